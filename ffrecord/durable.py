@@ -1,0 +1,107 @@
+"""Write files so that a path holds nothing, or the old file, or a complete new one.
+
+Temporary name in the same directory → data → fsync → rename → fsync of the directory. A crash leaves at most a file or
+directory named `.NAME.<random>.part`, which no reader opens.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+
+from ffrecord.errors import file_error
+
+PART_SUFFIX = ".part"
+
+
+def part_name(target: str) -> str:
+    """A fresh temporary path beside `target`; it does not end in `.ffr`, or directory readers would open it."""
+    directory, name = os.path.split(target)
+    return os.path.join(directory, f".{name}.{secrets.token_hex(6)}{PART_SUFFIX}")
+
+
+def write_all(fd: int, data: memoryview, offset: int) -> None:
+    """Write all of `data` (1-D bytes) at `offset`, however often the kernel stops short.
+
+    Raises:
+        OSError: of the failed call; ENOSPC also if the kernel takes nothing.
+    """
+    while len(data):
+        written = os.pwrite(fd, data, offset)
+        if written <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        data, offset = data[written:], offset + written
+
+
+def fsync_directory(directory: str) -> None:
+    """Make renames and new names inside `directory` survive a crash."""
+    fd = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class PartFile:
+    """A file under a temporary name that `publish` gives its final one; owned by the process that made it.
+
+    Args:
+        target: the final path; a symbolic link is followed. Missing or replaced whole.
+
+    Raises:
+        OSError (also a RuntimeError): the file cannot be created.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = os.path.realpath(target)
+        self.fd = -1
+        if os.path.isdir(self.target):
+            raise file_error(errno.EISDIR, f"Failed to open file {target}: ", target)
+        self.path = part_name(self.target)
+        self._owner = os.getpid()
+        try:
+            # 0666 less the umask; a replaced file keeps its mode.
+            self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise file_error(error.errno or errno.EIO, f"Failed to open file {target}: ", target) from None
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(self.fd, stat.S_IMODE(os.stat(self.target).st_mode))
+        except BaseException:
+            self.discard()
+            raise
+
+    def publish(self) -> None:
+        """Put the file, durable, under its final name.
+
+        Raises:
+            OSError (also a RuntimeError): a step failed. The target is as before, unless only the directory's fsync failed:
+                then the new file is in place and the message says that its durability is unknown.
+        """
+        step = "fsync"
+        try:
+            os.fsync(self.fd)
+            step, fd, self.fd = "close", self.fd, -1
+            os.close(fd)
+            step = "rename"
+            os.rename(self.path, self.target)
+        except OSError as error:
+            self.discard()
+            sentence = f"{self.target}: {step} failed, nothing was published"
+            raise file_error(error.errno or errno.EIO, sentence, self.target) from None
+        try:
+            fsync_directory(os.path.dirname(self.target))
+        except OSError as error:
+            sentence = f"{self.target}: the file is in place, but fsync of its directory failed and a crash may undo it"
+            raise file_error(error.errno or errno.EIO, sentence, self.target) from None
+
+    def discard(self) -> None:
+        """Remove the temporary file; may be repeated. A forked child only forgets it."""
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            with contextlib.suppress(OSError):
+                os.close(fd)
+            if self._owner == os.getpid():
+                with contextlib.suppress(OSError):
+                    os.unlink(self.path)

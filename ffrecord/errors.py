@@ -1,0 +1,153 @@
+"""Every exception of ours, and when it is raised.
+
+    Exception
+     └ FFRecordError
+        ├ FormatError      not such a file, cut short, or its numbers contradict each other
+        ├ ChecksumError    well-formed, but the bytes do not match their CRC-32
+        └ WorkerError      a worker process failed or died; names the sample it was at
+
+Everything else is built in: `IndexError`, `TypeError`, `ValueError` (bad argument, closed), and the `OSError` of the errno.
+
+Programs written for ffrecord 1.x catch what it raised, mostly `RuntimeError` and `AssertionError`. So the errors raised are
+private subclasses that are instances of both. Where an `OSError` is among the bases it stands first, or its `errno` and
+`filename` would stay `None`. All of them pickle from their message, as worker processes need.
+"""
+
+import os
+from typing import Any
+
+__all__ = ["ChecksumError", "FFRecordError", "FormatError", "WorkerError"]
+
+
+class FFRecordError(Exception):
+    """Base of all errors that only this package raises."""
+
+
+class FormatError(FFRecordError, RuntimeError, ValueError):
+    """The file is not of its format, is cut short, or its numbers contradict each other."""
+
+
+class ChecksumError(FFRecordError, RuntimeError, ValueError):
+    """Bytes do not match their CRC-32.
+
+    Attributes (None where unknown, and after crossing a process; the message says them all):
+        path: the file.
+        index: the sample, among all samples of the reader; None for a file's tables.
+        stored, computed: the two CRC-32.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        index: int | None = None,
+        stored: int | None = None,
+        computed: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.path, self.index, self.stored, self.computed = path, index, stored, computed
+
+
+class WorkerError(FFRecordError, RuntimeError):
+    """A worker process failed; nothing was published.
+
+    Attributes (None where unknown, and after crossing a process):
+        index: the sample the worker was at.
+        exitcode: how the process ended, negative for a signal; None if it reported the failure itself.
+    """
+
+    def __init__(self, message: str, *, index: int | None = None, exitcode: int | None = None) -> None:
+        super().__init__(message)
+        self.index, self.exitcode = index, exitcode
+
+
+class TruncatedError(OSError, FormatError):
+    """A sample's bytes end before its size."""
+
+
+class SampleIndexError(IndexError, RuntimeError):
+    """An index outside a reader or dataset."""
+
+
+class ConcatIndexError(IndexError, ValueError, RuntimeError):
+    """An index below -len of a concatenation."""
+
+
+class ClosedError(RuntimeError, ValueError):
+    """The reader has been closed."""
+
+
+class CountError(RuntimeError, ValueError):
+    """More samples, or fewer, than the writer was made for."""
+
+
+class ArgumentError(ValueError, AssertionError):
+    """A wrong value of an argument."""
+
+
+class ArgumentTypeError(TypeError, AssertionError):
+    """A wrong type of an argument."""
+
+
+class StateError(RuntimeError, AssertionError):
+    """A call that this object was made not to support."""
+
+
+class MissingFileError(FileNotFoundError, AssertionError):
+    """A path that does not exist."""
+
+
+class NotAFileError(IsADirectoryError, AssertionError):
+    """A directory where a file was expected."""
+
+
+class NotADirectoryError_(NotADirectoryError, AssertionError):
+    """A file where a directory was expected."""
+
+
+class FileError(OSError, RuntimeError):
+    """A file could not be created, read or written."""
+
+
+class FileMissingError(FileNotFoundError, RuntimeError):
+    """`FileError` of ENOENT."""
+
+
+class FilePermissionError(PermissionError, RuntimeError):
+    """`FileError` of EACCES and EPERM."""
+
+
+class FileIsADirectoryError(IsADirectoryError, RuntimeError):
+    """`FileError` of EISDIR."""
+
+
+class FileNotADirectoryError(NotADirectoryError, RuntimeError):
+    """`FileError` of ENOTDIR."""
+
+
+class FileAlreadyExistsError(FileExistsError, RuntimeError):
+    """`FileError` of EEXIST."""
+
+
+_FILE_ERRORS: tuple[tuple[type[OSError], type[OSError]], ...] = (
+    (FileNotFoundError, FileMissingError),
+    (PermissionError, FilePermissionError),
+    (IsADirectoryError, FileIsADirectoryError),
+    (NotADirectoryError, FileNotADirectoryError),
+    (FileExistsError, FileAlreadyExistsError),
+)
+
+
+def file_error(errno: int, sentence: str, path: Any) -> OSError:
+    """The error of `errno` on `path`: an instance of the built-in class of that errno and of `RuntimeError`.
+
+    Args:
+        errno: of the failed call, > 0.
+        sentence: what was being done, with both numbers where there are two; the errno's own words are added.
+        path: the file.
+    """
+    message = f"{sentence}: {os.strerror(errno)}"
+    natural = type(OSError(errno, message))
+    wanted = next((ours for builtin, ours in _FILE_ERRORS if issubclass(natural, builtin)), FileError)
+    return wanted(errno, message, os.fspath(path))

@@ -1,0 +1,154 @@
+"""The FFR layout: bytes in, numbers out. No file is touched here and no checksum computed.
+
+    offset         size   field
+    0              4      uint32, CRC-32 of bytes 4 .. tables_end(n); 0 in old files that have none
+    4              8      int64 n, number of samples
+    12             4 * n  uint32 CRC-32 of each sample
+    12 + 4 * n     8 * n  int64 offset of each sample in the file, ascending (equal after an empty one)
+    tables_end(n)         nothing, or one extension block (below) that fills the gap to the first sample
+    offset[0]             sample 0, sample 1, ... ; the last one ends at the end of the file
+
+The extension block; integers little-endian, like all of the file:
+
+    0              8      magic b"\\x89FFRext\\n"
+    8              4      uint32, CRC-32 of bytes 12 .. 40 + payload size
+    12             4      uint32 version = 1
+    16             8      uint64 size of the block, all of the gap
+    24             8      uint64 size of the payload
+    32             8      uint64 size of the whole file
+    40                    payload (see extension.py), then zeros to the end of the block
+
+Original readers skip the gap. docs/format.md is the specification.
+"""
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError
+
+PREFIX = struct.Struct("<Iq")
+CRC = np.dtype("<u4")
+OFFSET = np.dtype("<i8")
+PER_SAMPLE = CRC.itemsize + OFFSET.itemsize
+CHECKED_FROM = 4  # the header CRC covers what follows itself
+
+BLOCK = struct.Struct("<8sIIQQQ")
+BLOCK_MAGIC = b"\x89FFRext\n"
+BLOCK_VERSION = 1
+BLOCK_CHECKED_FROM = 12
+PAYLOAD_MAX = 16 << 20  # bytes; a reader allocates no more for it, whatever a file says
+BLOCK_MAX = 64 << 20  # bytes, payload and reserved space; a reader looks through no more at open
+
+SUFFIX = ".ffr"
+
+Checksums = npt.NDArray[np.uint32]
+Offsets = npt.NDArray[np.int64]
+
+
+def tables_end(n: int) -> int:
+    """Offset of the first byte after the tables of a file of n samples."""
+    return PREFIX.size + n * PER_SAMPLE
+
+
+def offsets_start(n: int) -> int:
+    """Offset of the offset table of a file of n samples."""
+    return PREFIX.size + n * CRC.itemsize
+
+
+def unpack_prefix(data: bytes, file_size: int) -> tuple[int, int]:
+    """(header CRC, number of samples) from the first bytes of a file.
+
+    Args:
+        data: the first 12 bytes, or all of a shorter file.
+        file_size: of the whole file, bytes.
+
+    Raises:
+        FormatError: too short, or the tables of that many samples do not fit in the file.
+    """
+    if len(data) < PREFIX.size:
+        raise FormatError(f"unfinished file or no .ffr file: {len(data)} bytes, expected at least {PREFIX.size}")
+    crc, n = PREFIX.unpack_from(data)
+    # n is not yet covered by a checksum we have checked: compare, by division, before allocating by it.
+    if not 0 <= n <= (file_size - PREFIX.size) // PER_SAMPLE:
+        raise FormatError(f"{n} samples do not fit in {file_size} bytes")
+    if n == 0 and crc == 0 and file_size > PREFIX.size:
+        raise FormatError(f"unfinished file: no samples and no checksum in {file_size} bytes")
+    return crc, n
+
+
+def check_first_offset(offset: int, n: int, file_size: int) -> None:
+    """Raise FormatError if sample 0 of n cannot start at `offset`."""
+    if not tables_end(n) <= offset <= file_size:
+        raise FormatError(f"sample 0 at offset {offset}, expected {tables_end(n)} <= offset <= {file_size}")
+
+
+def check_offsets(offsets: Offsets, file_size: int) -> None:
+    """Raise FormatError unless `offsets` [n] ascend and end inside the file."""
+    if len(offsets) == 0:
+        return
+    check_first_offset(int(offsets[0]), len(offsets), file_size)
+    falls = np.flatnonzero(offsets[1:] < offsets[:-1])
+    if len(falls):
+        i = int(falls[0]) + 1
+        raise FormatError(f"sample {i}: offset {offsets[i]} below {offsets[i - 1]} of the sample before")
+    if offsets[-1] > file_size:
+        raise FormatError(f"sample {len(offsets) - 1}: offset {offsets[-1]} in a file of {file_size} bytes")
+
+
+def pack_tables(checksums: Checksums, offsets: Offsets) -> bytearray:
+    """Everything before the gap, with a header CRC of 0 for the caller to set with `PREFIX`.
+
+    Args:
+        checksums: [n] CRC-32 of each sample.
+        offsets: [n] offset of each sample in the file, bytes.
+    """
+    n = len(checksums)
+    out = bytearray(tables_end(n))
+    PREFIX.pack_into(out, 0, 0, n)
+    out[PREFIX.size : offsets_start(n)] = np.ascontiguousarray(checksums, CRC).tobytes()
+    out[offsets_start(n) :] = np.ascontiguousarray(offsets, OFFSET).tobytes()
+    return out
+
+
+class BlockHeader(NamedTuple):
+    """Fixed part of an extension block; sizes in bytes."""
+
+    crc: int
+    block_size: int
+    payload_size: int
+    file_size: int
+
+
+def pack_block_header(header: BlockHeader) -> bytes:
+    """The 40 bytes that open an extension block."""
+    return BLOCK.pack(BLOCK_MAGIC, header.crc, BLOCK_VERSION, header.block_size, header.payload_size, header.file_size)
+
+
+def unpack_block_header(data: bytes, gap: int, file_size: int) -> BlockHeader:
+    """The header of the extension block that must fill a gap.
+
+    Args:
+        data: the first 40 bytes of the gap, or all of a shorter one.
+        gap: size of the gap, bytes, > 0.
+        file_size: of the file as it is, bytes.
+
+    Raises:
+        FormatError: no such block, of an unknown version, or its sizes contradict the file.
+    """
+    if len(data) < BLOCK.size or data[: len(BLOCK_MAGIC)] != BLOCK_MAGIC:
+        raise FormatError(f"{gap} bytes between the tables and the first sample are no extension block")
+    _, crc, version, block_size, payload_size, stored_size = BLOCK.unpack_from(data)
+    if version != BLOCK_VERSION:
+        raise FormatError(f"extension block of version {version}, this package reads {BLOCK_VERSION}")
+    if block_size != gap:
+        raise FormatError(f"extension block of {block_size} bytes in a gap of {gap}")
+    if block_size > BLOCK_MAX:
+        raise FormatError(f"extension block of {block_size} bytes, expected at most {BLOCK_MAX}")
+    if payload_size > min(block_size - BLOCK.size, PAYLOAD_MAX):
+        raise FormatError(f"extension block: payload of {payload_size} bytes in a block of {block_size}")
+    if stored_size != file_size:
+        raise FormatError(f"file of {file_size} bytes, its extension block says {stored_size}")
+    return BlockHeader(crc, block_size, payload_size, stored_size)

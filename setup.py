@@ -1,0 +1,37 @@
+"""The compiled modules. FFRECORD_SANITIZE=1 and FFRECORD_COVERAGE=1 are for tests; metadata is in pyproject.toml."""
+
+import os
+
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+COVERAGE = bool(os.environ.get("FFRECORD_COVERAGE"))
+SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"] if os.environ.get("FFRECORD_SANITIZE") else []
+
+
+def extension(name: str, *sources: str, **more: object) -> Extension:
+    """The module ffrecord.`name`, from its .pyx and further C `sources`."""
+    macros = [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
+    if COVERAGE:
+        macros.append(("CYTHON_TRACE_NOGIL", "1"))
+    return Extension(
+        f"ffrecord.{name}",
+        [f"ffrecord/{name}.pyx", *sources],
+        define_macros=macros,
+        extra_compile_args=["-O2", *SANITIZE],
+        extra_link_args=SANITIZE,
+        **more,
+    )
+
+
+setup(
+    ext_modules=cythonize(
+        [
+            extension("_crc", "ffrecord/_crc_kernels.c", depends=["ffrecord/_crc_kernels.h"], libraries=["dl"]),
+            extension("_aio"),
+            extension("_engine", include_dirs=[numpy.get_include()]),
+        ],
+        compiler_directives={"language_level": 3, "linetrace": COVERAGE},
+    )
+)
