@@ -1,0 +1,29 @@
+/* CRC-32 (polynomial 0xEDB88320 reflected, as zlib, gzip and zip have it), by the fastest kernel this CPU runs. */
+
+#ifndef FFRECORD_CRC_KERNELS_H
+#define FFRECORD_CRC_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* value: the CRC-32 of what came before, 0 at the start. Returns that of it and data[0, size) together. */
+typedef uint32_t (*ffr_crc_function)(uint32_t value, const void *data, size_t size);
+
+typedef struct {
+    const char *name;
+    ffr_crc_function update;
+} ffr_crc_kernel;
+
+/* Finds the kernels usable here; once per process, before anything below. */
+void ffr_crc_init(void);
+
+/* Usable kernels, best first; *count of them, >= 1. */
+const ffr_crc_kernel *ffr_crc_kernels(int *count);
+
+/* The best kernel's result. */
+uint32_t ffr_crc_update(uint32_t value, const void *data, size_t size);
+
+/* The CRC-32 of two pieces together, from that of each and the size of the second in bytes. */
+uint32_t ffr_crc_combine(uint32_t crc1, uint32_t crc2, uint64_t size2);
+
+#endif
