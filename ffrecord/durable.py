@@ -5,6 +5,7 @@ directory named `.NAME.<random>.part`, which no reader opens.
 """
 
 import contextlib
+import ctypes
 import errno
 import os
 import secrets
@@ -13,6 +14,8 @@ import stat
 from ffrecord.errors import file_error
 
 PART_SUFFIX = ".part"
+FALLOC_FL_INSERT_RANGE = 0x20  # <linux/falloc.h>
+COPY_CHUNK = 8 << 20
 
 
 def part_name(target: str) -> str:
@@ -41,6 +44,27 @@ def fsync_directory(directory: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def insert_space(fd: int, start: int, size: int, end: int) -> None:
+    """Move bytes [start, end) of a file back by `size`, leaving zeros in between.
+
+    Args:
+        start, size: multiples of 4096. File systems that can (ext4, xfs) insert space in their maps instead of copying.
+        end: size of the file, bytes.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    # FALLOC_FL_INSERT_RANGE refuses to insert at or after the end.
+    if fallocate and start < end:
+        at, length = ctypes.c_int64(start), ctypes.c_int64(size)
+        if fallocate(fd, FALLOC_FL_INSERT_RANGE, at, length) == 0:
+            return
+    for offset in range(start + (end - start) // COPY_CHUNK * COPY_CHUNK, start - 1, -COPY_CHUNK):
+        data = os.pread(fd, min(COPY_CHUNK, end - offset), offset)
+        write_all(fd, memoryview(data), offset + size)
+    for offset in range(start, start + size, COPY_CHUNK):
+        write_all(fd, memoryview(bytes(min(COPY_CHUNK, start + size - offset))), offset)
 
 
 class PartFile:
@@ -72,6 +96,11 @@ class PartFile:
             self.discard()
             raise
 
+    @property
+    def owned(self) -> bool:
+        """Whether this process made it, not a fork of that."""
+        return self._owner == os.getpid()
+
     def publish(self) -> None:
         """Put the file, durable, under its final name.
 
@@ -102,6 +131,6 @@ class PartFile:
             fd, self.fd = self.fd, -1
             with contextlib.suppress(OSError):
                 os.close(fd)
-            if self._owner == os.getpid():
+            if self.owned:
                 with contextlib.suppress(OSError):
                     os.unlink(self.path)

@@ -61,7 +61,7 @@ def decode(header: format.BlockHeader, payload: bytes, path: str) -> Extension:
     computed = crc32(checked)
     if computed != header.crc:
         raise ChecksumError(
-            f"{path}: extension block: CRC-32 {computed:#010x}, stored {header.crc:#010x}",
+            f"{path}: extension block: checksum of metadata mismached! CRC-32 {computed:#010x}, stored {header.crc:#010x}",
             path=path,
             stored=header.crc,
             computed=computed,
@@ -71,4 +71,4 @@ def decode(header: format.BlockHeader, payload: bytes, path: str) -> Extension:
     try:
         return msgspec.msgpack.decode(payload, type=Extension)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path}: extension block: {error}") from None
+        raise FormatError(f"extension block: {error}") from None

@@ -1,0 +1,154 @@
+/* System calls of the engines: each gives a result, or -errno. No policy here.
+
+   Raw calls, so neither libaio nor a recent C library is needed. Where a call does not exist it answers -ENOSYS or
+   -EOPNOTSUPP, as an old kernel would, and the callers' ordinary fallbacks serve. */
+#ifndef FFRECORD_LINUX_H
+#define FFRECORD_LINUX_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__) && defined(__has_include)
+#if __has_include(<linux/aio_abi.h>)
+#define FFR_LINUX_AIO 1
+#endif
+#endif
+
+/* errno is read here, before anything can overwrite it. */
+static inline int64_t ffr_result(int64_t rc) { return rc < 0 ? -(int64_t)errno : rc; }
+
+#ifdef FFR_LINUX_AIO
+#include <linux/aio_abi.h>
+#include <sys/syscall.h>
+
+typedef aio_context_t ffr_aio_context;
+typedef struct iocb ffr_iocb;
+typedef struct io_event ffr_io_event;
+
+static inline int64_t ffr_io_setup(unsigned depth, ffr_aio_context *context) {
+    return ffr_result(syscall(SYS_io_setup, depth, context));
+}
+static inline int64_t ffr_io_destroy(ffr_aio_context context) { return ffr_result(syscall(SYS_io_destroy, context)); }
+static inline int64_t ffr_io_submit(ffr_aio_context context, long count, ffr_iocb **requests) {
+    return ffr_result(syscall(SYS_io_submit, context, count, requests));
+}
+static inline int64_t ffr_io_getevents(ffr_aio_context context, long least, long most, ffr_io_event *events) {
+    return ffr_result(syscall(SYS_io_getevents, context, least, most, events, NULL));
+}
+static inline void ffr_prepare_read(ffr_iocb *request, int fd, void *buffer, uint64_t size, int64_t offset, uint64_t tag) {
+    memset(request, 0, sizeof *request);
+    request->aio_lio_opcode = IOCB_CMD_PREAD;
+    request->aio_fildes = (uint32_t)fd;
+    request->aio_buf = (uint64_t)(uintptr_t)buffer;
+    request->aio_nbytes = size;
+    request->aio_offset = offset;
+    request->aio_data = tag;
+}
+#else
+typedef unsigned long ffr_aio_context;
+typedef struct { char unused; } ffr_iocb;
+typedef struct { uint64_t data, obj; int64_t res, res2; } ffr_io_event;
+
+static inline int64_t ffr_io_setup(unsigned depth, ffr_aio_context *context) { (void)depth, (void)context; return -ENOSYS; }
+static inline int64_t ffr_io_destroy(ffr_aio_context context) { (void)context; return -ENOSYS; }
+static inline int64_t ffr_io_submit(ffr_aio_context context, long count, ffr_iocb **requests) {
+    (void)context, (void)count, (void)requests;
+    return -ENOSYS;
+}
+static inline int64_t ffr_io_getevents(ffr_aio_context context, long least, long most, ffr_io_event *events) {
+    (void)context, (void)least, (void)most, (void)events;
+    return -ENOSYS;
+}
+static inline void ffr_prepare_read(ffr_iocb *request, int fd, void *buffer, uint64_t size, int64_t offset, uint64_t tag) {
+    (void)request, (void)fd, (void)buffer, (void)size, (void)offset, (void)tag;
+}
+#endif
+
+static inline int64_t ffr_pread(int fd, void *buffer, size_t size, int64_t offset) {
+    return ffr_result(pread(fd, buffer, size, offset));
+}
+
+/* preadv2(RWF_NOWAIT), Linux 4.14: what is in the page cache, or -EAGAIN. The raw call takes the offset as two words. */
+static inline int64_t ffr_preadv(int fd, const struct iovec *parts, int count, int64_t offset, int cached_only) {
+    if (!cached_only) return ffr_result(preadv(fd, parts, count, offset));
+#if defined(__linux__) && defined(SYS_preadv2) && UINTPTR_MAX == UINT64_MAX
+    return ffr_result(syscall(SYS_preadv2, (long)fd, parts, (long)count, (long)offset, 0L, 0x8 /* RWF_NOWAIT */));
+#else
+    return -EOPNOTSUPP;
+#endif
+}
+
+/* Alignment that O_DIRECT reads of this file need, by statx(STATX_DIOALIGN), Linux 6.1; STATX_DIO_READ_ALIGN, 6.14.
+   0: the file takes none. 4096, which nearly every device accepts, where the kernel does not say.
+   struct statx is read by its fixed offsets, because older headers lack the fields. */
+static inline uint32_t ffr_direct_alignment(int fd) {
+#if defined(__linux__) && defined(SYS_statx)
+    unsigned char raw[256];
+    uint32_t mask, memory, offset, read_offset;
+    if (syscall(SYS_statx, fd, "", 0x1000 /* AT_EMPTY_PATH */, 0x22000, raw) == 0) {
+        memcpy(&mask, raw, 4), memcpy(&memory, raw + 152, 4), memcpy(&offset, raw + 156, 4), memcpy(&read_offset, raw + 180, 4);
+        if (mask & 0x2000) {
+            if (memory == 0 || offset == 0) return 0;
+            if ((mask & 0x20000) && read_offset) offset = read_offset;
+            return offset > 4096 ? offset : 4096;
+        }
+    }
+#endif
+    return 4096;
+}
+
+/* A second descriptor of the same inode with O_DIRECT, even if the path names another file by now. */
+static inline int64_t ffr_open_direct(int fd) {
+#if defined(__linux__) && defined(O_DIRECT)
+    char path[40];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return ffr_result(open(path, O_RDONLY | O_DIRECT | O_CLOEXEC));
+#else
+    (void)fd;
+    return -EOPNOTSUPP;
+#endif
+}
+
+static inline int64_t ffr_file_size(int fd) {
+    struct stat status;
+    return fstat(fd, &status) < 0 ? -(int64_t)errno : (int64_t)status.st_size;
+}
+
+/* Memory that a fork does not copy: the kernel may be writing to it (open(2), on O_DIRECT and fork). */
+static inline void *ffr_map_unforked(size_t size) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+#ifdef MADV_DONTFORK
+    madvise(memory, size, MADV_DONTFORK);
+#endif
+    return memory;
+}
+
+static inline void ffr_random_access(int fd) {
+#ifdef POSIX_FADV_RANDOM
+    posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+#else
+    (void)fd;
+#endif
+}
+
+static inline void ffr_sleep_ms(long ms) {
+    struct timespec wait = {ms / 1000, (ms % 1000) * 1000000};
+    nanosleep(&wait, NULL);
+}
+
+#endif

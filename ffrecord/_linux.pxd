@@ -1,0 +1,32 @@
+"""System calls of the engines: each gives a result, or -errno. See _linux.h."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+cdef extern from "sys/uio.h" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
+
+
+cdef extern from "_linux.h" nogil:
+    ctypedef unsigned long ffr_aio_context
+    ctypedef struct ffr_iocb:
+        pass
+    ctypedef struct ffr_io_event:
+        uint64_t data
+        int64_t res
+
+    int64_t ffr_io_setup(unsigned int depth, ffr_aio_context* context)
+    int64_t ffr_io_destroy(ffr_aio_context context)
+    int64_t ffr_io_submit(ffr_aio_context context, long count, ffr_iocb** requests)
+    int64_t ffr_io_getevents(ffr_aio_context context, long least, long most, ffr_io_event* events)
+    void ffr_prepare_read(ffr_iocb* request, int fd, void* buffer, uint64_t size, int64_t offset, uint64_t tag)
+    int64_t ffr_pread(int fd, void* buffer, size_t size, int64_t offset)
+    int64_t ffr_preadv(int fd, const iovec* parts, int count, int64_t offset, int cached_only)
+    uint32_t ffr_direct_alignment(int fd)
+    int64_t ffr_open_direct(int fd)
+    int64_t ffr_file_size(int fd)
+    void* ffr_map_unforked(size_t size)
+    void ffr_random_access(int fd)
+    void ffr_sleep_ms(long ms)

@@ -1,0 +1,135 @@
+"""One `.ffr` file, opened: its header checked, its tables mapped."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord import extension, format
+from ffrecord._crc import crc32
+from ffrecord._engine import Mapping
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, NotAFileError
+
+CHUNK = 1 << 20
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Put the file's name before the message of a FormatError."""
+    try:
+        yield
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+class OpenedFile:
+    """Descriptor, tables and numbers of one file. Whoever made it closes `fd`.
+
+    Args:
+        path: of the file.
+        check: compare the CRC-32 of the tables, and see that reserved space is zeros.
+
+    Attributes:
+        fd, path, size, n: descriptor, name, bytes, samples.
+        crc: stored CRC-32 of the tables; 0 in old files that have none.
+        data_start: offset of the first sample, bytes.
+        mapping: bytes [0, tables_end(n)) of the file.
+        checksums, offsets: uint32 [n] and int64 [n], read-only views of the mapping.
+        extension: what the file says about itself, or None.
+
+    Raises:
+        OSError: the file cannot be opened or read.
+        FormatError: it is no such file, unfinished, or its numbers contradict each other.
+        ChecksumError: tables or extension block do not match their CRC-32.
+    """
+
+    def __init__(self, path: str, *, check: bool) -> None:
+        self.path = path
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self.size = _regular_size(self.fd, path)
+            os.set_blocking(self.fd, True)
+            with naming(path):
+                self._map()
+                self.extension = self._read_gap(check)
+            if check:
+                self.check_header()
+            if self.crc == 0:
+                # Without a checksum only this tells an old file from garbage.
+                with naming(path):
+                    format.check_offsets(self.offsets, self.size)
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def _map(self) -> None:
+        self.crc, self.n = format.unpack_prefix(os.pread(self.fd, format.PREFIX.size, 0), self.size)
+        self.data_start = self.size
+        if self.n > 0:
+            # One read that rejects sparse files and zeros before anything is mapped or allocated by n.
+            first = os.pread(self.fd, format.OFFSET.itemsize, format.offsets_start(self.n))
+            self.data_start = int.from_bytes(first, "little", signed=True)
+            format.check_first_offset(self.data_start, self.n, self.size)
+        self.mapping = Mapping(self.fd, format.tables_end(self.n))
+
+    @property
+    def checksums(self) -> npt.NDArray[np.uint32]:
+        """CRC-32 of each sample."""
+        return np.frombuffer(self.mapping, format.CRC, self.n, format.PREFIX.size)
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Offset of each sample in the file, bytes."""
+        return np.frombuffer(self.mapping, format.OFFSET, self.n, format.offsets_start(self.n))
+
+    def check_header(self) -> None:
+        """Compare the tables with their CRC-32; nothing to compare in old files.
+
+        Raises:
+            ChecksumError: they differ.
+        """
+        computed = crc32(memoryview(self.mapping)[format.CHECKED_FROM :])
+        if self.crc not in (0, computed):
+            raise ChecksumError(
+                f"{self.path}: checksum of metadata mismached! CRC-32 {computed:#010x} of the tables of {self.n} samples, "
+                f"stored {self.crc:#010x}",
+                path=self.path,
+                stored=self.crc,
+                computed=computed,
+            )
+
+    def _read_gap(self, check: bool) -> extension.Extension | None:
+        """What lies between tables and samples: nothing, or one extension block."""
+        start = format.tables_end(self.n)
+        gap = self.data_start - start
+        if gap == 0:
+            return None
+        data = os.pread(self.fd, format.BLOCK.size, start)
+        header = format.unpack_block_header(data, gap, self.size)
+        payload = os.pread(self.fd, header.payload_size, start + format.BLOCK.size)
+        if len(payload) != header.payload_size:
+            raise FormatError(f"extension block: {len(payload)} bytes of payload, expected {header.payload_size}")
+        if check:
+            self._check_zeros(start + format.BLOCK.size + header.payload_size, self.data_start)
+        return extension.decode(header, payload, self.path)
+
+    def _check_zeros(self, start: int, stop: int) -> None:
+        """Every byte is accounted for: reserved space hides nothing."""
+        for offset in range(start, stop, CHUNK):
+            data = os.pread(self.fd, min(CHUNK, stop - offset), offset)
+            if data.count(0) != len(data) or not data:
+                raise FormatError(f"reserved space at offsets {start} .. {stop} is not zeros")
+
+
+def _regular_size(fd: int, path: str) -> int:
+    """Size in bytes of the regular file behind `fd`."""
+    status = os.fstat(fd)
+    if stat.S_ISDIR(status.st_mode):
+        raise NotAFileError(21, f"{path} is not a file", path)
+    if not stat.S_ISREG(status.st_mode):
+        raise ArgumentError(f"{path} is not a file")
+    return status.st_size

@@ -1,0 +1,283 @@
+"""Write one `.ffr` file: append samples, checksum them, publish the file whole or not at all."""
+
+import operator
+import os
+import warnings
+from array import array
+from pathlib import Path
+from types import TracebackType
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from ffrecord import durable, extension, format
+from ffrecord._crc import crc32
+from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, file_error
+
+BUFFER_SIZE = 1 << 20  # samples are collected to writes of about this many bytes
+BLOCK = 4096  # data of a file of unknown n starts at a multiple of this: file systems insert space in whole blocks
+
+
+def as_bytes(data: Any) -> memoryview:
+    """All bytes of a buffer, in C order, as a 1-D view; copied only where they do not lie so.
+
+    Args:
+        data: anything with the buffer protocol, and arrays of any dtype, shape and strides.
+
+    Raises:
+        TypeError: no buffer, or an array of Python objects.
+    """
+    if isinstance(data, np.ndarray):
+        if data.dtype.hasobject:
+            raise TypeError(f"an array of {data.dtype} holds Python objects, not bytes")
+        if not data.flags.c_contiguous:
+            data = np.ascontiguousarray(data)
+        return memoryview(data.reshape(-1).view(np.uint8)) if data.size else memoryview(b"")
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise TypeError(f"a sample must support the buffer protocol, not {type(data).__name__}") from None
+    if "O" in view.format:
+        raise TypeError(f"a buffer of format {view.format!r} holds Python objects, not bytes")
+    if view.nbytes == 0:
+        return memoryview(b"")
+    if not view.c_contiguous:
+        return memoryview(view.tobytes())
+    # numpy takes any item format, memoryview.cast only native ones.
+    return memoryview(np.frombuffer(view, np.uint8))
+
+
+def write_tables(
+    fd: int, checksums: format.Checksums, offsets: format.Offsets, payload: bytes | None, file_size: int
+) -> int:
+    """Write everything that precedes the samples, the header's CRC-32 included.
+
+    Args:
+        fd: of a file whose samples are in place.
+        checksums, offsets: uint32 [n] and int64 [n].
+        payload: of the extension block, which fills what is between the tables and the first sample; None for no block.
+        file_size: final size of the file, bytes.
+
+    Returns:
+        The header's CRC-32.
+    """
+    n = len(checksums)
+    tables = format.pack_tables(checksums, offsets)
+    crc = crc32(memoryview(tables)[format.CHECKED_FROM :])
+    format.PREFIX.pack_into(tables, 0, crc, n)
+    durable.write_all(fd, memoryview(tables), 0)
+    if payload is not None:
+        start = format.tables_end(n)
+        gap = (int(offsets[0]) if n else file_size) - start
+        durable.write_all(fd, memoryview(extension.seal(payload, gap, file_size)), start)
+    return crc
+
+
+class FileWriter:
+    """Writes one file; nothing is under its name until `close`, then all of it.
+
+    Args:
+        fname: the path, ending in `.ffr`. A file there stays as it is until it is replaced, which keeps its mode; a symbolic
+            link is followed.
+        n: number of samples, >= 0. None: as many as are written; the file then has a gap before its first sample, as
+            described in docs/format.md, and is not byte-identical to one written with n.
+        extension: what the file should say about itself. None for nothing: with n, the bytes are those of ffrecord 1.x.
+
+    Raises:
+        TypeError, ValueError (also AssertionError): `fname` of another type, or without the suffix.
+        TypeError, ValueError: `n`.
+        OSError (also RuntimeError): the file cannot be created, or the disk has no room for its tables.
+
+    As a context manager it closes at the end, and discards everything if there was an exception. Not for several threads.
+    """
+
+    def __init__(
+        self,
+        fname: str | os.PathLike[str],
+        n: SupportsIndex | None = None,
+        *,
+        extension: extension.Extension | None = None,
+    ) -> None:
+        self._part: durable.PartFile | None = None
+        self._failure: OSError | None = None
+        self._path = _check_name(fname)
+        self._n = None if n is None else operator.index(n)
+        if self._n is not None and self._n < 0:
+            raise ValueError(f"n is {self._n}, expected >= 0")
+        self._payload = self._encode(extension)
+        self._data_start = self._reserve()
+        self._checksums, self._sizes = array("I"), array("q")
+        self._buffer = bytearray()
+        self._end = self._data_start
+        self._part = durable.PartFile(self._path)
+        self._allocate_tables()
+
+    def _encode(self, given: extension.Extension | None) -> bytes | None:
+        if given is None:
+            return b"" if self._n is None else None
+        return extension.encode(given)
+
+    def _reserve(self) -> int:
+        """Offset of the first sample."""
+        room = 0 if self._payload is None else extension.block_size(self._payload)
+        if self._n is None:
+            return -(-(format.PREFIX.size + room) // BLOCK) * BLOCK
+        return format.tables_end(self._n) + room
+
+    def _allocate_tables(self) -> None:
+        """A full disk shows now, not when the tables are written last."""
+        try:
+            os.posix_fallocate(self._part.fd, 0, self._data_start)
+        except (OSError, OverflowError) as error:
+            self._discard()
+            errno = getattr(error, "errno", None) or 27  # EFBIG
+            raise file_error(errno, f"{self._path}: reserving {self._data_start} bytes", self._path) from None
+
+    @property
+    def n(self) -> int | None:
+        """Number of samples the file is for; None if that was not said."""
+        return self._n
+
+    @property
+    def count(self) -> int:
+        """Number of samples written so far."""
+        return len(self._checksums)
+
+    def write_one(self, data: Any, /) -> None:
+        """Append a sample: all bytes of a buffer in C order.
+
+        Args:
+            data: anything with the buffer protocol, an array of any dtype, shape and strides.
+
+        Raises:
+            RuntimeError (also ValueError): more than n samples, or closed.
+            TypeError: no buffer, or an array of Python objects.
+            OSError (also RuntimeError): writing failed; the writer is closed and nothing will be published.
+        """
+        if self._part is None or self.count == self._n:
+            raise CountError(f"Exceed total number of samples: {self.count if self._n is None else self._n}: {self._path}")
+        view = as_bytes(data)
+        self._checksums.append(crc32(view))
+        self._sizes.append(len(view))
+        if len(view) < BUFFER_SIZE:
+            self._buffer += view
+            if len(self._buffer) >= BUFFER_SIZE:
+                self._write(self._take_buffer())
+        else:
+            self._write(self._take_buffer())
+            self._write(view)
+
+    def _take_buffer(self) -> memoryview:
+        taken, self._buffer = self._buffer, bytearray()
+        return memoryview(taken)
+
+    def _write(self, data: memoryview) -> None:
+        """Put bytes at the end of the file."""
+        try:
+            while len(data):
+                written = os.pwrite(self._part.fd, data[: 1 << 30], self._end)
+                if written == 0:
+                    raise OSError(28, os.strerror(28))
+                self._end += written
+                data = data[written:]
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        """Give up for good: remove the file and say which sample did not get through."""
+        self._discard()
+        sizes = np.frombuffer(self._sizes, np.int64)
+        ends = self._data_start + np.cumsum(sizes)
+        i = min(int(np.searchsorted(ends, self._end, side="right")), len(sizes) - 1)
+        wrote = max(0, self._end - int(ends[i] - sizes[i])) if len(sizes) else 0
+        what = f"Sample {i}: length {sizes[i]} but wrote {wrote} bytes" if len(sizes) else "writing the tables"
+        self._failure = file_error(error.errno or 5, f"{what}: {self._path}", self._path)
+        raise self._failure from None
+
+    def close(self) -> None:
+        """Complete the file and put it under its name. May be repeated.
+
+        Raises:
+            RuntimeError (also ValueError): not n samples were written; the writer stays open.
+            OSError (also RuntimeError): nothing was published; raised again by later calls.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._part is None:
+            return
+        if self._n is not None and self.count != self._n:
+            raise CountError(
+                f"Number of samples mismatched! Wrote {self.count} samples but expected {self._n}: {self._path}"
+            )
+        self._write(self._take_buffer())
+        try:
+            self._write_tables()
+            part, self._part = self._part, None
+            part.publish()
+        except OSError as error:
+            if self._part is not None:
+                self._fail(error)
+            self._failure = error
+            raise
+
+    def _write_tables(self) -> None:
+        if self._n is None:
+            self._make_room()
+        offsets = np.full(self.count, self._data_start, np.int64)
+        offsets[1:] += np.cumsum(np.frombuffer(self._sizes, np.int64)[:-1])
+        checksums = np.frombuffer(self._checksums, np.uint32)
+        write_tables(self._part.fd, checksums, offsets, self._payload, self._end)
+
+    def _make_room(self) -> None:
+        """Move the samples back until tables and block fit before them."""
+        needed = format.tables_end(self.count) + extension.block_size(self._payload)
+        more = -(-max(0, needed - self._data_start) // BLOCK) * BLOCK
+        if more:
+            durable.insert_space(self._part.fd, self._data_start, more, self._end)
+            self._data_start += more
+            self._end += more
+
+    def _discard(self) -> None:
+        part, self._part = self._part, None
+        if part is not None:
+            part.discard()
+
+    def __enter__(self) -> "FileWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.close()
+        finally:
+            self._discard()
+
+    def __del__(self) -> None:
+        part = getattr(self, "_part", None)
+        if part is None:
+            return
+        if part.owned and self._n is not None and self.count == self._n:
+            warnings.warn(f"{self._path}: complete, but never closed; closing it", ResourceWarning, source=self)
+            try:
+                self.close()
+            except (OSError, RuntimeError) as error:
+                warnings.warn(f"{self._path}: not published: {error}", ResourceWarning, source=self)
+        elif part.owned:
+            warnings.warn(
+                f"{self._path}: dropped after {self.count} samples and never closed; discarded", ResourceWarning, source=self
+            )
+        self._discard()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
+
+
+def _check_name(fname: Any) -> str:
+    path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise ArgumentTypeError(f"fname must be str or os.PathLike, not {type(fname).__name__}")
+    if Path(path).suffix != format.SUFFIX:
+        raise ArgumentError(f"{path} does not end with {format.SUFFIX}")
+    return path
