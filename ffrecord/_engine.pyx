@@ -365,7 +365,8 @@ cdef int64_t _cut(const File* files, const Request* requests, int64_t first, int
             continue
         position, record_end = requests[i].offset, requests[i].offset + requests[i].size
         while position < record_end:
-            if stop < 0 or position > stop + GAP or position >= start + SLOT_SIZE:
+            # A repeat of a long record starts before the piece that ended it.
+            if stop < 0 or position < start or position > stop + GAP or position >= start + SLOT_SIZE:
                 start = position // alignment * alignment
                 stop = start
                 count += 1
@@ -412,11 +413,13 @@ cdef int64_t _read_direct(File* files, Request* requests, int64_t k, bint check,
             i = j
         error = read_pieces(pieces, count, _on_piece, &state)
         free(pieces)
-        if error == 0:
-            good[0] &= state.good
-            return 0
+        good[0] &= state.good
+        if not good[0] and not go_on:
+            return error
+    # After a refusal this reads everything. Otherwise nothing should be left; but unverified bytes never leave here.
     for i in range(k):
         if requests[i].status == OK and requests[i].got < requests[i].size:
+            requests[i].got = 0
             good[0] &= _finish(files, &requests[i], check)
             if not good[0] and not go_on:
                 break
