@@ -1,0 +1,162 @@
+"""`dataset.json`: what a dataset directory consists of, so that a missing shard is an error and not a smaller dataset."""
+
+import hashlib
+import os
+import stat
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ffrecord import format
+from ffrecord.durable import PartFile, write_all
+from ffrecord.errors import FormatError
+
+NAME = "dataset.json"
+VERSION = 1
+SIZE_MAX = (
+    64 << 20
+)  # bytes; about half a million shards. A reader allocates in proportion to this, whatever a file says
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Crc = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+
+
+class Shard(msgspec.Struct, frozen=True):
+    """One `.ffr` file of a dataset.
+
+    Attributes:
+        name: of the file, inside the directory.
+        samples: how many.
+        size: of the file, bytes.
+        crc: its header CRC-32, which covers the checksum and offset of every sample.
+    """
+
+    name: str
+    samples: Count
+    size: Count
+    crc: Crc
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a dataset directory consists of. Unknown keys of later writers are ignored.
+
+    Attributes:
+        version: of this file's format, 1.
+        samples: of all shards together.
+        shards: in the order of their samples.
+        schema: the columns of the samples, as `fields.Schema` wrote them; None for plain bytes.
+        fingerprint: SHA-256 in hex of all of the above but names; equal only for equal samples in equal shards.
+        seed: of the shuffle that chose the order, None without one.
+    """
+
+    version: int
+    samples: Count
+    shards: list[Shard]
+    schema: dict[str, Any] | None = None
+    fingerprint: str = ""
+    seed: Count | None = None
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+def build(shards: list[Shard], schema: dict[str, Any] | None = None, seed: int | None = None) -> Manifest:
+    """The manifest of `shards`, counted and with its fingerprint."""
+    samples = sum(shard.samples for shard in shards)
+    return Manifest(VERSION, samples, shards, schema, fingerprint(shards, schema), seed)
+
+
+def fingerprint(shards: list[Shard], schema: dict[str, Any] | None) -> str:
+    """SHA-256, in hex, over count, size and header CRC-32 of every shard, and over the schema."""
+    facts = ([(shard.samples, shard.size, shard.crc) for shard in shards], schema)
+    return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
+
+
+def load(directory: str) -> Manifest | None:
+    """The manifest of a directory, checked against itself; None where there is none.
+
+    Raises:
+        FormatError: it is damaged, of a later version, or its numbers contradict each other.
+        OSError: it cannot be read.
+    """
+    path = os.path.join(directory, NAME)
+    try:
+        data = _read(path)
+    except FileNotFoundError:
+        return None
+    try:
+        version = msgspec.json.decode(data, type=_Version).version
+        if version != VERSION:
+            raise FormatError(f"version {version}, this package reads {VERSION}")
+        manifest = msgspec.json.decode(data, type=Manifest)
+        _check(manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, FormatError) as error:
+        raise FormatError(f"{path}: {error}") from None
+    return manifest
+
+
+def save(directory: str, manifest: Manifest) -> None:
+    """Write the manifest of a directory, durable; an older one is replaced whole.
+
+    Raises:
+        FormatError: its numbers contradict each other, or it is too large; nothing was written.
+        OSError (also a RuntimeError): writing failed.
+    """
+    path = os.path.join(directory, NAME)
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    try:
+        _check(manifest)
+        _check_size(len(data))
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    part = PartFile(path)
+    try:
+        write_all(part.fd, memoryview(data), 0)
+        part.publish()
+    finally:
+        part.discard()
+
+
+def _read(path: str) -> bytes:
+    """All bytes of a regular file of bounded size."""
+    # Without O_NONBLOCK the open of a FIFO waits for a writer.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise FormatError(f"{path}: not a regular file")
+        # One byte more than allowed, so that a file growing meanwhile is noticed too.
+        data = file.read(SIZE_MAX + 1) if status.st_size <= SIZE_MAX else b""
+    try:
+        _check_size(max(status.st_size, len(data)))
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    return data
+
+
+def _check_size(size: int) -> None:
+    if size > SIZE_MAX:
+        raise FormatError(f"{size} bytes, expected at most {SIZE_MAX}")
+
+
+def _check(manifest: Manifest) -> None:
+    """Raise FormatError, without the path, if the manifest contradicts itself."""
+    for shard in manifest.shards:
+        _check_name(shard.name)
+        if shard.size < format.tables_end(shard.samples):
+            raise FormatError(f"shard {shard.name}: {shard.samples} samples do not fit in {shard.size} bytes")
+    if len({shard.name for shard in manifest.shards}) != len(manifest.shards):
+        raise FormatError("the same shard is listed twice")
+    total = sum(shard.samples for shard in manifest.shards)
+    if total != manifest.samples:
+        raise FormatError(f"{manifest.samples} samples, but its shards have {total}")
+    computed = fingerprint(manifest.shards, manifest.schema)
+    if manifest.fingerprint != computed:
+        raise FormatError(f"fingerprint {manifest.fingerprint!r}, computed {computed!r}")
+
+
+def _check_name(name: str) -> None:
+    if not name.endswith(format.SUFFIX) or name == format.SUFFIX or "/" in name or "\0" in name:
+        raise FormatError(f"shard name {name!r}, expected a plain file name that ends in {format.SUFFIX}")
