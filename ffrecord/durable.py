@@ -105,8 +105,8 @@ class PartFile:
         """Put the file, durable, under its final name.
 
         Raises:
-            OSError (also a RuntimeError): a step failed. The target is as before, unless only the directory's fsync failed:
-                then the new file is in place and the message says that its durability is unknown.
+            OSError (also a RuntimeError): a step failed. The target is as before, unless only the directory's fsync
+                failed: then the new file is in place and the message says that its durability is unknown.
         """
         step = "fsync"
         try:

@@ -6,10 +6,11 @@
         ├ ChecksumError    well-formed, but the bytes do not match their CRC-32
         └ WorkerError      a worker process failed or died; names the sample it was at
 
-Everything else is built in: `IndexError`, `TypeError`, `ValueError` (bad argument, closed), and the `OSError` of the errno.
+Everything else is built in: `IndexError`, `TypeError`, `ValueError` (bad argument, closed), and the `OSError` of the
+errno.
 
-Programs written for ffrecord 1.x catch what it raised, mostly `RuntimeError` and `AssertionError`. So the errors raised are
-private subclasses that are instances of both. Where an `OSError` is among the bases it stands first, or its `errno` and
+Programs written for ffrecord 1.x catch what it raised, mostly `RuntimeError` and `AssertionError`. So the errors raised
+are private subclasses that are instances of both. Where an `OSError` is among the bases it stands first, or its `errno` and
 `filename` would stay `None`. All of them pickle from their message, as worker processes need.
 """
 
@@ -102,7 +103,7 @@ class NotAFileError(IsADirectoryError, AssertionError):
     """A directory where a file was expected."""
 
 
-class NotADirectoryError_(NotADirectoryError, AssertionError):
+class NotAFolderError(NotADirectoryError, AssertionError):
     """A file where a directory was expected."""
 
 

@@ -61,7 +61,8 @@ def decode(header: format.BlockHeader, payload: bytes, path: str) -> Extension:
     computed = crc32(checked)
     if computed != header.crc:
         raise ChecksumError(
-            f"{path}: extension block: checksum of metadata mismached! CRC-32 {computed:#010x}, stored {header.crc:#010x}",
+            f"{path}: extension block: checksum of metadata mismached! "
+            f"CRC-32 {computed:#010x}, stored {header.crc:#010x}",
             path=path,
             stored=header.crc,
             computed=computed,

@@ -79,12 +79,12 @@ class OpenedFile:
     @property
     def checksums(self) -> npt.NDArray[np.uint32]:
         """CRC-32 of each sample."""
-        return np.frombuffer(self.mapping, format.CRC, self.n, format.PREFIX.size)
+        return np.frombuffer(memoryview(self.mapping), format.CRC, self.n, format.PREFIX.size)
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
         """Offset of each sample in the file, bytes."""
-        return np.frombuffer(self.mapping, format.OFFSET, self.n, format.offsets_start(self.n))
+        return np.frombuffer(memoryview(self.mapping), format.OFFSET, self.n, format.offsets_start(self.n))
 
     def check_header(self) -> None:
         """Compare the tables with their CRC-32; nothing to compare in old files.
@@ -95,8 +95,8 @@ class OpenedFile:
         computed = crc32(memoryview(self.mapping)[format.CHECKED_FROM :])
         if self.crc not in (0, computed):
             raise ChecksumError(
-                f"{self.path}: checksum of metadata mismached! CRC-32 {computed:#010x} of the tables of {self.n} samples, "
-                f"stored {self.crc:#010x}",
+                f"{self.path}: checksum of metadata mismached! CRC-32 {computed:#010x} of the tables "
+                f"of {self.n} samples, stored {self.crc:#010x}",
                 path=self.path,
                 stored=self.crc,
                 computed=computed,

@@ -37,8 +37,8 @@ def expand(fname: Source) -> Expanded:
     """The files that `fname` stands for.
 
     Args:
-        fname: a file, a list or tuple of files (order and repeats kept), a directory, or a glob pattern. A directory with a
-            dataset.json is the shards that lists; without one, its `*.ffr` sorted as strings.
+        fname: a file, a list or tuple of files (order and repeats kept), a directory, or a glob pattern. A directory
+            with a dataset.json is the shards that lists; without one, its `*.ffr` sorted as strings.
 
     Raises:
         TypeError: of another type.

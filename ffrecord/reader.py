@@ -5,8 +5,9 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from types import TracebackType
-from typing import Any, SupportsIndex, overload
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ from ffrecord.opened import OpenedFile
 
 Array = npt.NDArray[np.uint8]
 OnError = str | Callable[[Exception], Array]
+T = TypeVar("T")
 
 LEGACY_WARNING = "warning: you are using an old version ffrecord file, please update the file"
 CHUNK_BYTES = 4 << 20  # iteration reads about this much at a time
@@ -40,13 +42,13 @@ class FileReader:
     """Samples of one or many files, numbered through.
 
     Args:
-        fname: a file; a list or tuple of files; a directory (the shards of its dataset.json, else its `*.ffr` in string order);
-            or a glob pattern.
+        fname: a file; a list or tuple of files; a directory (the shards of its dataset.json, else its `*.ffr` in string
+            order); or a glob pattern.
         check_data: compare CRC-32 of tables when opening and of every sample when reading.
-        io: "auto" takes from the page cache what is there and waits for the rest; "pread" reads one run after the other;
-            "direct" reads around the page cache with Linux AIO where the file system allows.
-        on_error: what a sample that cannot be read does to `read` and `read_packed`: "raise"; "skip", left out and counted
-            in `skipped`; or a callable that gets the exception and returns a uint8 array to use instead.
+        io: "auto" takes from the page cache what is there and waits for the rest; "pread" reads one run after the
+            other; "direct" reads around the page cache with Linux AIO where the file system allows.
+        on_error: what a sample that cannot be read does to `read` and `read_packed`: "raise"; "skip", left out and
+            counted in `skipped`; or a callable that gets the exception and returns a uint8 array to use instead.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `fname`.
@@ -56,7 +58,18 @@ class FileReader:
     A reader may be shared by threads, forked at any time, and pickled (by name: it opens its files again).
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_check_data", "_engine", "_files", "_fnames", "_io", "_on_error", "_warned", "skipped")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_check_data",
+        "_engine",
+        "_files",
+        "_fnames",
+        "_io",
+        "_on_error",
+        "_warned",
+        "skipped",
+    )
 
     def __init__(
         self,
@@ -146,8 +159,8 @@ class FileReader:
             indices: [k] ints in [-n, n), negative ones from the end; repeats allowed; order kept.
 
         Returns:
-            k writable 1-D uint8 arrays that share no bytes. A small one keeps up to 512 KiB of its batch alive: `copy()` what
-            you keep for long.
+            k writable 1-D uint8 arrays that share no bytes. A small one keeps up to 512 KiB of its batch alive: `copy()`
+            what you keep for long.
 
         Raises:
             IndexError: an index is out of range; nothing was read.
@@ -159,9 +172,7 @@ class FileReader:
         """
         positions = as_indices(indices)
         arrays, failures = self._run(self._engine.read, positions)
-        if not failures:
-            return arrays
-        return self._without(failures, positions, arrays)
+        return self._without(failures, positions, arrays) if failures else arrays
 
     def read_packed(self, indices: Iterable[SupportsIndex]) -> tuple[Array, npt.NDArray[np.int64]]:
         """The samples at `indices`, back to back: no Python object per sample.
@@ -179,14 +190,14 @@ class FileReader:
         data, offsets, failures = self._run(self._engine.read_packed, positions)
         if not failures:
             return data, offsets
-        arrays = [data[low:high] for low, high in zip(offsets[:-1], offsets[1:], strict=True)]
+        arrays = [data[low:high] for low, high in pairwise(offsets)]
         arrays = self._without(failures, positions, arrays)
         offsets = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(array) for array in arrays], out=offsets[1:])
         return np.concatenate([*arrays, np.empty(0, np.uint8)]), offsets
 
     def read_one(self, index: SupportsIndex) -> Array:
-        """Sample `index`; the arguments and errors of `read`. "skip" raises here, as there is nothing else to return."""
+        """Sample `index`; arguments and errors as for `read`. "skip" raises here: there is nothing else to return."""
         positions = np.array([_as_int64(index)], np.int64)
         arrays, failures = self._run(self._engine.read, positions)
         if failures and not callable(self._on_error):
@@ -217,7 +228,7 @@ class FileReader:
         for start in range(0, len(indices), step):
             yield from self.read(np.arange(len(indices))[start : start + step] * indices.step + indices.start)
 
-    def _run(self, read: Callable[..., Any], positions: npt.NDArray[np.int64]) -> Any:
+    def _run(self, read: Callable[..., T], positions: npt.NDArray[np.int64]) -> T:
         if self._engine.closed:
             raise ClosedError(f"FileReader has been closed. {self._fnames[0]} …")
         try:
@@ -419,7 +430,12 @@ def as_indices(indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
     array = np.asarray(indices) if isinstance(indices, list | tuple | range) or hasattr(indices, "__array__") else None
     if array is not None and array.ndim == 1 and array.dtype.kind in "iu" and array.dtype != np.uint64:
         return np.ascontiguousarray(array, np.int64)
-    if array is not None and not isinstance(indices, list | tuple | range) and array.dtype.kind not in "iu" and array.size:
+    if (
+        array is not None
+        and not isinstance(indices, list | tuple | range)
+        and array.dtype.kind not in "iu"
+        and array.size
+    ):
         raise TypeError(f"indices must be ints, not an array of {array.dtype}")
     return np.fromiter((_as_int64(index) for index in indices), np.int64)
 

@@ -6,7 +6,7 @@ import warnings
 from array import array
 from pathlib import Path
 from types import TracebackType
-from typing import Any, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def as_bytes(data: Any) -> memoryview:
             raise TypeError(f"an array of {data.dtype} holds Python objects, not bytes")
         if not data.flags.c_contiguous:
             data = np.ascontiguousarray(data)
-        return memoryview(data.reshape(-1).view(np.uint8)) if data.size else memoryview(b"")
+        return data.reshape(-1).view(np.uint8).data if data.size else memoryview(b"")
     try:
         view = memoryview(data)
     except TypeError:
@@ -44,7 +44,7 @@ def as_bytes(data: Any) -> memoryview:
     if not view.c_contiguous:
         return memoryview(view.tobytes())
     # numpy takes any item format, memoryview.cast only native ones.
-    return memoryview(np.frombuffer(view, np.uint8))
+    return np.frombuffer(view, np.uint8).data
 
 
 def write_tables(
@@ -77,8 +77,8 @@ class FileWriter:
     """Writes one file; nothing is under its name until `close`, then all of it.
 
     Args:
-        fname: the path, ending in `.ffr`. A file there stays as it is until it is replaced, which keeps its mode; a symbolic
-            link is followed.
+        fname: the path, ending in `.ffr`. A file there stays as it is until it is replaced, which keeps its mode; a
+            symbolic link is followed.
         n: number of samples, >= 0. None: as many as are written; the file then has a gap before its first sample, as
             described in docs/format.md, and is not byte-identical to one written with n.
         extension: what the file should say about itself. None for nothing: with n, the bytes are those of ffrecord 1.x.
@@ -88,7 +88,8 @@ class FileWriter:
         TypeError, ValueError: `n`.
         OSError (also RuntimeError): the file cannot be created, or the disk has no room for its tables.
 
-    As a context manager it closes at the end, and discards everything if there was an exception. Not for several threads.
+    As a context manager it closes at the end, and discards everything if there was an exception. One writer is for one
+    thread at a time.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class FileWriter:
         *,
         extension: extension.Extension | None = None,
     ) -> None:
-        self._part: durable.PartFile | None = None
+        self._open = False
         self._failure: OSError | None = None
         self._path = _check_name(fname)
         self._n = None if n is None else operator.index(n)
@@ -110,6 +111,7 @@ class FileWriter:
         self._buffer = bytearray()
         self._end = self._data_start
         self._part = durable.PartFile(self._path)
+        self._open = True
         self._allocate_tables()
 
     def _encode(self, given: extension.Extension | None) -> bytes | None:
@@ -154,8 +156,10 @@ class FileWriter:
             TypeError: no buffer, or an array of Python objects.
             OSError (also RuntimeError): writing failed; the writer is closed and nothing will be published.
         """
-        if self._part is None or self.count == self._n:
-            raise CountError(f"Exceed total number of samples: {self.count if self._n is None else self._n}: {self._path}")
+        if not self._open or self.count == self._n:
+            raise CountError(
+                f"Exceed total number of samples: {self.count if self._n is None else self._n}: {self._path}"
+            )
         view = as_bytes(data)
         self._checksums.append(crc32(view))
         self._sizes.append(len(view))
@@ -183,7 +187,7 @@ class FileWriter:
         except OSError as error:
             self._fail(error)
 
-    def _fail(self, error: OSError) -> None:
+    def _fail(self, error: OSError) -> NoReturn:
         """Give up for good: remove the file and say which sample did not get through."""
         self._discard()
         sizes = np.frombuffer(self._sizes, np.int64)
@@ -203,7 +207,7 @@ class FileWriter:
         """
         if self._failure is not None:
             raise self._failure
-        if self._part is None:
+        if not self._open:
             return
         if self._n is not None and self.count != self._n:
             raise CountError(
@@ -212,11 +216,12 @@ class FileWriter:
         self._write(self._take_buffer())
         try:
             self._write_tables()
-            part, self._part = self._part, None
-            part.publish()
         except OSError as error:
-            if self._part is not None:
-                self._fail(error)
+            self._fail(error)
+        self._open = False
+        try:
+            self._part.publish()
+        except OSError as error:
             self._failure = error
             raise
 
@@ -230,7 +235,7 @@ class FileWriter:
 
     def _make_room(self) -> None:
         """Move the samples back until tables and block fit before them."""
-        needed = format.tables_end(self.count) + extension.block_size(self._payload)
+        needed = format.tables_end(self.count) + extension.block_size(self._payload or b"")
         more = -(-max(0, needed - self._data_start) // BLOCK) * BLOCK
         if more:
             durable.insert_space(self._part.fd, self._data_start, more, self._end)
@@ -238,9 +243,9 @@ class FileWriter:
             self._end += more
 
     def _discard(self) -> None:
-        part, self._part = self._part, None
-        if part is not None:
-            part.discard()
+        if self._open:
+            self._open = False
+            self._part.discard()
 
     def __enter__(self) -> "FileWriter":
         return self
@@ -255,20 +260,23 @@ class FileWriter:
             self._discard()
 
     def __del__(self) -> None:
-        part = getattr(self, "_part", None)
-        if part is None:
+        if not getattr(self, "_open", False):
             return
-        if part.owned and self._n is not None and self.count == self._n:
-            warnings.warn(f"{self._path}: complete, but never closed; closing it", ResourceWarning, source=self)
+        if not self._part.owned:
+            self._discard()
+        elif self._n is not None and self.count == self._n:
+            # As ffrecord 1.x did: programs that forget to close lose nothing.
+            self._warn("complete, but never closed; closing it")
             try:
                 self.close()
-            except (OSError, RuntimeError) as error:
-                warnings.warn(f"{self._path}: not published: {error}", ResourceWarning, source=self)
-        elif part.owned:
-            warnings.warn(
-                f"{self._path}: dropped after {self.count} samples and never closed; discarded", ResourceWarning, source=self
-            )
-        self._discard()
+            except OSError as error:
+                self._warn(f"not published: {error}")
+        else:
+            self._discard()
+            self._warn(f"dropped after {self.count} samples and never closed; discarded")
+
+    def _warn(self, what: str) -> None:
+        warnings.warn(f"{self._path}: {what}", ResourceWarning, stacklevel=3, source=self)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")
