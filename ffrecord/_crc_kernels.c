@@ -1,18 +1,26 @@
+/* The choice of a kernel, those for any machine, and the combination of two CRC-32. */
+
 #include "_crc_kernels.h"
 
+#include <dlfcn.h>
 #include <string.h>
 
-#define POLYNOMIAL 0xEDB88320u
+#include "_crc_factors.h"
 
+#if defined(__x86_64__)
+#include "_crc_x86.h"
+#elif defined(__aarch64__) && defined(__linux__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define ARM_KERNELS
+#include "_crc_arm.h"
+#endif
+
+/* Slicing by 8: M. Kounavis, F. Berry, "A Systematic Approach to Building High Performance Software-based CRC Generators",
+   2005. slices[i][byte] is the remainder of `byte` with i zero bytes after it. */
 static uint32_t slices[8][256];
 
 static void init_slices(void) {
     for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t crc = byte;
-        for (int bit = 0; bit < 8; bit++) {
-            crc = (crc >> 1) ^ (POLYNOMIAL & (0u - (crc & 1)));
-        }
-        slices[0][byte] = crc;
+        slices[0][byte] = multiply(byte, 1u << (31 - 8));
     }
     for (int slice = 1; slice < 8; slice++) {
         for (int byte = 0; byte < 256; byte++) {
@@ -36,40 +44,66 @@ static uint32_t update_portable(uint32_t value, const void *data, size_t size) {
     return ~crc;
 }
 
-static uint32_t multiply(uint32_t a, uint32_t b) {
-    uint32_t product = 0;
-    for (int bit = 0; bit < 32; bit++) {
-        product ^= b & (0u - (a >> 31));
-        a <<= 1;
-        b = (b >> 1) ^ (POLYNOMIAL & (0u - (b & 1)));
-    }
-    return product;
+/* zlib, where it is installed; looked up at run time, so that neither its header nor its development files are needed. */
+static unsigned long (*zlib_crc32)(unsigned long value, const unsigned char *data, unsigned int size);
+
+static void find_zlib(void) {
+    void *library = dlopen("libz.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *function = library ? dlsym(library, "crc32") : NULL;
+    /* ISO C has no conversion from object to function pointer. */
+    memcpy(&zlib_crc32, &function, sizeof function);
 }
 
-static uint32_t power_of_x(uint64_t bytes) {
-    uint32_t square = 0x00800000u, power = 0x80000000u;
-    for (; bytes; bytes >>= 1) {
-        if (bytes & 1) {
-            power = multiply(power, square);
-        }
-        square = multiply(square, square);
+static uint32_t update_zlib(uint32_t value, const void *data, size_t size) {
+    const unsigned char *p = data;
+    while (size) {
+        unsigned int piece = size < 1u << 30 ? (unsigned int)size : 1u << 30;
+        value = (uint32_t)zlib_crc32(value, p, piece);
+        p += piece;
+        size -= piece;
     }
-    return power;
-}
-
-uint32_t ffr_crc_combine(uint32_t crc1, uint32_t crc2, uint64_t size2) {
-    return multiply(power_of_x(size2), crc1) ^ crc2;
+    return value;
 }
 
 static ffr_crc_kernel usable[8];
 static int usable_count;
 
+static void offer(int works, const char *name, ffr_crc_function update) {
+    if (works) {
+        usable[usable_count++] = (ffr_crc_kernel){name, update};
+    }
+}
+
+static void offer_of_this_cpu(void) {
+#if defined(__x86_64__)
+    /* These ask the operating system too, whether it saves the wide registers. */
+    int narrow = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    int wide = narrow && __builtin_cpu_supports("vpclmulqdq");
+    int widest = wide && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
+    init_factors();
+    offer(widest, "avx512", update_512);
+    offer(wide && __builtin_cpu_supports("avx2"), "avx2", update_256);
+    offer(narrow, "pclmul", update_128);
+#elif defined(ARM_KERNELS)
+    const unsigned long features = getauxval(AT_HWCAP), pmull = 1ul << 4, crc = 1ul << 7;
+    init_factors();
+    init_streams();
+    offer((features & pmull) && (features & crc), "pmull", update_pmull);
+    offer((features & crc) != 0, "armv8-crc", update_crc_instructions);
+#endif
+}
+
 void ffr_crc_init(void) {
     if (usable_count) {
         return;
     }
+    init_squares();
     init_slices();
-    usable[usable_count++] = (ffr_crc_kernel){"portable", update_portable};
+    find_zlib();
+    offer_of_this_cpu();
+    offer(zlib_crc32 != NULL, "zlib", update_zlib);
+    offer(1, "portable", update_portable);
 }
 
 const ffr_crc_kernel *ffr_crc_kernels(int *count) {
@@ -78,3 +112,5 @@ const ffr_crc_kernel *ffr_crc_kernels(int *count) {
 }
 
 uint32_t ffr_crc_update(uint32_t value, const void *data, size_t size) { return usable[0].update(value, data, size); }
+
+uint32_t ffr_crc_combine(uint32_t crc1, uint32_t crc2, uint64_t size2) { return multiply(shift_by(size2), crc1) ^ crc2; }

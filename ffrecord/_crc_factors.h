@@ -1,0 +1,125 @@
+/* The algebra of CRC-32, and the factors by which carry-less multiplication computes it.
+
+   A message is a polynomial over GF(2): its first bit, the lowest of its first byte, has the highest power of x. With
+   the start value added (XOR) to its first 32 bits, CRC-32 = message * x^32 mod P, where P is
+
+       x^32 + x^26 + x^23 + x^22 + x^16 + x^12 + x^11 + x^10 + x^8 + x^7 + x^5 + x^4 + x^2 + x + 1.
+
+   Bits are reflected throughout: bit i of a 32-bit remainder is the coefficient of x^(31-i), bit i of a 64-bit word that of
+   x^(63-i). A message may be cut in words w_i anywhere: it is the sum of w_i * x^e_i, and each x^e_i may be replaced by its
+   remainder, of 32 bits. That holds for e_i < 0 too, since x has an inverse mod P; so a word padded with zeros, whose
+   bits all weigh too much, needs another factor and nothing else.
+
+   - Folding moves 128 bits forward by d bits: two products, of the first word by x^(d+64) and of the second by x^d.
+     V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.
+   - At the end all vectors at once are multiplied, word by word, to where the message ends. The products are summed, and
+     only then their 96 bits V = A * x^32 + B are reduced (Barrett; same paper), with no shift in between:
+     quotient = floor(A * floor(x^95 / P) / x^63), CRC-32 = B + (quotient * P mod x^32).
+
+   clmul(a, b) of reflected 64-bit words has the coefficient of x^(126-k) at bit k. So that folded vectors line up, their
+   factors are x^(e-1) in the upper half of the word. So that A fills the lower word of a sum, and B the 32 bits above,
+   factors of the final products are one bit further down: bit i is x^(32-i). */
+
+#define POLYNOMIAL 0xEDB88320u /* P without x^32, reflected */
+
+enum {
+    WIDEST = 64,       /* bytes in a vector, at most */
+    DIRECT_SIZE = 256, /* a message this short is multiplied straight to its end */
+    WHOLE_SIZE = 2 * 4 * WIDEST - WIDEST
+};
+
+/* a * b mod P. */
+static uint32_t multiply(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (int power = 0; power < 32; power++) {
+        product ^= b & (0u - (a >> 31));
+        a <<= 1;
+        b = (b >> 1) ^ (POLYNOMIAL & (0u - (b & 1)));
+    }
+    return product;
+}
+
+static uint32_t squares[64]; /* x^(8 * 2^i) mod P */
+
+static void init_squares(void) {
+    squares[0] = 1u << (31 - 8);
+    for (int i = 1; i < 64; i++) {
+        squares[i] = multiply(squares[i - 1], squares[i - 1]);
+    }
+}
+
+/* x^(8 * size) mod P. */
+static uint32_t shift_by(uint64_t size) {
+    uint32_t power = 1u << 31;
+    for (int i = 0; size; size >>= 1, i++) {
+        if (size & 1) {
+            power = multiply(power, squares[i]);
+        }
+    }
+    return power;
+}
+
+#if defined(__x86_64__) || defined(__aarch64__)
+
+static uint64_t ragged_table[8][DIRECT_SIZE / 8 + WIDEST / 8] __attribute__((aligned(64)));
+static uint64_t whole_table[WHOLE_SIZE / 8] __attribute__((aligned(64)));
+static uint64_t shift_factors[WIDEST + 1][2] __attribute__((aligned(16))); /* [i]: fold by i bytes */
+static uint64_t block_factors[3][2] __attribute__((aligned(16)));          /* [i]: fold by four vectors of 16 << i bytes */
+static uint64_t barrett[2] __attribute__((aligned(16)));                   /* floor(x^95 / P), P */
+
+/* Final factors of the words from `size` bytes before the end on, 1 <= size <= DIRECT_SIZE. */
+static inline const uint64_t *ragged_factors(size_t size) { return &ragged_table[size % 8][(DIRECT_SIZE - size + size % 8) / 8]; }
+
+/* The same for whole words, size <= WHOLE_SIZE: aligned as size is. */
+static inline const uint64_t *whole_factors(size_t size) { return &whole_table[(WHOLE_SIZE - size) / 8]; }
+
+/* x^exponent mod P, reflected; the powers of x repeat after 2^32 - 1. */
+static uint32_t power_of_x(int64_t exponent) {
+    uint64_t bits = (uint64_t)(exponent < 0 ? exponent + 0xFFFFFFFF : exponent);
+    return multiply(shift_by(bits / 8), 1u << (31 - bits % 8));
+}
+
+/* Final factors of `count` words in sequence, the first of which weighs x^exponent. */
+static void fill_final(uint64_t *factors, int count, int exponent) {
+    uint32_t power = power_of_x(exponent), back = power_of_x(-64);
+    for (int i = 0; i < count; i++) {
+        factors[i] = (uint64_t)power << 1;
+        power = multiply(power, back);
+    }
+}
+
+static void fill_fold(uint64_t pair[2], int size) {
+    pair[0] = (uint64_t)power_of_x(8 * size + 63) << 32;
+    pair[1] = (uint64_t)power_of_x(8 * size - 1) << 32;
+}
+
+static void init_barrett(void) {
+    /* Long division of x^95: bit 0 of `remainder` is the coefficient of x^(32 + power). */
+    uint64_t divisor = (uint64_t)POLYNOMIAL << 1 | 1, remainder = 1, quotient = 0;
+    for (int power = 63; power >= 0; power--) {
+        if (remainder & 1) {
+            quotient |= 1ull << (63 - power);
+            remainder ^= divisor;
+        }
+        remainder >>= 1;
+    }
+    barrett[0] = quotient;
+    barrett[1] = divisor;
+}
+
+static void init_factors(void) {
+    for (int extra = 0; extra < 8; extra++) {
+        /* 32: CRC-32 is of message * x^32; 64: a word's own last bit. */
+        fill_final(ragged_table[extra], DIRECT_SIZE / 8 + WIDEST / 8, 8 * (DIRECT_SIZE + extra) + 32 - 64);
+    }
+    fill_final(whole_table, WHOLE_SIZE / 8, 8 * WHOLE_SIZE + 32 - 64);
+    for (int size = 1; size <= WIDEST; size++) {
+        fill_fold(shift_factors[size], size);
+    }
+    for (int i = 0; i < 3; i++) {
+        fill_fold(block_factors[i], 4 * (16 << i));
+    }
+    init_barrett();
+}
+
+#endif
