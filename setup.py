@@ -30,7 +30,10 @@ setup(
         [
             extension("_crc", "ffrecord/_crc_kernels.c", depends=["ffrecord/_crc_kernels.h"], libraries=["dl"]),
             extension("_aio"),
-            extension("_engine", include_dirs=[numpy.get_include()]),
+            extension("_memory", include_dirs=[numpy.get_include()]),
+            extension("_cached"),
+            extension("_direct"),
+            extension("_engine"),
         ],
         compiler_directives={"language_level": 3, "linetrace": COVERAGE},
     )

@@ -3,11 +3,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-MODES: dict[str, int]
+from ffrecord._memory import Mapping
 
-class Mapping:
-    def __new__(cls, fd: int, size: int) -> Mapping: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+MODES: dict[str, int]
 
 class Failure(Exception):
     order: int

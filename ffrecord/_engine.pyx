@@ -2,157 +2,35 @@
 """The batch engine: indices in, checked bytes out. Plan, read and verify run without the GIL.
 
 * plan: bound every index and every span, sort by file and offset;
-* read: what the page cache has (preadv2, RWF_NOWAIT), then the misses; or Linux AIO with O_DIRECT;
+* read: through the page cache (_cached.pyx), or around it (_direct.pyx);
 * verify: CRC-32 of each record right after it arrives;
 * deliver: in the order asked for, as arrays over pooled memory or packed into one.
 
 Every span is checked when used. What was checked when a file was opened may have changed since: tables are mapped.
 """
 
-from cpython.buffer cimport PyBuffer_FillInfo
-from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.errno cimport EINVAL
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, qsort
 from libc.string cimport memcpy
 
-cimport numpy as cnp
-
-from ffrecord._aio cimport SLOT_SIZE, Piece, read_pieces
-from ffrecord._crc cimport crc32_update
-from ffrecord._linux cimport (
-    ffr_direct_alignment,
-    ffr_file_size,
-    ffr_open_direct,
-    ffr_pread,
-    ffr_preadv,
-    ffr_random_access,
-    iovec,
-)
+from ffrecord._cached cimport read_cached
+from ffrecord._direct cimport read_direct
+from ffrecord._linux cimport ffr_direct_alignment, ffr_file_size, ffr_open_direct, ffr_random_access
+from ffrecord._memory cimport Block, Mapping, array_over
+from ffrecord._requests cimport BAD_SPAN, CHANGED, FAILED, MISMATCH, OK, TRUNCATED, File, Request
 
 import numpy as np
 
-cnp.import_array()
-
-cdef extern from "sys/mman.h" nogil:
-    enum: PROT_READ
-    enum: MAP_SHARED
-    void* MAP_FAILED
-    void* mmap(void*, size_t, int, int, int, int64_t)
-    int munmap(void*, size_t)
-
-cdef extern from "stdlib.h" nogil:
-    int posix_memalign(void**, size_t, size_t)
+cdef extern from "unistd.h" nogil:
+    int close(int)
 
 cdef enum:
     PREFIX_SIZE = 12
-    RUN_PARTS = 64             # records of one preadv
-    RUN_BYTES = 1 << 20
-    GAP = 16 << 10             # bytes between records worth reading with O_DIRECT rather than a request of their own
-    BLOCK_ALIGNMENT = 64
     RECORD_ALIGNMENT = 16      # so that .view(dtype) of a sample is aligned
     SHARED_BLOCK = 512 << 10   # what keeping one small sample may keep alive
     OWN_BLOCK = 64 << 10       # samples of this size and above get a block each
-    POOLED_LEAST = 64 << 10    # smaller blocks malloc serves well; larger ones it returns to the kernel again and again
-    POOLED_MOST = 64 << 20
-    POOL_LIMIT = 128 << 20     # idle bytes kept by a process
-    CLASSES = 64
 
-
-# Memory: blocks of four size classes per power of two, kept for the next batch when the last array over them dies.
-
-cdef struct Idle:
-    Idle* next
-
-cdef Idle* _idle[CLASSES]
-cdef int64_t _idle_bytes = 0
-
-
-cdef int _size_class(int64_t size, int64_t* rounded) noexcept:
-    """Class of a block of `size` bytes, and its real size: the next of 4, 5, 6, 7 times a power of two."""
-    cdef int64_t quarter = POOLED_LEAST // 4
-    cdef int klass = 0
-    while quarter * 8 < size:
-        quarter *= 2
-        klass += 4
-    if size <= quarter * 4:
-        rounded[0] = quarter * 4
-        return klass
-    rounded[0] = (size + quarter - 1) // quarter * quarter
-    return klass + <int> (rounded[0] // quarter) - 4
-
-
-cdef class Block:
-    """Memory of a batch; arrays over it keep it alive."""
-
-    cdef char* start
-    cdef int64_t size
-    cdef int klass
-
-    def __cinit__(self, int64_t size):
-        global _idle_bytes
-        cdef void* memory = NULL
-        self.start = NULL
-        self.klass = -1
-        self.size = max(size, 1)
-        if POOLED_LEAST <= size <= POOLED_MOST:
-            self.klass = _size_class(size, &self.size)
-            if _idle[self.klass] != NULL:
-                self.start = <char*> _idle[self.klass]
-                _idle[self.klass] = _idle[self.klass].next
-                _idle_bytes -= self.size
-                return
-        if posix_memalign(&memory, BLOCK_ALIGNMENT, self.size) != 0:
-            raise MemoryError(f"{size} bytes for samples")
-        self.start = <char*> memory
-
-    def __dealloc__(self):
-        global _idle_bytes
-        cdef Idle* idle = <Idle*> self.start
-        if self.klass >= 0 and idle != NULL and _idle_bytes + self.size <= POOL_LIMIT:
-            idle.next = _idle[self.klass]
-            _idle[self.klass] = idle
-            _idle_bytes += self.size
-        else:
-            free(self.start)
-
-
-cdef inline object _array(Block block, char* start, int64_t size):
-    """A 1-D uint8 array over part of a block, writable."""
-    cdef cnp.npy_intp length = size
-    cdef cnp.ndarray array = cnp.PyArray_SimpleNewFromData(1, &length, cnp.NPY_UINT8, start)
-    cnp.set_array_base(array, block)
-    return array
-
-
-cdef class Mapping:
-    """The start of a file, read-only, shared with every process that maps it. Supports the buffer protocol.
-
-    Args:
-        fd: of a regular file; may be closed afterwards.
-        size: bytes, > 0, not above the file's size.
-    """
-
-    cdef char* start
-    cdef Py_ssize_t size
-
-    def __cinit__(self, int fd, Py_ssize_t size):
-        cdef void* memory
-        if size <= 0:
-            raise ValueError(f"mapping of {size} bytes, expected > 0")
-        memory = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0)
-        if memory == MAP_FAILED:
-            raise OSError(12, "mmap of the tables failed")
-        self.start, self.size = <char*> memory, size
-
-    def __dealloc__(self):
-        if self.start != NULL:
-            munmap(self.start, self.size)
-
-    def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.start, self.size, 1, flags)
-
-
-# Plan
 
 cdef int _by_place(const void* a, const void* b) noexcept nogil:
     cdef const Request* left = <const Request*> a
@@ -213,217 +91,6 @@ cdef inline void _locate(File* files, int64_t count, int64_t index, int64_t batc
         request.status = BAD_SPAN
         return
     request.size = end - request.offset
-
-
-# Read
-
-cdef inline bint _verify(Request* request, bint check) noexcept nogil:
-    """Compare with the stored CRC-32, if asked; whether the record is good."""
-    cdef uint32_t computed
-    request.status = OK
-    if check:
-        computed = crc32_update(0, request.dest, request.size)
-        if computed != request.stored:
-            request.status = MISMATCH
-            request.detail = computed
-    return request.status == OK
-
-
-cdef bint _finish(const File* files, Request* request, bint check) noexcept nogil:
-    """Read what is still missing of a record, waiting for it; whether the record is good."""
-    cdef int64_t rc
-    while request.got < request.size:
-        rc = ffr_pread(files[request.file].fd, request.dest + request.got, request.size - request.got,
-                       request.offset + request.got)
-        if rc == -EINTR:
-            continue
-        if rc <= 0:
-            request.status = TRUNCATED if rc == 0 else FAILED
-            request.detail = request.got if rc == 0 else -rc
-            return False
-        request.got += rc
-    return _verify(request, check)
-
-
-cdef int64_t _run(const Request* requests, int64_t i, int64_t k, iovec* parts, int* part_count) noexcept nogil:
-    """Gather the records from i on that lie back to back into `parts`; the end of the run."""
-    cdef int64_t total = 0, j = i
-    part_count[0] = 0
-    while j < k and part_count[0] < RUN_PARTS:
-        if requests[j].status != OK or requests[j].file != requests[i].file:
-            break
-        if requests[j].offset != requests[i].offset + total or (j > i and total + requests[j].size > RUN_BYTES):
-            break
-        if requests[j].size > 0:
-            parts[part_count[0]].iov_base = requests[j].dest
-            parts[part_count[0]].iov_len = requests[j].size
-            part_count[0] += 1
-        total += requests[j].size
-        j += 1
-    return j
-
-
-cdef int64_t _read_run(File* file, iovec* parts, int count, int64_t offset, bint cached_only) noexcept nogil:
-    """One preadv: bytes that arrived, 0 for none."""
-    cdef int64_t rc = -EINTR
-    if count == 0:
-        return 0
-    while rc == -EINTR:
-        rc = ffr_preadv(file.fd, parts, count, offset, cached_only and file.nowait)
-        if cached_only and file.nowait and (rc == -EOPNOTSUPP or rc == -ENOSYS or rc == -EINVAL):
-            file.nowait = False  # tmpfs and others: from now on plain reads
-            rc = -EINTR
-    return max(rc, 0)  # a real error comes again when the record is finished
-
-
-cdef bint _read_cached(File* files, Request* requests, int64_t k, bint cached_first, bint check, bint go_on) noexcept nogil:
-    """Read sorted requests through the page cache; whether all are good.
-
-    With cached_first what is cached is taken first; asking for the rest has started the kernel's reading by the time it
-    is waited for. go_on: a bad record does not end the batch.
-    """
-    cdef int64_t i = 0, j, got
-    cdef iovec parts[RUN_PARTS]
-    cdef int part_count
-    cdef bint good = True
-    while i < k:
-        if requests[i].status != OK:
-            i += 1
-            continue
-        j = _run(requests, i, k, parts, &part_count)
-        got = _read_run(&files[requests[i].file], parts, part_count, requests[i].offset, cached_first)
-        while i < j:
-            requests[i].got = min(got, requests[i].size)
-            got -= requests[i].got
-            if requests[i].got == requests[i].size:
-                good &= _verify(&requests[i], check)
-            elif cached_first:
-                requests[i].status = MISSED
-            else:
-                good &= _finish(files, &requests[i], check)
-            i += 1
-            if not good and not go_on:
-                return False
-    if cached_first:
-        for i in range(k):
-            if requests[i].status == MISSED:
-                good &= _finish(files, &requests[i], check)
-                if not good and not go_on:
-                    return False
-    return good
-
-
-cdef struct Direct:
-    File* files
-    Request* requests
-    bint check
-    bint go_on
-    bint good
-
-
-cdef bint _deliver(Direct* direct, Request* request, const Piece* piece, const char* data, int64_t result) noexcept nogil:
-    """Copy a record's part of a piece, or read that part in the ordinary way; whether the record is good so far."""
-    cdef int64_t low = max(request.offset, piece.offset)
-    cdef int64_t high = min(request.offset + request.size, piece.offset + piece.size)
-    cdef int64_t rc
-    if request.status != OK or low >= high:
-        return request.status == OK
-    if result >= high - piece.offset:
-        memcpy(request.dest + (low - request.offset), data + (low - piece.offset), high - low)
-    else:
-        while low < high:
-            rc = ffr_pread(direct.files[request.file].fd, request.dest + (low - request.offset), high - low, low)
-            if rc == -EINTR:
-                continue
-            if rc <= 0:
-                request.status = TRUNCATED if rc == 0 else FAILED
-                request.detail = low - request.offset if rc == 0 else -rc
-                return False
-            low += rc
-        low = max(request.offset, piece.offset)
-    request.got += high - low
-    return request.got < request.size or _verify(request, direct.check)
-
-
-cdef int _on_piece(void* state, const Piece* piece, const char* data, int64_t result) noexcept nogil:
-    cdef Direct* direct = <Direct*> state
-    cdef int64_t i
-    if result == -EINVAL:
-        direct.files[direct.requests[piece.first].file].alignment = 0  # this file takes no direct reads after all
-    for i in range(piece.first, piece.last + 1):
-        if not _deliver(direct, &direct.requests[i], piece, data, result):
-            direct.good = False
-    return 0 if direct.good or direct.go_on else 1
-
-
-cdef int64_t _cut(const File* files, const Request* requests, int64_t first, int64_t end, Piece* pieces) noexcept nogil:
-    """Cover sorted requests of one file with aligned pieces; their number. pieces NULL: only count."""
-    cdef int64_t i, position, record_end, alignment = files[requests[first].file].alignment
-    cdef int64_t count = 0, start = 0, stop = -1, most
-    for i in range(first, end):
-        if requests[i].status != OK or requests[i].size == 0:
-            continue
-        position, record_end = requests[i].offset, requests[i].offset + requests[i].size
-        while position < record_end:
-            # A repeat of a long record starts before the piece that ended it.
-            if stop < 0 or position < start or position > stop + GAP or position >= start + SLOT_SIZE:
-                start = position // alignment * alignment
-                stop = start
-                count += 1
-                if pieces != NULL:
-                    pieces[count - 1].fd = files[requests[i].file].direct_fd
-                    pieces[count - 1].offset = start
-                    pieces[count - 1].first = i
-            most = min(start + SLOT_SIZE, (record_end + alignment - 1) // alignment * alignment)
-            stop = max(stop, most)
-            if pieces != NULL:
-                pieces[count - 1].size = <int32_t> (stop - start)
-                pieces[count - 1].last = i
-            position = min(record_end, stop)
-    return count
-
-
-cdef int64_t _read_direct(File* files, Request* requests, int64_t k, bint check, bint go_on, bint* good) noexcept nogil:
-    """Read sorted requests by AIO, those of files without direct reads through the page cache.
-
-    Returns 0; or -errno if AIO was refused or had no memory, and everything was read through the page cache.
-    """
-    cdef int64_t i = 0, j, count = 0, error = -12
-    cdef Piece* pieces
-    cdef Direct state
-    state.files, state.requests, state.check, state.go_on, state.good = files, requests, check, go_on, True
-    good[0] = True
-    for i in range(k):
-        if requests[i].status == OK and (requests[i].size == 0 or files[requests[i].file].alignment == 0):
-            good[0] &= _finish(files, &requests[i], check)
-            if not good[0] and not go_on:
-                return 0
-    # A record of s bytes touches at most s / SLOT_SIZE + 2 pieces.
-    for i in range(k):
-        count += requests[i].size // SLOT_SIZE + 2
-    pieces = <Piece*> malloc(count * sizeof(Piece))
-    if pieces != NULL:
-        i = count = 0
-        while i < k:
-            j = i
-            while j < k and requests[j].file == requests[i].file:
-                j += 1
-            if files[requests[i].file].alignment > 0:
-                count += _cut(files, requests, i, j, pieces + count)
-            i = j
-        error = read_pieces(pieces, count, _on_piece, &state)
-        free(pieces)
-        good[0] &= state.good
-        if not good[0] and not go_on:
-            return error
-    # After a refusal this reads everything. Otherwise nothing should be left; but unverified bytes never leave here.
-    for i in range(k):
-        if requests[i].status == OK and requests[i].got < requests[i].size:
-            requests[i].got = 0
-            good[0] &= _finish(files, &requests[i], check)
-            if not good[0] and not go_on:
-                break
-    return error
 
 
 cdef class Batch:
@@ -586,9 +253,9 @@ cdef class Files:
                 good &= requests[i].status == OK
             if good or go_on:
                 if mode == DIRECT:
-                    error = _read_direct(self.files, requests, batch.k, check, go_on, &good)
+                    error = read_direct(self.files, requests, batch.k, check, go_on, &good)
                 else:
-                    good = _read_cached(self.files, requests, batch.k, mode == AUTO, check, go_on)
+                    good = read_cached(self.files, requests, batch.k, mode == AUTO, check, go_on)
         if error < 0:
             self.aio_error = <int> -error
         failures = []
@@ -658,7 +325,7 @@ cdef class Files:
             block = Block(total)
             for i in range(batch.k):
                 batch.requests[i].dest = block.start + offsets[i]
-            return _array(block, block.start, total), offsets_array, self._read(batch, mode, check, go_on)
+            return array_over(block, block.start, total), offsets_array, self._read(batch, mode, check, go_on)
         finally:
             self._leave()
 
@@ -682,7 +349,7 @@ cdef list _place(Batch batch):
             block = shared
             request.dest = shared.start + used
             used += (request.size + RECORD_ALIGNMENT - 1) & ~(RECORD_ALIGNMENT - 1)
-        arrays.append(_array(block, request.dest, request.size))
+        arrays.append(array_over(block, request.dest, request.size))
     return arrays
 
 
@@ -697,7 +364,3 @@ cdef int64_t _rest(Batch batch, int64_t first) noexcept:
             break
         total += (size + RECORD_ALIGNMENT - 1) & ~(RECORD_ALIGNMENT - 1)
     return total
-
-
-cdef extern from "unistd.h" nogil:
-    int close(int)

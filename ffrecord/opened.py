@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ffrecord import extension, format
 from ffrecord._crc import crc32
-from ffrecord._engine import Mapping
+from ffrecord._memory import Mapping
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, NotAFileError
 
 CHUNK = 1 << 20

@@ -1,4 +1,4 @@
-"""Declarations of the batch engine, kept apart so that its parts read on their own."""
+"""What the parts of the batch engine hand each other: open files, and requests for records of theirs."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 

@@ -1,0 +1,17 @@
+"""Memory of batches, and mapped tables."""
+
+from libc.stdint cimport int64_t
+
+
+cdef class Block:
+    """Memory of a batch; arrays over it keep it alive. Aligned to 64 bytes."""
+    cdef char* start
+    cdef int64_t size     # bytes, at least what was asked for
+    cdef int klass        # of the pool; -1: not pooled
+
+
+cdef class Mapping:
+    cdef char* start
+    cdef Py_ssize_t size
+
+cdef object array_over(Block block, char* start, int64_t size)

@@ -1,0 +1,117 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
+"""Memory of batches: blocks that are kept for the next batch when the last array over them dies; and mapped tables.
+
+Large heap blocks come back from malloc as fresh pages again and again, and the page faults cost more than the read.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport errno
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free
+
+cimport numpy as cnp
+
+import os
+
+cnp.import_array()
+
+cdef extern from "sys/mman.h" nogil:
+    enum: PROT_READ
+    enum: MAP_SHARED
+    void* MAP_FAILED
+    void* mmap(void*, size_t, int, int, int, int64_t)
+    int munmap(void*, size_t)
+
+cdef extern from "stdlib.h" nogil:
+    int posix_memalign(void**, size_t, size_t)
+
+cdef enum:
+    ALIGNMENT = 64
+    POOLED_LEAST = 64 << 10    # smaller blocks malloc serves well
+    POOLED_MOST = 64 << 20
+    POOL_LIMIT = 128 << 20     # idle bytes kept by a process
+    CLASSES = 64               # four for each power of two
+
+
+cdef struct Idle:
+    Idle* next
+
+cdef Idle* _idle[CLASSES]
+cdef int64_t _idle_bytes = 0
+
+
+cdef int _size_class(int64_t size, int64_t* rounded) noexcept:
+    """Class of a block of `size` bytes, and its real size: the next of 4, 5, 6, 7 times a power of two."""
+    cdef int64_t quarter = POOLED_LEAST // 4
+    cdef int klass = 0
+    while quarter * 8 < size:
+        quarter *= 2
+        klass += 4
+    if size <= quarter * 4:
+        rounded[0] = quarter * 4
+        return klass
+    rounded[0] = (size + quarter - 1) // quarter * quarter
+    return klass + <int> (rounded[0] // quarter) - 4
+
+
+cdef class Block:
+
+    def __cinit__(self, int64_t size):
+        global _idle_bytes
+        cdef void* memory = NULL
+        self.start = NULL
+        self.klass = -1
+        self.size = max(size, 1)
+        if POOLED_LEAST <= size <= POOLED_MOST:
+            self.klass = _size_class(size, &self.size)
+            if _idle[self.klass] != NULL:
+                self.start = <char*> _idle[self.klass]
+                _idle[self.klass] = _idle[self.klass].next
+                _idle_bytes -= self.size
+                return
+        if posix_memalign(&memory, ALIGNMENT, self.size) != 0:
+            raise MemoryError(f"{size} bytes for samples")
+        self.start = <char*> memory
+
+    def __dealloc__(self):
+        global _idle_bytes
+        cdef Idle* idle = <Idle*> self.start
+        if self.klass >= 0 and idle != NULL and _idle_bytes + self.size <= POOL_LIMIT:
+            idle.next = _idle[self.klass]
+            _idle[self.klass] = idle
+            _idle_bytes += self.size
+        else:
+            free(self.start)
+
+
+cdef object array_over(Block block, char* start, int64_t size):
+    """A 1-D uint8 array over part of a block, writable."""
+    cdef cnp.npy_intp length = size
+    cdef cnp.ndarray array = cnp.PyArray_SimpleNewFromData(1, &length, cnp.NPY_UINT8, start)
+    cnp.set_array_base(array, block)
+    return array
+
+
+cdef class Mapping:
+    """The start of a file, read-only, shared with every process that maps it. Supports the buffer protocol.
+
+    Args:
+        fd: of a regular file; may be closed afterwards.
+        size: bytes, > 0, not above the file's size.
+    """
+
+    def __cinit__(self, int fd, Py_ssize_t size):
+        cdef void* memory
+        if size <= 0:
+            raise ValueError(f"mapping of {size} bytes, expected > 0")
+        memory = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0)
+        if memory == MAP_FAILED:
+            raise OSError(errno, f"mmap of {size} bytes of tables: {os.strerror(errno)}")
+        self.start, self.size = <char*> memory, size
+
+    def __dealloc__(self):
+        if self.start != NULL:
+            munmap(self.start, self.size)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.start, self.size, 1, flags)
