@@ -10,8 +10,8 @@ Everything else is built in: `IndexError`, `TypeError`, `ValueError` (bad argume
 errno.
 
 Programs written for ffrecord 1.x catch what it raised, mostly `RuntimeError` and `AssertionError`. So the errors raised
-are private subclasses that are instances of both. Where an `OSError` is among the bases it stands first, or its `errno` and
-`filename` would stay `None`. All of them pickle from their message, as worker processes need.
+are private subclasses that are instances of both. Where an `OSError` is among the bases it stands first, or its `errno`
+and `filename` would stay `None`. All of them pickle from their message, as worker processes need.
 """
 
 import os

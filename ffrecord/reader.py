@@ -14,16 +14,10 @@ import numpy.typing as npt
 
 from ffrecord import _engine, manifest, paths
 from ffrecord._crc import crc32
-from ffrecord.errors import (
-    ChecksumError,
-    ClosedError,
-    FFRecordError,
-    FormatError,
-    SampleIndexError,
-    TruncatedError,
-    file_error,
-)
+from ffrecord.errors import ClosedError, FFRecordError, FormatError, SampleIndexError
 from ffrecord.extension import Extension
+from ffrecord.failures import failure_error
+from ffrecord.indices import as_indices, as_int64
 from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
 
@@ -159,7 +153,7 @@ class FileReader:
             indices: [k] ints in [-n, n), negative ones from the end; repeats allowed; order kept.
 
         Returns:
-            k writable 1-D uint8 arrays that share no bytes. A small one keeps up to 512 KiB of its batch alive: `copy()`
+            k writable 1-D uint8 arrays that share no bytes. A small one keeps up to 512 KiB of its batch alive: copy
             what you keep for long.
 
         Raises:
@@ -198,7 +192,7 @@ class FileReader:
 
     def read_one(self, index: SupportsIndex) -> Array:
         """Sample `index`; arguments and errors as for `read`. "skip" raises here: there is nothing else to return."""
-        positions = np.array([_as_int64(index)], np.int64)
+        positions = np.array([as_int64(index)], np.int64)
         arrays, failures = self._run(self._engine.read, positions)
         if failures and not callable(self._on_error):
             raise self._error(failures[0], positions)
@@ -263,34 +257,10 @@ class FileReader:
         return [array for array in result if array is not None]
 
     def _error(self, failure: _engine.Failure, positions: npt.NDArray[np.int64]) -> Exception:
-        """The error of one failed sample, naming file, index and numbers."""
         index = int(positions[failure.order])
         index += self.n if index < 0 else 0
         number, local = self._engine.locate(index)
-        path, size, offset, detail = self._fnames[number], failure.size, failure.offset, failure.detail
-        where = f"{path}: sample {local}"
-        if failure.status == "mismatch":
-            return ChecksumError(
-                f"Sample {index}: checksum mismached! {where}: CRC-32 {detail:#010x}, stored {failure.stored:#010x} "
-                f"({size} bytes at offset {offset})",
-                path=path,
-                index=index,
-                stored=failure.stored,
-                computed=detail,
-            )
-        if failure.status == "failed":
-            return file_error(detail, f"Sample {index}: {where}: reading {size} bytes at offset {offset}", path)
-        if failure.status == "span":
-            return FormatError(
-                f"Sample {index}: {where}: offsets {offset} .. {detail}, expected ascending from "
-                f"{self._files[number].data_start} to at most {self._files[number].size}"
-            )
-        if failure.status == "changed":
-            return TruncatedError(
-                f"Sample {index}: {where}: the file was cut to {detail} bytes, its tables alone have "
-                f"{self._files[number].data_start}"
-            )
-        return TruncatedError(f"Sample {index}: length {size} but read {detail} bytes. {where} at offset {offset}")
+        return failure_error(failure, self._files[number], index, local)
 
     # Tables
 
@@ -409,35 +379,6 @@ def _compare(opened: OpenedFile, shard: Shard) -> None:
     found, listed = (opened.n, opened.size, opened.crc), (shard.samples, shard.size, shard.crc)
     if found != listed:
         raise FormatError(f"{opened.path}: (samples, size, CRC-32 of tables) {found}, {manifest.NAME} says {listed}")
-
-
-def _as_int64(index: SupportsIndex) -> int:
-    value = operator.index(index)
-    if not -(1 << 63) <= value < 1 << 63:
-        raise SampleIndexError(f"index >= number of samples ({value})" if value > 0 else f"index {value} out of range")
-    return value
-
-
-def as_indices(indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
-    """Any collection of ints as int64 [k].
-
-    Raises:
-        TypeError: no collection, or not of ints.
-        IndexError: a number beyond 64 bits.
-    """
-    if isinstance(indices, str | bytes | bytearray | slice) or not hasattr(indices, "__iter__"):
-        raise TypeError(f"indices must be a collection of ints, not {type(indices).__name__}")
-    array = np.asarray(indices) if isinstance(indices, list | tuple | range) or hasattr(indices, "__array__") else None
-    if array is not None and array.ndim == 1 and array.dtype.kind in "iu" and array.dtype != np.uint64:
-        return np.ascontiguousarray(array, np.int64)
-    if (
-        array is not None
-        and not isinstance(indices, list | tuple | range)
-        and array.dtype.kind not in "iu"
-        and array.size
-    ):
-        raise TypeError(f"indices must be ints, not an array of {array.dtype}")
-    return np.fromiter((_as_int64(index) for index in indices), np.int64)
 
 
 def _refusal(errno: int) -> tuple[str, str]:

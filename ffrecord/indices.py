@@ -1,0 +1,39 @@
+"""Whatever users index with → int64 numbers."""
+
+import operator
+from collections.abc import Iterable
+from typing import SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import SampleIndexError
+
+
+def as_int64(index: SupportsIndex) -> int:
+    value = operator.index(index)
+    if not -(1 << 63) <= value < 1 << 63:
+        raise SampleIndexError(f"index >= number of samples ({value})" if value > 0 else f"index {value} out of range")
+    return value
+
+
+def as_indices(indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
+    """Any collection of ints as int64 [k].
+
+    Raises:
+        TypeError: no collection, or not of ints.
+        IndexError: a number beyond 64 bits.
+    """
+    if isinstance(indices, str | bytes | bytearray | slice) or not hasattr(indices, "__iter__"):
+        raise TypeError(f"indices must be a collection of ints, not {type(indices).__name__}")
+    array = np.asarray(indices) if isinstance(indices, list | tuple | range) or hasattr(indices, "__array__") else None
+    if array is not None and array.ndim == 1 and array.dtype.kind in "iu" and array.dtype != np.uint64:
+        return np.ascontiguousarray(array, np.int64)
+    if (
+        array is not None
+        and not isinstance(indices, list | tuple | range)
+        and array.dtype.kind not in "iu"
+        and array.size
+    ):
+        raise TypeError(f"indices must be ints, not an array of {array.dtype}")
+    return np.fromiter((as_int64(index) for index in indices), np.int64)
