@@ -1,0 +1,49 @@
+"""Typed columns: how a Python sample becomes bytes and back, and how a batch of records becomes columns.
+
+    field.py     what a field is; registry of kinds
+    scalars.py   int, float, bool, None, numpy scalars
+    blobs.py     str, bytes, JSON
+    arrays.py    numpy arrays; their shapes in shapes.py, their dtypes in dtypes.py
+    tensors.py   torch tensors
+    images.py    PIL images
+    jpeg.py      JPEG images
+    tree.py      the structure around the fields: dict, tuple, list
+    layout.py    where each column is in a record; one record there and back
+    batch.py     many records at once
+    infer.py     probe samples -> structure and fields; declare.py: explicit fields -> the same
+    spec.py      structure and fields <-> plain builtins
+    schema.py    Schema, which joins them
+
+docs/fields.md is the specification of the bytes. torch is never imported here, Pillow and simplejpeg only where used.
+"""
+
+from ffrecord.fields.arrays import NDArrayField
+from ffrecord.fields.blobs import BytesField, JSONField, StrField
+from ffrecord.fields.field import Field, Fixed, register
+from ffrecord.fields.images import ImageField
+from ffrecord.fields.jpeg import JPEGField
+from ffrecord.fields.layout import Slot
+from ffrecord.fields.scalars import BoolField, FloatField, IntField, NoneField, ScalarField
+from ffrecord.fields.schema import Schema, schema_of
+from ffrecord.fields.tensors import TensorField
+
+__all__ = [
+    "BoolField",
+    "BytesField",
+    "Field",
+    "Fixed",
+    "FloatField",
+    "ImageField",
+    "IntField",
+    "JPEGField",
+    "JSONField",
+    "NDArrayField",
+    "NoneField",
+    "ScalarField",
+    "Schema",
+    "Slot",
+    "StrField",
+    "TensorField",
+    "register",
+    "schema_of",
+]

@@ -1,0 +1,90 @@
+"""Field of numpy arrays, of fixed or varying shape."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.fields.dtypes import array_dtype, dtype_repr, spec_dtype
+from ffrecord.fields.field import Array, Encoded, Field, Fixed, mismatch, register
+from ffrecord.fields.shapes import (
+    Shape,
+    advise,
+    checked_shape,
+    fixed_layout,
+    from_bytes,
+    holds,
+    shape_repr,
+    shape_spec,
+    spec_shape,
+    to_bytes,
+    views,
+)
+
+
+@register
+@dataclass(frozen=True, repr=False)
+class NDArrayField(Field):
+    """Numpy arrays of one dtype.
+
+    Args:
+        dtype: of the arrays: bool, numbers, datetime64, timedelta64, S and U, in either byte order.
+        shape: the axes; None for an axis that varies. shape=None: any number of axes. Fixed shapes make a column
+            that is decoded for a whole batch at once.
+
+    Raises:
+        TypeError, ValueError: a dtype that is not stored, or no shape.
+    """
+
+    kind: ClassVar[str] = "ndarray"
+    dtype: np.dtype[Any]
+    shape: Shape | None
+    _fixed: bool = attribute(init=False, compare=False)  # asked for each sample
+
+    def __init__(self, dtype: npt.DTypeLike, shape: Sequence[int | None] | None) -> None:
+        object.__setattr__(self, "dtype", array_dtype(dtype))
+        object.__setattr__(self, "shape", checked_shape(shape, self.dtype.itemsize))
+        object.__setattr__(self, "_fixed", self.fixed is not None)
+
+    def __repr__(self) -> str:
+        return f"NDArrayField({dtype_repr(self.dtype)}, {self.shape})"
+
+    @property
+    def expects(self) -> str:
+        return f"a {self.dtype} array of {shape_repr(self.shape)}"
+
+    @property
+    def fixed(self) -> Fixed | None:
+        return fixed_layout(self.dtype, self.shape)
+
+    def encode(self, value: Any) -> Encoded:
+        if type(value) is not np.ndarray or value.dtype != self.dtype or value.shape != self.shape:
+            value = self._checked(value)
+        return to_bytes(value, self.shape, self._fixed)
+
+    def _checked(self, value: Any) -> Array:
+        if not isinstance(value, np.ndarray):
+            raise TypeError(mismatch(self, value))
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError(mismatch(self, value, "its mask would be lost: store value.data and value.mask"))
+        if value.dtype != self.dtype:
+            raise TypeError(mismatch(self, value, "convert it with astype, or declare that dtype"))
+        if not holds(self.shape, value.shape):
+            raise ValueError(mismatch(self, value, advise(NDArrayField, self.dtype, self.shape, value.shape)))
+        return np.asarray(value)
+
+    def decode(self, data: memoryview) -> Array:
+        return from_bytes(data, self.dtype, self.shape, self._fixed)
+
+    def unstack(self, column: Array) -> list[Any]:
+        return views(column)
+
+    def spec(self) -> dict[str, Any]:
+        return {"dtype": self.dtype.str, "shape": shape_spec(self.shape)}
+
+    @classmethod
+    def from_spec(cls, spec: Any) -> "NDArrayField":
+        return cls(**{**spec, "dtype": spec_dtype(spec.get("dtype")), "shape": spec_shape(spec)})

@@ -1,0 +1,171 @@
+"""Many records at once: fixed-size columns without Python per sample."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.field import Array, Field
+from ffrecord.fields.layout import SIZE, Layout, Slot
+from ffrecord.fields.shapes import check_bools
+
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.int64]
+
+GATHER_MAX = 1 << 16  # bytes of a value; a larger one is copied by itself, at no measurable cost and without limit
+SHARED_MAX = 1 << 20  # bytes of an array that samples share: less pins less, but a fresh page costs more than its copy
+
+
+def checked(data: Any, offsets: Any) -> tuple[Bytes, Offsets]:
+    """`data` and `offsets` as arrays that describe k records.
+
+    Raises:
+        TypeError: not flat contiguous uint8, or not integers.
+        ValueError: offsets that descend or leave `data`.
+    """
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
+        raise TypeError("data: expected a contiguous 1-D uint8 array")
+    found = np.asarray(offsets)
+    if found.ndim != 1 or not len(found) or found.dtype.kind not in "iu":
+        raise TypeError(f"offsets: expected k + 1 ints, found {found.dtype} of shape {found.shape}")
+    found = found.astype(np.int64, copy=False)
+    if found[0] < 0 or found[-1] > len(data) or (found[1:] < found[:-1]).any():
+        raise ValueError(f"offsets from {found[0]} to {found[-1]}, expected them ascending in [0, {len(data)}]")
+    return data, found
+
+
+class Batch:
+    """k records, whose sizes agree with `layout`.
+
+    Attributes:
+        data: [bytes] uint8.
+        offsets: [k + 1] int64, where records begin and end in `data`.
+        starts: [k], the first k of them.
+        size: k.
+    """
+
+    def __init__(self, layout: Layout, data: Bytes, offsets: Offsets) -> None:
+        """Check the sizes of all records.
+
+        Raises:
+            FormatError: a record that is not of `layout`; names its place in the batch, and the column.
+        """
+        self.layout, self.data, self.offsets, self.starts = layout, data, offsets, offsets[:-1]
+        self.size = len(self.starts)
+        self._view = data.data
+        spare = np.diff(offsets) - layout.head_size
+        self._refuse(spare < 0 if layout.variable else spare != 0)
+        self._bounds = self._payload_bounds(spare) if layout.variable else np.empty((0, 0), np.int64)
+
+    def _refuse(self, wrong: Array) -> None:
+        if not wrong.any():
+            return
+        i = int(wrong.argmax())
+        try:
+            self.layout.sizes(self._view[self.offsets[i] : self.offsets[i + 1]])
+        except FormatError as error:
+            raise FormatError(f"record {i} of the batch: {error}") from None
+
+    def _payload_bounds(self, spare: Offsets) -> Offsets:
+        """Where the payloads of each record begin and end: [k, variable columns + 1]."""
+        columns = len(self.layout.variable)
+        sizes = _gather(self.data, self.starts, Slot(self.layout.fixed_size, SIZE.itemsize * columns, SIZE, (columns,)))
+        # Compared as they are, unsigned: none that passes can overflow the sum, as there are at most 4096.
+        self._refuse(np.any(sizes > spare.astype(SIZE)[:, None], axis=1))
+        bounds = np.zeros((self.size, columns + 1), np.int64)
+        np.cumsum(sizes.astype(np.int64), axis=1, out=bounds[:, 1:])
+        self._refuse(bounds[:, -1] != spare)
+        bounds += (self.starts + self.layout.head_size)[:, None]
+        return bounds
+
+    def array(self, position: int, start: int = 0, stop: int | None = None) -> Array:
+        """The fixed-size column at `position` of the records from `start` to `stop`: a new, aligned array [k, *shape].
+
+        Raises:
+            FormatError: bytes that are no bools.
+        """
+        slot = self.layout.slots[position]
+        if slot is None:
+            raise ValueError(f"column {position} has no fixed size")
+        column = _gather(self.data, self.starts[start:stop], slot)
+        if slot.dtype.kind == "b":
+            check_bools(column)
+        return column
+
+    def payloads(self, position: int) -> list[memoryview]:
+        """The bytes of each value of the column at `position`, as views of `data`."""
+        slot = self.layout.slots[position]
+        if slot is None:
+            order = self.layout.variable.index(position)
+            starts, stops = self._bounds[:, order], self._bounds[:, order + 1]
+        else:
+            starts, stops = self.starts + slot.offset, self.starts + slot.offset + slot.size
+        view = self._view
+        return [view[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+    def values(self, position: int) -> list[Any]:
+        """The k values of the column at `position`.
+
+        Raises:
+            FormatError: from its field.
+        """
+        field, slot = self.layout.columns[position][1], self.layout.slots[position]
+        if slot is None:
+            return [field.decode(payload) for payload in self.payloads(position)]
+        step = max(1, SHARED_MAX // max(1, slot.size))
+        parts = [field.unstack(self.array(position, start, start + step)) for start in range(0, self.size, step)]
+        return parts[0] if len(parts) == 1 else [value for part in parts for value in part]
+
+    def column(self, position: int) -> Any:
+        """The column at `position`: an array [k, *shape] if its size is fixed, else the list of its k values.
+
+        Raises:
+            FormatError: from its field.
+        """
+        if self.layout.slots[position] is None:
+            return self.values(position)
+        return self.layout.columns[position][1].column(self.array(position))
+
+
+def _gather(data: Bytes, starts: Offsets, slot: Slot) -> Array:
+    """The values at `slot` of the records at `starts`: a new, aligned array [k, *shape]."""
+    if not slot.size or not len(starts):
+        return np.empty((len(starts), *slot.shape), slot.dtype)
+    if slot.size > GATHER_MAX:
+        return _gather_large(data, starts, slot)
+    # Every place where a value could begin, as one overlapping array; indexing it copies the wanted ones.
+    places = np.ndarray((len(data) - slot.size + 1,), f"V{slot.size}", data, strides=(1,))
+    return places[starts + slot.offset].view(slot.dtype).reshape(len(starts), *slot.shape)
+
+
+def _gather_large(data: Bytes, starts: Offsets, slot: Slot) -> Array:
+    rows = np.empty((len(starts), slot.size), np.uint8)
+    for row, start in zip(rows, (starts + slot.offset).tolist(), strict=True):
+        row[:] = data[start : start + slot.size]
+    return rows.view(slot.dtype).reshape(len(starts), *slot.shape)
+
+
+def decode_each(batch: Batch, get: Callable[[int], Any]) -> list[Any]:
+    """`get(position)` of every column of `batch`; errors name column and record.
+
+    Raises:
+        FormatError: a value its field does not decode.
+    """
+    found = []
+    for position, (name, field) in enumerate(batch.layout.columns):
+        try:
+            found.append(get(position))
+        except FormatError:
+            _blame(name, field, batch.payloads(position))
+            raise
+    return found
+
+
+def _blame(name: str, field: Field, payloads: Sequence[memoryview]) -> None:
+    for i, payload in enumerate(payloads):
+        try:
+            field.decode(payload)
+        except FormatError as error:
+            raise FormatError(f"record {i} of the batch: {name}: {error}") from error

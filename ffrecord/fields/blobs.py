@@ -1,0 +1,95 @@
+"""Fields of any size without inner layout: str, bytes, JSON."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.describe import describe
+from ffrecord.fields.field import Encoded, Field, mismatch, register
+
+
+@register
+@dataclass(frozen=True)
+class StrField(Field):
+    """Text, as UTF-8. Subclasses of str come back as str."""
+
+    kind: ClassVar[str] = "str"
+
+    @property
+    def expects(self) -> str:
+        return "a str"
+
+    def encode(self, value: Any) -> bytes:
+        if not isinstance(value, str):
+            raise TypeError(mismatch(self, value))
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"a str that UTF-8 does not hold: {error.reason} at {error.start}") from None
+
+    def decode(self, data: memoryview) -> str:
+        try:
+            return str(data, "utf-8")
+        except UnicodeDecodeError as error:
+            raise FormatError(f"not UTF-8: {error.reason} at byte {error.start} of {len(data)}") from None
+
+
+@register
+@dataclass(frozen=True)
+class BytesField(Field):
+    """Bytes. Takes bytes, bytearray, memoryview and flat uint8 arrays; they come back as bytes."""
+
+    kind: ClassVar[str] = "bytes"
+
+    @property
+    def expects(self) -> str:
+        return "bytes"
+
+    def encode(self, value: Any) -> Encoded:
+        if isinstance(value, (bytes, bytearray)):
+            return value
+        if isinstance(value, memoryview):
+            return value.tobytes()
+        if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
+            return value.tobytes()
+        raise TypeError(mismatch(self, value))
+
+    def decode(self, data: memoryview) -> bytes:
+        return bytes(data)
+
+
+@register
+@dataclass(frozen=True)
+class JSONField(Field):
+    """What JSON holds: dicts with str keys, lists, str, ints of 64 bits, finite floats, bools, None; nested."""
+
+    kind: ClassVar[str] = "json"
+
+    @property
+    def expects(self) -> str:
+        return "a value that JSON holds"
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            text = msgspec.json.encode(value)
+            same = msgspec.json.decode(text) == value
+        except TypeError as error:
+            raise TypeError(f"expected {self.expects}: {error}") from None
+        except (ValueError, OverflowError, RecursionError) as error:
+            raise ValueError(f"expected {self.expects}: {error}") from None
+        # JSON would silently give back a tuple as a list, bytes as str, NaN as null, the key 1 as "1".
+        if same is not True:
+            raise ValueError(
+                f"JSON would change {describe(value)}: expected dicts with str keys, lists, str, finite numbers, bools "
+                "and None"
+            )
+        return text
+
+    def decode(self, data: memoryview) -> Any:
+        try:
+            return msgspec.json.decode(data)
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"not JSON: {error}") from None

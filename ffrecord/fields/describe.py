@@ -1,0 +1,51 @@
+"""Values in words, for messages; and which foreign values are tensors or images, without importing who made them."""
+
+import sys
+from typing import Any
+
+import numpy as np
+
+SHOWN = 60  # characters of a value in a message
+
+
+def describe(value: Any) -> str:
+    """`value` in a few words, however large it is."""
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, np.ndarray):
+        return f"a {value.dtype} array of shape {value.shape}"
+    if isinstance(value, np.generic):
+        return f"numpy {type(value).__name__} {_shown(value)}"
+    if is_tensor(value):
+        return f"a torch {torch_dtype_name(value)} tensor of shape {tuple(value.shape)}"
+    if is_image(value):
+        return f"a PIL image of mode {value.mode} and size {value.size}"
+    if isinstance(value, int):
+        return f"int {value}" if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"
+    if isinstance(value, (str, float)):
+        return f"{type(value).__name__} {_shown(value)}"
+    if isinstance(value, (bytes, bytearray, dict, tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__module__}.{type(value).__qualname__}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value[:SHOWN] if isinstance(value, str) else value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is a torch tensor: there is none before torch was imported by someone."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def torch_dtype_name(tensor: Any) -> str:
+    """The dtype of a torch tensor, such as "bfloat16"."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def is_image(value: Any) -> bool:
+    """Whether it is a PIL image: there is none before Pillow was imported by someone."""
+    pillow = sys.modules.get("PIL.Image")
+    return pillow is not None and isinstance(value, pillow.Image)

@@ -1,0 +1,104 @@
+"""Which dtypes are stored, and by which name."""
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+ARRAY_KINDS = "biufcmMSU"
+SCALAR_KINDS = "biufcmM"
+
+# What a file may say: numpy's own parser also takes sentences such as "1000000000i4,f8".
+_SPEC = re.compile(r"[<>|][biufcmMSU][0-9]{1,10}(\[[0-9]{0,9}[A-Za-z]{1,8}\])?", re.ASCII)
+
+# torch dtype -> numpy dtype of its bytes. numpy has no number type for those of the second table.
+_SAME = {
+    "bool": "|b1",
+    "uint8": "|u1",
+    "uint16": "<u2",
+    "uint32": "<u4",
+    "uint64": "<u8",
+    "int8": "|i1",
+    "int16": "<i2",
+    "int32": "<i4",
+    "int64": "<i8",
+    "float16": "<f2",
+    "float32": "<f4",
+    "float64": "<f8",
+    "complex64": "<c8",
+    "complex128": "<c16",
+}
+BITS = {
+    "bfloat16": "<u2",
+    "complex32": "<u4",
+    "float8_e4m3fn": "|u1",
+    "float8_e4m3fnuz": "|u1",
+    "float8_e5m2": "|u1",
+    "float8_e5m2fnuz": "|u1",
+    "float8_e8m0fnu": "|u1",
+}
+TORCH_DTYPES = _SAME | BITS
+# Their integer twin in torch, signed where old releases of torch have no unsigned one.
+BITS_VIEW = {"|u1": "uint8", "<u2": "int16", "<u4": "int32"}
+
+
+def array_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """`dtype`, if its bytes mean the same on every machine and its name brings it back.
+
+    Raises:
+        TypeError, ValueError: not a dtype, or one that is not stored; says which are.
+    """
+    found = np.dtype(dtype)
+    if found.hasobject:
+        raise ValueError(
+            f"dtype {found} holds Python objects, which are never stored; JSONField() holds lists and dicts"
+        )
+    if found.names is not None or found.kind == "V":
+        raise ValueError(f"dtype {found} is structured or void; store a dict of arrays, one for each name")
+    if found.kind not in ARRAY_KINDS or found.itemsize == 0 or np.dtype(found.str) != found:
+        raise ValueError(f"dtype {found!r} is not one of numpy's fixed-size bool, number, time, S and U dtypes")
+    if found.char in "gG":
+        raise ValueError(f"dtype {found} (long double) differs between machines; convert to float64 or complex128")
+    return np.dtype(found.str)  # without metadata
+
+
+def scalar_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """`dtype` in this machine's byte order, as numpy scalars always are, if a ScalarField holds it.
+
+    Raises:
+        TypeError, ValueError: as `array_dtype`; also for text and bytes.
+    """
+    found = array_dtype(dtype)
+    if found.kind not in SCALAR_KINDS:
+        raise ValueError(f"dtype {found} is text or bytes; StrField() and BytesField() hold them")
+    return found
+
+
+def spec_dtype(name: Any) -> np.dtype[Any]:
+    """The dtype of a name in a file.
+
+    Raises:
+        TypeError, ValueError: not a name that `numpy.dtype.str` gives for a stored dtype.
+    """
+    if not isinstance(name, str) or len(name) > 40 or not _SPEC.fullmatch(name):
+        raise ValueError(f"dtype is {str(name)[:40]!r}, expected one such as '<f4'")
+    return np.dtype(name)
+
+
+def dtype_repr(dtype: np.dtype[Any]) -> str:
+    """What to write in code for `dtype`."""
+    named = dtype.isnative and dtype.kind not in "SU"
+    return repr(dtype.name if named else dtype.str)
+
+
+def torch_dtype(name: Any) -> str:
+    """The name of a torch dtype, given as "float32", "torch.float32" or `torch.float32`, if it is stored.
+
+    Raises:
+        ValueError: not stored; says which are.
+    """
+    found = str(name).removeprefix("torch.")
+    if found not in TORCH_DTYPES:
+        raise ValueError(f"torch dtype {found[:40]!r} is not stored, expected one of {', '.join(TORCH_DTYPES)}")
+    return found

@@ -1,0 +1,202 @@
+"""Where each column is in a record, and one record there and back.
+
+    0                the values of the fixed-size columns, back to back in column order
+    fixed_size       uint64 size of each other column, in column order
+    head_size        the payloads of the other columns, back to back in column order; the last one ends the record
+
+Integers little-endian, nothing aligned: a record of only fixed-size columns is a row of a packed table, so a batch of
+them is one strided view.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.field import SIZE_MAX, Field
+
+SIZE = np.dtype("<u8")
+
+Column = tuple[str, Field]
+
+
+class Slot(NamedTuple):
+    """Where a fixed-size column is, in every record.
+
+    Attributes:
+        offset: of its value, bytes from the start of the record.
+        size: of its value, bytes.
+        dtype: of an element as stored.
+        shape: of a value.
+    """
+
+    offset: int
+    size: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+class Layout:
+    """The columns of a record and their places.
+
+    Attributes:
+        columns: (name, field) in the order of the values.
+        slots: for each column its Slot, None where sizes vary.
+        variable: positions of the columns whose sizes vary.
+        fixed_size: bytes of the fixed-size columns.
+        head_size: bytes before the first payload; of the whole record if nothing varies.
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        """Lay out `columns`.
+
+        Raises:
+            ValueError: together they are larger than SIZE_MAX.
+        """
+        self.columns = tuple(columns)
+        self.slots, self.fixed_size = _place([field for _, field in columns])
+        self.variable = tuple(i for i, slot in enumerate(self.slots) if slot is None)
+        self.head_size = self.fixed_size + SIZE.itemsize * len(self.variable)
+        self._sizes = struct.Struct(f"<{len(self.variable)}Q")
+
+    def sizes(self, record: memoryview) -> tuple[int, ...]:
+        """The sizes of the variable columns of `record`, which they fill exactly.
+
+        Raises:
+            FormatError: they do not; names the column.
+        """
+        if len(record) < self.head_size or (not self.variable and len(record) > self.head_size):
+            raise FormatError(f"record of {len(record)} bytes, expected {self._expected()}")
+        sizes = self._sizes.unpack_from(record, self.fixed_size)
+        if sum(sizes) + self.head_size != len(record):
+            raise FormatError(self._misfit(sizes, len(record)))
+        return sizes
+
+    def _expected(self) -> str:
+        parts = [f"{name} {slot.size}" for (name, _), slot in zip(self.columns, self.slots, strict=True) if slot][:8]
+        more = f"{self.head_size} or more" if self.variable else f"{self.head_size}"
+        return f"{more} ({', '.join(parts) or 'no fixed-size column'}{', …' if len(parts) == 8 else ''})"
+
+    def _misfit(self, sizes: tuple[int, ...], size: int) -> str:
+        left = size - self.head_size
+        for position, each in zip(self.variable, sizes, strict=True):
+            if each > left:
+                return f"{self.columns[position][0]}: size {each}, only {left} bytes left of a record of {size}"
+            left -= each
+        return f"record of {size} bytes, but its columns end at {size - left}"
+
+    def encoder(self) -> Callable[[Sequence[Any]], bytes]:
+        """A function from values to a record."""
+        return _fixed_encoder(self) if not self.variable else _mixed_encoder(self, self._sizes)
+
+    def decoder(self) -> Callable[[memoryview], list[Any]]:
+        """A function from a record to values."""
+        slots = zip(self.columns, self.slots, strict=True)
+        places = [(field.decode, slot.offset, slot.offset + slot.size) for (_, field), slot in slots if slot]
+        payloads = [(i, self.columns[i][1].decode) for i in self.variable]
+        check, head_size, fixed_only = self.sizes, self.head_size, not self.variable
+
+        def decode(record: memoryview) -> list[Any]:
+            if fixed_only and len(record) == head_size:
+                return [get(record[start:stop]) for get, start, stop in places]
+            sizes, at = check(record), head_size
+            values = [get(record[start:stop]) for get, start, stop in places]
+            for (position, get), size in zip(payloads, sizes, strict=True):
+                values.insert(position, get(record[at : at + size]))  # ascending, so each lands in its place
+                at += size
+            return values
+
+        return self._naming(decode)
+
+    def _naming(self, decode: Callable[[memoryview], list[Any]]) -> Callable[[memoryview], list[Any]]:
+        """`decode`, naming the column in its errors. Finding it a second time costs less than knowing it each time."""
+
+        def named(record: memoryview) -> list[Any]:
+            try:
+                return decode(record)
+            except FormatError:
+                self._blame(record)
+                raise
+
+        return named
+
+    def _blame(self, record: memoryview) -> None:
+        sizes, at = iter(self.sizes(record)), self.head_size
+        for (name, field), slot in zip(self.columns, self.slots, strict=True):
+            start = slot.offset if slot else at
+            stop = start + (slot.size if slot else next(sizes))
+            at = at if slot else stop
+            try:
+                field.decode(record[start:stop])
+            except FormatError as error:
+                raise FormatError(f"{name}: {error}") from error
+
+    def explain(self, values: Sequence[Any]) -> None:
+        """Raise what keeps `values` from being encoded, with the name of the column; return if nothing does.
+
+        Raises:
+            TypeError, ValueError: as `Field.encode`.
+        """
+        for (name, field), slot, value in zip(self.columns, self.slots, values, strict=True):
+            try:
+                size = len(field.encode(value))
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from error
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+            if slot and size != slot.size:
+                raise ValueError(f"{name}: {field!r} encoded {size} bytes, its fixed size is {slot.size}")
+
+
+def _place(fields: Sequence[Field]) -> tuple[tuple[Slot | None, ...], int]:
+    slots: list[Slot | None] = []
+    offset = 0
+    for field in fields:
+        fixed = field.fixed
+        if fixed is not None:
+            slots.append(Slot(offset, fixed.size, fixed.dtype, fixed.shape))
+            offset += fixed.size
+        else:
+            slots.append(None)
+    if offset > SIZE_MAX - SIZE.itemsize * len(fields):
+        raise ValueError(f"records of {offset} bytes and more, expected at most {SIZE_MAX}")
+    return tuple(slots), offset
+
+
+def _fixed_encoder(layout: Layout) -> Callable[[Sequence[Any]], bytes]:
+    encoders = [field.encode for _, field in layout.columns]
+    expected, explain = layout.fixed_size, layout.explain
+
+    def encode(values: Sequence[Any]) -> bytes:
+        try:
+            record = b"".join([to_bytes(value) for to_bytes, value in zip(encoders, values)])  # noqa: B905  # same schema
+        except (TypeError, ValueError):
+            explain(values)
+            raise
+        if len(record) != expected:
+            explain(values)
+        return record
+
+    return encode
+
+
+def _mixed_encoder(layout: Layout, sizes: struct.Struct) -> Callable[[Sequence[Any]], bytes]:
+    encoders = [(field.encode, slot is None) for (_, field), slot in zip(layout.columns, layout.slots, strict=True)]
+    expected, explain, pack = layout.fixed_size, layout.explain, sizes.pack
+
+    def encode(values: Sequence[Any]) -> bytes:
+        fixed: list[Any] = []
+        payloads: list[Any] = []
+        try:
+            for (to_bytes, varies), value in zip(encoders, values):  # noqa: B905  # same schema
+                (payloads if varies else fixed).append(to_bytes(value))
+        except (TypeError, ValueError):
+            explain(values)
+            raise
+        if sum(map(len, fixed)) != expected:
+            explain(values)
+        return b"".join([*fixed, pack(*map(len, payloads)), *payloads])
+
+    return encode

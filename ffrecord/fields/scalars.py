@@ -1,0 +1,197 @@
+"""Fields of one number: int, float, bool, numpy scalars; and None."""
+
+import struct
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.describe import describe
+from ffrecord.fields.dtypes import dtype_repr, scalar_dtype, spec_dtype
+from ffrecord.fields.field import Array, Field, Fixed, mismatch, register
+
+INT = struct.Struct("<q")
+FLOAT = struct.Struct("<d")
+
+_pack_int, _unpack_int = INT.pack, INT.unpack
+_pack_float, _unpack_float = FLOAT.pack, FLOAT.unpack
+
+
+@register
+@dataclass(frozen=True)
+class IntField(Field):
+    """Python ints in [-2**63, 2**63), as int64. Takes numpy integers too; bools are not ints here."""
+
+    kind: ClassVar[str] = "int"
+
+    @property
+    def expects(self) -> str:
+        return "an int"
+
+    @property
+    def fixed(self) -> Fixed:
+        return Fixed(np.dtype("<i8"))
+
+    def encode(self, value: Any) -> bytes:
+        if type(value) is not int:
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise TypeError(mismatch(self, value))
+            value = int(value)
+        try:
+            return _pack_int(value)
+        except struct.error:
+            raise ValueError(f"expected an int in [-2**63, 2**63), found {describe(value)}") from None
+
+    def decode(self, data: memoryview) -> int:
+        return int(_unpack_int(data)[0])
+
+    def unstack(self, column: Array) -> list[Any]:
+        return list(column.tolist())
+
+
+@register
+@dataclass(frozen=True)
+class FloatField(Field):
+    """Python floats, as float64. Takes numpy floats and ints too, where float64 holds them exactly."""
+
+    kind: ClassVar[str] = "float"
+
+    @property
+    def expects(self) -> str:
+        return "a float"
+
+    @property
+    def fixed(self) -> Fixed:
+        return Fixed(np.dtype("<f8"))
+
+    def encode(self, value: Any) -> bytes:
+        return _pack_float(value if type(value) is float else self._exact(value))
+
+    def _exact(self, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (float, int, np.floating, np.integer)):
+            raise TypeError(mismatch(self, value))
+        try:
+            exact = float(value)
+        except OverflowError:
+            exact = float("nan")
+        if exact != value and value == value:
+            raise ValueError(mismatch(self, value, "float64 does not hold it exactly"))
+        return exact
+
+    def decode(self, data: memoryview) -> float:
+        return float(_unpack_float(data)[0])
+
+    def unstack(self, column: Array) -> list[Any]:
+        return list(column.tolist())
+
+
+@register
+@dataclass(frozen=True)
+class BoolField(Field):
+    """Python bools, as one byte 0 or 1. Takes numpy bools too."""
+
+    kind: ClassVar[str] = "bool"
+
+    @property
+    def expects(self) -> str:
+        return "a bool"
+
+    @property
+    def fixed(self) -> Fixed:
+        return Fixed(np.dtype("|b1"))
+
+    def encode(self, value: Any) -> bytes:
+        if value is not True and value is not False and not isinstance(value, np.bool_):
+            raise TypeError(mismatch(self, value))
+        return b"\1" if value else b"\0"
+
+    def decode(self, data: memoryview) -> bool:
+        if data[0] > 1:
+            raise FormatError(f"a bool of byte {data[0]}, expected 0 or 1")
+        return data[0] == 1
+
+    def unstack(self, column: Array) -> list[Any]:
+        return list(column.tolist())
+
+
+@register
+@dataclass(frozen=True)
+class NoneField(Field):
+    """A column that is always None and takes no bytes. Its column is a list."""
+
+    kind: ClassVar[str] = "none"
+
+    @property
+    def expects(self) -> str:
+        return "None"
+
+    @property
+    def fixed(self) -> Fixed:
+        return Fixed(np.dtype("|u1"), (0,))
+
+    def encode(self, value: Any) -> bytes:
+        if value is not None:
+            raise TypeError(mismatch(self, value, "a column is None always or never; JSONField() holds both"))
+        return b""
+
+    def decode(self, data: memoryview) -> None:
+        return None
+
+    def unstack(self, column: Array) -> list[Any]:
+        return [None] * len(column)
+
+    column = unstack
+
+
+@register
+@dataclass(frozen=True, repr=False)
+class ScalarField(Field):
+    """Numpy scalars of one dtype: bool, integers, floats, complex, datetime64 and timedelta64 with their unit.
+
+    Args:
+        dtype: of the scalars, such as "float32".
+
+    Raises:
+        ValueError: a dtype that is none of these.
+    """
+
+    kind: ClassVar[str] = "scalar"
+    dtype: np.dtype[Any]
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        object.__setattr__(self, "dtype", scalar_dtype(dtype))
+
+    def __repr__(self) -> str:
+        return f"ScalarField({dtype_repr(self.dtype)})"
+
+    @property
+    def expects(self) -> str:
+        return f"a numpy {self.dtype} scalar"
+
+    @property
+    def fixed(self) -> Fixed:
+        return Fixed(self.dtype)
+
+    def encode(self, value: Any) -> bytes:
+        if not isinstance(value, np.generic):
+            raise TypeError(mismatch(self, value))
+        if value.dtype != self.dtype:
+            raise TypeError(mismatch(self, value))
+        return value.tobytes()
+
+    def decode(self, data: memoryview) -> Any:
+        if self.dtype.kind == "b" and data[0] > 1:
+            raise FormatError(f"a bool of byte {data[0]}, expected 0 or 1")
+        return np.frombuffer(data, self.dtype)[0]
+
+    def unstack(self, column: Array) -> list[Any]:
+        return list(column)
+
+    def spec(self) -> dict[str, Any]:
+        return {"dtype": self.dtype.str}
+
+    @classmethod
+    def from_spec(cls, spec: Any) -> "ScalarField":
+        return cls(**{**spec, "dtype": spec_dtype(spec.get("dtype"))})

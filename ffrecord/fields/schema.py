@@ -1,0 +1,236 @@
+"""Schema: samples of one structure to records and back."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.batch import Batch, checked, decode_each
+from ffrecord.fields.declare import declared
+from ffrecord.fields.field import Array, Field
+from ffrecord.fields.infer import infer_tree
+from ffrecord.fields.layout import Layout, Slot
+from ffrecord.fields.spec import from_spec, to_spec
+from ffrecord.fields.tree import Tree, builder, flattener, leaves, replaced
+
+ToTensor = Callable[[Array, str], Any]
+
+
+class Schema:
+    """The columns of a dataset: how its samples become records and back. Immutable; safe to share between threads.
+
+    Made by `Schema.infer(samples)`, `Schema.of(fields)` or `schema_of(reader)`.
+
+    Attributes:
+        columns: the names of the columns, in order.
+        fields: column -> field.
+        slots: column -> Slot, of the fixed-size columns: where their values are in every record.
+        fixed_size: bytes of the fixed-size columns, with which each record begins.
+        record_size: bytes of every record if all columns are of fixed size, else None.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        """A schema of a tree of fields; people call `Schema.of`."""
+        named = list(leaves(tree))
+        layout = Layout(named)
+        self._tree, self._layout = tree, layout
+        self.columns: tuple[str, ...] = tuple(name for name, _ in named)
+        self.fields: Mapping[str, Field] = dict(named)
+        self.slots: Mapping[str, Slot] = {
+            name: slot for name, slot in zip(self.columns, layout.slots, strict=True) if slot is not None
+        }
+        self.fixed_size = layout.fixed_size
+        self.record_size: int | None = None if layout.variable else layout.fixed_size
+        self._flatten, self._build = flattener(tree), builder(tree)
+        self._encode, self._decode = layout.encoder(), layout.decoder()
+        self._tensors = [(i, field.torch_dtype) for i, (_, field) in enumerate(named) if field.torch_dtype is not None]
+
+    @classmethod
+    def infer(cls, samples: Sequence[Any]) -> "Schema":
+        """The schema of `samples`: arrays whose shapes differ among them become fields of varying shape.
+
+        Args:
+            samples: one or more; those of a large dataset are best spread over it.
+
+        Raises:
+            TypeError: a value no field holds, or a column of different kinds in two samples; names the column.
+            ValueError: no samples, values out of range, or structures of different keys or lengths.
+        """
+        return cls(infer_tree(samples))
+
+    @classmethod
+    def of(cls, fields: Any) -> "Schema":
+        """The schema of explicit `fields`.
+
+        Args:
+            fields: a Field, or a dict, tuple or list of such, nested; None for a column that is always None.
+
+        Raises:
+            TypeError: something that is none of these.
+            ValueError: a field of a class that is not registered; too many columns.
+        """
+        return cls(declared(fields))
+
+    def replace(self, fields: Mapping[str, Field]) -> "Schema":
+        """This schema with other fields for some columns: another way to read the same bytes.
+
+        Args:
+            fields: column -> field of the same kind and layout, such as {"image": JPEGField(as_bytes=True)}.
+
+        Raises:
+            KeyError: no such column.
+            ValueError: a field of another kind or layout.
+        """
+        for name, field in fields.items():
+            old = self.fields[name]
+            if old.kind != field.kind or old.fixed != field.fixed:
+                raise ValueError(f"{name}: {field!r} does not read what {old!r} wrote")
+        return Schema(replaced(self._tree, iter([fields.get(name, self.fields[name]) for name in self.columns])))
+
+    def encode(self, sample: Any) -> bytes:
+        """The record of `sample`.
+
+        Raises:
+            TypeError: a value, or the structure, is of another type than its column; names the column.
+            ValueError: of the right type, but with another shape, length, keys or range.
+        """
+        return self._encode(self._flatten(sample))
+
+    def decode(self, record: Any, tensor: ToTensor | None = None) -> Any:
+        """The sample of `record`. Its arrays are new, writable and aligned.
+
+        Args:
+            record: a uint8 array, or any contiguous buffer.
+            tensor: makes a tensor of (array, name of its torch dtype); None leaves tensors as arrays.
+
+        Raises:
+            FormatError: not a record of this schema; names the column.
+        """
+        values = self._decode(_flat(record))
+        if tensor is not None:
+            for position, dtype in self._tensors:
+                values[position] = tensor(values[position], dtype)
+        return self._build(values)
+
+    def decode_batch(self, data: Array, offsets: Any, tensor: ToTensor | None = None) -> list[Any]:
+        """The k samples of k records, as `decode` gives them.
+
+        Arrays are writable and overlap neither each other nor `data`. Those of one column may lie in one piece of
+        memory of up to 1 MiB, all of which lives as long as one of them: copy what you keep for long.
+
+        Args:
+            data: 1-D uint8.
+            offsets: [k + 1] ints: record i is data[offsets[i]:offsets[i + 1]].
+            tensor: as in `decode`.
+
+        Raises:
+            FormatError: a record that is not of this schema; names its place in the batch, and the column.
+            TypeError, ValueError: not such arrays, or offsets outside of `data`.
+        """
+        batch = Batch(self._layout, *checked(data, offsets))
+        columns = decode_each(batch, batch.values)
+        if tensor is not None:
+            for position, dtype in self._tensors:
+                columns[position] = [tensor(array, dtype) for array in columns[position]]
+        if not columns:
+            return [self._build(()) for _ in range(batch.size)]
+        return list(map(self._build, zip(*columns, strict=True)))
+
+    def decode_columns(self, data: Array, offsets: Any, tensor: ToTensor | None = None) -> dict[str, Any]:
+        """The columns of k records: fixed-size ones as arrays, without Python work per sample.
+
+        Args:
+            data, offsets: as in `decode_batch`.
+            tensor: as in `decode`; gets the array of a whole column where the shape is fixed.
+
+        Returns:
+            column -> new array [k, *shape] if its size is fixed, else the list of its k values; always None is a list.
+            `unflatten` makes them a sample-shaped structure of columns.
+
+        Raises:
+            FormatError, TypeError, ValueError: as `decode_batch`.
+        """
+        batch = Batch(self._layout, *checked(data, offsets))
+        columns = decode_each(batch, batch.column)
+        if tensor is not None:
+            for position, dtype in self._tensors:
+                found = columns[position]
+                whole = isinstance(found, np.ndarray)
+                columns[position] = tensor(found, dtype) if whole else [tensor(each, dtype) for each in found]
+        return dict(zip(self.columns, columns, strict=True))
+
+    def unflatten(self, values: Sequence[Any]) -> Any:
+        """`values`, one for each column, in the structure of a sample.
+
+        Raises:
+            ValueError: not as many as columns.
+        """
+        if len(values) != len(self.columns):
+            raise ValueError(f"{len(values)} values, expected {len(self.columns)}, one for each column")
+        return self._build(values)
+
+    def to_builtins(self) -> dict[str, Any]:
+        """This schema as builtins that msgpack and JSON hold, with a version."""
+        return to_spec(self._tree)
+
+    @classmethod
+    def from_builtins(cls, spec: Any) -> "Schema":
+        """The schema that `to_builtins` gave.
+
+        Raises:
+            FormatError: anything else, a later version, or a kind of field that is not registered in this process.
+        """
+        try:
+            return cls(from_spec(spec))
+        except FormatError:
+            raise
+        except ValueError as error:
+            raise FormatError(f"schema: {error}") from error
+
+    def fingerprint(self) -> str:
+        """64 hex digits, the same for equal schemas in every process and release that reads this version."""
+        return hashlib.sha256(msgspec.msgpack.encode(self.to_builtins(), order="deterministic")).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return self._tree == other._tree if isinstance(other, Schema) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._tree)
+
+    def __reduce__(self) -> tuple[type["Schema"], tuple[Tree]]:
+        return Schema, (self._tree,)
+
+    def __repr__(self) -> str:
+        rows = [("column", "field", "bytes")]
+        for name, field in self.fields.items():
+            rows.append((name, repr(field), str(self.slots[name].size) if name in self.slots else "varying"))
+        widths = [max(len(row[i]) for row in rows) for i in range(2)]
+        kind = "one value" if isinstance(self._tree, Field) else f"a {self._tree.kind}"
+        size = "records of varying size" if self.record_size is None else f"records of {self.record_size} bytes"
+        head = f"Schema of samples that are {kind}: {len(self.columns)} columns, {size}"
+        return "\n".join([head, *(f"  {name:{widths[0]}}  {field:{widths[1]}}  {size}" for name, field, size in rows)])
+
+
+def _flat(record: Any) -> memoryview:
+    view = memoryview(record)
+    if view.format == "B" and view.ndim == 1 and view.contiguous:
+        return view
+    return view.cast("B")  # raises TypeError unless contiguous
+
+
+def schema_of(reader: Any) -> Schema | None:
+    """The schema that the files of `reader` (a FileReader) were written with; None if its samples are plain bytes.
+
+    Raises:
+        FormatError: what the file holds is no schema that this process can read; names the file.
+    """
+    extension = reader.extension
+    if extension is None or extension.schema is None:
+        return None
+    try:
+        return Schema.from_builtins(extension.schema)
+    except FormatError as error:
+        raise FormatError(f"{reader.fnames[0]}: {error}") from error

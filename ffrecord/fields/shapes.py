@@ -1,0 +1,170 @@
+"""Shapes of arrays, fixed or varying, and how arrays of them are laid out in bytes."""
+
+import math
+import operator
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.describe import describe
+from ffrecord.fields.field import SIZE_MAX, Array, Encoded, Fixed
+
+Shape = tuple[int | None, ...]
+
+NDIM_MAX = 32  # of numpy before 2.0
+DIRECT = 16384  # bytes; from here on a copy saved is worth more than the call that saves it (benchmarked with encode)
+_U64 = struct.Struct("<Q")
+
+
+def checked_shape(shape: Sequence[int | None] | None, itemsize: int) -> Shape | None:
+    """`shape` as a tuple of plain ints and Nones.
+
+    Raises:
+        TypeError: not a sequence of ints and Nones.
+        ValueError: negative, of more than NDIM_MAX axes, or an array larger than numpy can count.
+    """
+    if shape is None:
+        return None
+    if isinstance(shape, (str, bytes)):
+        raise TypeError(f"shape is {shape!r}, expected a tuple of ints and Nones")
+    found = tuple(axis if axis is None else _axis(axis) for axis in shape)
+    if len(found) > NDIM_MAX:
+        raise ValueError(f"a shape of {len(found)} axes, expected at most {NDIM_MAX}")
+    if not countable(found, itemsize):
+        raise ValueError(f"arrays of shape {found} and {itemsize} bytes an item are larger than {SIZE_MAX} bytes")
+    return found
+
+
+def _axis(axis: int) -> int:
+    if isinstance(axis, bool):
+        raise TypeError(f"an axis of {axis}, expected an int or None")
+    found = operator.index(axis)
+    if found < 0:
+        raise ValueError(f"an axis of {found}, expected at least 0")
+    return found
+
+
+def countable(shape: Shape, itemsize: int) -> bool:
+    """Whether numpy can make an array of `shape`; it multiplies the axes, leaving out those of 0."""
+    return math.prod(axis for axis in shape if axis) * itemsize <= SIZE_MAX
+
+
+def holds(shape: Shape | None, found: tuple[int, ...]) -> bool:
+    """Whether an array of shape `found` is one of `shape`."""
+    if shape is None:
+        return len(found) <= NDIM_MAX
+    return len(found) == len(shape) and all(
+        want is None or want == axis for want, axis in zip(shape, found, strict=True)
+    )
+
+
+def common(a: Shape | None, b: Shape | None) -> Shape | None:
+    """The narrowest shape that holds all that `a` and `b` hold."""
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
+
+
+def fixed_layout(dtype: np.dtype[Any], shape: Shape | None) -> Fixed | None:
+    """The layout of arrays of `shape`, if nothing of it varies."""
+    if shape is None:
+        return None
+    known = tuple(axis for axis in shape if axis is not None)
+    return Fixed(dtype, known) if len(known) == len(shape) else None
+
+
+def shape_repr(shape: Shape | None) -> str:
+    """What `expects` says of `shape`."""
+    return "any shape" if shape is None else f"shape {shape}"
+
+
+def to_bytes(array: Array, shape: Shape | None, fixed: bool) -> Encoded:
+    """The payload of `array`: its varying axes unless all are `fixed`, then its items in C order."""
+    if fixed:
+        direct = array.nbytes >= DIRECT and array.flags.c_contiguous
+        return array.reshape(-1).view(np.uint8).data if direct else array.tobytes()
+    return b"".join((pack_axes(array.shape, shape), array.tobytes()))
+
+
+def pack_axes(found: tuple[int, ...], shape: Shape | None) -> bytes:
+    """The axes of an array that `shape` does not say, after their number if it does not say that."""
+    if shape is None:
+        return struct.pack(f"<{1 + len(found)}Q", len(found), *found)
+    axes = [axis for axis, want in zip(found, shape, strict=True) if want is None]
+    return struct.pack(f"<{len(axes)}Q", *axes)
+
+
+def unpack_axes(data: memoryview, shape: Shape | None) -> tuple[tuple[int, ...], memoryview]:
+    """The shape of the array in payload `data`, and its items.
+
+    Raises:
+        FormatError: the payload ends before its axes, or has too many.
+    """
+    if shape is None:
+        ndim = _U64.unpack(data[:8])[0] if len(data) >= 8 else 0
+        if len(data) < 8 or ndim > NDIM_MAX:
+            raise FormatError(f"{len(data)} bytes, {ndim} axes, expected 8 bytes or more and at most {NDIM_MAX} axes")
+        shape, data = (None,) * ndim, data[8:]
+    count = shape.count(None)
+    if len(data) < 8 * count:
+        raise FormatError(f"{len(data)} bytes, expected {8 * count} for {count} axes")
+    axes = iter(struct.unpack(f"<{count}Q", data[: 8 * count]))
+    return tuple(next(axes) if axis is None else axis for axis in shape), data[8 * count :]
+
+
+def from_bytes(data: memoryview, dtype: np.dtype[Any], shape: Shape | None, fixed: bool) -> Array:
+    """A new array of what `to_bytes` made.
+
+    Raises:
+        FormatError: the items do not fill the shape.
+    """
+    found: Any = shape  # all ints where fixed
+    if not fixed:
+        found, data = unpack_axes(data, shape)
+        if not countable(found, dtype.itemsize) or math.prod(found) * dtype.itemsize != len(data):
+            raise FormatError(f"{len(data)} bytes of {dtype} items, expected those of shape {found}")
+    array = np.frombuffer(data, dtype).reshape(found).copy()
+    if dtype.kind == "b":
+        check_bools(array)
+    return array
+
+
+def check_bools(array: Array) -> None:
+    """Refuse bytes that numpy and torch would take for bools that are neither.
+
+    Raises:
+        FormatError: a byte above 1.
+    """
+    largest = int(array.view(np.uint8).max(initial=0))
+    if largest > 1:
+        raise FormatError(f"a bool of byte {largest}, expected 0 or 1")
+
+
+def views(column: Array) -> list[Any]:
+    """The arrays of a column [k, *shape], 0-d ones included, as views of it."""
+    return list(column) if column.ndim > 1 else [column[i, ...] for i in range(len(column))]
+
+
+def shape_spec(shape: Shape | None) -> list[int | None] | None:
+    """`shape` as builtins."""
+    return None if shape is None else list(shape)
+
+
+def spec_shape(spec: Any) -> Any:
+    """The shape that `spec` says, its axes still unchecked.
+
+    Raises:
+        ValueError: neither None nor a list.
+    """
+    shape = spec.get("shape", "missing")
+    if shape is not None and (not isinstance(shape, (list, tuple)) or len(shape) > NDIM_MAX):
+        raise ValueError(f"shape is {describe(shape)}, expected None or a list of at most {NDIM_MAX} axes")
+    return shape
+
+
+def advise(cls: Any, dtype: Any, shape: Shape | None, found: tuple[int, ...]) -> str:
+    """The field of class `cls` that holds arrays of shape `found` beside those of `shape`."""
+    return f"{cls(dtype, common(shape, found))!r} holds both" if len(found) <= NDIM_MAX else f"at most {NDIM_MAX} axes"

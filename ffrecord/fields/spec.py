@@ -1,0 +1,97 @@
+"""Trees of fields <-> plain builtins that msgpack holds, as a file keeps them.
+
+{"version": 1, "sample": node}
+node:  {"kind": "dict", "items": [[key, node], ...]}
+       {"kind": "tuple" or "list", "items": [node, ...]}
+       {"kind": name of a field, and its parameters}
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.describe import describe
+from ffrecord.fields.field import KINDS, Field
+from ffrecord.fields.tree import Node, NodeCount, Tree, check_key, child_paths, label
+
+VERSION = 1
+
+
+def to_spec(tree: Tree) -> dict[str, Any]:
+    """The builtins of `tree`."""
+    return {"version": VERSION, "sample": _node_spec(tree)}
+
+
+def _node_spec(tree: Tree) -> dict[str, Any]:
+    if isinstance(tree, Field):
+        return {"kind": tree.kind, **tree.spec()}
+    items: list[Any] = [_node_spec(child) for child in tree.children]
+    if tree.kind == "dict":
+        items = [[key, item] for key, item in zip(tree.keys, items, strict=True)]
+    return {"kind": tree.kind, "items": items}
+
+
+def from_spec(spec: Any) -> Tree:
+    """The tree of `spec`, in which anything may be wrong.
+
+    Raises:
+        FormatError: it is not what `to_spec` makes; or of a later version, or with fields unknown here.
+    """
+    version = spec.get("version") if isinstance(spec, Mapping) else None
+    if type(version) is not int:
+        raise FormatError(f"schema: found {describe(spec)}, expected a dict with a version")
+    if version != VERSION:
+        raise FormatError(f"schema of version {version}, this release reads version {VERSION}; a later one may")
+    try:
+        return _node(spec.get("sample"), "", 0, NodeCount())
+    except FormatError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FormatError(f"schema: {error}") from error
+
+
+def _node(spec: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
+    nodes.add(path, depth)
+    if not isinstance(spec, Mapping) or not all(isinstance(key, str) for key in spec):
+        raise ValueError(f"{label(path)}: found {describe(spec)}, expected a dict with a kind")
+    kind = spec.get("kind")
+    if kind == "dict":
+        return _dict(spec, path, depth, nodes)
+    if kind in ("tuple", "list"):
+        items = _items(spec, path)
+        children = [_node(item, f"{path}[{i}]", depth + 1, nodes) for i, item in enumerate(items)]
+        return Node(kind, (), tuple(children))
+    return _field(kind, spec, path)
+
+
+def _items(spec: Mapping[str, Any], path: str) -> Any:
+    items = spec.get("items")
+    if not isinstance(items, (list, tuple)) or len(spec) != 2:
+        raise ValueError(f"{label(path)}: a {spec['kind']} with {describe(items)}, expected items and nothing else")
+    return items
+
+
+def _dict(spec: Mapping[str, Any], path: str, depth: int, nodes: NodeCount) -> Node:
+    pairs = _items(spec, path)
+    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
+        raise ValueError(f"{label(path)}: items of a dict that are not pairs of key and node")
+    keys = tuple(check_key(pair[0], path) for pair in pairs)
+    if len(set(keys)) != len(keys):
+        raise ValueError(f"{label(path)}: a key occurs twice")
+    paths = child_paths(Node("dict", keys, ()), path)
+    children = [_node(pair[1], child, depth + 1, nodes) for pair, child in zip(pairs, paths, strict=True)]
+    return Node("dict", keys, tuple(children))
+
+
+def _field(kind: Any, spec: Mapping[str, Any], path: str) -> Field:
+    cls = KINDS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        shown = repr(kind[:60]) if isinstance(kind, str) else describe(kind)
+        raise FormatError(
+            f"schema: {label(path)}: field kind {shown} is unknown here; import the module that registers it with "
+            "ffrecord.fields.register, or use a release that has it"
+        )
+    try:
+        return cls.from_spec({key: value for key, value in spec.items() if key != "kind"})
+    except (TypeError, ValueError, OverflowError, LookupError) as error:
+        raise ValueError(f"{label(path)}: {kind}: {error}") from error

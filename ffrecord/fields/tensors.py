@@ -1,0 +1,110 @@
+"""Field of torch tensors, of fixed or varying shape. torch itself is never imported."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ffrecord.fields.describe import is_tensor, torch_dtype_name
+from ffrecord.fields.dtypes import BITS, BITS_VIEW, TORCH_DTYPES, torch_dtype
+from ffrecord.fields.field import Array, Encoded, Field, Fixed, mismatch, register
+from ffrecord.fields.shapes import (
+    Shape,
+    advise,
+    checked_shape,
+    fixed_layout,
+    from_bytes,
+    holds,
+    shape_repr,
+    shape_spec,
+    spec_shape,
+    to_bytes,
+    views,
+)
+
+
+@register
+@dataclass(frozen=True, repr=False)
+class TensorField(Field):
+    """Torch tensors of one dtype. Their values are stored: not device, gradient, nor subclass.
+
+    `Schema.decode` gives them as numpy arrays (bfloat16, complex32 and float8 as unsigned integers of their bits), or
+    as what its argument `tensor` makes of the array.
+
+    Args:
+        dtype: the torch dtype or its name, such as "bfloat16".
+        shape: as in NDArrayField.
+
+    Raises:
+        TypeError, ValueError: a dtype that is not stored, or no shape.
+    """
+
+    kind: ClassVar[str] = "tensor"
+    dtype: str
+    shape: Shape | None
+    _fixed: bool = attribute(init=False, compare=False)  # asked for each sample
+
+    def __init__(self, dtype: Any, shape: Sequence[int | None] | None) -> None:
+        object.__setattr__(self, "dtype", torch_dtype(dtype))
+        object.__setattr__(self, "shape", checked_shape(shape, self.storage.itemsize))
+        object.__setattr__(self, "_fixed", self.fixed is not None)
+
+    def __repr__(self) -> str:
+        return f"TensorField({self.dtype!r}, {self.shape})"
+
+    @property
+    def storage(self) -> np.dtype[Any]:
+        """The numpy dtype of the stored items."""
+        return np.dtype(TORCH_DTYPES[self.dtype])
+
+    @property
+    def torch_dtype(self) -> str:
+        return self.dtype
+
+    @property
+    def expects(self) -> str:
+        return f"a torch {self.dtype} tensor of {shape_repr(self.shape)}"
+
+    @property
+    def fixed(self) -> Fixed | None:
+        return fixed_layout(self.storage, self.shape)
+
+    def encode(self, value: Any) -> Encoded:
+        if not is_tensor(value) or torch_dtype_name(value) != self.dtype:
+            raise TypeError(mismatch(self, value))
+        if not holds(self.shape, tuple(value.shape)):
+            raise ValueError(mismatch(self, value, advise(TensorField, self.dtype, self.shape, tuple(value.shape))))
+        return to_bytes(tensor_items(value, self.dtype), self.shape, self._fixed)
+
+    def decode(self, data: memoryview) -> Array:
+        return from_bytes(data, self.storage, self.shape, self._fixed)
+
+    def unstack(self, column: Array) -> list[Any]:
+        return views(column)
+
+    def spec(self) -> dict[str, Any]:
+        return {"dtype": self.dtype, "shape": shape_spec(self.shape)}
+
+    @classmethod
+    def from_spec(cls, spec: Any) -> "TensorField":
+        if not isinstance(spec.get("dtype"), str):
+            raise ValueError(f"dtype is {type(spec.get('dtype')).__name__}, expected the name of a torch dtype")
+        return cls(**{**spec, "shape": spec_shape(spec)})
+
+
+def tensor_items(tensor: Any, dtype: str) -> Array:
+    """The items of a torch tensor of dtype `dtype` as a numpy array, shared with it where they can be.
+
+    Raises:
+        ValueError: its items are not in memory as numbers: sparse, quantized, meta.
+    """
+    try:
+        if dtype in BITS:
+            tensor = tensor.detach().view(getattr(sys.modules["torch"], BITS_VIEW[BITS[dtype]]))
+        array: Array = tensor.numpy(force=True)
+    except (TypeError, RuntimeError) as error:  # NotImplementedError is a RuntimeError
+        raise ValueError(f"a torch tensor without plain items: {error}") from None
+    return array.view(TORCH_DTYPES[dtype]) if dtype in BITS else np.asarray(array, TORCH_DTYPES[dtype])

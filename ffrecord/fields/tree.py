@@ -1,0 +1,263 @@
+"""The structure around the fields: dict, tuple and list, taken apart into a flat row of values and put together again.
+
+The leaves of a tree, from left to right, are the columns. A column's name is its path: `label`, `meta.size[1]`, `[0]`,
+`value` for a sample that is one value; keys that would be mistaken for a path are quoted: `['a.b']`.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from ffrecord.fields.describe import describe
+from ffrecord.fields.field import Field
+
+NODES_MAX = 4096  # each column costs Python work per sample; whoever has more wants an array
+DEPTH_MAX = 32
+KEY_MAX = 256  # characters, so that paths stay short
+
+ROOT = "value"  # the column of a sample that is one value
+_PLAIN_KEY = re.compile(r"[^.\[\]]+")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A dict, tuple or list of children.
+
+    Attributes:
+        kind: "dict", "tuple" or "list".
+        keys: of a dict, in order; one for each child. Empty for the others.
+        children: nodes and fields.
+    """
+
+    kind: str
+    keys: tuple[str, ...]
+    children: tuple["Node | Field", ...]
+
+
+_CLASSES: dict[str, Any] = {"dict": dict, "tuple": tuple, "list": list}
+
+Tree = Node | Field
+Values = Sequence[Any]
+
+
+def key_path(path: str, key: str) -> str:
+    """The path of child `key` of the dict at `path`."""
+    if not _PLAIN_KEY.fullmatch(key):
+        return f"{path}[{key!r}]"
+    return f"{path}.{key}" if path else key
+
+
+def child_paths(node: Node, path: str) -> list[str]:
+    """The paths of the children of the node at `path`."""
+    if node.kind == "dict":
+        return [key_path(path, key) for key in node.keys]
+    return [f"{path}[{i}]" for i in range(len(node.children))]
+
+
+def label(path: str) -> str:
+    """`path` for messages, where the root has none."""
+    return path or "sample"
+
+
+def leaves(tree: Tree, path: str = "") -> Iterator[tuple[str, Field]]:
+    """The columns: (name, field) in order."""
+    if isinstance(tree, Field):
+        yield path or ROOT, tree
+        return
+    for child, child_path in zip(tree.children, child_paths(tree, path), strict=True):
+        yield from leaves(child, child_path)
+
+
+def check_key(key: Any, path: str) -> str:
+    """`key`, if it can be the key of a dict in a schema.
+
+    Raises:
+        TypeError: not a str.
+        ValueError: too long, or not UTF-8.
+    """
+    if not isinstance(key, str):
+        raise TypeError(
+            f"{label(path)}: a key that is {describe(key)}, expected str keys; JSONField() or str(key) may do"
+        )
+    if len(key) > KEY_MAX:
+        raise ValueError(f"{label(path)}: a key of {len(key)} characters, expected at most {KEY_MAX}")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{label(path)}: key {key!r} is text that UTF-8 does not hold") from None
+    return key
+
+
+class NodeCount:
+    """Counts the nodes of a tree that is being made, and refuses more than a schema may have."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, path: str, depth: int) -> None:
+        """Count the node at `path`, which is below `depth` others.
+
+        Raises:
+            ValueError: too many, or too deep.
+        """
+        self.count += 1
+        if self.count > NODES_MAX:
+            raise ValueError(
+                f"{label(path)}: more than {NODES_MAX} columns; a list of numbers is better stored as one array, a "
+                "list of anything as JSONField()"
+            )
+        if depth > DEPTH_MAX:
+            raise ValueError(f"{label(path)}: nested deeper than {DEPTH_MAX}; JSONField() holds deep structures")
+
+
+class _Unusual(Exception):
+    """A sample whose structure is not made of plain dicts, tuples and lists of the right sizes."""
+
+
+def flattener(tree: Tree) -> Callable[[Any], Values]:
+    """A function from a sample to its values in column order, quick for plain dicts, tuples and lists.
+
+    It raises TypeError and ValueError that name the path where a sample has another structure.
+    """
+    if isinstance(tree, Field):
+        return lambda sample: (sample,)
+    take = _flat_sequence(tree) if tree.kind != "dict" and _is_flat(tree) else _nested(tree)
+
+    def flatten(sample: Any) -> Values:
+        try:
+            return take(sample)
+        except (_Unusual, KeyError):
+            values: list[Any] = []
+            _walk(tree, sample, "", values)
+            return values
+
+    return flatten
+
+
+def _is_flat(tree: Node) -> bool:
+    return all(isinstance(child, Field) for child in tree.children)
+
+
+def _flat_sequence(tree: Node) -> Callable[[Any], Values]:
+    cls, count = _CLASSES[tree.kind], len(tree.children)
+
+    def take(sample: Any) -> Values:
+        if type(sample) is not cls or len(sample) != count:
+            raise _Unusual
+        values: Values = sample
+        return values
+
+    return take
+
+
+def _nested(tree: Node) -> Callable[[Any], Values]:
+    taker = _taker(tree)
+
+    def take(sample: Any) -> Values:
+        values: list[Any] = []
+        taker(sample, values)
+        return values
+
+    return take
+
+
+def _taker(tree: Node) -> Callable[[Any, list[Any]], None]:
+    cls, count, keys = _CLASSES[tree.kind], len(tree.children), tree.keys
+    takers = [None if isinstance(child, Field) else _taker(child) for child in tree.children]
+    flat = _is_flat(tree)
+
+    def take(sample: Any, values: list[Any]) -> None:
+        if type(sample) is not cls or len(sample) != count:
+            raise _Unusual
+        children = [sample[key] for key in keys] if keys else sample
+        if flat:
+            values += children
+            return
+        for taker, child in zip(takers, children):  # noqa: B905  # hot; counted above
+            if taker is None:
+                values.append(child)
+            else:
+                taker(child, values)
+
+    return take
+
+
+def _walk(tree: Tree, sample: Any, path: str, values: list[Any]) -> None:
+    if isinstance(tree, Field):
+        values.append(sample)
+        return
+    if tree.kind == "dict":
+        children: Values = _dict_children(tree, sample, path)
+    else:
+        children = _sequence_children(tree, sample, path)
+    for child, value, child_path in zip(tree.children, children, child_paths(tree, path), strict=True):
+        _walk(child, value, child_path, values)
+
+
+def as_mapping(value: Any) -> Mapping[Any, Any] | None:
+    """`value` if it is a mapping, a namedtuple as the dict of its names, else None."""
+    if isinstance(value, (dict, Mapping)):
+        return value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    return None
+
+
+def _dict_children(node: Node, sample: Any, path: str) -> list[Any]:
+    mapping = as_mapping(sample)
+    if mapping is None:
+        _refuse(node, sample, path)
+    missing = [key for key in node.keys if key not in mapping]
+    if missing:
+        raise ValueError(f"{label(path)}: key {missing[0]!r} is missing, expected keys {_keys(node.keys)}")
+    if len(mapping) != len(node.keys):
+        extra = next(key for key in mapping if key not in node.keys)
+        raise ValueError(f"{label(path)}: unexpected key {extra!r}, expected keys {_keys(node.keys)}")
+    return [mapping[key] for key in node.keys]
+
+
+def _keys(keys: Sequence[str]) -> str:
+    shown = ", ".join(repr(key) for key in keys[:8])
+    return shown if len(keys) <= 8 else f"{shown} and {len(keys) - 8} more"
+
+
+def _sequence_children(node: Node, sample: Any, path: str) -> Values:
+    if not isinstance(sample, tuple if node.kind == "tuple" else list) or len(sample) != len(node.children):
+        _refuse(node, sample, path)
+    return sample
+
+
+def _refuse(node: Node, sample: Any, path: str) -> NoReturn:
+    message = f"{label(path)}: expected a {node.kind} of {len(node.children)}, found {describe(sample)}"
+    if isinstance(sample, _CLASSES[node.kind]):
+        raise ValueError(f"{message}; JSONField() holds what varies in length, or declare an array of varying shape")
+    raise TypeError(message)
+
+
+def replaced(tree: Tree, fields: Iterator[Field]) -> Tree:
+    """`tree` with `fields` for its fields, from left to right."""
+    if isinstance(tree, Field):
+        return next(fields)
+    return Node(tree.kind, tree.keys, tuple(replaced(child, fields) for child in tree.children))
+
+
+def builder(tree: Tree) -> Callable[[Values], Any]:
+    """A function from the values of a sample, in column order, to the sample."""
+    if isinstance(tree, Field):
+        return lambda values: values[0]
+    if not _is_flat(tree):
+        return lambda values: _build(tree, iter(values))
+    keys = tree.keys
+    if tree.kind == "dict":
+        return lambda values: dict(zip(keys, values))  # noqa: B905  # hot; both come from one schema
+    return tuple if tree.kind == "tuple" else list
+
+
+def _build(tree: Tree, values: Iterator[Any]) -> Any:
+    if isinstance(tree, Field):
+        return next(values)
+    children = [_build(child, values) for child in tree.children]
+    if tree.kind == "dict":
+        return dict(zip(tree.keys, children, strict=True))
+    return tuple(children) if tree.kind == "tuple" else children
