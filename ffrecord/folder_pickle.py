@@ -1,0 +1,317 @@
+"""Read the pickle of a tree of names, without pickle.
+
+Unpickling runs what the bytes ask for. The reader here has no way to run anything: it accepts the few opcodes that a
+tree of `OrderedDict`, `str` and `int` needs, in any protocol from 0 to 5, each only where such a tree has it, and
+refuses all others.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Union
+
+from ffrecord.errors import FormatError
+
+Tree = OrderedDict[str, Union[int, "Tree"]]
+
+
+def read_tree(data: bytes, start: int, files: int) -> Tree:
+    """The tree whose pickle `data[start:]` is.
+
+    Args:
+        files: the tree names the numbers 0 … files - 1, each once.
+
+    Returns:
+        Nested `OrderedDict` of any depth: names are not empty, `.` or `..`, hold no `/` and no NUL; leaves are `int`.
+        Time and memory are proportional to the size of `data`.
+
+    Raises:
+        FormatError: anything else.
+    """
+    return _Machine(data, start, files).run()
+
+
+class _Token:
+    """Something on the stack that is no part of the tree."""
+
+
+_BOTTOM, _MARK, _CLASS, _NO_ARGUMENTS, _DIRECTORY = (_Token() for _ in range(5))
+_CLASS_NAME = ["collections", "OrderedDict"]
+_CLASS_LINES = b"collections\nOrderedDict\n"
+_STR = frozenset({str})
+_VALUES = frozenset({int, OrderedDict})
+_NO_NAMES = frozenset({"", ".", ".."})
+_STOP, _SHORT_TEXT, _MEMOIZE = 0x2E, 0x8C, 0x94
+_SMALL_INTS = {0x4B: 1, 0x4D: 2, 0x4A: 4}  # opcode → bytes; the last is signed
+_PROTOCOL_MAX = 5
+_LONG_SIZE_MAX = 8  # bytes of an int, of which files have at most 2**59
+
+
+class _Machine:
+    """One run over one pickle.
+
+    A directory is never fetched from the memo, so each is on the stack once and goes into one parent: what is left at
+    the end is a tree. What may be pushed depends on what is below it, so stack and memo stay within a small multiple of
+    the bytes read.
+    """
+
+    def __init__(self, data: bytes, start: int, files: int) -> None:
+        self.data, self.start, self.pos, self.at = data, start, start, start
+        self.stack: list[Any] = [_BOTTOM]
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+        self.memo_at = -1  # where PUT or MEMOIZE may stand: right after a new string, class or directory
+        self.seen = bytearray(files)
+        self.left = files
+
+    def run(self) -> Tree:
+        """The tree; see `read_tree`."""
+        try:
+            while (opcode := self.data[self.pos]) != _STOP:
+                self.at = self.pos
+                self.pos += 1
+                handler = _HANDLERS.get(opcode)
+                if handler is None:
+                    raise self.error("no tree of names needs it")
+                handler(self)
+        except IndexError:
+            raise self.error("cut short") from None
+        except UnicodeDecodeError as error:
+            raise self.error(f"a name that does not decode: {error.reason}") from None
+        self.at, self.pos = self.pos, self.pos + 1
+        return self.finish()
+
+    def finish(self) -> Tree:
+        """What is left at STOP, if that is the tree and nothing else."""
+        if len(self.stack) != 2 or type(self.stack[1]) is not OrderedDict:
+            raise self.error("ends without one complete tree")
+        if self.pos != len(self.data):
+            raise self.error(f"{len(self.data) - self.pos} bytes after the tree")
+        if self.left:
+            raise self.error(f"{len(self.seen) - self.left} files in the tree, expected {len(self.seen)}")
+        tree: Tree = self.stack[1]
+        return tree
+
+    def error(self, what: str) -> FormatError:
+        opcode = f"opcode {self.data[self.at]:#04x} " if self.at < len(self.data) else ""
+        return FormatError(f"{opcode}at byte {self.at} of its last sample: {what}")
+
+    def expect(self, condition: bool) -> None:
+        if not condition:
+            raise self.error("no tree of names has it here")
+
+    # Bytes
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        end = self.pos + size
+        if end > len(self.data):
+            raise self.error(f"{size} bytes wanted, {len(self.data) - self.pos} left")
+        part, self.pos = self.data[self.pos : end], end
+        return part
+
+    def number(self, size: int) -> int:
+        """The next `size` bytes as an unsigned int."""
+        return int.from_bytes(self.take(size), "little")
+
+    def line(self, size_max: int) -> bytes:
+        """The bytes up to the next newline, which must be near, and which is skipped."""
+        end = self.data.find(b"\n", self.pos, self.pos + size_max + 1)
+        if end < 0:
+            raise self.error(f"no end of line within {size_max} bytes")
+        return self.take(end + 1 - self.pos)[:-1]
+
+    def decimal(self, digits: bytes) -> int:
+        """A number >= 0 in ASCII; bools are written `00` and `01`."""
+        if not digits.isdigit() or (len(digits) > 1 and digits[:1] == b"0"):
+            raise self.error(f"{digits!r}, expected a number >= 0")
+        return int(digits)
+
+    # Strings, ints and what is known by a number
+
+    def push_new(self, value: Any) -> None:
+        """Push what the memo may hold."""
+        self.stack.append(value)
+        self.memo_at = self.pos
+
+    def push_text(self, text: bytes, encoding: str, errors: str) -> None:
+        # A key, then a module and a class in it, are the longest run of strings.
+        self.expect(not _STR.issuperset(map(type, self.stack[-3:])))
+        self.push_new(str(text, encoding, errors))
+
+    def push_short_text(self) -> None:
+        """A short string, or the run of (name, MEMOIZE, small int) that it starts: most of an index is such runs."""
+        data, stack, memo = self.data, self.stack, self.memo
+        while True:
+            end = self.pos + 1 + data[self.pos]
+            size = _SMALL_INTS.get(data[end + 1]) if data[end] == _MEMOIZE else None
+            if size is None:
+                return self.push_sized_text(1)
+            name = str(data[self.pos + 1 : end], "utf-8", "surrogatepass")
+            memo[len(memo)] = name
+            self.pos = end + 2 + size
+            stack += name, int.from_bytes(data[end + 2 : self.pos], "little", signed=size == 4)
+            if data[self.pos] != _SHORT_TEXT:
+                return None
+            self.pos += 1
+
+    def push_sized_text(self, size_bytes: int) -> None:
+        # File names that are not UTF-8 come from os.listdir with lone surrogates.
+        self.push_text(self.take(self.number(size_bytes)), "utf-8", "surrogatepass")
+
+    def push_text_line(self) -> None:
+        self.push_text(self.line(len(self.data)), "raw-unicode-escape", "strict")
+
+    def push_int(self, value: int) -> None:
+        self.expect(type(self.stack[-1]) is str)
+        self.stack.append(value)
+
+    def push_signed(self, size: int) -> None:
+        if size > _LONG_SIZE_MAX:
+            raise self.error(f"an int of {size} bytes, expected at most {_LONG_SIZE_MAX}")
+        self.push_int(int.from_bytes(self.take(size), "little", signed=True))
+
+    def push_int_line(self, suffix: bytes) -> None:
+        line = self.line(24)
+        self.expect(line.endswith(suffix))
+        self.push_int(self.decimal(line[: len(line) - len(suffix)]))
+
+    def put(self, key: int) -> None:
+        if self.at != self.memo_at:
+            raise self.error("an object to remember where there is none")
+        value = self.stack[-1]
+        self.memo[key] = _DIRECTORY if type(value) is OrderedDict else value
+
+    def get(self, key: int) -> None:
+        value = self.memo.get(key)
+        if value is _DIRECTORY:
+            raise self.error("a directory that is in two places")
+        if value is None:
+            raise self.error(f"object {key}, which was not stored")
+        self.stack.append(value)
+
+    # The tree
+
+    def push_class(self) -> None:
+        """`collections OrderedDict` as text; no other name is looked up anywhere."""
+        if not self.data.startswith(_CLASS_LINES, self.pos):
+            raise self.error(f"names {self.data[self.pos : self.pos + 64]!r}, expected {_CLASS_LINES!r}")
+        self.pos += len(_CLASS_LINES)
+        self.push_new(_CLASS)
+
+    def push_class_on_stack(self) -> None:
+        names = self.stack[-2:]
+        self.expect(_STR.issuperset(map(type, names)))
+        if names != _CLASS_NAME:
+            raise self.error(f"names {[name[:64] for name in names]}, expected {_CLASS_NAME}")
+        del self.stack[-2:]
+        self.push_new(_CLASS)
+
+    def push_mark(self) -> None:
+        self.expect(self.stack[-1] is _CLASS or type(self.stack[-1]) is OrderedDict)
+        self.marks.append(len(self.stack))
+        self.stack.append(_MARK)
+
+    def push_no_arguments(self) -> None:
+        self.expect(self.stack[-1] is _CLASS)
+        self.stack.append(_NO_ARGUMENTS)
+
+    def close_tuple(self) -> None:
+        self.expect(self.stack[-1] is _MARK)
+        self.marks.pop()
+        self.stack.pop()
+        self.push_no_arguments()
+
+    def make_directory(self) -> None:
+        self.expect(self.stack[-1] is _NO_ARGUMENTS)
+        del self.stack[-2:]
+        self.push_new(OrderedDict())
+
+    def set_item(self) -> None:
+        self.expect(len(self.stack) > 3)
+        self.set_from(len(self.stack) - 2)
+
+    def set_items(self) -> None:
+        self.expect(bool(self.marks))
+        mark = self.marks.pop()
+        del self.stack[mark]
+        self.set_from(mark)
+
+    def set_from(self, at: int) -> None:
+        """Take names and values in turn, from `at` of the stack, into the directory below them."""
+        directory, names, values = self.stack[at - 1], self.stack[at::2], self.stack[at + 1 :: 2]
+        del self.stack[at:]
+        self.expect(type(directory) is OrderedDict and len(names) == len(values))
+        self.expect(_STR.issuperset(map(type, names)) and _VALUES.issuperset(map(type, values)))
+        self.check_names(names)
+        self.claim([value for value in values if type(value) is int])
+        count = len(directory)
+        directory.update(zip(names, values, strict=True))
+        if len(directory) != count + len(names):
+            raise self.error("a name twice in one directory")
+
+    def check_names(self, names: list[str]) -> None:
+        """Raise FormatError unless all are names that a directory can hold."""
+        joined = "\0".join(names)
+        if "/" in joined or joined.count("\0") >= max(len(names), 1) or not _NO_NAMES.isdisjoint(names):
+            bad = next(name for name in names if name in _NO_NAMES or "/" in name or "\0" in name)
+            raise self.error(f"{bad[:64]!r} is no name of a file")
+
+    def claim(self, indices: list[int]) -> None:
+        """Note that the samples at `indices` have their names."""
+        seen, count = self.seen, len(self.seen)
+        for index in indices:
+            if not 0 <= index < count:
+                raise self.error(f"sample {index}, expected 0 <= index < {count}")
+            if seen[index]:
+                raise self.error(f"sample {index} has two names")
+            seen[index] = 1
+        self.left -= len(indices)
+
+    # Framing
+
+    def protocol(self) -> None:
+        self.expect(self.at == self.start)
+        version = self.number(1)
+        if version > _PROTOCOL_MAX:
+            raise self.error(f"protocol {version}, expected at most {_PROTOCOL_MAX}")
+
+    def frame(self) -> None:
+        size = self.number(8)
+        if size > len(self.data) - self.pos:
+            raise self.error(f"a frame of {size} bytes, {len(self.data) - self.pos} left")
+
+
+_HANDLERS: dict[int, Callable[[_Machine], None]] = {
+    0x80: _Machine.protocol,
+    0x95: _Machine.frame,
+    # str
+    _SHORT_TEXT: _Machine.push_short_text,
+    ord("X"): lambda machine: machine.push_sized_text(4),
+    0x8D: lambda machine: machine.push_sized_text(8),
+    ord("V"): _Machine.push_text_line,
+    # int
+    ord("K"): lambda machine: machine.push_int(machine.number(1)),
+    ord("M"): lambda machine: machine.push_int(machine.number(2)),
+    ord("J"): lambda machine: machine.push_signed(4),
+    0x8A: lambda machine: machine.push_signed(machine.number(1)),
+    0x8B: lambda machine: machine.push_signed(machine.number(4)),
+    ord("I"): lambda machine: machine.push_int_line(b""),
+    ord("L"): lambda machine: machine.push_int_line(b"L"),
+    # the memo
+    _MEMOIZE: lambda machine: machine.put(len(machine.memo)),
+    ord("q"): lambda machine: machine.put(machine.number(1)),
+    ord("r"): lambda machine: machine.put(machine.number(4)),
+    ord("p"): lambda machine: machine.put(machine.decimal(machine.line(20))),
+    ord("h"): lambda machine: machine.get(machine.number(1)),
+    ord("j"): lambda machine: machine.get(machine.number(4)),
+    ord("g"): lambda machine: machine.get(machine.decimal(machine.line(20))),
+    # OrderedDict() and its items
+    ord("c"): _Machine.push_class,
+    0x93: _Machine.push_class_on_stack,
+    ord("("): _Machine.push_mark,
+    ord(")"): _Machine.push_no_arguments,
+    ord("t"): _Machine.close_tuple,
+    ord("R"): _Machine.make_directory,
+    ord("s"): _Machine.set_item,
+    ord("u"): _Machine.set_items,
+}
