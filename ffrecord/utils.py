@@ -1,0 +1,5 @@
+"""Old name."""
+
+from ffrecord.dump import dump
+
+__all__ = ["dump"]
