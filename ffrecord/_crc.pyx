@@ -3,6 +3,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.long cimport PyLong_AsUnsignedLongMask
+from cpython.number cimport PyNumber_Index
 from libc.stdint cimport uint32_t, uint64_t
 
 
@@ -59,6 +60,7 @@ def crc32(data, /, value=0):
 
 
 def crc32_combine(crc1, crc2, size2, /):
+    size2 = PyNumber_Index(size2)
     if size2 < 0:
         raise ValueError(f"size2 is {size2}, expected >= 0")
     return ffr_crc_combine(_mask(crc1), _mask(crc2), size2)

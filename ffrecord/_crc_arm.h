@@ -63,13 +63,13 @@ static uint32_t update_crc_instructions(uint32_t value, const void *data, size_t
 
 static inline uint8x16_t pmull_low(uint8x16_t a, uint8x16_t b) {
     uint8x16_t product;
-    __asm__(".arch_extension crypto\n\tpmull %0.1q, %1.1d, %2.1d" : "=w"(product) : "w"(a), "w"(b));
+    __asm__(".arch_extension aes\n\tpmull %0.1q, %1.1d, %2.1d" : "=w"(product) : "w"(a), "w"(b));
     return product;
 }
 
 static inline uint8x16_t pmull_high(uint8x16_t a, uint8x16_t b) {
     uint8x16_t product;
-    __asm__(".arch_extension crypto\n\tpmull2 %0.1q, %1.2d, %2.2d" : "=w"(product) : "w"(a), "w"(b));
+    __asm__(".arch_extension aes\n\tpmull2 %0.1q, %1.2d, %2.2d" : "=w"(product) : "w"(a), "w"(b));
     return product;
 }
 

@@ -14,21 +14,21 @@
 
    What the factors are, and why this is right, is in _crc_factors.h. */
 
-/* Four chains hide the latency of the multiplier. */
-enum { NAME(BLOCK) = 4 * WIDTH };
+/* Eight chains hide the latency of the multiplier. */
+enum { NAME(BLOCK) = 8 * WIDTH };
 
 /* v moved forward, onto `next`. */
 TARGET static inline VECTOR NAME(fold)(VECTOR v, VECTOR factors, VECTOR next) {
     return XOR3(LOW(v, factors), HIGH(v, factors), next);
 }
 
-/* The products of v, whose end is `left` bytes before the message's, that sum up to the remainder. */
+/* What v adds to the sum of final products. */
 TARGET static inline VECTOR NAME(products)(VECTOR v, const uint64_t *factors) {
     VECTOR f = LOAD(factors);
     return XOR(LOW(v, f), HIGH(v, f));
 }
 
-/* The products of the `size` bytes at p, a multiple of WIDTH, with which the message ends. */
+/* sum, and the final products of the last `size` bytes, at p; a multiple of WIDTH. */
 TARGET static inline VECTOR NAME(rest)(VECTOR sum, const unsigned char *p, size_t size) {
     for (; size; size -= WIDTH, p += WIDTH) {
         sum = XOR(sum, NAME(products)(LOAD(p), whole_factors(size)));
@@ -36,21 +36,27 @@ TARGET static inline VECTOR NAME(rest)(VECTOR sum, const unsigned char *p, size_
     return sum;
 }
 
-/* As `rest`, for a size of at least BLOCK, after v which ends `first` bytes after the vector's start. */
-TARGET static inline VECTOR NAME(blocks)(VECTOR v, size_t first, const unsigned char *p, size_t size) {
-    VECTOR a = NAME(fold)(v, REPEAT(shift_factors[first]), LOAD(p));
-    VECTOR b = LOAD(p + WIDTH), c = LOAD(p + 2 * WIDTH), d = LOAD(p + 3 * WIDTH);
+/* The sum of final products of the last `size` bytes, a multiple of WIDTH and at least BLOCK: those of a, and then those at p. */
+TARGET static inline VECTOR NAME(blocks)(VECTOR a, const unsigned char *p, size_t size) {
+    VECTOR b = LOAD(p), c = LOAD(p + WIDTH), d = LOAD(p + 2 * WIDTH), e = LOAD(p + 3 * WIDTH);
+    VECTOR f = LOAD(p + 4 * WIDTH), g = LOAD(p + 5 * WIDTH), h = LOAD(p + 6 * WIDTH);
     const VECTOR factors = REPEAT(block_factors[WIDTH / 32]);
-    for (p += NAME(BLOCK), size -= NAME(BLOCK); size >= NAME(BLOCK); p += NAME(BLOCK), size -= NAME(BLOCK)) {
+    for (p += 7 * WIDTH, size -= NAME(BLOCK); size >= NAME(BLOCK); p += NAME(BLOCK), size -= NAME(BLOCK)) {
         a = NAME(fold)(a, factors, LOAD(p));
         b = NAME(fold)(b, factors, LOAD(p + WIDTH));
         c = NAME(fold)(c, factors, LOAD(p + 2 * WIDTH));
         d = NAME(fold)(d, factors, LOAD(p + 3 * WIDTH));
+        e = NAME(fold)(e, factors, LOAD(p + 4 * WIDTH));
+        f = NAME(fold)(f, factors, LOAD(p + 5 * WIDTH));
+        g = NAME(fold)(g, factors, LOAD(p + 6 * WIDTH));
+        h = NAME(fold)(h, factors, LOAD(p + 7 * WIDTH));
     }
-    const uint64_t *f = whole_factors(size + NAME(BLOCK));
-    VECTOR ab = XOR(NAME(products)(a, f), NAME(products)(b, f + WIDTH / 8));
-    VECTOR cd = XOR(NAME(products)(c, f + 2 * WIDTH / 8), NAME(products)(d, f + 3 * WIDTH / 8));
-    return NAME(rest)(XOR(ab, cd), p, size);
+    const uint64_t *final = whole_factors(size + NAME(BLOCK));
+    a = XOR(NAME(products)(a, final), NAME(products)(b, final + WIDTH / 8));
+    c = XOR(NAME(products)(c, final + 2 * WIDTH / 8), NAME(products)(d, final + 3 * WIDTH / 8));
+    e = XOR(NAME(products)(e, final + 4 * WIDTH / 8), NAME(products)(f, final + 5 * WIDTH / 8));
+    g = XOR(NAME(products)(g, final + 6 * WIDTH / 8), NAME(products)(h, final + 7 * WIDTH / 8));
+    return NAME(rest)(XOR(XOR3(a, c, e), g), p, size);
 }
 
 TARGET static uint32_t NAME(update)(uint32_t value, const void *data, size_t size) {
@@ -64,7 +70,11 @@ TARGET static uint32_t NAME(update)(uint32_t value, const void *data, size_t siz
     if (size <= DIRECT_SIZE) {
         sum = NAME(rest)(NAME(products)(v, ragged_factors(size)), p + first, size - first);
     } else {
-        sum = NAME(blocks)(v, first, p + first, size - first);
+        p += first;
+        size -= first;
+        v = NAME(fold)(v, REPEAT(shift_factors[first]), LOAD(p));
+        sum = size < NAME(BLOCK) ? NAME(rest)(NAME(products)(v, whole_factors(size)), p + WIDTH, size - WIDTH)
+                                 : NAME(blocks)(v, p + WIDTH, size);
     }
     return ~REMAINDER(sum);
 }

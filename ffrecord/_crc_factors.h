@@ -25,7 +25,7 @@
 enum {
     WIDEST = 64,       /* bytes in a vector, at most */
     DIRECT_SIZE = 256, /* a message this short is multiplied straight to its end */
-    WHOLE_SIZE = 2 * 4 * WIDEST - WIDEST
+    WHOLE_SIZE = 2 * 8 * WIDEST - WIDEST
 };
 
 /* a * b mod P. */
@@ -64,7 +64,7 @@ static uint32_t shift_by(uint64_t size) {
 static uint64_t ragged_table[8][DIRECT_SIZE / 8 + WIDEST / 8] __attribute__((aligned(64)));
 static uint64_t whole_table[WHOLE_SIZE / 8] __attribute__((aligned(64)));
 static uint64_t shift_factors[WIDEST + 1][2] __attribute__((aligned(16))); /* [i]: fold by i bytes */
-static uint64_t block_factors[3][2] __attribute__((aligned(16)));          /* [i]: fold by four vectors of 16 << i bytes */
+static uint64_t block_factors[3][2] __attribute__((aligned(16)));          /* [i]: fold by eight vectors of 16 << i bytes */
 static uint64_t barrett[2] __attribute__((aligned(16)));                   /* floor(x^95 / P), P */
 
 /* Final factors of the words from `size` bytes before the end on, 1 <= size <= DIRECT_SIZE. */
@@ -117,7 +117,7 @@ static void init_factors(void) {
         fill_fold(shift_factors[size], size);
     }
     for (int i = 0; i < 3; i++) {
-        fill_fold(block_factors[i], 4 * (16 << i));
+        fill_fold(block_factors[i], 8 * (16 << i));
     }
     init_barrett();
 }

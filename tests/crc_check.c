@@ -1,0 +1,69 @@
+/* Checks every kernel of this machine against CRC-32 taken bit by bit, and prints their names. Compiled by test_crc.py: with
+   sanitizers, for other CPUs, and with GENERIC as on a CPU that none of the kernels is for. */
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef GENERIC
+#undef __x86_64__
+#undef __aarch64__
+#endif
+
+#include "_crc_kernels.c"
+
+enum { LONGEST = 600, ALIGNMENTS = 64, LONG = 7000 };
+
+static uint32_t bit_by_bit(uint32_t value, const unsigned char *data, size_t size) {
+    uint32_t crc = ~value;
+    for (size_t i = 0; i < 8 * size; i++) {
+        uint32_t odd = (crc ^ (data[i / 8] >> (i % 8))) & 1;
+        crc = (crc >> 1) ^ (odd ? 0xEDB88320u : 0);
+    }
+    return ~crc;
+}
+
+/* A block of just this size, so that the sanitizer sees a read before or after it. */
+static void check(const ffr_crc_kernel *kernel, const unsigned char *data, size_t alignment, size_t size, uint32_t value,
+                  uint32_t expected) {
+    unsigned char *block = malloc(alignment + size);
+    if (block == NULL) {
+        abort();
+    }
+    memcpy(block + alignment, data, size);
+    uint32_t computed = kernel->update(value, block + alignment, size);
+    free(block);
+    if (computed != expected) {
+        printf("%s: size %zu, alignment %zu: %08x, expected %08x\n", kernel->name, size, alignment, computed, expected);
+        exit(1);
+    }
+}
+
+int main(void) {
+    static unsigned char data[LONG];
+    int count;
+    ffr_crc_init();
+    const ffr_crc_kernel *kernels = ffr_crc_kernels(&count);
+    for (int i = 0; i < LONG; i++) {
+        data[i] = (unsigned char)(rand() >> 7);
+    }
+    for (size_t size = 0; size < LONG; size += size < LONGEST ? 1 : 97) {
+        uint32_t value = (uint32_t)size * 0x9E3779B9u, expected = bit_by_bit(value, data, size);
+        for (int i = 0; i < count; i++) {
+            for (size_t alignment = 0; alignment < (size < LONGEST ? ALIGNMENTS : 1); alignment++) {
+                check(&kernels[i], data, alignment, size, value, expected);
+            }
+        }
+    }
+    for (size_t size = 0; size < LONG; size += 333) {
+        uint32_t first = bit_by_bit(0, data, LONG - size), second = bit_by_bit(0, data + LONG - size, size);
+        if (ffr_crc_combine(first, second, size) != bit_by_bit(0, data, LONG)) {
+            printf("combine: size %zu\n", size);
+            return 1;
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        puts(kernels[i].name);
+    }
+    return 0;
+}
