@@ -1,0 +1,99 @@
+"""Messages between two processes: they arrive whole or not at all, and reading never waits for the rest of one."""
+
+import contextlib
+import socket
+from collections import deque
+from collections.abc import Iterator
+
+PACKET = 32 << 10  # bytes
+MORE, LAST = b"+", b"."
+
+
+class Channel:
+    """One end of a connection. Sockets of packets, so that a process stopped in the middle of a message blocks nobody.
+
+    Attributes:
+        socket: the end itself.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket = end
+        self._begun = bytearray()
+        self._unsent: deque[bytes] = deque()
+
+    def fileno(self) -> int:
+        """The descriptor, for selectors."""
+        return self.socket.fileno()
+
+    def send(self, message: bytes) -> None:
+        """Send `message`, of any size, waiting until the other side takes it.
+
+        Raises:
+            OSError: the other side is gone (EPIPE, ECONNRESET).
+        """
+        for packet in _packets(message):
+            self.socket.send(packet, socket.MSG_NOSIGNAL)
+
+    def post(self, message: bytes) -> None:
+        """Have `message` sent, without waiting; what is not taken now goes with later calls of `flush`.
+
+        Raises:
+            OSError: the other side is gone.
+        """
+        self._unsent.extend(_packets(message))
+        self.flush()
+
+    def flush(self) -> bool:
+        """Send what was posted, as far as the other side takes it now; whether that was all.
+
+        Raises:
+            OSError: the other side is gone.
+        """
+        while self._unsent:
+            try:
+                self.socket.send(self._unsent[0], socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return False
+            self._unsent.popleft()
+        return True
+
+    def receive(self, *, wait: bool) -> bytes | None:
+        """The next message; None if `wait` is false and there is none yet.
+
+        Raises:
+            EOFError: the other side is gone and all it sent has been received.
+        """
+        while True:
+            try:
+                packet = self.socket.recv(PACKET + 1, 0 if wait else socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return None
+            except ConnectionResetError:
+                # The other side left with messages unread; its own are still to be had.
+                continue
+            if not packet:
+                raise EOFError("the other side is gone")
+            self._begun += packet[1:]
+            if packet[:1] == LAST:
+                message, self._begun = bytes(self._begun), bytearray()
+                return message
+
+    def close(self) -> None:
+        """May be repeated."""
+        with contextlib.suppress(OSError):
+            self.socket.close()
+
+
+def channel_pair() -> tuple[Channel, Channel]:
+    """Two connected ends."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (ours, theirs):
+        # Where the default is small, a packet would not fit at all.
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * PACKET)
+    return Channel(ours), Channel(theirs)
+
+
+def _packets(message: bytes) -> Iterator[bytes]:
+    for start in range(0, len(message) - PACKET, PACKET):
+        yield MORE + message[start : start + PACKET]
+    yield LAST + message[max(0, (len(message) - 1) // PACKET * PACKET) :]

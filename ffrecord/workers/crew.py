@@ -1,0 +1,318 @@
+"""Worker processes under supervision: every death, failure and standstill is noticed and names the sample it was at.
+
+    parent                                              worker
+    Crew.start  ─── fork, spawn or forkserver ───────▶  work(link, heart, **arguments)
+    Crew.send   ─── a message, without waiting ──────▶  link.receive
+    Crew.listen ◀── messages, or how it failed ───────  link.send, an exception
+                ◀── exit code, memory of heartbeats ──  killed, os._exit, stuck
+    Crew.dismiss ── end of file ─────────────────────▶  returns
+
+The parent never waits longer than TICK without looking at every process.
+"""
+
+import contextlib
+import multiprocessing
+import pickle
+import selectors
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from multiprocessing import reduction
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import msgspec
+
+from ffrecord.errors import WorkerError
+from ffrecord.workers import heartbeats, interrupts
+from ffrecord.workers.channel import Channel, channel_pair
+from ffrecord.workers.heartbeats import Beat, Heartbeats
+from ffrecord.workers.process import FAILURE, Failure, Work, live
+
+TICK = 0.25  # seconds between two looks at all processes
+GRACE = 0.5  # seconds a worker gets to die of SIGTERM before SIGKILL, or to exit after closing its connection
+FAREWELL = 1.0  # seconds a dismissed worker gets to end by itself
+
+
+def start_method_of(name: str | None) -> str:
+    """The start method to use: fork where there is one, since nothing needs to pickle then and it takes milliseconds.
+
+    Raises:
+        ValueError: this platform has no method of that name.
+    """
+    known = multiprocessing.get_all_start_methods()
+    if name is None:
+        return "fork" if "fork" in known else "spawn"
+    if name not in known:
+        raise ValueError(f"start_method is {name!r}, expected one of {', '.join(known)}")
+    return name
+
+
+class _Worker:
+    """A process, the parent's end of its channel, and when it last gave a sign of life."""
+
+    def __init__(self, process: BaseProcess, channel: Channel) -> None:
+        self.process, self.channel = process, channel
+        self.beats, self.since = -1, time.monotonic()
+
+
+class Crew:
+    """Processes that do the same work.
+
+    Args:
+        work: called in each process as work(link, heart, **arguments); returns when the link ends. Must be importable.
+        arguments: for `work`; their names appear in the message about what does not pickle.
+        count: of processes, > 0.
+        start_method: as `start_method_of` takes it.
+        stuck_after: seconds without a sign of life after which a busy worker is given up, or None.
+
+    Use: `start`, any number of `send` and `listen`, `dismiss`; in any case `end`.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        arguments: dict[str, Any],
+        count: int,
+        *,
+        start_method: str | None = None,
+        stuck_after: float | None = None,
+    ) -> None:
+        self._work, self._arguments = work, arguments
+        self._method, self._stuck_after = start_method_of(start_method), stuck_after
+        self._workers: list[_Worker] = []
+        self._hearts = Heartbeats(count)
+        self._selector: selectors.BaseSelector | None = None
+        self._deaf: set[int] = set()  # workers that did not yet take all that was sent to them
+        self._looked = time.monotonic()
+        self.count = count
+
+    def start(self) -> None:
+        """Start all processes.
+
+        Raises:
+            TypeError: an argument does not pickle, and the start method needs that.
+            OSError: the machine gives no more processes.
+        """
+        try:
+            for number in range(self.count):
+                self._start_one(number)
+        except Exception as error:
+            if self._method != "fork":
+                self._blame_argument(error)
+            raise
+        # Made after the last fork, so that no child has it.
+        self._selector = selectors.DefaultSelector()
+        for number, worker in enumerate(self._workers):
+            self._selector.register(worker.channel, selectors.EVENT_READ, number)
+            self._selector.register(worker.process.sentinel, selectors.EVENT_READ, None)
+
+    def _start_one(self, number: int) -> None:
+        context: Any = multiprocessing.get_context(self._method)
+        ours, theirs = channel_pair()
+        forks = self._method == "fork"
+        # While any process holds a copy of the parent's end, a worker does not see the parent die.
+        inherited = [*(worker.channel for worker in self._workers), ours] if forks else []
+        with interrupts.held() if forks else contextlib.nullcontext() as blocked:
+            args = (self._work, self._arguments, theirs.socket, self._hearts, number, inherited, blocked)
+            name = f"ffrecord-worker-{number}"
+            process = context.Process(target=live, args=args, name=name, daemon=True)
+            try:
+                with _without_fork_warning():
+                    process.start()
+            except BaseException:
+                ours.close()
+                raise
+            finally:
+                theirs.close()
+            self._workers.append(_Worker(process, ours))
+
+    def _blame_argument(self, error: Exception) -> None:
+        """Raise TypeError naming the argument that does not pickle, if there is one."""
+        for name, value in self._arguments.items():
+            try:
+                reduction.ForkingPickler.dumps(value)
+            except Exception as reason:
+                sentence = f"{name} ({type(value).__name__}) does not pickle, as start_method={self._method!r} needs"
+                raise TypeError(f"{sentence}: {reason}") from error
+
+    def send(self, number: int, message: bytes) -> None:
+        """Send to worker `number`, without waiting; if it is dead, `listen` says so."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._workers[number].channel.post(message)
+        self._flush(number)
+
+    def _flush(self, number: int) -> None:
+        """Send what a worker did not take at once, and have the selector say when it takes more."""
+        channel, flushed = self._workers[number].channel, True
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            flushed = channel.flush()
+        if self._selector is not None and flushed != (number not in self._deaf):
+            self._deaf.symmetric_difference_update({number})
+            self._selector.modify(channel, selectors.EVENT_READ | (0 if flushed else selectors.EVENT_WRITE), number)
+
+    def listen(self, seconds: float = TICK) -> list[tuple[int, bytes]]:
+        """(worker, message) as far as they are there, after at most `seconds`, which is at most TICK.
+
+        Raises:
+            WorkerError: a worker failed, died or is stuck.
+            others: what a worker raised while in this package's own code, a full disk for instance.
+        """
+        if self._selector is None:
+            raise RuntimeError("this crew is not at work")
+        messages, ended = [], False
+        for key, events in self._selector.select(seconds):
+            if key.data is None:
+                ended = True
+                continue
+            if events & selectors.EVENT_WRITE:
+                self._flush(key.data)
+            if events & selectors.EVENT_READ:
+                messages += self._receive(key.data)
+        if ended or time.monotonic() - self._looked >= TICK:
+            messages += self._look()
+        return messages
+
+    def _receive(self, number: int) -> list[tuple[int, bytes]]:
+        messages: list[tuple[int, bytes]] = []
+        try:
+            while (message := self._workers[number].channel.receive(wait=False)) is not None:
+                if message[:1] == FAILURE:
+                    self._raise_failure(number, msgspec.msgpack.decode(message[1:], type=Failure))
+                messages.append((number, message[1:]))
+        except EOFError:
+            if not messages:
+                self._raise_death(number)
+        return messages
+
+    def _look(self) -> list[tuple[int, bytes]]:
+        """Raise if a process has ended or stands still; the last messages of those that ended come first."""
+        self._looked = time.monotonic()
+        messages = []
+        for number, worker in enumerate(self._workers):
+            if worker.process.exitcode is not None:
+                messages += self._receive(number) or self._raise_death(number)
+            elif self._stuck_after is not None:
+                self._check_progress(number, self._stuck_after)
+        return messages
+
+    def _check_progress(self, number: int, limit: float) -> None:
+        worker, beat = self._workers[number], self._hearts.heart(number).beat()
+        silent = self._looked - worker.since
+        if beat.phase == heartbeats.IDLE or beat.beats != worker.beats:
+            worker.beats, worker.since = beat.beats, self._looked
+        elif silent > limit:
+            sentence = f"{self._who(number)} gives no sign of life for {silent:.1f} s {_place(beat)}"
+            raise WorkerError(f"{sentence} (stuck_after={limit:g})", index=_index(beat))
+
+    def _who(self, number: int) -> str:
+        return f"worker {number} (pid {self._workers[number].process.pid})"
+
+    def _raise_failure(self, number: int, failure: Failure) -> None:
+        cause, beat = _unpickled(failure.cause), Beat(failure.phase, failure.index, 0)
+        if beat.phase == heartbeats.OURS and isinstance(cause, Exception):
+            raise cause
+        sentence = f"{self._who(number)} failed {_place(beat)}: {failure.sentence}"
+        raise WorkerError(f"{sentence}\n\n{failure.text}", index=_index(beat)) from cause
+
+    def _raise_death(self, number: int) -> list[tuple[int, bytes]]:
+        beat, code = self._hearts.heart(number).beat(), _await_exit(self._workers[number].process, GRACE)
+        sentence = f"{self._who(number)} {_ending(code)} {_place(beat)}"
+        raise WorkerError(f"{sentence}{_advice(code, beat)}", index=_index(beat), exitcode=code)
+
+    def dismiss(self) -> None:
+        """Let all processes end, their work being done.
+
+        Raises:
+            WorkerError: one ended with an error nevertheless.
+        """
+        for worker in self._workers:
+            worker.channel.close()
+        deadline = time.monotonic() + FAREWELL
+        for number, worker in enumerate(self._workers):
+            code = _await_exit(worker.process, deadline - time.monotonic())
+            # One that lingers, over a thread of the user's for instance, has nothing left to tell; `end` ends it.
+            if code:
+                raise WorkerError(f"{self._who(number)} {_ending(code)} after its last sample", exitcode=code)
+
+    def end(self) -> None:
+        """End what still runs and release everything; may be repeated."""
+        running = [worker.process for worker in self._workers if worker.process.exitcode is None]
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + GRACE
+        for process in running:
+            if _await_exit(process, deadline - time.monotonic()) is None:
+                process.kill()
+        for worker in self._workers:
+            _await_exit(worker.process, FAREWELL)
+            worker.channel.close()
+            # A process in an uninterruptible wait outlives even SIGKILL for a while.
+            with contextlib.suppress(ValueError):
+                worker.process.close()
+        self._workers = []
+        if self._selector is not None:
+            self._selector.close()
+            self._selector = None
+        self._hearts.close()
+
+
+@contextlib.contextmanager
+def _without_fork_warning() -> Iterator[None]:
+    """Python 3.12 warns of a fork beside threads. Our side of a worker takes no lock that one of them could hold."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
+        yield
+
+
+def _await_exit(process: BaseProcess, seconds: float) -> int | None:
+    """The exit code, negative for a signal; None if still running after `seconds`.
+
+    It asks for the exit code because the sentinel join() waits for stays silent while a child of the worker is alive.
+    """
+    deadline, pause = time.monotonic() + seconds, 0.0005
+    while process.exitcode is None and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
+    return process.exitcode
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "closed its connection"
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
+def _advice(code: int | None, beat: Beat) -> str:
+    if code == -signal.SIGKILL:
+        return ": SIGKILL: probably out of memory"
+    if code is not None and code >= 0:
+        if beat.beats == 0:
+            return ": it did not get to work, see its own message; spawned processes import the main module again"
+        return ": its work was not done, does something in there call exit?"
+    return ""
+
+
+def _place(beat: Beat) -> str:
+    if beat.phase == heartbeats.IDLE:
+        return "while waiting for work"
+    return f"at sample {beat.index}" if beat.phase == heartbeats.SAMPLE else f"after sample {beat.index}"
+
+
+def _index(beat: Beat) -> int | None:
+    return None if beat.phase == heartbeats.IDLE else beat.index
+
+
+def _unpickled(data: bytes) -> BaseException | None:
+    """The exception a worker sent, if it is one here too."""
+    try:
+        cause = pickle.loads(data) if data else None
+    except Exception:
+        return None
+    return cause if isinstance(cause, BaseException) else None

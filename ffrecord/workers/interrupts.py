@@ -1,0 +1,80 @@
+"""Signals while worker processes run: Ctrl-C and SIGTERM end a write through the same clean-up as an exception."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+SIGNALS = {signal.SIGINT, signal.SIGTERM}
+TERMINATED = 128 + signal.SIGTERM  # what a shell reports for a process ended by SIGTERM
+
+
+def _exit_on_sigterm(signum: int, frame: FrameType | None) -> None:
+    raise SystemExit(TERMINATED)
+
+
+def _in_main_thread() -> bool:
+    """Only the main thread may set handlers, and only it runs them."""
+    return threading.current_thread() is threading.main_thread()
+
+
+@contextlib.contextmanager
+def sigterm_exits() -> Iterator[None]:
+    """Inside, SIGTERM raises SystemExit(143) in the main thread, unless the program has a handler of its own."""
+    if not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _exit_on_sigterm)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Inside, a second Ctrl-C or SIGTERM does not interrupt a clean-up; it comes into force afterwards."""
+    if not _in_main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    handlers = {int(number): signal.getsignal(number) for number in SIGNALS}
+    # A handler that was not installed from Python cannot be put back, so it stays.
+    ours = [number for number, handler in handlers.items() if handler is not None]
+    for number in ours:
+        signal.signal(number, lambda signum, frame: arrived.append(signum))
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, handlers[number])
+        for number in arrived:
+            signal.raise_signal(number)
+
+
+@contextlib.contextmanager
+def held() -> Iterator[set[int]]:
+    """Inside, this thread takes no Ctrl-C and no SIGTERM, nor does a child it forks, until `become_worker`.
+
+    Yields:
+        the signals that were blocked before.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield set(before)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def become_worker(blocked: set[int] | None) -> None:
+    """In a new worker: leave Ctrl-C to the parent and die of SIGTERM, whatever handlers were inherited.
+
+    Args:
+        blocked: the signals to leave blocked; None to change nothing about that.
+    """
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if blocked is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

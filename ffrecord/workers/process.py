@@ -1,0 +1,176 @@
+"""The life of a worker process, from inside: it does its work, and tells the parent if that fails."""
+
+import contextlib
+import ctypes
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing import parent_process
+from multiprocessing.process import BaseProcess
+from socket import socket
+from typing import Any
+
+import msgspec
+
+from ffrecord.errors import WorkerError
+from ffrecord.workers import heartbeats, interrupts
+from ffrecord.workers.channel import Channel
+from ffrecord.workers.heartbeats import Beat, Heart, Heartbeats
+
+MESSAGE, FAILURE = b"m", b"f"
+TEXT_MAX = 64 << 10  # characters of a traceback that are passed on
+CAUSE_MAX = 1 << 20  # bytes of a pickled exception that are passed on
+PR_SET_PDEATHSIG = 1
+
+Work = Callable[..., None]
+
+
+class ParentGone(Exception):
+    """The parent has ended the connection, or died: there is nothing left to do."""
+
+
+class Failure(msgspec.Struct, array_like=True):
+    """How a worker failed, in its own words.
+
+    Attributes:
+        phase, index: of its heartbeat.
+        sentence: type and message of the exception.
+        text: the traceback.
+        cause: the exception pickled, empty if it does not pickle.
+    """
+
+    phase: int
+    index: int
+    sentence: str
+    text: str
+    cause: bytes
+
+
+class Link:
+    """A worker's connection to its parent."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def send(self, message: bytes) -> None:
+        """Send to the parent, which always listens.
+
+        Raises:
+            ParentGone: nobody listens any more.
+        """
+        try:
+            self._channel.send(MESSAGE + message)
+        except (BrokenPipeError, ConnectionResetError):
+            raise ParentGone from None
+
+    def receive(self, *, wait: bool) -> bytes | None:
+        """The parent's next message; None if `wait` is false and there is none yet.
+
+        Raises:
+            ParentGone: there will be no more.
+        """
+        try:
+            return self._channel.receive(wait=wait)
+        except EOFError:
+            raise ParentGone from None
+
+
+def live(
+    work: Work,
+    arguments: dict[str, Any],
+    end: socket,
+    hearts: Heartbeats,
+    number: int,
+    inherited: list[Channel],
+    blocked: set[int] | None,
+) -> None:
+    """Call work(link, heart, **arguments) as worker `number`.
+
+    Args:
+        end: the worker's end of its channel.
+        inherited: ends of others that a fork copied and that must not stay open here.
+        blocked: see `interrupts.become_worker`.
+    """
+    for channel in inherited:
+        channel.close()
+    _die_with_parent()
+    interrupts.become_worker(blocked)
+    _use_one_torch_thread()
+    channel, heart = Channel(end), hearts.heart(number)
+    try:
+        work(Link(channel), heart, **arguments)
+    except ParentGone:
+        pass
+    except BaseException as error:
+        _report(channel, heart.beat(), error)
+
+
+@contextlib.contextmanager
+def without_process(heart: Heart) -> Iterator[None]:
+    """For the same work in this process: what the user's code raises becomes the WorkerError it would have been."""
+    try:
+        yield
+    except Exception as error:
+        beat = heart.beat()
+        if beat.phase != heartbeats.SAMPLE:
+            raise
+        raise WorkerError(f"failed at sample {beat.index}: {_sentence(error)}", index=beat.index) from error
+
+
+def _die_with_parent() -> None:
+    """End with the parent also while busy in the user's code, where the end of the link goes unnoticed."""
+    parent = parent_process()
+    if parent is None:
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent.pid:
+        # Started by a fork server, which lives as long as its children: the kernel's signal would never come.
+        threading.Thread(target=_exit_after, args=(parent,), name="ffrecord-parent", daemon=True).start()
+    elif not parent.is_alive():
+        os._exit(1)
+
+
+def _exit_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _use_one_torch_thread() -> None:
+    """OpenMP's threads do not survive a fork, and waiting for them hangs."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(1)
+
+
+def _report(channel: Channel, beat: Beat, error: BaseException) -> None:
+    """Tell the parent how this worker failed; with less detail if memory is what is missing."""
+    try:
+        failure = Failure(beat.phase, beat.index, _sentence(error), _traceback(error), _pickled(error))
+    except Exception:
+        failure = Failure(beat.phase, beat.index, type(error).__name__, "", b"")
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        channel.send(FAILURE + msgspec.msgpack.encode(failure))
+
+
+def _sentence(error: BaseException) -> str:
+    return "".join(traceback.format_exception_only(error)).strip()[:TEXT_MAX]
+
+
+def _traceback(error: BaseException) -> str:
+    """The end of the traceback, where the message is."""
+    return "".join(traceback.format_exception(error))[-TEXT_MAX:]
+
+
+def _pickled(error: BaseException) -> bytes:
+    """The exception for the parent to raise from; empty if it does not survive the journey."""
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)
+    except Exception:
+        return b""
+    return data if len(data) <= CAUSE_MAX else b""
