@@ -1,8 +1,9 @@
-"""`dataset.json`: what a dataset directory consists of, so that a missing shard is an error and not a smaller dataset."""
+"""`dataset.json`: what a dataset directory consists of, so that a missing shard is noticed."""
 
 import hashlib
 import os
 import stat
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -81,7 +82,7 @@ def load(directory: str) -> Manifest | None:
         FormatError: it is damaged, of a later version, or its numbers contradict each other.
         OSError: it cannot be read.
     """
-    path = os.path.join(directory, NAME)
+    path = str(Path(directory) / NAME)
     try:
         data = _read(path)
     except FileNotFoundError:
@@ -104,7 +105,7 @@ def save(directory: str, manifest: Manifest) -> None:
         FormatError: its numbers contradict each other, or it is too large; nothing was written.
         OSError (also a RuntimeError): writing failed.
     """
-    path = os.path.join(directory, NAME)
+    path = str(Path(directory) / NAME)
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     try:
         _check(manifest)

@@ -112,8 +112,12 @@ def test_contradictions_are_refused(tmp_path: Path, changes: dict[str, Any], wor
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"null", b"{}", b"\xff\xfe", b'{"version": 1}', b'{"version": 1, "samples": NaN, "shards": []}']
-    + [b"[" * 200_000, b'{"version": 1, "samples": 0, "shards": [], "schema": ' + b'{"a":' * 200_000],
+    [
+        *[b"", b"{", b"[]", b"null", b"{}", b"\xff\xfe", b'{"version": 1}'],
+        b'{"version": 1, "samples": NaN, "shards": []}',
+        b"[" * 200_000,
+        b'{"version": 1, "samples": 0, "shards": [], "schema": ' + b'{"a":' * 200_000,
+    ],
     ids=lambda data: repr(data[:20]),
 )
 def test_garbage_is_refused(tmp_path: Path, data: bytes) -> None:
