@@ -58,9 +58,9 @@ cdef int _on_piece(void* state, const Piece* piece, const char* data, int64_t re
     return 0 if direct.good or direct.go_on else 1
 
 
-cdef int64_t _cut(const File* files, const Request* requests, int64_t first, int64_t end, Piece* pieces) noexcept nogil:
-    """Cover sorted requests of one file with aligned pieces; their number. pieces NULL: only count."""
-    cdef int64_t i, position, record_end, alignment = files[requests[first].file].alignment
+cdef int64_t _cut(int fd, int64_t alignment, const Request* requests, int64_t first, int64_t end, Piece* pieces) noexcept nogil:
+    """Cover sorted requests of one file with aligned pieces; their number."""
+    cdef int64_t i, position, record_end
     cdef int64_t count = 0, start = 0, stop = -1, most
     for i in range(first, end):
         if requests[i].status != OK or requests[i].size == 0:
@@ -72,15 +72,13 @@ cdef int64_t _cut(const File* files, const Request* requests, int64_t first, int
                 start = position // alignment * alignment
                 stop = start
                 count += 1
-                if pieces != NULL:
-                    pieces[count - 1].fd = files[requests[i].file].direct_fd
-                    pieces[count - 1].offset = start
-                    pieces[count - 1].first = i
+                pieces[count - 1].fd = fd
+                pieces[count - 1].offset = start
+                pieces[count - 1].first = i
             most = min(start + SLOT_SIZE, (record_end + alignment - 1) // alignment * alignment)
             stop = max(stop, most)
-            if pieces != NULL:
-                pieces[count - 1].size = <int32_t> (stop - start)
-                pieces[count - 1].last = i
+            pieces[count - 1].size = <int32_t> (stop - start)
+            pieces[count - 1].last = i
             position = min(record_end, stop)
     return count
 
@@ -90,8 +88,8 @@ cdef int64_t read_direct(File* files, Request* requests, int64_t k, bint check, 
 
     Returns 0; or -errno if AIO was refused or had no memory, and everything was read through the page cache.
     """
-    cdef int64_t i = 0, j, count = 0, error = -ENOMEM
-    cdef Piece* pieces
+    cdef int64_t i = 0, j, count = 0, error = -ENOMEM, alignment
+    cdef Piece* pieces = NULL
     cdef Direct state
     state.files, state.requests, state.check, state.go_on, state.good = files, requests, check, go_on, True
     good[0] = True
@@ -110,8 +108,9 @@ cdef int64_t read_direct(File* files, Request* requests, int64_t k, bint check, 
             j = i
             while j < k and requests[j].file == requests[i].file:
                 j += 1
-            if files[requests[i].file].alignment > 0:
-                count += _cut(files, requests, i, j, pieces + count)
+            alignment = files[requests[i].file].alignment  # once: another thread may find that this file takes none
+            if alignment > 0:
+                count += _cut(files[requests[i].file].direct_fd, alignment, requests, i, j, pieces + count)
             i = j
         error = read_pieces(pieces, count, _on_piece, &state)
         free(pieces)

@@ -22,6 +22,8 @@ from ffrecord._requests cimport BAD_SPAN, CHANGED, FAILED, MISMATCH, OK, TRUNCAT
 
 import numpy as np
 
+from ffrecord.errors import ClosedError
+
 cdef extern from "unistd.h" nogil:
     int close(int)
 
@@ -163,6 +165,8 @@ cdef class Files:
         self.files = <File*> calloc(max(self.count, 1), sizeof(File))
         if self.files == NULL:
             raise MemoryError(f"{self.count} files")
+        for i in range(self.count):
+            self.files[i].fd = self.files[i].direct_fd = -1  # 0 is a descriptor, and we may raise below
         for i, (fd, size, n, data_start, mapping) in enumerate(files):
             file = &self.files[i]
             file.fd, file.direct_fd, file.nowait = fd, -1, True
@@ -192,6 +196,10 @@ cdef class Files:
         self.closed = True
         if self.users == 0:
             self._close_descriptors()
+
+    def size_now(self, int64_t f):
+        """Size in bytes of file `f` as it is now; None after `close`."""
+        return ffr_file_size(self.files[f].fd) if 0 <= f < self.count and self.files[f].fd >= 0 else None
 
     def locate(self, int64_t index):
         """(file, sample in that file) of sample `index`, in range."""
@@ -268,7 +276,7 @@ cdef class Files:
 
     cdef int _enter(self) except -1:
         if self.closed:
-            raise ValueError("closed")
+            raise ClosedError("FileReader has been closed.")
         self.users += 1
         return 0
 
@@ -291,7 +299,7 @@ cdef class Files:
 
         Raises:
             IndexError: its argument is the position of the first index out of range; nothing was read.
-            ValueError: closed.
+            ClosedError: `close` was called.
         """
         cdef Batch batch
         cdef list arrays

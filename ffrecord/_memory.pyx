@@ -30,7 +30,7 @@ cdef enum:
     POOLED_LEAST = 64 << 10    # smaller blocks malloc serves well
     POOLED_MOST = 64 << 20
     POOL_LIMIT = 128 << 20     # idle bytes kept by a process
-    CLASSES = 64               # four for each power of two
+    CLASSES = 11               # powers of two
 
 
 cdef struct Idle:
@@ -41,17 +41,13 @@ cdef int64_t _idle_bytes = 0
 
 
 cdef int _size_class(int64_t size, int64_t* rounded) noexcept:
-    """Class of a block of `size` bytes, and its real size: the next of 4, 5, 6, 7 times a power of two."""
-    cdef int64_t quarter = POOLED_LEAST // 4
+    """Class of a block of `size` bytes, and its real size, a power of two. Pages never touched cost nothing."""
     cdef int klass = 0
-    while quarter * 8 < size:
-        quarter *= 2
-        klass += 4
-    if size <= quarter * 4:
-        rounded[0] = quarter * 4
-        return klass
-    rounded[0] = (size + quarter - 1) // quarter * quarter
-    return klass + <int> (rounded[0] // quarter) - 4
+    rounded[0] = POOLED_LEAST
+    while rounded[0] < size:
+        rounded[0] *= 2
+        klass += 1
+    return klass
 
 
 cdef class Block:

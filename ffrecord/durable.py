@@ -16,11 +16,13 @@ from ffrecord.errors import file_error
 PART_SUFFIX = ".part"
 FALLOC_FL_INSERT_RANGE = 0x20  # <linux/falloc.h>
 COPY_CHUNK = 8 << 20
+NAME_BYTES = 200  # of the target's in the temporary name, which must stay under NAME_MAX, 255
 
 
 def part_name(target: str) -> str:
     """A fresh temporary path beside `target`; it does not end in `.ffr`, or directory readers would open it."""
     directory, name = os.path.split(target)
+    name = os.fsdecode(os.fsencode(name)[:NAME_BYTES])
     return os.path.join(directory, f".{name}.{secrets.token_hex(6)}{PART_SUFFIX}")
 
 
@@ -81,14 +83,15 @@ class PartFile:
         self.target = os.path.realpath(target)
         self.fd = -1
         if os.path.isdir(self.target):
-            raise file_error(errno.EISDIR, f"Failed to open file {target}: ", target)
+            raise file_error(errno.EISDIR, f"Failed to open file {target}", target)
         self.path = part_name(self.target)
         self._owner = os.getpid()
+        self._published = False
         try:
             # 0666 less the umask; a replaced file keeps its mode.
             self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise file_error(error.errno or errno.EIO, f"Failed to open file {target}: ", target) from None
+            raise file_error(error.errno or errno.EIO, f"Failed to open file {target}", target) from None
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(self.fd, stat.S_IMODE(os.stat(self.target).st_mode))
@@ -115,6 +118,7 @@ class PartFile:
             os.close(fd)
             step = "rename"
             os.rename(self.path, self.target)
+            self._published = True
         except OSError as error:
             self.discard()
             sentence = f"{self.target}: {step} failed, nothing was published"
@@ -131,6 +135,6 @@ class PartFile:
             fd, self.fd = self.fd, -1
             with contextlib.suppress(OSError):
                 os.close(fd)
-            if self.owned:
-                with contextlib.suppress(OSError):
-                    os.unlink(self.path)
+        if self.owned and not self._published:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)

@@ -111,33 +111,22 @@ class FileError(OSError, RuntimeError):
     """A file could not be created, read or written."""
 
 
-class FileMissingError(FileNotFoundError, RuntimeError):
-    """`FileError` of ENOENT."""
+def _file_error_of(builtin: type[OSError]) -> type[OSError]:
+    """`FileError` of the errnos that Python gives a class of their own; named so that it pickles."""
+    name = f"File{builtin.__name__}"
+    made = type(name, (builtin, RuntimeError), {"__doc__": f"`FileError` that is a `{builtin.__name__}`."})
+    globals()[name] = made
+    return made
 
 
-class FilePermissionError(PermissionError, RuntimeError):
-    """`FileError` of EACCES and EPERM."""
-
-
-class FileIsADirectoryError(IsADirectoryError, RuntimeError):
-    """`FileError` of EISDIR."""
-
-
-class FileNotADirectoryError(NotADirectoryError, RuntimeError):
-    """`FileError` of ENOTDIR."""
-
-
-class FileAlreadyExistsError(FileExistsError, RuntimeError):
-    """`FileError` of EEXIST."""
-
-
-_FILE_ERRORS: tuple[tuple[type[OSError], type[OSError]], ...] = (
-    (FileNotFoundError, FileMissingError),
-    (PermissionError, FilePermissionError),
-    (IsADirectoryError, FileIsADirectoryError),
-    (NotADirectoryError, FileNotADirectoryError),
-    (FileExistsError, FileAlreadyExistsError),
-)
+_FILE_ERRORS: dict[type[OSError], type[OSError]] = {
+    builtin: _file_error_of(builtin)
+    for builtin in (
+        *(BlockingIOError, ChildProcessError, BrokenPipeError, ConnectionAbortedError),
+        *(ConnectionRefusedError, ConnectionResetError, FileExistsError, FileNotFoundError, InterruptedError),
+        *(IsADirectoryError, NotADirectoryError, PermissionError, ProcessLookupError, TimeoutError),
+    )
+}
 
 
 def file_error(errno: int, sentence: str, path: Any) -> OSError:
@@ -149,6 +138,5 @@ def file_error(errno: int, sentence: str, path: Any) -> OSError:
         path: the file.
     """
     message = f"{sentence}: {os.strerror(errno)}"
-    natural = type(OSError(errno, message))
-    wanted = next((ours for builtin, ours in _FILE_ERRORS if issubclass(natural, builtin)), FileError)
+    wanted = _FILE_ERRORS.get(type(OSError(errno, message)), FileError)
     return wanted(errno, message, os.fspath(path))

@@ -26,7 +26,12 @@ def as_indices(indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
     """
     if isinstance(indices, str | bytes | bytearray | slice) or not hasattr(indices, "__iter__"):
         raise TypeError(f"indices must be a collection of ints, not {type(indices).__name__}")
-    array = np.asarray(indices) if isinstance(indices, list | tuple | range) or hasattr(indices, "__array__") else None
+    try:
+        array = (
+            np.asarray(indices) if isinstance(indices, list | tuple | range) or hasattr(indices, "__array__") else None
+        )
+    except ValueError:
+        raise TypeError("indices must be a flat collection of ints, not a nested one") from None
     if array is not None and array.ndim == 1 and array.dtype.kind in "iu" and array.dtype != np.uint64:
         return np.ascontiguousarray(array, np.int64)
     if (

@@ -10,8 +10,8 @@ from ffrecord import manifest
 from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError
 from ffrecord.format import SUFFIX
 
-PathLike: TypeAlias = "str | os.PathLike[str]"
-Source: TypeAlias = "PathLike | Sequence[PathLike]"
+PathLike: TypeAlias = str | os.PathLike[str]
+Source: TypeAlias = PathLike | Sequence[PathLike]
 
 
 def check_type(fname: object) -> str:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ffrecord import _engine, manifest, paths
 from ffrecord._crc import crc32
-from ffrecord.errors import ClosedError, FFRecordError, FormatError, SampleIndexError
+from ffrecord.errors import FFRecordError, FormatError, SampleIndexError, TruncatedError
 from ffrecord.extension import Extension
 from ffrecord.failures import failure_error
 from ffrecord.indices import as_indices, as_int64
@@ -220,11 +220,10 @@ class FileReader:
         mean = max(1, sum(f.size for f in self._files) // max(self.n, 1))
         step = min(max(CHUNK_BYTES // mean, 1), CHUNK_MOST)
         for start in range(0, len(indices), step):
-            yield from self.read(np.arange(len(indices))[start : start + step] * indices.step + indices.start)
+            part = indices[start : start + step]
+            yield from self.read(np.arange(part.start, part.stop, part.step))
 
     def _run(self, read: Callable[..., T], positions: npt.NDArray[np.int64]) -> T:
-        if self._engine.closed:
-            raise ClosedError(f"FileReader has been closed. {self._fnames[0]} …")
         try:
             result = read(positions, _engine.MODES[self._io], self._check_data, self._on_error != "raise")
         except IndexError as error:
@@ -270,8 +269,8 @@ class FileReader:
         Raises:
             ChecksumError: they differ.
         """
-        for opened in self._files:
-            opened.check_header()
+        for i in range(len(self._files)):
+            self._file(i).check_header()
         self._warn_legacy()
 
     def _warn_legacy(self) -> None:
@@ -283,7 +282,11 @@ class FileReader:
         i = operator.index(file_index)
         if not -len(self._files) <= i < len(self._files):
             raise SampleIndexError(f"file {i}, expected {-len(self._files)} <= file_index < {len(self._files)}")
-        return self._files[i]
+        opened, size = self._files[i], self._engine.size_now(i % len(self._files))
+        # Looking at a table that is no longer there would kill the process.
+        if size is not None and size < opened.data_start:
+            raise TruncatedError(f"{opened.path}: cut to {size} bytes, its tables alone have {opened.data_start}")
+        return opened
 
     def get_offsets(self, file_index: SupportsIndex) -> npt.NDArray[np.int64]:
         """Where the samples of a file start: int64 [n_file + 1], bytes; the last entry is the file's size."""

@@ -2,6 +2,7 @@
 
 import operator
 import os
+import re
 import warnings
 from array import array
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 
 from ffrecord import durable, extension, format
 from ffrecord._crc import crc32
-from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, file_error
+from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, StateError, file_error
 
 BUFFER_SIZE = 1 << 20  # samples are collected to writes of about this many bytes
 BLOCK = 4096  # data of a file of unknown n starts at a multiple of this: file systems insert space in whole blocks
@@ -30,14 +31,14 @@ def as_bytes(data: Any) -> memoryview:
     if isinstance(data, np.ndarray):
         if data.dtype.hasobject:
             raise TypeError(f"an array of {data.dtype} holds Python objects, not bytes")
-        if not data.flags.c_contiguous:
-            data = np.ascontiguousarray(data)
+        # asarray: a matrix stays 2-D whatever its shape is set to, a masked array's view is masked.
+        data = np.ascontiguousarray(np.asarray(data))
         return data.reshape(-1).view(np.uint8).data if data.size else memoryview(b"")
     try:
         view = memoryview(data)
     except TypeError:
         raise TypeError(f"a sample must support the buffer protocol, not {type(data).__name__}") from None
-    if "O" in view.format:
+    if "O" in re.sub(":[^:]*:", "", view.format):  # names of fields do not count
         raise TypeError(f"a buffer of format {view.format!r} holds Python objects, not bytes")
     if view.nbytes == 0:
         return memoryview(b"")
@@ -100,7 +101,7 @@ class FileWriter:
         extension: extension.Extension | None = None,
     ) -> None:
         self._open = False
-        self._failure: OSError | None = None
+        self._failure: Exception | None = None
         self._path = _check_name(fname)
         self._n = None if n is None else operator.index(n)
         if self._n is not None and self._n < 0:
@@ -154,13 +155,28 @@ class FileWriter:
         Raises:
             RuntimeError (also ValueError): more than n samples, or closed.
             TypeError: no buffer, or an array of Python objects.
-            OSError (also RuntimeError): writing failed; the writer is closed and nothing will be published.
+            OSError (also RuntimeError): writing failed; the writer is closed and nothing will be published. So it is after
+                any other exception in the middle of writing, KeyboardInterrupt and MemoryError among them.
         """
         if not self._open or self.count == self._n:
             raise CountError(
                 f"Exceed total number of samples: {self.count if self._n is None else self._n}: {self._path}"
             )
+        self._check_owner()
         view = as_bytes(data)
+        try:
+            self._append(view)
+        except BaseException:
+            # Interrupted between table and data, or out of memory: whatever followed would be damaged.
+            self._discard()
+            self._failure = self._failure or StateError(f"{self._path}: interrupted at sample {self.count}, discarded")
+            raise
+
+    def _check_owner(self) -> None:
+        if not self._part.owned:
+            raise StateError(f"{self._path}: opened by another process; a forked child cannot write to it")
+
+    def _append(self, view: memoryview) -> None:
         self._checksums.append(crc32(view))
         self._sizes.append(len(view))
         if len(view) < BUFFER_SIZE:
@@ -209,6 +225,7 @@ class FileWriter:
             raise self._failure
         if not self._open:
             return
+        self._check_owner()
         if self._n is not None and self.count != self._n:
             raise CountError(
                 f"Number of samples mismatched! Wrote {self.count} samples but expected {self._n}: {self._path}"
@@ -265,12 +282,13 @@ class FileWriter:
         if not self._part.owned:
             self._discard()
         elif self._n is not None and self.count == self._n:
-            # As ffrecord 1.x did: programs that forget to close lose nothing.
-            self._warn("complete, but never closed; closing it")
+            # As ffrecord 1.x did: programs that forget to close lose nothing. Publish before warning: that may raise.
             try:
                 self.close()
+                outcome = "closed it"
             except OSError as error:
-                self._warn(f"not published: {error}")
+                outcome = f"not published: {error}"
+            self._warn(f"complete, but never closed; {outcome}")
         else:
             self._discard()
             self._warn(f"dropped after {self.count} samples and never closed; discarded")
