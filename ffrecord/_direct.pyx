@@ -3,7 +3,7 @@
 
 from libc.errno cimport EINTR, EINVAL, ENOMEM
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ffrecord._aio cimport SLOT_SIZE, Piece, read_pieces
@@ -89,7 +89,7 @@ cdef int64_t read_direct(File* files, Request* requests, int64_t k, bint check, 
     Returns 0; or -errno if AIO was refused or had no memory, and everything was read through the page cache.
     """
     cdef int64_t i = 0, j, count = 0, error = -ENOMEM, alignment
-    cdef Piece* pieces = NULL
+    cdef Piece* pieces
     cdef Direct state
     state.files, state.requests, state.check, state.go_on, state.good = files, requests, check, go_on, True
     good[0] = True
@@ -101,7 +101,7 @@ cdef int64_t read_direct(File* files, Request* requests, int64_t k, bint check, 
     # A record of s bytes touches at most s / SLOT_SIZE + 2 pieces.
     for i in range(k):
         count += requests[i].size // SLOT_SIZE + 2
-    pieces = <Piece*> malloc(count * sizeof(Piece))
+    pieces = <Piece*> calloc(count, sizeof(Piece))
     if pieces != NULL:
         i = count = 0
         while i < k:

@@ -155,7 +155,7 @@ class FileWriter:
         Raises:
             RuntimeError (also ValueError): more than n samples, or closed.
             TypeError: no buffer, or an array of Python objects.
-            OSError (also RuntimeError): writing failed; the writer is closed and nothing will be published. So it is after
+            OSError (also RuntimeError): writing failed; the writer is closed, nothing will be published. So it is after
                 any other exception in the middle of writing, KeyboardInterrupt and MemoryError among them.
         """
         if not self._open or self.count == self._n:
