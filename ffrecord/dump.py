@@ -1,0 +1,100 @@
+"""`dump`: a dataset into one `.ffr` file or several, as ffrecord 1.x laid them out."""
+
+import operator
+import os
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ffrecord.paths import check_type
+from ffrecord.sharding.engine import write_shards
+from ffrecord.sharding.job import Job, Means
+from ffrecord.sharding.layout import shard_count, split_evenly
+from ffrecord.sharding.part_directory import PartDirectory, check_no_shards
+from ffrecord.sharding.progress import Progress
+from ffrecord.sharding.selection import length
+from ffrecord.workers import interrupts
+from ffrecord.writer import FileWriter
+
+WORKERS_MAX = 16
+
+Serializer = Callable[[Any], Any]
+
+
+def dump(
+    dataset: Any,
+    fname: str | os.PathLike[str],
+    nfiles: int,
+    verbose: bool | Serializer = False,
+    *,
+    serializer: Serializer | None = None,
+) -> None:
+    """Write dataset[i] for every i.
+
+    Args:
+        dataset: has len() and [i]; its samples are buffers.
+        fname: for one file, its path. For several, a directory, made with its parents; one that is there must hold no
+            shards, and gets these when all of them are complete.
+        nfiles: number of files of ceil(len(dataset) / nfiles) samples each; if fewer do, a UserWarning says so.
+            One file is written in this process, several by up to 16 others.
+        verbose: show a progress bar. A callable here is the serializer, as in early versions of ffrecord 1.3.0.
+        serializer: sample → buffer, for samples that are not bytes or bytearray.
+
+    Raises:
+        FileExistsError (also a RuntimeError): the directory holds shards already.
+        ValueError: nfiles < 1.
+        WorkerError: (several files) the dataset failed at a sample, or a worker process died; names the sample.
+        OSError (also a RuntimeError): writing failed.
+
+    After an error nothing is at `fname`, or what was there before.
+    """
+    show = bool(verbose) and not callable(verbose)
+    if callable(verbose):
+        serializer = verbose
+    files = operator.index(nfiles)
+    if files < 1:
+        raise ValueError(f"nfiles is {files}, expected >= 1")
+    total = length(dataset)
+    encode = partial(_record, serializer)
+    with interrupts.sigterm_exits():
+        if files == 1:
+            _dump_here(dataset, total, fname, encode, show)
+        else:
+            _dump_parallel(dataset, total, check_type(fname), files, encode, show)
+
+
+def _record(serializer: Serializer | None, sample: Any) -> Any:
+    """The buffer to write for a sample."""
+    return sample if serializer is None or isinstance(sample, bytes | bytearray) else serializer(sample)
+
+
+def _dump_here(dataset: Any, total: int, fname: str | os.PathLike[str], encode: Serializer, verbose: bool) -> None:
+    with FileWriter(fname, total) as writer:
+        progress = Progress(total, verbose, os.fspath(fname))
+        try:
+            for i in range(total):
+                record = encode(dataset[i])
+                writer.write_one(record)
+                progress.add(1, memoryview(record).nbytes)
+        finally:
+            progress.close()
+
+
+def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encode: Serializer, verbose: bool) -> None:
+    check_no_shards(directory)
+    cut = split_evenly(total, files)
+    count = shard_count(total, cut)
+    if count < files:
+        warnings.warn(f"Split into {count} files rather than {files} files", UserWarning, stacklevel=3)
+    part = PartDirectory(directory)
+    try:
+        part.create()
+        job = Job(dataset, range(total), "serializer", encode, cut, None, part.path, directory)
+        workers = min(count, len(os.sched_getaffinity(0)), WORKERS_MAX)
+        shards, _ = write_shards(job, Means(workers, progress=verbose))
+        with interrupts.undisturbed():
+            part.publish([shard.name for shard in shards])
+    finally:
+        with interrupts.undisturbed():
+            part.discard()

@@ -1,0 +1,15 @@
+"""A dataset into shards.
+
+layout.py          which sample lies in which shard, and where
+shard_file.py      one shard: made, finished
+packing.py         what a worker does: samples to records, records to their places
+finisher.py        a thread that waits for the disk
+assembly.py        the parent's books: places given, shards complete
+job.py             what to write, and with what
+progress.py        the bar
+foreman.py         the parent of a write with workers
+engine.py          a whole job
+selection.py       which samples, in which order
+encoding.py        how samples become records
+part_directory.py  a directory that appears whole
+"""

@@ -1,0 +1,140 @@
+"""The parent's books: where every piece goes, in index order, and which shards are complete."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from ffrecord import format
+from ffrecord.errors import FFRecordError
+from ffrecord.sharding import shard_file
+from ffrecord.sharding.finisher import Finisher
+from ffrecord.sharding.layout import Layout, Segment, Sizes, shard_name
+from ffrecord.sharding.packing import Place, Sized
+
+
+class _OpenShard:
+    """A shard's tables so far: 12 bytes a sample."""
+
+    def __init__(self) -> None:
+        self.sizes: list[Sizes] = []
+        self.checksums: list[format.Checksums] = []
+        self.placed = self.written = 0
+
+
+class Assembly:
+    """Places pieces and has complete shards finished.
+
+    Args:
+        total: samples of the dataset.
+        layout: gives the places.
+        payload: of every shard's extension block; None for no block.
+        directory: an existing one for the shards.
+        label: its final path, for messages.
+        finisher: completes shards.
+    """
+
+    def __init__(
+        self, total: int, layout: Layout, payload: bytes | None, directory: str, label: str, finisher: Finisher
+    ) -> None:
+        self._total, self._layout, self._payload = total, layout, payload
+        self._directory, self._label, self._finisher = Path(directory), Path(label), finisher
+        self._early: dict[int, Sized] = {}  # pieces that wait for one before them
+        self._placed: dict[int, tuple[list[Segment], int]] = {}  # pieces not yet written, with their size
+        self._open: dict[int, _OpenShard] = {}
+        self._made = 0  # files
+        self._settled = 0  # shards 0 .. _settled - 1 have been seen to be closed
+        self.written = self.bytes = 0
+        self._open_new()
+        self._settle()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every sample is in its place."""
+        return self.written == self._total
+
+    def sized(self, message: Sized) -> list[Place]:
+        """Take note of a serialized piece.
+
+        Returns:
+            the pieces that now have their place, in order.
+
+        Raises:
+            OSError (also a RuntimeError): a new shard cannot be made.
+        """
+        self._early[message.start] = message
+        places = []
+        while (piece := self._early.pop(self._layout.placed, None)) is not None:
+            places.append(self._place(piece))
+        return places
+
+    def _place(self, piece: Sized) -> Place:
+        sizes = np.frombuffer(piece.sizes, format.OFFSET)
+        checksums = np.frombuffer(piece.checksums, format.CRC)
+        segments = self._layout.place(sizes)
+        self._open_new()
+        first = 0
+        for segment in segments:
+            shard, last = self._open[segment.shard], first + segment.samples
+            # Copies, or a slice would keep all of a message alive.
+            shard.sizes.append(sizes[first:last].copy())
+            shard.checksums.append(checksums[first:last].copy())
+            shard.placed += segment.samples
+            first = last
+        self._placed[piece.start] = segments, int(sizes.sum())
+        self._settle()
+        return Place(piece.start, segments)
+
+    def wrote(self, start: int) -> tuple[int, int]:
+        """Take note that the piece at `start` is in its place.
+
+        Returns:
+            (samples, bytes) of it.
+        """
+        segments, size = self._placed.pop(start)
+        samples = sum(segment.samples for segment in segments)
+        self.written += samples
+        self.bytes += size
+        for segment in segments:
+            self._open[segment.shard].written += segment.samples
+            if segment.shard < self._settled:
+                self._finish_if_complete(segment.shard)
+        return samples, size
+
+    def _open_new(self) -> None:
+        """Make the files of the shards that the layout has begun."""
+        starts = self._layout.data_starts
+        for number in range(self._made, len(starts)):
+            name = shard_name(number)
+            shard_file.create(str(self._directory / name), str(self._label / name), starts[number])
+            self._open[number] = _OpenShard()
+        self._made = len(starts)
+
+    def _settle(self) -> None:
+        """Look at the shards that got their last sample just now."""
+        newly, self._settled = range(self._settled, self._layout.closed), self._layout.closed
+        for number in newly:
+            self._finish_if_complete(number)
+
+    def _finish_if_complete(self, number: int) -> None:
+        shard = self._open[number]
+        if shard.written < shard.placed:
+            return
+        del self._open[number]
+        name = shard_name(number)
+        self._finisher.add(
+            partial(
+                shard_file.finish,
+                str(self._directory / name),
+                str(self._label / name),
+                self._layout.data_starts[number],
+                np.concatenate([np.empty(0, format.OFFSET), *shard.sizes]),
+                np.concatenate([np.empty(0, format.CRC), *shard.checksums]),
+                self._payload,
+            )
+        )
+
+    def check(self) -> None:
+        """Raise FFRecordError unless everything was accounted for."""
+        if not self.complete or self._early or self._placed or self._open:
+            raise FFRecordError(f"{self._label}: {self.written} samples written, expected {self._total}")

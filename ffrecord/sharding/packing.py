@@ -1,0 +1,251 @@
+"""What a worker does: samples → records with checksums, kept until the parent says where in which shard they go.
+
+    parent                      worker
+    Task(start, indices)   ──▶  serialize, in pieces of bounded size
+                           ◀──  Sized(start, sizes, checksums)
+    Place(start, segments) ──▶  write the piece's own bytes to their place
+                           ◀──  Written(start)
+
+`start` counts positions in the order of writing; it names a piece. Records stay in the memory of the worker that made
+them, so nothing large is shared and nothing is copied between processes.
+"""
+
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import numpy as np
+
+from ffrecord import format
+from ffrecord._crc import crc32
+from ffrecord.durable import write_all
+from ffrecord.errors import file_error
+from ffrecord.sharding.layout import Segment, shard_name
+from ffrecord.workers import heartbeats
+from ffrecord.workers.heartbeats import Heart
+from ffrecord.workers.process import Link
+from ffrecord.writer import as_bytes
+
+PIECE_SAMPLES = 1024  # also what one pwritev(2) takes
+PIECE_BYTES = 8 << 20
+HELD_BYTES = 32 << 20  # memory of the records that a worker keeps while it waits for their places
+OBJECT_BYTES = 80  # what Python adds to every record
+
+Encode = Callable[[Any], Any]
+
+
+class Task(msgspec.Struct, tag="task", array_like=True):
+    """Samples to serialize; `indices` are int64."""
+
+    start: int
+    indices: bytes
+
+
+class Place(msgspec.Struct, tag="place", array_like=True):
+    """Where the samples of a piece go."""
+
+    start: int
+    segments: list[Segment]
+
+
+class Sized(msgspec.Struct, tag="sized", array_like=True):
+    """A piece is serialized; `sizes` are int64 and `checksums` uint32."""
+
+    start: int
+    sizes: bytes
+    checksums: bytes
+
+    @property
+    def samples(self) -> int:
+        """How many."""
+        return len(self.sizes) // format.OFFSET.itemsize
+
+
+class Written(msgspec.Struct, tag="written", array_like=True):
+    """A piece is in its place."""
+
+    start: int
+
+
+@dataclass
+class Piece:
+    """Consecutive samples, serialized.
+
+    Attributes:
+        start: position of the first one.
+        last: index of the last one in the dataset.
+        records: their bytes.
+        checksums: CRC-32 of each.
+        size: bytes together.
+    """
+
+    start: int
+    last: int
+    records: list[bytes]
+    checksums: list[int]
+    size: int
+
+    @property
+    def weight(self) -> int:
+        """Memory it takes, bytes, roughly."""
+        return self.size + OBJECT_BYTES * len(self.records)
+
+    def sized(self) -> Sized:
+        """What the parent needs to know of it."""
+        sizes = np.fromiter(map(len, self.records), format.OFFSET, len(self.records))
+        return Sized(self.start, sizes.tobytes(), np.array(self.checksums, format.CRC).tobytes())
+
+
+class Packer:
+    """Serializes samples and writes them to their places; in a worker, or in the parent when there are none.
+
+    Args:
+        dataset: of which dataset[i] are the samples.
+        encode: sample → buffer.
+        directory: where the shards are, made by the parent.
+        label: the directory's final path, for messages.
+        heart: told where this is.
+    """
+
+    def __init__(self, dataset: Any, encode: Encode, directory: str, label: str, heart: Heart) -> None:
+        self._dataset, self._encode, self._heart = dataset, encode, heart
+        self._directory, self._label = Path(directory), Path(label)
+        self._open: tuple[int, int] | None = None  # (shard, descriptor)
+
+    def pieces(self, start: int, indices: list[int]) -> Iterator[Piece]:
+        """The samples at `indices`, whose positions begin at `start`, in pieces of bounded size."""
+        first = 0
+        while first < len(indices):
+            piece = self._piece(start + first, indices[first : first + PIECE_SAMPLES])
+            first += len(piece.records)
+            yield piece
+
+    def _piece(self, start: int, indices: list[int]) -> Piece:
+        dataset, encode, at = self._dataset, self._encode, self._heart.at
+        records, checksums, size, index = [], [], 0, -1
+        for index in indices:
+            at(heartbeats.SAMPLE, index)
+            record = encode(dataset[index])
+            # Whatever can change is copied: some datasets hand out the same buffer again and again.
+            if type(record) is not bytes:
+                record = bytes(as_bytes(record))
+            records.append(record)
+            checksums.append(crc32(record))
+            size += len(record)
+            if size >= PIECE_BYTES:
+                break
+        return Piece(start, index, records, checksums, size)
+
+    def write(self, piece: Piece, segments: list[Segment]) -> None:
+        """Write a piece to its place.
+
+        Raises:
+            OSError (also a RuntimeError): refused.
+        """
+        self._heart.at(heartbeats.OURS, piece.last)
+        first = 0
+        for segment in segments:
+            records = piece.records[first : first + segment.samples]
+            first += segment.samples
+            try:
+                write_records(self._descriptor(segment.shard), records, segment.offset)
+            except OSError as error:
+                path = str(self._label / shard_name(segment.shard))
+                sentence = f"{path}: {len(records)} samples up to {piece.last} could not be written at {segment.offset}"
+                raise file_error(error.errno or errno.EIO, sentence, path) from None
+
+    def _descriptor(self, shard: int) -> int:
+        """Of the shard, open for writing; only the latest one is kept."""
+        if self._open is None or self._open[0] != shard:
+            self.close()
+            flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._open = shard, os.open(self._directory / shard_name(shard), flags)
+        return self._open[1]
+
+    def close(self) -> None:
+        """Close the last shard; may be repeated."""
+        if self._open is not None:
+            descriptor, self._open = self._open[1], None
+            os.close(descriptor)
+
+
+def write_records(fd: int, records: list[bytes], offset: int) -> None:
+    """Write `records`, at most PIECE_SAMPLES, one after the other from `offset`."""
+    done = os.pwritev(fd, records, offset)
+    if done == sum(map(len, records)):
+        return
+    # A short write, as before a full disk or at 2 GiB: the rest one by one.
+    for record, end in zip(records, accumulate(map(len, records)), strict=True):
+        if end > done:
+            skip = max(0, done - (end - len(record)))
+            write_all(fd, memoryview(record)[skip:], offset + end - len(record) + skip)
+
+
+def pack(
+    link: Link,
+    heart: Heart,
+    *,
+    dataset: Any,
+    directory: str,
+    label: str,
+    serializer: Encode | None = None,
+    fields: Encode | None = None,
+) -> None:
+    """The work of a worker, until the link ends; see `Packer`. One of `serializer` and `fields` encodes the samples."""
+    encode = serializer or fields
+    if encode is None:
+        raise TypeError("pack needs serializer or fields")
+    _Desk(link, heart, Packer(dataset, encode, directory, label, heart)).work()
+
+
+class _Desk:
+    """A worker's tasks not begun and pieces not placed."""
+
+    def __init__(self, link: Link, heart: Heart, packer: Packer) -> None:
+        self._link, self._heart, self._packer = link, heart, packer
+        self._tasks: deque[Task] = deque()
+        self._held: dict[int, Piece] = {}
+        self._weight = 0
+        self._decoder = msgspec.msgpack.Decoder(Task | Place)
+
+    def work(self) -> NoReturn:
+        """Do tasks until the link raises that it has ended."""
+        while True:
+            self._read_mail(wait=not self._tasks)
+            if self._tasks:
+                self._do(self._tasks.popleft())
+
+    def _do(self, task: Task) -> None:
+        indices = np.frombuffer(task.indices, np.int64).tolist()
+        for piece in self._packer.pieces(task.start, indices):
+            self._held[piece.start] = piece
+            self._weight += piece.weight
+            self._link.send(msgspec.msgpack.encode(piece.sized()))
+            # Never without an end: once all before are sized, places for what is held here are on their way.
+            self._read_mail(wait=self._weight > HELD_BYTES)
+
+    def _read_mail(self, *, wait: bool) -> None:
+        """Take what the parent sent; with `wait`, until something came and not too much is held."""
+        while True:
+            if wait:
+                self._heart.idle()
+            message = self._link.receive(wait=wait)
+            if message is None:
+                return
+            self._take(self._decoder.decode(message))
+            wait = self._weight > HELD_BYTES
+
+    def _take(self, message: Task | Place) -> None:
+        if isinstance(message, Task):
+            self._tasks.append(message)
+            return
+        piece = self._held.pop(message.start)
+        self._packer.write(piece, message.segments)
+        self._weight -= piece.weight
+        self._link.send(msgspec.msgpack.encode(Written(message.start)))

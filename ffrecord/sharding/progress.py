@@ -1,0 +1,39 @@
+"""A progress bar in samples/s and MB/s."""
+
+from typing import Any
+
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+
+class _Bar(tqdm):  # type: ignore[misc]
+    # tqdm's monitor thread would live on into the next fork.
+    monitor_interval = 0
+
+
+class Progress:
+    """The bar of one write; to be made after the workers were forked.
+
+    Args:
+        total: samples.
+        show: True always, False never, None if stderr is a terminal.
+        label: what stands before the bar.
+    """
+
+    def __init__(self, total: int, show: bool | None, label: str) -> None:
+        disable = None if show is None else not show
+        self._bar: Any = _Bar(total=total, desc=label, unit=" samples", unit_scale=True, miniters=1, disable=disable)
+        self._bytes = 0
+
+    def add(self, samples: int, size: int) -> None:
+        """That many more samples, and bytes, are written."""
+        if self._bar.disable:
+            return
+        self._bytes += size
+        seconds = self._bar.format_dict["elapsed"]
+        if seconds > 0:
+            self._bar.set_postfix_str(f"{self._bytes / seconds / 1e6:.1f} MB/s", refresh=False)
+        self._bar.update(samples)
+
+    def close(self) -> None:
+        """Leave the bar as it is. May be repeated."""
+        self._bar.close()

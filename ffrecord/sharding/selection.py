@@ -1,0 +1,69 @@
+"""Which samples of a dataset are written, in which order."""
+
+import operator
+import secrets
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from ffrecord.errors import SampleIndexError
+from ffrecord.indices import as_indices
+from ffrecord.sharding.job import Indices
+
+SEEDS = 1 << 32
+
+
+def length(dataset: Any) -> int:
+    """len(dataset).
+
+    Raises:
+        TypeError: it has none, or no samples by index.
+    """
+    kind = type(dataset).__name__
+    if not hasattr(dataset, "__getitem__"):
+        raise TypeError(f"dataset of type {kind} has no samples by index (dataset[i]); list(dataset) has")
+    try:
+        return len(dataset)
+    except TypeError as error:
+        raise TypeError(
+            f"dataset of type {kind} has no length: {error}; give it a __len__, or pass list(dataset)"
+        ) from None
+
+
+def select(n: int, indices: Iterable[SupportsIndex] | None) -> Indices:
+    """The indices to write, each in [0, n).
+
+    Args:
+        n: samples of the dataset.
+        indices: ints or an integer array, those below 0 counting from the end, repeats allowed; None for all.
+
+    Raises:
+        IndexError: one is out of range.
+        TypeError: not integers.
+    """
+    if indices is None:
+        return range(n)
+    given = as_indices(indices)
+    wrong = np.flatnonzero((given < -n) | (given >= n))
+    if len(wrong):
+        position = int(wrong[0])
+        index = int(given[position])
+        raise SampleIndexError(f"indices[{position}] is {index}, expected {-n} <= index < {n}")
+    return np.where(given < 0, given + n, given)
+
+
+def shuffle(indices: Indices, seed: int | None) -> tuple[Indices, int]:
+    """(indices in random order, the seed). The order is the same for ever: numpy has frozen this generator.
+
+    Args:
+        seed: in [0, 2**32), or None to draw one.
+
+    Raises:
+        ValueError: the seed is out of range.
+    """
+    seed = secrets.randbelow(SEEDS) if seed is None else operator.index(seed)
+    if not 0 <= seed < SEEDS:
+        raise ValueError(f"seed is {seed}, expected 0 <= seed < {SEEDS}")
+    order = np.random.RandomState(seed).permutation(len(indices)).astype(np.int64, copy=False)
+    return (order if isinstance(indices, range) else indices[order]), seed

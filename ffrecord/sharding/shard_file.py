@@ -1,0 +1,79 @@
+"""One shard of a dataset being written: made with room for its tables, filled by others, finished once all is there."""
+
+import contextlib
+import errno
+import os
+
+import numpy as np
+
+from ffrecord import format
+from ffrecord.durable import write_all
+from ffrecord.errors import CountError, file_error
+from ffrecord.manifest import Shard
+from ffrecord.writer import write_tables
+
+
+def create(path: str, label: str, data_start: int) -> None:
+    """Make an empty shard whose tables and block are reserved on the disk, so that it fills up now and not at the end.
+
+    Args:
+        path: of the new file.
+        label: its final path, for messages.
+        data_start: offset of the first sample, bytes.
+
+    Raises:
+        OSError (also a RuntimeError): refused; ENOSPC if there is no room.
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            _reserve(fd, data_start)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise file_error(error.errno or errno.EIO, f"Failed to open file {label}: ", label) from None
+
+
+def _reserve(fd: int, size: int) -> None:
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        write_all(fd, memoryview(bytes(size)), 0)
+
+
+def finish(
+    path: str, label: str, data_start: int, sizes: format.Offsets, checksums: format.Checksums, payload: bytes | None
+) -> Shard:
+    """Write tables, header CRC-32 and extension block of a shard whose samples are all written, and make it durable.
+
+    Args:
+        path: of the file as `create` made it.
+        label: its final path, for messages.
+        data_start: offset of the first sample, bytes.
+        sizes, checksums: [n] of its samples.
+        payload: of the extension block; None for a file without one.
+
+    Raises:
+        CountError: the file's size is not what its samples add up to.
+        OSError (also a RuntimeError): a write or the fsync failed.
+    """
+    end = data_start + int(sizes.sum())
+    offsets = data_start + np.cumsum(sizes) - sizes
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            size = os.fstat(fd).st_size
+            if size != end:
+                raise CountError(f"{label}: {size} bytes, but its {len(sizes)} samples end at {end}")
+            crc = write_tables(fd, checksums, offsets, payload, end)
+            os.fsync(fd)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+            raise
+        os.close(fd)
+    except OSError as error:
+        raise file_error(error.errno or errno.EIO, f"{label}: its tables could not be written", label) from None
+    return Shard(os.path.basename(path), len(sizes), end, crc)

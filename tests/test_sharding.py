@@ -1,0 +1,337 @@
+"""The cut into shards: arithmetic that depends on sizes in index order and on nothing else."""
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ffrecord import format
+from ffrecord.errors import CountError, SampleIndexError
+from ffrecord.manifest import Shard
+from ffrecord.sharding import shard_file
+from ffrecord.sharding.finisher import Finisher
+from ffrecord.sharding.job import tasks
+from ffrecord.sharding.layout import SLOTS_MAX, ByBytes, ByCount, Layout, Segment, shard_count, shard_name, split_evenly
+from ffrecord.sharding.part_directory import PartDirectory, check_no_shards, check_vacant
+from ffrecord.sharding.selection import length, select, shuffle
+
+SIZES = st.lists(st.integers(0, 40), max_size=60)
+CUTS = st.one_of(
+    st.builds(ByCount, st.integers(1, 20)),
+    st.builds(ByBytes, st.integers(1, 200), st.lists(st.integers(0, 40), max_size=8)),
+)
+
+
+def placed(
+    sizes: list[int], cut: ByCount | ByBytes, pieces: list[int], payload: int | None = 0
+) -> list[tuple[int, int]]:
+    """(shard, offset) of every sample, the sizes given in pieces of these lengths."""
+    layout, first, places = Layout(len(sizes), cut, payload), 0, []
+    for piece in [*pieces, len(sizes)]:
+        part = sizes[first : first + piece]
+        first += len(part)
+        taken = 0
+        for shard, offset, samples in layout.place(np.array(part, np.int64)):
+            for size in part[taken : taken + samples]:
+                places.append((shard, offset))
+                offset += size
+            taken += samples
+    assert layout.placed == len(sizes)
+    assert layout.closed == len(layout.data_starts) == (places[-1][0] + 1 if places else 1)
+    return places
+
+
+@given(sizes=SIZES, cut=CUTS, pieces=st.lists(st.integers(1, 30), max_size=10))
+def test_places_do_not_depend_on_the_pieces(sizes: list[int], cut: ByCount | ByBytes, pieces: list[int]) -> None:
+    assert placed(sizes, cut, pieces) == placed(sizes, cut, [1] * len(sizes))
+
+
+@given(sizes=SIZES, cut=CUTS, payload=st.integers(0, 9))
+def test_shards_are_filled_one_after_the_other_and_without_gaps(
+    sizes: list[int], cut: ByCount | ByBytes, payload: int
+) -> None:
+    layout = Layout(len(sizes), cut, payload)
+    places = placed(sizes, cut, [], payload)
+    layout.place(np.array(sizes, np.int64))
+    ends = dict(enumerate(layout.data_starts))
+    for (shard, offset), size in zip(places, sizes, strict=True):
+        assert offset == ends[shard]
+        ends[shard] += size
+    assert [shard for shard, _ in places] == sorted(shard for shard, _ in places)
+
+
+@given(sizes=SIZES, cut=CUTS)
+def test_limits_are_kept(sizes: list[int], cut: ByCount | ByBytes) -> None:
+    layout = Layout(len(sizes), cut, 0)
+    layout.place(np.array(sizes, np.int64))
+    shards: dict[int, list[int]] = {}
+    for (shard, _), size in zip(placed(sizes, cut, []), sizes, strict=True):
+        shards.setdefault(shard, []).append(size)
+    for number, inside in shards.items():
+        assert layout.data_starts[number] >= format.tables_end(len(inside)) + format.BLOCK.size
+        if isinstance(cut, ByCount):
+            assert len(inside) == cut.samples or number == len(shards) - 1
+            assert layout.data_starts[number] == format.tables_end(len(inside)) + format.BLOCK.size
+        else:
+            assert sum(inside) <= cut.size or len(inside) == 1
+
+
+def test_exact_tables_without_a_block() -> None:
+    layout = Layout(5, ByCount(3), None)
+    assert layout.place(np.array([10, 0, 5, 7, 1])) == [Segment(0, 48, 3), Segment(1, 36, 2)]
+    assert layout.data_starts == [12 + 12 * 3, 12 + 12 * 2]
+
+
+def test_a_sample_larger_than_the_limit_has_a_shard_to_itself() -> None:
+    assert [shard for shard, _ in placed([1, 100, 1, 1], ByBytes(10, [1]), [])] == [0, 1, 2, 2]
+    assert [shard for shard, _ in placed([100, 1, 100, 100], ByBytes(10, [1]), [])] == [0, 1, 2, 3]
+
+
+def test_a_sample_of_the_very_limit_fits() -> None:
+    assert [shard for shard, _ in placed([4, 6, 10, 0, 1], ByBytes(10, [5]), [])] == [0, 0, 1, 1, 2]
+
+
+def test_table_space_follows_the_mean_so_far() -> None:
+    layout = Layout(10**6, ByBytes(100_000, [1000] * 8), 0)
+    layout.place(np.full(1, 10, np.int64))
+    # 100 samples of 1,000 bytes, a quarter more, and the spare ones
+    assert layout.data_starts == [format.tables_end(125 + 16) + format.BLOCK.size]
+    layout.place(np.full(141, 10, np.int64))
+    # now 10,000 samples of 10 bytes, a sixteenth more, and the spare ones
+    assert layout.data_starts[1] == format.tables_end(10625 + 16) + format.BLOCK.size
+
+
+def test_table_space_is_bounded_by_what_remains_and_by_a_million() -> None:
+    assert Layout(10**9, ByBytes(1 << 40, [0]), 0).place(np.zeros(1, np.int64))[0].offset == (
+        format.tables_end(SLOTS_MAX) + format.BLOCK.size
+    )
+    assert Layout(7, ByBytes(1 << 40, [0]), 0).place(np.zeros(1, np.int64))[0].offset == (
+        format.tables_end(7) + format.BLOCK.size
+    )
+
+
+def test_nothing_to_place_is_one_empty_shard() -> None:
+    layout = Layout(0, ByCount(5), None)
+    assert (layout.data_starts, layout.closed, layout.place(np.empty(0, np.int64))) == ([12], 1, [])
+
+
+@pytest.mark.parametrize(
+    "total, files, count", [(200, 64, 50), (10, 16, 10), (200, 8, 8), (101, 7, 7), (0, 5, 1), (1, 1, 1)]
+)
+def test_ceil_split(total: int, files: int, count: int) -> None:
+    assert shard_count(total, split_evenly(total, files)) == count
+
+
+def test_names() -> None:
+    assert [shard_name(n) for n in (0, 12, 123456)] == ["PART_00000.ffr", "PART_00012.ffr", "PART_123456.ffr"]
+
+
+@given(n=st.integers(0, 50), samples=st.integers(1, 20), array=st.booleans())
+def test_tasks_cover_all_in_order(n: int, samples: int, array: bool) -> None:
+    parts = list(tasks(np.arange(n)[::-1] if array else range(n), samples))
+    joined = [int(i) for _, indices in parts for i in indices]
+    assert joined == (list(range(n))[::-1] if array else list(range(n)))
+    assert [start for start, _ in parts] == list(range(0, n, samples))
+
+
+def test_selected_indices() -> None:
+    assert select(4, None) == range(4)
+    assert list(select(4, [0, -1, 3, 3])) == [0, 3, 3, 3]
+    assert list(select(4, (i for i in (1, np.int8(-4))))) == [1, 0]
+    assert list(select(4, np.array([2, 1], np.uint64))) == [2, 1]
+    assert list(select(4, range(3, -1, -1))) == [3, 2, 1, 0]
+    assert list(select(0, [])) == []
+
+
+@pytest.mark.parametrize("indices", [[0, 4], [-5], [2**70], np.array([2**64 - 1], np.uint64), range(5)])
+def test_indices_out_of_range(indices: list[int]) -> None:
+    with pytest.raises(IndexError):
+        select(4, indices)
+
+
+def test_message_of_an_index_out_of_range() -> None:
+    with pytest.raises(SampleIndexError, match=r"indices\[2\] is -5, expected -4 <= index < 4"):
+        select(4, [0, 1, -5])
+
+
+@pytest.mark.parametrize("indices", [[0.5], 3, "01", np.array([0.0]), np.zeros((2, 2), int), [None], slice(2)])
+def test_indices_of_wrong_type(indices: object) -> None:
+    with pytest.raises(TypeError):
+        select(4, indices)  # type: ignore[arg-type]
+
+
+def test_shuffle_is_the_same_for_ever() -> None:
+    assert [int(i) for i in shuffle(range(10), 0)[0]] == [2, 8, 4, 9, 1, 6, 7, 3, 0, 5]
+    assert [int(i) for i in shuffle(np.arange(10) * 10, 0)[0]] == [20, 80, 40, 90, 10, 60, 70, 30, 0, 50]
+    _, drawn = shuffle(range(10), None)
+    assert 0 <= drawn < 2**32
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_seeds_out_of_range(seed: int) -> None:
+    with pytest.raises(ValueError, match=f"seed is {seed}, expected 0 <= seed < 4294967296"):
+        shuffle(range(10), seed)
+
+
+def test_datasets_without_length_or_index() -> None:
+    with pytest.raises(TypeError, match=r"dataset of type generator has no samples by index .* list\(dataset\)"):
+        length(i for i in range(3))
+
+    class Endless:
+        def __getitem__(self, index: int) -> int:
+            return index
+
+    with pytest.raises(TypeError, match=r"dataset of type Endless has no length: .* pass list\(dataset\)"):
+        length(Endless())
+
+
+def test_shard_file_is_reserved_and_finished(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.ffr")
+    shard_file.create(path, path, 36 + 100)
+    assert os.path.getsize(path) == 136
+    assert os.stat(path).st_blocks > 0
+    with open(path, "r+b") as file:
+        file.seek(136)
+        file.write(b"abc")
+    found = shard_file.finish(path, path, 136, np.array([1, 2]), np.array([7, 8], np.uint32), b"xy")
+    assert (found.name, found.samples, found.size) == ("a.ffr", 2, 139)
+    data = Path(path).read_bytes()
+    assert format.PREFIX.unpack_from(data) == (found.crc, 2)
+    assert format.BLOCK.unpack_from(data, 36)[3:] == (100, 2, 139)
+    assert data[76:] == b"xy" + bytes(58) + b"abc"
+
+
+def test_shard_file_of_wrong_size_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.ffr")
+    shard_file.create(path, "final/a.ffr", 24)
+    with pytest.raises(CountError, match=r"final/a\.ffr: 24 bytes, but its 1 samples end at 25"):
+        shard_file.finish(path, "final/a.ffr", 24, np.array([1]), np.array([7], np.uint32), None)
+
+
+def test_shard_file_is_not_made_twice_nor_through_links(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.ffr")
+    os.symlink(tmp_path / "elsewhere", path)
+    with pytest.raises(FileExistsError, match=r"Failed to open file final/a\.ffr"):
+        shard_file.create(path, "final/a.ffr", 12)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def shard(number: int) -> Shard:
+    return Shard(shard_name(number), 1, 30, 0)
+
+
+def test_finisher_does_all_steps_or_tells_the_first_failure() -> None:
+    finisher = Finisher()
+    finisher.start()
+    for number in range(3):
+        finisher.add(lambda number=number: shard(number))  # type: ignore[misc]
+    assert finisher.wait(5) == [shard(0), shard(1), shard(2)]
+    assert finisher.backlog == 0
+
+    def fail() -> Shard:
+        raise OSError(errno.EIO, "disk")
+
+    failing = Finisher()
+    failing.start()
+    failing.add(fail)
+    failing.add(lambda: shard(1))
+    with pytest.raises(OSError, match="disk"):
+        failing.wait(5)
+
+
+def test_finisher_cancelled_does_nothing_more() -> None:
+    done: list[int] = []
+
+    def step() -> Shard:
+        done.append(1)
+        return shard(0)
+
+    finisher = Finisher()
+    finisher.add(step)
+    finisher.cancel(1)
+    finisher.start()
+    finisher.cancel(5)
+    assert done == []
+
+
+def filled(part: PartDirectory) -> None:
+    part.create()
+    for name in ("a.ffr", "b.ffr"):
+        (Path(part.path) / name).write_bytes(b"x")
+
+
+@pytest.mark.parametrize("before", ["missing", "empty", "link"])
+def test_part_directory_appears_whole(tmp_path: Path, before: str) -> None:
+    target = real = tmp_path / "deep" / "er" / "set"
+    if before != "missing":
+        target.mkdir(parents=True, mode=0o750)
+    if before == "link":
+        target = tmp_path / "link"
+        target.symlink_to(real)
+    part = PartDirectory(str(target))
+    filled(part)
+    assert not real.exists() or not os.listdir(real)
+    assert os.path.basename(part.path).startswith(".set.") and part.path.endswith(".part")
+    part.publish(["a.ffr", "b.ffr"])
+    part.discard()
+    assert sorted(os.listdir(target)) == ["a.ffr", "b.ffr"]
+    assert os.listdir(real.parent) == ["set"]
+    assert before == "missing" or real.stat().st_mode & 0o777 == 0o750
+
+
+def test_part_directory_beside_other_files(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    part = PartDirectory(str(tmp_path))
+    filled(part)
+    assert sorted(name for name in os.listdir(tmp_path) if not name.startswith(".")) == ["notes.txt"]
+    part.publish(["a.ffr", "b.ffr"])
+    part.discard()
+    assert sorted(os.listdir(tmp_path)) == ["a.ffr", "b.ffr", "notes.txt"]
+
+
+def test_part_directory_beside_other_files_publishes_all_or_nothing(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    part = PartDirectory(str(tmp_path))
+    filled(part)
+    (tmp_path / "b.ffr").write_text("someone else's")
+    with pytest.raises(FileExistsError, match="nothing was published"):
+        part.publish(["a.ffr", "b.ffr"])
+    part.discard()
+    assert sorted(os.listdir(tmp_path)) == ["b.ffr", "notes.txt"]
+    assert (tmp_path / "b.ffr").read_text() == "someone else's"
+
+
+def test_part_directory_does_not_replace_what_came_meanwhile(tmp_path: Path) -> None:
+    part = PartDirectory(str(tmp_path / "set"))
+    filled(part)
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "other").write_text("x")
+    with pytest.raises(FileExistsError, match="nothing was published"):
+        part.publish(["a.ffr", "b.ffr"])
+    part.discard()
+    assert os.listdir(tmp_path) == ["set"] and os.listdir(tmp_path / "set") == ["other"]
+
+
+def test_vacancy(tmp_path: Path) -> None:
+    check_vacant(str(tmp_path / "missing"))
+    check_vacant(str(tmp_path))
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_text("")
+    check_no_shards(str(tmp_path))
+    with pytest.raises(FileExistsError, match=r"is not empty, it holds 0\.txt, 1\.txt, 2\.txt, …"):
+        check_vacant(str(tmp_path))
+    with pytest.raises(FileExistsError, match="is there and no directory"):
+        check_vacant(str(tmp_path / "0.txt"))
+    (tmp_path / "x.ffr").write_text("")
+    with pytest.raises(FileExistsError, match=r"holds x\.ffr, which a reader would mix"):
+        check_no_shards(str(tmp_path))
+
+
+@settings(max_examples=20)
+@given(name=st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=40))
+def test_part_names_never_end_in_the_suffix(name: str) -> None:
+    assert not PartDirectory("/nonexistent/" + name).path.endswith(format.SUFFIX)
