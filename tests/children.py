@@ -1,0 +1,62 @@
+"""Run Python in a child process, where a crash, a limit or a refused system call harms nobody else."""
+
+import ctypes
+import os
+import platform
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SYSCALLS = {
+    "x86_64": {"io_setup": 206, "fsync": 74, "rename": 82, "pwrite64": 18, "preadv2": 327, "statx": 332, "fallocate": 285},
+    "aarch64": {"io_setup": 0, "fsync": 82, "pwrite64": 68, "preadv2": 286, "statx": 291, "fallocate": 47},
+}
+
+
+def run(code: str, *args: object, timeout: float = 60, check: bool = True, **environment: str) -> str:
+    """What a child that runs `code` printed; the tests' modules can be imported, warnings are errors.
+
+    Args:
+        args: become sys.argv[1:].
+        timeout: seconds; a child that hangs is a failure.
+        check: the child must end with 0 and say nothing on stderr.
+    """
+    return finished(code, *args, timeout=timeout, check=check, **environment).stdout
+
+
+def finished(
+    code: str, *args: object, timeout: float = 60, check: bool = False, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """The same, with everything there is to know about its end."""
+    found = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": found, "OPENBLAS_NUM_THREADS": "1", **environment}
+    command = [sys.executable, "-X", "faulthandler", "-W", "error", "-c", code, *map(str, args)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+    if check:
+        assert (done.returncode, done.stderr) == (0, ""), f"child ended with {done.returncode}\n{done.stderr}"
+    return done
+
+
+def refuse(call: str, errno: int) -> None:
+    """Make a system call of this process and its children answer `errno` from now on (seccomp).
+
+    Raises:
+        OSError: this machine allows no filters.
+    """
+    number = SYSCALLS[platform.machine()][call]
+    program = b"".join(
+        struct.pack("<HBBI", *instruction)
+        for instruction in (
+            (0x20, 0, 0, 0),  # load the number of the call
+            (0x15, 0, 1, number),  # equal? else skip one
+            (0x06, 0, 0, 0x00050000 | errno),  # SECCOMP_RET_ERRNO
+            (0x06, 0, 0, 0x7FFF0000),  # SECCOMP_RET_ALLOW
+        )
+    )
+    libc = ctypes.CDLL(None, use_errno=True)
+    instructions = ctypes.create_string_buffer(program)
+    header = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions)))
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, header, 0, 0):  # PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP
+        raise OSError(ctypes.get_errno(), "prctl")

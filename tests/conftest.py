@@ -1,0 +1,69 @@
+"""Fixtures, and the three hypothesis profiles: HYPOTHESIS_PROFILE=default, ci or nightly."""
+
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import builders
+import pytest
+from hypothesis import HealthCheck, settings
+
+from ffrecord import FileReader
+
+settings.register_profile(
+    "default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, max_examples=200)
+settings.register_profile("nightly", settings.get_profile("default"), max_examples=20_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+class SampleFile(NamedTuple):
+    """A file and what it must give."""
+
+    path: str
+    samples: list[bytes]
+
+
+@pytest.fixture
+def small_file(tmp_path: Path) -> SampleFile:
+    """Eight samples in 404 bytes, an empty one among them."""
+    return SampleFile(builders.write_samples(tmp_path / "small.ffr", builders.small()), builders.small())
+
+
+@pytest.fixture(scope="session")
+def sample_file(tmp_path_factory: pytest.TempPathFactory) -> SampleFile:
+    """300 samples of 0 to 300 kB, about 4 MB, for reading only."""
+    sizes = [(i * 7919) % 4096 if i % 30 else i * 1000 for i in range(301)]
+    samples = builders.records(sizes, seed=1)
+    return SampleFile(builders.write_samples(tmp_path_factory.mktemp("sample") / "sample.ffr", samples), samples)
+
+
+@pytest.fixture(params=builders.IO_MODES)
+def reader(request: pytest.FixtureRequest, sample_file: SampleFile) -> Iterator[FileReader]:
+    """An open reader of `sample_file`, in every io mode."""
+    with FileReader(sample_file.path, io=request.param) as opened:
+        yield opened
+
+
+def descriptors() -> dict[str, str]:
+    """Number and target of every open descriptor."""
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found[number] = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:
+            continue  # of the listing itself
+    return found
+
+
+@pytest.fixture
+def no_leaked_descriptors() -> Iterator[None]:
+    """Fail if the test leaves descriptors of `.ffr` or `.part` files open."""
+    before = descriptors()
+    yield
+    gc.collect()
+    left = {number: path for number, path in descriptors().items() if before.get(number) != path}
+    assert not [path for path in left.values() if ".ffr" in path]

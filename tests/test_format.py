@@ -1,0 +1,138 @@
+"""The layout, by literals: no file, no checksum."""
+
+import numpy as np
+import pytest
+
+from ffrecord import format
+from ffrecord.errors import FormatError
+from ffrecord.format import BLOCK_MAX, PAYLOAD_MAX, BlockHeader
+
+I64 = np.int64
+
+
+def test_prefix_bytes():
+    assert format.PREFIX.pack(0x04030201, 2) == bytes.fromhex("01020304 0200000000000000")
+
+
+def test_block_header_bytes():
+    header = BlockHeader(crc=0x04030201, block_size=0x50, payload_size=7, file_size=0x1000)
+    assert format.pack_block_header(header) == bytes.fromhex(
+        "89 4646526578740a 01020304 01000000 5000000000000000 0700000000000000 0010000000000000"
+    )
+
+
+@pytest.mark.parametrize(("n", "offsets", "end"), [(0, 12, 12), (1, 16, 24), (5, 32, 72), (2**40, 12 + 2**42, 12 + 12 * 2**40)])
+def test_table_positions(n, offsets, end):
+    assert (format.offsets_start(n), format.tables_end(n)) == (offsets, end)
+
+
+def test_pack_tables_bytes():
+    tables = format.pack_tables(np.array([1, 2], np.uint32), np.array([36, 40], I64))
+    assert tables == bytes.fromhex("00000000 0200000000000000 01000000 02000000 2400000000000000 2800000000000000")
+
+
+def test_pack_tables_takes_any_byte_order():
+    native = format.pack_tables(np.array([1, 2], np.uint32), np.array([36, 40], I64))
+    assert format.pack_tables(np.array([1, 2], ">u4"), np.array([36, 40], ">i8")) == native
+
+
+@pytest.mark.parametrize("size", range(12))
+def test_short_prefix(size):
+    with pytest.raises(FormatError, match=f"unfinished.*{size} bytes, expected at least 12"):
+        format.unpack_prefix(bytes(size), size)
+
+
+@pytest.mark.parametrize(
+    ("n", "size"),
+    [(-1, 100), (-(2**63), 100), (2**63 - 1, 2**63 - 1), (2**60, 100), (1, 23), (8, 107), (2**64 // 12 + 1, 2**40)],
+)
+def test_n_that_does_not_fit(n, size):
+    with pytest.raises(FormatError, match=f"{n} samples do not fit in {size} bytes"):
+        format.unpack_prefix(format.PREFIX.pack(1, n), size)
+
+
+@pytest.mark.parametrize(("n", "size"), [(0, 12), (1, 24), (8, 108), (2**40, 2**60)])
+def test_n_that_fits(n, size):
+    assert format.unpack_prefix(format.PREFIX.pack(7, n), size) == (7, n)
+
+
+def test_zero_header_is_unfinished():
+    with pytest.raises(FormatError, match="unfinished file: no samples and no checksum in 13 bytes"):
+        format.unpack_prefix(bytes(12), 13)
+    assert format.unpack_prefix(bytes(12), 12) == (0, 0)
+
+
+@pytest.mark.parametrize(("offset", "good"), [(35, False), (36, True), (50, True), (51, False), (-1, False), (2**63 - 1, False)])
+def test_first_offset(offset, good):
+    if good:
+        format.check_first_offset(offset, 2, 50)
+    else:
+        with pytest.raises(FormatError, match=f"sample 0 at offset {offset}, expected 36 <= offset <= 50"):
+            format.check_first_offset(offset, 2, 50)
+
+
+@pytest.mark.parametrize("offsets", [[], [36, 36], [36, 50], [40, 40], [50, 50]])
+def test_good_offsets(offsets):
+    format.check_offsets(np.array(offsets, I64), 50)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "message"),
+    [
+        ([35, 40], "sample 0 at offset 35"),
+        ([51, 52], "sample 0 at offset 51"),
+        ([36, 51], "sample 1: offset 51 in a file of 50 bytes"),
+        ([40, 39], "sample 1: offset 39 below 40 of the sample before"),
+        ([40, -1], "sample 1: offset -1 below 40"),
+        ([40, 2**63 - 1], "sample 1: offset 9223372036854775807 in a file of 50"),
+        ([40, -(2**63)], "sample 1: offset -9223372036854775808 below"),
+    ],
+)
+def test_bad_offsets(offsets, message):
+    with pytest.raises(FormatError, match=message):
+        format.check_offsets(np.array(offsets, I64), 50)
+
+
+GOOD = BlockHeader(crc=9, block_size=64, payload_size=24, file_size=1000)
+
+
+def test_block_header_round_trip():
+    assert format.unpack_block_header(format.pack_block_header(GOOD), 64, 1000) == GOOD
+
+
+@pytest.mark.parametrize(
+    ("header", "gap", "message"),
+    [
+        (GOOD._replace(block_size=63), 64, "block of 63 bytes in a gap of 64"),
+        (GOOD._replace(block_size=0), 64, "block of 0 bytes in a gap of 64"),
+        (GOOD._replace(block_size=2**64 - 1), 64, "block of 18446744073709551615 bytes"),
+        (GOOD._replace(payload_size=25), 64, "payload of 25 bytes in a block of 64"),
+        (GOOD._replace(payload_size=2**64 - 1), 64, "payload of 18446744073709551615"),
+        (GOOD._replace(block_size=BLOCK_MAX, payload_size=PAYLOAD_MAX + 1), BLOCK_MAX, "payload of"),
+        (GOOD._replace(block_size=BLOCK_MAX + 1), BLOCK_MAX + 1, f"expected at most {BLOCK_MAX}"),
+        (GOOD._replace(file_size=999), 64, "file of 1000 bytes, its extension block says 999"),
+    ],
+)
+def test_bad_block_header(header, gap, message):
+    with pytest.raises(FormatError, match=message):
+        format.unpack_block_header(format.pack_block_header(header), gap, 1000)
+
+
+@pytest.mark.parametrize("version", [0, 2, 2**32 - 1])
+def test_unknown_block_version(version):
+    data = bytearray(format.pack_block_header(GOOD))
+    data[12:16] = version.to_bytes(4, "little")
+    with pytest.raises(FormatError, match=f"version {version}, this package reads 1"):
+        format.unpack_block_header(bytes(data), 64, 1000)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 39])
+def test_short_block(size):
+    with pytest.raises(FormatError, match=f"{size} bytes between the tables and the first sample are no extension"):
+        format.unpack_block_header(format.pack_block_header(GOOD)[:size], size, 1000)
+
+
+def test_other_magic():
+    data = b"x" + format.pack_block_header(GOOD)[1:]
+    with pytest.raises(FormatError, match="no extension block"):
+        format.unpack_block_header(data, 64, 1000)
