@@ -21,8 +21,8 @@ cdef extern from "_crc_kernels.h":
     uint32_t ffr_crc_combine(uint32_t crc1, uint32_t crc2, uint64_t size2) noexcept nogil
 
 
-# Dropping and retaking the GIL costs 20 ns when nobody wants it; when somebody does, getting it back takes up to a switch
-# interval (5 ms). This many bytes take 0.3 microseconds, and 6 with the slowest kernel: not worth the risk.
+# Dropping and retaking the GIL costs 25 ns when nobody wants it; when somebody does, getting it back takes up to a
+# switch interval (5 ms). This many bytes take 0.3 microseconds, and 7 with the slowest kernel: not worth the risk.
 cdef enum:
     RELEASE_SIZE = 16 * 1024
 

@@ -1,5 +1,5 @@
-/* The kernels of aarch64. The instructions are written as assembly, since compilers differ in how their intrinsics are enabled for
-   one function only. */
+/* The kernels of aarch64. The instructions are written as assembly, since compilers differ in how their intrinsics are
+   enabled for one function only. */
 
 #include <arm_neon.h>
 #include <sys/auxv.h>
@@ -37,7 +37,7 @@ static inline uint32_t past_stream(uint32_t crc) {
            stream_shift[3][crc >> 24];
 }
 
-/* M. Adler's crc32c.c and Intel's "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction" describe the streams. */
+/* The streams: V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel, 2011. */
 static uint32_t update_crc_instructions(uint32_t value, const void *data, size_t size) {
     const unsigned char *p = data;
     uint32_t crc = ~value;

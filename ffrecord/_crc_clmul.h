@@ -36,7 +36,7 @@ TARGET static inline VECTOR NAME(rest)(VECTOR sum, const unsigned char *p, size_
     return sum;
 }
 
-/* The sum of final products of the last `size` bytes, a multiple of WIDTH and at least BLOCK: those of a, and then those at p. */
+/* The final products of the last `size` bytes, those of a and then those at p; a multiple of WIDTH, at least BLOCK. */
 TARGET static inline VECTOR NAME(blocks)(VECTOR a, const unsigned char *p, size_t size) {
     VECTOR b = LOAD(p), c = LOAD(p + WIDTH), d = LOAD(p + 2 * WIDTH), e = LOAD(p + 3 * WIDTH);
     VECTOR f = LOAD(p + 4 * WIDTH), g = LOAD(p + 5 * WIDTH), h = LOAD(p + 6 * WIDTH);

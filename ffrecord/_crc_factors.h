@@ -5,20 +5,20 @@
 
        x^32 + x^26 + x^23 + x^22 + x^16 + x^12 + x^11 + x^10 + x^8 + x^7 + x^5 + x^4 + x^2 + x + 1.
 
-   Bits are reflected throughout: bit i of a 32-bit remainder is the coefficient of x^(31-i), bit i of a 64-bit word that of
-   x^(63-i). A message may be cut in words w_i anywhere: it is the sum of w_i * x^e_i, and each x^e_i may be replaced by its
-   remainder, of 32 bits. That holds for e_i < 0 too, since x has an inverse mod P; so a word padded with zeros, whose
-   bits all weigh too much, needs another factor and nothing else.
+   Bits are reflected throughout: bit i of a 32-bit remainder is the coefficient of x^(31-i), bit i of a 64-bit word
+   that of x^(63-i). A message may be cut in words w_i anywhere: it is the sum of w_i * x^e_i, and each x^e_i may be
+   replaced by its remainder, of 32 bits. That holds for e_i < 0 too, since x has an inverse mod P; so a word padded
+   with zeros, whose bits all weigh too much, needs another factor and nothing else.
 
    - Folding moves 128 bits forward by d bits: two products, of the first word by x^(d+64) and of the second by x^d.
      V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.
-   - At the end all vectors at once are multiplied, word by word, to where the message ends. The products are summed, and
-     only then their 96 bits V = A * x^32 + B are reduced (Barrett; same paper), with no shift in between:
+   - At the end all vectors at once are multiplied, word by word, to where the message ends. The products are summed,
+     and only then their 96 bits V = A * x^32 + B are reduced (Barrett; same paper), with no shift in between:
      quotient = floor(A * floor(x^95 / P) / x^63), CRC-32 = B + (quotient * P mod x^32).
 
-   clmul(a, b) of reflected 64-bit words has the coefficient of x^(126-k) at bit k. So that folded vectors line up, their
-   factors are x^(e-1) in the upper half of the word. So that A fills the lower word of a sum, and B the 32 bits above,
-   factors of the final products are one bit further down: bit i is x^(32-i). */
+   clmul(a, b) of reflected 64-bit words has the coefficient of x^(126-k) at bit k. So that folded vectors line up,
+   their factors are x^(e-1) in the upper half of the word. So that A fills the lower word of a sum, and B the 32 bits
+   above, factors of the final products are one bit further down: bit i is x^(32-i). */
 
 #define POLYNOMIAL 0xEDB88320u /* P without x^32, reflected */
 
@@ -64,11 +64,13 @@ static uint32_t shift_by(uint64_t size) {
 static uint64_t ragged_table[8][DIRECT_SIZE / 8 + WIDEST / 8] __attribute__((aligned(64)));
 static uint64_t whole_table[WHOLE_SIZE / 8] __attribute__((aligned(64)));
 static uint64_t shift_factors[WIDEST + 1][2] __attribute__((aligned(16))); /* [i]: fold by i bytes */
-static uint64_t block_factors[3][2] __attribute__((aligned(16)));          /* [i]: fold by eight vectors of 16 << i bytes */
-static uint64_t barrett[2] __attribute__((aligned(16)));                   /* floor(x^95 / P), P */
+static uint64_t block_factors[3][2] __attribute__((aligned(16))); /* [i]: fold by eight vectors of 16 << i bytes */
+static uint64_t barrett[2] __attribute__((aligned(16)));          /* floor(x^95 / P), P */
 
 /* Final factors of the words from `size` bytes before the end on, 1 <= size <= DIRECT_SIZE. */
-static inline const uint64_t *ragged_factors(size_t size) { return &ragged_table[size % 8][(DIRECT_SIZE - size + size % 8) / 8]; }
+static inline const uint64_t *ragged_factors(size_t size) {
+    return &ragged_table[size % 8][(DIRECT_SIZE - size + size % 8) / 8];
+}
 
 /* The same for whole words, size <= WHOLE_SIZE: aligned as size is. */
 static inline const uint64_t *whole_factors(size_t size) { return &whole_table[(WHOLE_SIZE - size) / 8]; }

@@ -14,8 +14,8 @@
 #include "_crc_arm.h"
 #endif
 
-/* Slicing by 8: M. Kounavis, F. Berry, "A Systematic Approach to Building High Performance Software-based CRC Generators",
-   2005. slices[i][byte] is the remainder of `byte` with i zero bytes after it. */
+/* Slicing by 8: M. Kounavis, F. Berry, "A Systematic Approach to Building High Performance Software-based CRC
+   Generators", 2005. slices[i][byte] is the remainder of `byte` with i zero bytes after it. */
 static uint32_t slices[8][256];
 
 static void init_slices(void) {
@@ -44,7 +44,7 @@ static uint32_t update_portable(uint32_t value, const void *data, size_t size) {
     return ~crc;
 }
 
-/* zlib, where it is installed; looked up at run time, so that neither its header nor its development files are needed. */
+/* zlib, where it is installed. It is looked up at run time: building needs neither its header nor its library. */
 static unsigned long (*zlib_crc32)(unsigned long value, const unsigned char *data, unsigned int size);
 
 static void find_zlib(void) {
@@ -80,7 +80,8 @@ static void offer_of_this_cpu(void) {
     int narrow = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
     int wide = narrow && __builtin_cpu_supports("vpclmulqdq");
     int widest = wide && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
+                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                 __builtin_cpu_supports("bmi2");
     init_factors();
     offer(widest, "avx512", update_512);
     offer(wide && __builtin_cpu_supports("avx2"), "avx2", update_256);
@@ -113,4 +114,6 @@ const ffr_crc_kernel *ffr_crc_kernels(int *count) {
 
 uint32_t ffr_crc_update(uint32_t value, const void *data, size_t size) { return usable[0].update(value, data, size); }
 
-uint32_t ffr_crc_combine(uint32_t crc1, uint32_t crc2, uint64_t size2) { return multiply(shift_by(size2), crc1) ^ crc2; }
+uint32_t ffr_crc_combine(uint32_t crc1, uint32_t crc2, uint64_t size2) {
+    return multiply(shift_by(size2), crc1) ^ crc2;
+}

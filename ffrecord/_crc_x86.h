@@ -122,7 +122,7 @@ TARGET static inline uint32_t short_512(uint32_t value, const unsigned char *p, 
     if (size == 0) {
         return value;
     }
-    /* Masked bytes cannot fault; but where the page after is not mapped, suppressing that takes 0.1 microseconds, or more. */
+    /* Masked bytes cannot fault, but to suppress the fault of an unmapped page takes 0.1 microseconds; a copy, 0.013. */
     if (((uintptr_t)p & 4095) > 4096 - 64) {
         return copied_512(value, p, size);
     }

@@ -1,5 +1,5 @@
-/* Checks every kernel of this machine against CRC-32 taken bit by bit, and prints their names. Compiled by test_crc.py: with
-   sanitizers, for other CPUs, and with GENERIC as on a CPU that none of the kernels is for. */
+/* Checks every kernel of this machine against CRC-32 taken bit by bit, and prints their names. Compiled by test_crc.py:
+   with sanitizers, for other CPUs, and with GENERIC as on a CPU that none of the kernels is for. */
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -24,8 +24,8 @@ static uint32_t bit_by_bit(uint32_t value, const unsigned char *data, size_t siz
 }
 
 /* A block of just this size, so that the sanitizer sees a read before or after it. */
-static void check(const ffr_crc_kernel *kernel, const unsigned char *data, size_t alignment, size_t size, uint32_t value,
-                  uint32_t expected) {
+static void check(const ffr_crc_kernel *kernel, const unsigned char *data, size_t alignment, size_t size,
+                  uint32_t value, uint32_t expected) {
     unsigned char *block = malloc(alignment + size);
     if (block == NULL) {
         abort();

@@ -1,0 +1,184 @@
+"""How every benchmark here measures: contestants take turns, answers are checked first, every round is kept.
+
+A benchmark makes a `Contestant` of each thing to compare, has `measure` time them, and hands the `Measurement`s to
+a `Report`, which appends them, with all that they depend on, to results/<date>-<machine>-<commit>.jsonl.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import environment
+
+RESULTS = Path(__file__).with_name("results")
+ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Something to be timed.
+
+    Attributes:
+        name: in the table and in the results.
+        run: does the work once, and returns the seconds that it took; see `timed`.
+        check: raises `WrongAnswerError` unless the work's result is right. Called once, before the first `run`.
+    """
+
+    name: str
+    run: Callable[[], float]
+    check: Callable[[], None]
+
+
+class WrongAnswerError(Exception):
+    """A contestant computed something else; nothing was measured."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one contestant took for one workload.
+
+    Attributes:
+        workload: a frozen dataclass of workloads.py.
+        seconds: one repetition's, for each round.
+        size: bytes worked on in one repetition.
+        count: samples in one repetition.
+        cache: where the data came from: "hot" (CPU cache or page cache, as far as it fits) or "cold" (storage).
+    """
+
+    contestant: str
+    workload: Any
+    seconds: list[float]
+    size: int
+    count: int = 1
+    cache: str = "hot"
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        return self.size / self.median / 1e9
+
+    def as_record(self) -> dict[str, Any]:
+        return {
+            "contestant": self.contestant,
+            "workload": {"kind": type(self.workload).__name__, **dataclasses.asdict(self.workload)},
+            "cache": self.cache,
+            "checked": True,
+            "seconds": self.seconds,
+            "median_seconds": self.median,
+            "min_seconds": min(self.seconds),
+            "max_seconds": max(self.seconds),
+            "gigabytes_per_second": self.gigabytes_per_second,
+            "samples_per_second": self.count / self.median,
+        }
+
+
+def timed(work: Callable[[], object]) -> Callable[[], float]:
+    """A `Contestant.run` that is `work`, timed here."""
+
+    def run() -> float:
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    return run
+
+
+def measure(contestants: Sequence[Contestant], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each contestant, by name, for each round.
+
+    They take turns, and another one begins each round: a machine that is slow for a while is slow for all of them.
+
+    Raises:
+        WrongAnswerError: a contestant's; nothing was timed.
+    """
+    for contestant in contestants:
+        contestant.check()
+    seconds: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
+    for turn in range(rounds):
+        first = turn % max(1, len(contestants))
+        for contestant in [*contestants[first:], *contestants[:first]]:
+            seconds[contestant.name].append(contestant.run())
+    return seconds
+
+
+@dataclass
+class Report:
+    """The measurements of one benchmark, with all that they depend on.
+
+    Attributes:
+        bench: its name.
+        context: what else there is to say: library versions, the CRC-32 kernel, the file system.
+        out: JSON lines are appended here; None for none.
+    """
+
+    bench: str
+    context: dict[str, Any]
+    out: Path | None
+    measurements: list[Measurement] = field(default_factory=list)
+
+    def add(self, measurement: Measurement) -> None:
+        """Keeps it, and writes it at once: an interrupted run has lost nothing."""
+        self.measurements.append(measurement)
+        if self.out is not None:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            with self.out.open("a") as lines:
+                lines.write(json.dumps(self._record(measurement)) + "\n")
+
+    def _record(self, measurement: Measurement) -> dict[str, Any]:
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        record = {"bench": self.bench, "time": now, **measurement.as_record(), **environment.commit()}
+        return {**record, "machine": environment.machine(), **self.context}
+
+    def heading(self) -> str:
+        """One line: what was measured on."""
+        commit = environment.commit()
+        dirty = " with changes" if commit["dirty"] else ""
+        return f"{self.bench} on {environment.machine()['cpu']}, commit {commit['commit']}{dirty}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as they need; the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        return "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+
+    return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, rows)])
+
+
+def default_out() -> Path:
+    today = datetime.date.today().isoformat()
+    return RESULTS / f"{today}-{environment.slug()}-{environment.commit()['commit']}.jsonl"
+
+
+def arguments(description: str) -> argparse.Namespace:
+    """The options all benchmarks have: .smoke, .rounds (>= 5), and .out (a Path, or None)."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "--smoke", action="store_true", help="a second's worth, to see that it runs; the numbers mean nothing"
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds to time, at least 5; {ROUNDS} unless told")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="file to append JSON lines to; results/<date>-<machine>-<commit>.jsonl, with --smoke none",
+    )
+    options = parser.parse_args()
+    if options.rounds < 5:
+        parser.error(f"--rounds is {options.rounds}, expected >= 5")
+    if options.out is None and not options.smoke:
+        options.out = default_out()
+    return options
