@@ -2,8 +2,30 @@
 
 from importlib.metadata import version
 
+from ffrecord import fields, fileio, package, utils
+from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, WorkerError
+from ffrecord.folder import PackedFolder
+from ffrecord.folder_pack import pack_folder
+from ffrecord.fsalign import checkFsAlign
 from ffrecord.reader import FileReader
 from ffrecord.writer import FileWriter
 
+__all__ = [
+    "ChecksumError",
+    "DatasetWriter",
+    "FFRecordError",
+    "FileReader",
+    "FileWriter",
+    "FormatError",
+    "PackedFolder",
+    "Summary",
+    "WorkerError",
+    "checkFsAlign",
+    "fields",
+    "fileio",
+    "pack_folder",
+    "package",
+    "utils",
+]
 __version__ = version("ffrecord")
