@@ -10,7 +10,15 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SYSCALLS = {
-    "x86_64": {"io_setup": 206, "fsync": 74, "rename": 82, "pwrite64": 18, "preadv2": 327, "statx": 332, "fallocate": 285},
+    "x86_64": {
+        "io_setup": 206,
+        "fsync": 74,
+        "rename": 82,
+        "pwrite64": 18,
+        "preadv2": 327,
+        "statx": 332,
+        "fallocate": 285,
+    },
     "aarch64": {"io_setup": 0, "fsync": 82, "pwrite64": 68, "preadv2": 286, "statx": 291, "fallocate": 47},
 }
 

@@ -13,7 +13,9 @@ def records(most: int = 200) -> st.SearchStrategy[list[bytes]]:
 
 
 def _contents(of_sizes: list[int], seed: int) -> list[bytes]:
-    return [(bytes([seed + i & 255, i >> 8 & 255, i & 255]) * (size // 3 + 1))[:size] for i, size in enumerate(of_sizes)]
+    return [
+        (bytes([seed + i & 255, i >> 8 & 255, i & 255]) * (size // 3 + 1))[:size] for i, size in enumerate(of_sizes)
+    ]
 
 
 def index_batches(n: int) -> st.SearchStrategy[list[int]]:

@@ -37,9 +37,11 @@ def test_empty_payload_is_the_default():
 def test_sealed_bytes():
     payload = extension.encode(Extension(writer="w"))
     assert payload == b"\x81\xa6writer\xa1w"
-    assert extension.seal(payload, 60, 1000) == bytes.fromhex(
-        "89 4646526578740a 60308b19 01000000 3c00000000000000 0a00000000000000 e803000000000000"
-    ) + payload
+    assert (
+        extension.seal(payload, 60, 1000)
+        == bytes.fromhex("89 4646526578740a 60308b19 01000000 3c00000000000000 0a00000000000000 e803000000000000")
+        + payload
+    )
 
 
 def test_sizes():

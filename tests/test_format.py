@@ -21,7 +21,9 @@ def test_block_header_bytes():
     )
 
 
-@pytest.mark.parametrize(("n", "offsets", "end"), [(0, 12, 12), (1, 16, 24), (5, 32, 72), (2**40, 12 + 2**42, 12 + 12 * 2**40)])
+@pytest.mark.parametrize(
+    ("n", "offsets", "end"), [(0, 12, 12), (1, 16, 24), (5, 32, 72), (2**40, 12 + 2**42, 12 + 12 * 2**40)]
+)
 def test_table_positions(n, offsets, end):
     assert (format.offsets_start(n), format.tables_end(n)) == (offsets, end)
 
@@ -62,7 +64,9 @@ def test_zero_header_is_unfinished():
     assert format.unpack_prefix(bytes(12), 12) == (0, 0)
 
 
-@pytest.mark.parametrize(("offset", "good"), [(35, False), (36, True), (50, True), (51, False), (-1, False), (2**63 - 1, False)])
+@pytest.mark.parametrize(
+    ("offset", "good"), [(35, False), (36, True), (50, True), (51, False), (-1, False), (2**63 - 1, False)]
+)
 def test_first_offset(offset, good):
     if good:
         format.check_first_offset(offset, 2, 50)

@@ -1,0 +1,303 @@
+"""Publishing: nothing, or the old file, or the whole new one; and space inserted in front of data."""
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import children
+import pytest
+
+from ffrecord import durable
+from ffrecord.durable import PartFile, insert_space, part_name, write_all
+
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(os.listdir(directory))
+
+
+def test_part_name_is_beside_the_target_and_no_record_file():
+    made = {part_name("/data/train.ffr") for _ in range(100)}
+    assert len(made) == 100
+    for name in made:
+        assert os.path.dirname(name) == "/data"
+        assert os.path.basename(name).startswith(".train.ffr.")
+        assert name.endswith(".part")
+
+
+@pytest.mark.parametrize("name", ["a" * 251 + ".ffr", "ü" * 125 + ".ffr", "\U0001f600" * 62 + ".ffr"])
+def test_part_name_of_a_long_name_can_be_made(tmp_path, name):
+    target = tmp_path / name
+    part = PartFile(str(target))
+    part.publish()
+    assert names(tmp_path) == [name]
+
+
+@pytest.mark.parametrize("step", [1, 2, 511, 10**6])
+def test_write_all_goes_on_after_short_writes(tmp_path, monkeypatch, step):
+    real, data = os.pwrite, os.urandom(3000)
+    monkeypatch.setattr(os, "pwrite", lambda fd, view, offset: real(fd, view[:step], offset))
+    with open(tmp_path / "f", "wb") as file:
+        write_all(file.fileno(), memoryview(data), 10)
+    assert (tmp_path / "f").read_bytes() == bytes(10) + data
+
+
+def test_write_all_does_not_spin(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "pwrite", lambda *_: 0)
+    with open(tmp_path / "f", "wb") as file, pytest.raises(OSError, match="No space") as caught:
+        write_all(file.fileno(), memoryview(b"x"), 0)
+    assert caught.value.errno == errno.ENOSPC
+
+
+# Publishing
+
+
+def test_nothing_until_published(tmp_path):
+    target = tmp_path / "a.ffr"
+    part = PartFile(str(target))
+    write_all(part.fd, memoryview(b"new"), 0)
+    assert not target.exists()
+    part.publish()
+    assert target.read_bytes() == b"new"
+    assert names(tmp_path) == ["a.ffr"]
+
+
+def test_the_old_file_stays_until_published(tmp_path):
+    target = tmp_path / "a.ffr"
+    target.write_bytes(b"old")
+    part = PartFile(str(target))
+    write_all(part.fd, memoryview(b"new"), 0)
+    assert target.read_bytes() == b"old"
+    with target.open("rb") as still_open:
+        part.publish()
+        assert (still_open.read(), target.read_bytes()) == (b"old", b"new")
+
+
+def test_discard_may_be_repeated(tmp_path):
+    part = PartFile(str(tmp_path / "a.ffr"))
+    part.discard()
+    part.discard()
+    assert names(tmp_path) == []
+
+
+def test_discard_after_publishing_keeps_the_file(tmp_path):
+    part = PartFile(str(tmp_path / "a.ffr"))
+    part.publish()
+    part.discard()
+    assert names(tmp_path) == ["a.ffr"]
+
+
+def test_relative_target_and_another_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    part = PartFile("a.ffr")
+    monkeypatch.chdir(tmp_path / "sub")
+    part.publish()
+    assert names(tmp_path) == ["a.ffr", "sub"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_symlink_is_followed(tmp_path, exists):
+    (tmp_path / "real").mkdir()
+    target = tmp_path / "real" / "b.ffr"
+    if exists:
+        target.write_bytes(b"old")
+    link = tmp_path / "a.ffr"
+    link.symlink_to(target)
+    part = PartFile(str(link))
+    write_all(part.fd, memoryview(b"new"), 0)
+    part.publish()
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert names(tmp_path / "real") == ["b.ffr"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o000])
+def test_new_files_follow_the_umask(tmp_path, umask):
+    old = os.umask(umask)
+    try:
+        PartFile(str(tmp_path / "a.ffr")).publish()
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "a.ffr").stat().st_mode) == 0o666 & ~umask
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o400, 0o755])
+def test_a_replaced_file_keeps_its_mode(tmp_path, mode):
+    target = tmp_path / "a.ffr"
+    target.touch()
+    target.chmod(mode)
+    PartFile(str(target)).publish()
+    assert stat.S_IMODE(target.stat().st_mode) == mode
+
+
+def test_target_is_a_directory(tmp_path):
+    target = tmp_path / "a.ffr"
+    target.mkdir()
+    with pytest.raises(IsADirectoryError, match="Failed to open file") as caught:
+        PartFile(str(target))
+    assert isinstance(caught.value, RuntimeError)
+    assert names(tmp_path) == ["a.ffr"]
+
+
+@pytest.mark.parametrize(("parent", "number"), [("missing", errno.ENOENT), ("file", errno.ENOTDIR)])
+def test_cannot_create(tmp_path, parent, number):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=f"Failed to open file .*{parent}") as caught:
+        PartFile(str(tmp_path / parent / "a.ffr"))
+    assert (caught.value.errno, isinstance(caught.value, RuntimeError)) == (number, True)
+    assert isinstance(caught.value, type(OSError(number, "")))
+
+
+# Failing steps: seen from outside, with the errno that a real machine gives
+
+
+ERRNOS = [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES]
+
+
+def fail(call: str, number: int) -> Callable[..., None]:
+    """A call of the os module that fails; a failing close(2) closes the descriptor nevertheless."""
+    real = getattr(os, call)
+
+    def failing(*args: object) -> None:
+        if call == "close":
+            real(*args)
+        raise OSError(number, os.strerror(number))
+
+    return failing
+
+
+@pytest.mark.parametrize("call", ["fsync", "close", "rename"])
+@pytest.mark.parametrize("number", ERRNOS)
+def test_a_failing_step_leaves_the_old_file(tmp_path, monkeypatch, call, number):
+    target = tmp_path / "a.ffr"
+    target.write_bytes(b"old")
+    part = PartFile(str(target))
+    write_all(part.fd, memoryview(b"new"), 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(durable.os, call, fail(call, number))
+        with pytest.raises(OSError, match=f"{call} failed, nothing was published") as caught:
+            part.publish()
+    assert (caught.value.errno, isinstance(caught.value, RuntimeError)) == (number, True)
+    assert target.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.ffr"]
+
+
+@pytest.mark.parametrize("number", ERRNOS)
+def test_a_mode_that_cannot_be_set(tmp_path, monkeypatch, number):
+    target = tmp_path / "a.ffr"
+    target.write_bytes(b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(durable.os, "fchmod", fail("fchmod", number))
+        with pytest.raises(OSError, match=os.strerror(number)):
+            PartFile(str(target))
+    assert names(tmp_path) == ["a.ffr"]
+
+
+def test_a_failing_fsync_of_the_directory_says_so(tmp_path, monkeypatch):
+    def failing(directory):
+        raise OSError(errno.EIO, "x")
+
+    monkeypatch.setattr(durable, "fsync_directory", failing)
+    part = PartFile(str(tmp_path / "a.ffr"))
+    with pytest.raises(OSError, match="in place, but fsync of its directory failed") as caught:
+        part.publish()
+    assert isinstance(caught.value, RuntimeError)
+    assert names(tmp_path) == ["a.ffr"]
+
+
+def test_order_of_steps(tmp_path, monkeypatch):
+    """fsync of the data, then the name, then fsync of the directory: a crash between them loses no old file."""
+    log = []
+    for call in ("fsync", "rename"):
+        real = getattr(os, call)
+        monkeypatch.setattr(os, call, lambda *args, real=real, call=call: (log.append(call), real(*args))[1])
+    PartFile(str(tmp_path / "a.ffr")).publish()
+    assert log == ["fsync", "rename", "fsync"]
+
+
+def test_interrupted_publishing_leaves_no_part(tmp_path, monkeypatch):
+    """Ctrl-C is likeliest in fsync, which takes seconds."""
+
+    def interrupted(fd):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(durable.os, "fsync", interrupted)
+    part = PartFile(str(tmp_path / "a.ffr"))
+    with pytest.raises(KeyboardInterrupt):
+        part.publish()
+    part.discard()
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(("call", "number"), [("fsync", errno.EIO), ("rename", errno.EPERM)])
+def test_a_failing_system_call(tmp_path, call, number):
+    """The same without patching Python: the kernel answers so."""
+    code = """
+import sys, children
+from ffrecord.durable import PartFile
+part = PartFile(sys.argv[1])
+try:
+    children.refuse(sys.argv[2], int(sys.argv[3]))
+except OSError as error:
+    sys.exit(f"no filters: {error}")
+try:
+    part.publish()
+except RuntimeError as error:
+    print(error.errno)
+"""
+    done = children.finished(code, tmp_path / "a.ffr", call, number)
+    if "no filters" in done.stderr:
+        pytest.skip(f"seccomp is not to be had here: {done.stderr}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{number}\n", "")
+    assert names(tmp_path) == []
+
+
+def test_a_forked_child_only_forgets_it(tmp_path):
+    part = PartFile(str(tmp_path / "a.ffr"))
+    child = os.fork()
+    if child == 0:
+        part.discard()
+        os._exit(part.owned)
+    assert os.waitpid(child, 0)[1] == 0
+    assert part.owned
+    part.publish()
+    assert names(tmp_path) == ["a.ffr"]
+
+
+# Space in front of data
+
+CHUNK = 8192
+
+
+@pytest.mark.parametrize("how", ["file system", "copying"])
+@pytest.mark.parametrize("size", [4096, 8192, 40960])
+@pytest.mark.parametrize("length", [0, 1, 4095, 4096, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 17])
+def test_insert_space(tmp_path, monkeypatch, how, size, length):
+    monkeypatch.setattr(durable, "COPY_CHUNK", CHUNK)
+    if how == "copying":
+        monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+    head, data = os.urandom(4096), os.urandom(length)
+    path = tmp_path / "f"
+    path.write_bytes(head + data)
+    with path.open("r+b") as file:
+        insert_space(file.fileno(), 4096, size, 4096 + length)
+    assert path.read_bytes() == head + bytes(size) + data
+
+
+def test_insert_space_where_the_file_system_cannot():
+    """tmpfs refuses FALLOC_FL_INSERT_RANGE."""
+    if not os.path.isdir("/dev/shm"):
+        pytest.skip("no tmpfs at /dev/shm")
+    path = Path("/dev/shm") / f"test_durable.{os.getpid()}"
+    try:
+        path.write_bytes(bytes(4096) + b"data" * 5000)
+        with path.open("r+b") as file:
+            insert_space(file.fileno(), 4096, 4096, 4096 + 20000)
+        assert path.read_bytes() == bytes(8192) + b"data" * 5000
+    finally:
+        path.unlink()
