@@ -30,7 +30,7 @@ class Driver:
     def __init__(self, directory: str, largest: int) -> None:
         library = compile_driver(Path(directory))
         library.name_of.restype = ctypes.c_char_p
-        library.answer.restype = ctypes.c_uint32
+        library.answer.restype, library.answers.restype = ctypes.c_uint32, None
         for loop in (library.independent, library.dependent, library.mixed):
             loop.restype = ctypes.c_double
         self.library = library
@@ -50,14 +50,18 @@ def compile_driver(directory: Path) -> ctypes.CDLL:
 
 
 def address(array: Bytes | Words) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
+    """A pointer that keeps the array alive."""
+    return array.ctypes.data_as(ctypes.c_void_p)
 
 
-def expect(name: str, computed: int, data: Bytes, value: int = 0) -> None:
-    """Checks an answer: memcpy's is the last byte, all others' zlib's."""
-    right = value ^ int(data[-1]) if name == SCALE else zlib.crc32(data.data, value)
+def right_answer(name: str, piece: Bytes, value: int = 0) -> int:
+    """Of memcpy the last byte, of all others what zlib says."""
+    return value ^ int(piece[-1]) if name == SCALE else zlib.crc32(piece.data, value)
+
+
+def expect(name: str, computed: int, right: int, size: int) -> None:
     if computed != right:
-        raise WrongAnswerError(f"{name}: {computed:#010x} for {len(data)} bytes, expected {right:#010x}")
+        raise WrongAnswerError(f"{name}: {computed:#010x} for {size} bytes, expected {right:#010x}")
 
 
 def enough_calls(loop: Callable[[int], float], seconds: float) -> int:
@@ -84,7 +88,8 @@ def of_checksum(driver: Driver, work: workloads.Checksum, seconds: float) -> lis
     data = np.random.default_rng(work.seed).integers(0, 256, work.size, np.uint8)
 
     def check(name: str, i: int) -> None:
-        expect(name, driver.library.answer(i, 99, address(data), ctypes.c_size_t(work.size)), data, 99)
+        computed = driver.library.answer(i, 99, address(data), ctypes.c_size_t(work.size))
+        expect(name, computed, right_answer(name, data, 99), work.size)
 
     def loop(i: int, calls: int) -> float:
         run = getattr(driver.library, work.calls)
@@ -103,15 +108,17 @@ def records(work: workloads.MixedChecksums) -> tuple[Bytes, Words, Words]:
 
 def of_mixed(driver: Driver, work: workloads.MixedChecksums, seconds: float) -> list[Contestant]:
     data, offsets, sizes = records(work)
+    places = (address(data), address(offsets), address(sizes), ctypes.c_long(work.count))
+    pieces = [data[offset : offset + size] for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True)]
 
     def check(name: str, i: int) -> None:
-        for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
-            piece = data[offset : offset + size]
-            expect(name, driver.library.answer(i, 0, address(piece), ctypes.c_size_t(size)), piece)
+        found = np.zeros(work.count, np.uint32)
+        driver.library.answers(i, *places, address(found))
+        for piece, computed in zip(pieces, found.tolist(), strict=True):
+            expect(name, computed, right_answer(name, piece), len(piece))
 
     def loop(i: int, calls: int) -> float:
-        places = (address(data), address(offsets), address(sizes))
-        return float(driver.library.mixed(i, *places, ctypes.c_long(work.count), ctypes.c_long(calls)))
+        return float(driver.library.mixed(i, *places, ctypes.c_long(calls)))
 
     return [contestant(name, partial(loop, i), partial(check, name, i), seconds) for name, i in driver.names.items()]
 

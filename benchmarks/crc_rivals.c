@@ -60,9 +60,18 @@ uint32_t answer(int i, uint32_t value, const void *data, size_t size) {
     return contestants[i].update(value, data, size);
 }
 
+/* The answers for records, all from 0. */
+void answers(int i, const unsigned char *data, const uint32_t *offsets, const uint32_t *sizes, long records,
+             uint32_t *found) {
+    for (long record = 0; record < records; record++) {
+        found[record] = contestants[i].update(0, data + offsets[record], sizes[record]);
+    }
+}
+
+/* Of this thread: while another program has the CPU, it stands still. Nothing here waits for anything. */
 static double now(void) {
     struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
     return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
 }
 
