@@ -1,0 +1,67 @@
+"""`FileReader` as a sequence: length, iteration, slices, indexing."""
+
+import builders
+import numpy as np
+import pytest
+from builders import chain, put
+
+from ffrecord import FileReader
+
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
+
+
+def test_length_and_repr(small_file):
+    reader = FileReader(small_file.path)
+    assert len(reader) == reader.n == 8
+    assert "8 samples in 1 files" in repr(reader)
+    assert "closed" not in repr(reader)
+    reader.close()
+    assert "closed" in repr(reader)
+
+
+def test_iteration(reader, sample_file):
+    assert [sample.tobytes() for sample in reader] == sample_file.samples
+    assert [sample.tobytes() for sample in reversed(reader)] == sample_file.samples[::-1]
+
+
+@pytest.mark.parametrize(
+    "cut", [slice(None), slice(3, 6), slice(None, None, -2), slice(-2, None), slice(5, 2), slice(100)], ids=repr
+)
+def test_slices_are_lazy_sequences(small_file, cut):
+    with FileReader(small_file.path) as reader:
+        piece, wanted = reader[cut], small_file.samples[cut]
+        assert len(piece) == len(wanted)
+        assert [sample.tobytes() for sample in piece] == wanted
+        assert [piece[i].tobytes() for i in range(-len(wanted), len(wanted))] == wanted * 2
+        assert [sample.tobytes() for sample in piece[1::2]] == wanted[1::2]
+        for i in (len(wanted), -len(wanted) - 1):
+            with pytest.raises(IndexError, match=f"index {i} of a slice"):
+                piece[i]
+    if wanted:
+        with pytest.raises(RuntimeError, match="closed"):
+            piece[0]
+
+
+def test_indexing(small_file):
+    with FileReader(small_file.path) as reader:
+        assert reader[3].tobytes() == reader[-5].tobytes() == reader[np.int32(3)].tobytes() == small_file.samples[3]
+        assert reader[np.array(3)].tobytes() == small_file.samples[3]
+        for indices in ([3, 1], (3, 1), np.array([3, 1]), range(3, 0, -2)):
+            assert [sample.tobytes() for sample in reader[indices]] == [small_file.samples[3], small_file.samples[1]]
+        with pytest.raises(TypeError):
+            reader["3"]
+
+
+def test_iterating_takes_little_memory_beside_the_samples(tmp_path):
+    """Nothing in proportion to n for each chunk, or long files take quadratic time."""
+    import tracemalloc
+
+    n = 300_000
+    tables = bytes(4 * n) + np.full(n, 12 + 12 * n, np.int64).tobytes()
+    path = builders.write(tmp_path / "a.ffr", chain(put(4, "<q", n), builders.fix_checksum)(bytes(12) + tables))
+    with FileReader(path) as reader:
+        tracemalloc.start()
+        next(iter(reader))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 1 << 20
