@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import environment
@@ -159,12 +160,15 @@ def grid(measurements: Sequence[Measurement], names: Sequence[str]) -> str:
 
 
 def ratio(report: Report, size: int, ours: str, theirs: str) -> str | None:
-    """How many times as fast ours is, by independent calls; None if not both were measured."""
+    """How many times as fast ours is, by independent calls: median over the rounds, in each of which both ran.
+
+    None if not both were measured.
+    """
     work = workloads.Checksum(size, "independent")
     found = {m.contestant: m for m in report.measurements if m.workload == work}
     if ours not in found or theirs not in found:
         return None
-    times = found[theirs].median / found[ours].median
+    times = median(rival / own for rival, own in zip(found[theirs].seconds, found[ours].seconds, strict=True))
     return f"{ours} / {theirs} at {describe(work)}: {times:.2f}"
 
 
