@@ -80,20 +80,6 @@ class Batch:
         bounds += (self.starts + self.layout.head_size)[:, None]
         return bounds
 
-    def array(self, position: int, start: int = 0, stop: int | None = None) -> Array:
-        """The fixed-size column at `position` of the records from `start` to `stop`: a new, aligned array [k, *shape].
-
-        Raises:
-            FormatError: bytes that are no bools.
-        """
-        slot = self.layout.slots[position]
-        if slot is None:
-            raise ValueError(f"column {position} has no fixed size")
-        column = _gather(self.data, self.starts[start:stop], slot)
-        if slot.dtype.kind == "b":
-            check_bools(column)
-        return column
-
     def payloads(self, position: int) -> list[memoryview]:
         """The bytes of each value of the column at `position`, as views of `data`."""
         slot = self.layout.slots[position]
@@ -115,7 +101,8 @@ class Batch:
         if slot is None:
             return [field.decode(payload) for payload in self.payloads(position)]
         step = max(1, SHARED_MAX // max(1, slot.size))
-        parts = [field.unstack(self.array(position, start, start + step)) for start in range(0, self.size, step)]
+        starts = [self.starts[i : i + step] for i in range(0, self.size, step)]
+        parts = [field.unstack(fixed_column(self.data, part, slot)) for part in starts]
         return parts[0] if len(parts) == 1 else [value for part in parts for value in part]
 
     def column(self, position: int) -> Any:
@@ -124,13 +111,25 @@ class Batch:
         Raises:
             FormatError: from its field.
         """
-        if self.layout.slots[position] is None:
+        slot = self.layout.slots[position]
+        if slot is None:
             return self.values(position)
-        return self.layout.columns[position][1].column(self.array(position))
+        return self.layout.columns[position][1].column(fixed_column(self.data, self.starts, slot))
+
+
+def fixed_column(data: Bytes, starts: Offsets, slot: Slot) -> Array:
+    """The values at `slot` of the records that begin at `starts` in `data`: a new, aligned array [k, *shape].
+
+    Raises:
+        FormatError: bytes that are no bools.
+    """
+    column = _gather(data, starts, slot)
+    if slot.dtype.kind == "b":
+        check_bools(column)
+    return column
 
 
 def _gather(data: Bytes, starts: Offsets, slot: Slot) -> Array:
-    """The values at `slot` of the records at `starts`: a new, aligned array [k, *shape]."""
     if not slot.size or not len(starts):
         return np.empty((len(starts), *slot.shape), slot.dtype)
     if slot.size > GATHER_MAX:

@@ -64,7 +64,7 @@ class BytesField(Field):
 @register
 @dataclass(frozen=True)
 class JSONField(Field):
-    """What JSON holds: dicts with str keys, lists, str, ints of 64 bits, finite floats, bools, None; nested."""
+    """What JSON holds: dicts with str keys, lists, str, ints, finite floats, bools, None; nested."""
 
     kind: ClassVar[str] = "json"
 

@@ -64,7 +64,7 @@ def array_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def scalar_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """`dtype` in this machine's byte order, as numpy scalars always are, if a ScalarField holds it.
+    """`dtype` in little-endian order, since scalars have none of their own, if a ScalarField holds it.
 
     Raises:
         TypeError, ValueError: as `array_dtype`; also for text and bytes.
@@ -72,7 +72,7 @@ def scalar_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     found = array_dtype(dtype)
     if found.kind not in SCALAR_KINDS:
         raise ValueError(f"dtype {found} is text or bytes; StrField() and BytesField() hold them")
-    return found
+    return found.newbyteorder("<")
 
 
 def spec_dtype(name: Any) -> np.dtype[Any]:

@@ -62,9 +62,7 @@ class ImageField(Field):
 
     def _png(self, image: Any) -> bytes:
         out = io.BytesIO()
-        # By default Pillow stores a palette image in as few bits as its palette has entries, and cuts larger pixels.
-        depth = {"bits": 8} if image.mode == "P" else {}
-        image.save(out, "PNG", compress_level=self.compress_level, **depth)
+        _with_whole_palette(image).save(out, "PNG", compress_level=self.compress_level)
         return out.getvalue()
 
     def decode(self, data: memoryview) -> Any:
@@ -79,6 +77,22 @@ class ImageField(Field):
         except Exception as error:  # Pillow documents no list of what bad bytes may raise
             raise FormatError(f"a PNG of {len(data)} bytes that Pillow does not read: {error}") from error
         return image
+
+
+def _with_whole_palette(image: Any) -> Any:
+    """`image`, or one with the same pixels and 256 colours where it has pixels without a colour.
+
+    Pillow would store those pixels as the last colour: masks of 21 classes and 255 for none lose it so.
+    """
+    if image.mode != "P":
+        return image
+    mode = image.palette.mode if image.palette else "RGB"
+    colours = image.getpalette(mode) or []
+    if image.getextrema()[1] * len(mode) < len(colours):
+        return image
+    whole = image.copy()
+    whole.putpalette(colours + [0] * (256 * len(mode) - len(colours)), mode)
+    return whole
 
 
 def _raw(image: Any) -> bytes:

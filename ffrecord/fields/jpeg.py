@@ -92,7 +92,8 @@ def _decompress(data: memoryview) -> Array:
         return _decompress_pillow(data, require("PIL.Image", "jpeg", "a JPEG field without simplejpeg"))
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-        _check_pixels(width, height)
+        if width * height > PIXELS_MAX:
+            raise FormatError(f"a JPEG of {width} x {height} pixels, expected at most {PIXELS_MAX} in all")
         if space == "Gray":
             grey: Array = simplejpeg.decode_jpeg(data, "GRAY")
             return grey[:, :, 0]
@@ -114,16 +115,8 @@ def _decompress(data: memoryview) -> Array:
 def _decompress_pillow(data: memoryview, pillow: Any) -> Array:
     try:
         image = pillow.open(io.BytesIO(data), formats=["JPEG"])
-        _check_pixels(image.width, image.height)
         return np.array(image if image.mode in ("L", "RGB") else image.convert("RGB"))
-    except (FormatError, MemoryError):
+    except MemoryError:
         raise
     except Exception as error:  # Pillow documents no list of what bad bytes may raise
         raise FormatError(f"a JPEG of {len(data)} bytes that Pillow does not read: {error}") from error
-
-
-def _check_pixels(width: int, height: int) -> None:
-    if width * height > PIXELS_MAX:
-        raise FormatError(
-            f"a JPEG of {width} x {height} pixels, expected at most {PIXELS_MAX} in all; as_bytes=True gives its bytes"
-        )

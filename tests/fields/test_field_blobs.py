@@ -1,0 +1,91 @@
+"""str, bytes and JSON."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from field_cases import same
+
+from ffrecord.errors import FormatError
+from ffrecord.fields import BytesField, Field, JSONField, Schema, StrField
+
+
+class Name(str):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "payload", "back"),
+    [
+        (StrField(), "", b"", ""),
+        (StrField(), "né\0", b"n\xc3\xa9\0", "né\0"),
+        (StrField(), Name("x"), b"x", "x"),
+        (StrField(), np.str_("x"), b"x", "x"),
+        (BytesField(), b"\0\xff", b"\0\xff", b"\0\xff"),
+        (BytesField(), bytearray(b"ab"), b"ab", b"ab"),
+        (BytesField(), memoryview(b"abcd")[::2], b"ac", b"ac"),
+        (BytesField(), memoryview(np.arange(2, dtype="<u2")), b"\0\0\1\0", b"\0\0\1\0"),
+        (BytesField(), np.frombuffer(b"abcd", np.uint8)[::2], b"ac", b"ac"),
+        (BytesField(), np.bytes_(b"ab"), b"ab", b"ab"),
+        (JSONField(), {"b": [1, 2.5, "é"], "a": None}, '{"b":[1,2.5,"é"],"a":null}'.encode(), None),
+        (JSONField(), 2**64 - 1, b"18446744073709551615", None),
+        (JSONField(), None, b"null", None),
+        (JSONField(), -(2**70), b"-1180591620717411303424", None),
+        (JSONField(), {}, b"{}", None),
+    ],
+)
+def test_bytes(field: Field, value: Any, payload: bytes, back: Any) -> None:
+    schema = Schema.of(field)
+    record = schema.encode(value)
+    assert record == len(payload).to_bytes(8, "little") + payload
+    assert same(schema.decode(record), value if isinstance(field, JSONField) else back)
+
+
+def cyclic() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error", "words"),
+    [
+        (StrField(), b"x", TypeError, "value: expected a str, found a bytes of 1"),
+        (StrField(), "a\ud800", ValueError, "UTF-8 does not hold: surrogates not allowed at 1"),
+        (BytesField(), "x", TypeError, "expected bytes, found str 'x'"),
+        (BytesField(), np.zeros(2, np.int8), TypeError, "found a int8 array"),
+        (BytesField(), np.zeros((2, 2), np.uint8), TypeError, r"array of shape \(2, 2\)"),
+        (JSONField(), (1, 2), ValueError, "JSON would change a tuple of 2"),
+        (JSONField(), [float("nan")], ValueError, "finite"),
+        (JSONField(), {1: "x"}, ValueError, "str keys"),
+        (JSONField(), b"x", ValueError, "JSON would change a bytes of 1"),
+        (JSONField(), {"x": np.int64(1)}, TypeError, "value that JSON holds: .*int64"),
+        (JSONField(), {"x": object()}, TypeError, "value that JSON holds"),
+        (JSONField(), cyclic(), ValueError, "value that JSON holds"),
+        (JSONField(), "a\ud800", ValueError, "value that JSON holds"),
+    ],
+)
+def test_refused(field: Field, value: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        Schema.of(field).encode(value)
+
+
+@pytest.mark.parametrize(
+    ("field", "payload", "words"),
+    [
+        (StrField(), b"ab\xff", "value: not UTF-8: invalid start byte at byte 2 of 3"),
+        (JSONField(), b"", "value: not JSON"),
+        (JSONField(), b"{'a': 1}", "value: not JSON"),
+        (JSONField(), b"[" * 100_000, "value: not JSON"),
+        (JSONField(), b'"\xff"', "value: not JSON"),
+    ],
+)
+def test_damaged(field: Field, payload: bytes, words: str) -> None:
+    schema = Schema.of(field)
+    record = len(payload).to_bytes(8, "little") + payload
+    with pytest.raises(FormatError, match=words):
+        schema.decode(record)
+    with pytest.raises(FormatError, match=f"record 1 of the batch: {words}"):
+        good = schema.encode("x")
+        data = np.frombuffer(good + record, np.uint8)
+        schema.decode_batch(data, [0, len(good), len(data)])

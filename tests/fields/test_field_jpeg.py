@@ -1,0 +1,210 @@
+"""JPEG: bytes pass through, arrays and images are compressed, all decode to arrays."""
+
+import io
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from field_cases import pack, same
+
+from ffrecord.errors import FormatError
+from ffrecord.fields import JPEGField, Schema, jpeg
+
+Image = pytest.importorskip("PIL.Image")
+simplejpeg = pytest.importorskip("simplejpeg")
+
+Y, X = np.mgrid[:48, :64]
+SMOOTH = np.stack([4 * Y, 3 * X, Y + X], axis=2).astype(np.uint8)
+
+
+def jpeg_bytes(mode: str = "RGB", **options: Any) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(SMOOTH).convert(mode).save(out, "JPEG", **options)
+    return out.getvalue()
+
+
+@pytest.fixture(params=["simplejpeg", "Pillow"])
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the test with either library."""
+    if request.param == "Pillow":
+        installed = jpeg.optional
+        monkeypatch.setattr(jpeg, "optional", lambda name: None if name == "simplejpeg" else installed(name))
+    return str(request.param)
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
+def test_bytes_pass_through(decoder: str, wrap: Any) -> None:
+    data = jpeg_bytes(quality=60, progressive=True, comment=b"kept")
+    schema = Schema.of({"image": JPEGField(), "raw": JPEGField(as_bytes=True)})
+    record = schema.encode({"image": wrap(data), "raw": wrap(data)})
+    assert record.count(data) == 2
+    back = schema.decode(record)
+    assert back["raw"] == data
+    assert same(back["image"], np.array(Image.open(io.BytesIO(data)))) and back["image"].flags.writeable
+
+
+@pytest.mark.parametrize("grey", [False, True])
+@pytest.mark.parametrize("kind", ["array", "image", "strided"])
+def test_compressed_here(decoder: str, grey: bool, kind: str) -> None:
+    pixels = np.ascontiguousarray(SMOOTH[:, :, 0]) if grey else SMOOTH
+    value = {"array": pixels, "image": Image.fromarray(pixels), "strided": np.repeat(pixels, 2, 0)[::2]}[kind]
+    schema = Schema.of(JPEGField(quality=95))
+    back = schema.decode(schema.encode(value))
+    assert back.dtype == np.uint8 and back.shape == pixels.shape and back.flags.writeable
+    assert np.abs(back.astype(int) - pixels).mean() < 3
+
+
+def test_quality(decoder: str) -> None:
+    sizes = [len(JPEGField(quality=quality).encode(SMOOTH)) for quality in (1, 50, 100)]
+    assert sizes == sorted(set(sizes))
+
+
+def test_chroma_is_halved(decoder: str) -> None:
+    assert simplejpeg.decode_jpeg_header(JPEGField().encode(SMOOTH))[2:] == ("YCbCr", "420")
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_colour_spaces(decoder: str, mode: str) -> None:
+    data = jpeg_bytes(mode, quality=95)
+    schema = Schema.of(JPEGField())
+    back = schema.decode(schema.encode(data))
+    image = Image.open(io.BytesIO(data))
+    assert same(back, np.array(image if mode == "L" else image.convert("RGB")))
+
+
+def test_batches(decoder: str) -> None:
+    schema = Schema.of({"image": JPEGField(), "label": None})
+    small = np.ascontiguousarray(SMOOTH[:8, :8])
+    records = [schema.encode({"image": image, "label": None}) for image in (SMOOTH, jpeg_bytes("L"), small)]
+    samples = schema.decode_batch(*pack(records))
+    assert [sample["image"].shape for sample in samples] == [(48, 64, 3), (48, 64), (8, 8, 3)]
+    images = schema.decode_columns(*pack(records))["image"]
+    assert all(same(image, sample["image"]) for image, sample in zip(images, samples, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "words"),
+    [
+        (b"", ValueError, "value: expected JPEG bytes, .*, found 0 bytes"),
+        (b"\x89PNG", ValueError, r"found 4 bytes that begin with b'\\x89PN'"),
+        (SMOOTH.astype(float), TypeError, "found a float64 array"),
+        (SMOOTH[:, :, :2], ValueError, r"found a uint8 array of shape \(48, 64, 2\)"),
+        (SMOOTH[0, 0], ValueError, "found a uint8 array of shape"),
+        (np.zeros((0, 5), np.uint8), ValueError, "sides of 1 to 65535"),
+        (np.zeros((1, 65536), np.uint8), ValueError, "sides of 1 to 65535"),
+        (Image.new("RGBA", (2, 2)), TypeError, "found a PIL image of mode RGBA"),
+        ("x.jpg", TypeError, "found str 'x.jpg'"),
+    ],
+)
+def test_refused(value: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        Schema.of(JPEGField()).encode(value)
+
+
+def test_cut_image_is_refused(tmp_path: Any) -> None:
+    (tmp_path / "x.jpg").write_bytes(jpeg_bytes()[:-30])
+    with Image.open(tmp_path / "x.jpg") as image, pytest.raises(ValueError, match=r"a PIL image of .* does not load"):
+        JPEGField().encode(image)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ((0,), ValueError, "quality is int 0, expected 1 to 100"),
+        ((101,), ValueError, "quality is int 101"),
+        (("90",), TypeError, "quality is str '90'"),
+        ((90, 1), TypeError, "as_bytes is 1"),
+    ],
+)
+def test_parameters_refused(arguments: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        JPEGField(*arguments)
+
+
+def resized(data: bytes, width: int, height: int) -> bytes:
+    """`data` with another size in its frame header."""
+    at = data.index(b"\xff\xc0") + 5
+    return data[:at] + height.to_bytes(2, "big") + width.to_bytes(2, "big") + data[at + 4 :]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "0 bytes that begin with b''"),
+        (b"\xff\xd8\xff", "a JPEG of 3 bytes"),
+        (jpeg_bytes()[:-300], "a JPEG of"),
+        (jpeg_bytes()[:100], "a JPEG of 100 bytes"),
+        (resized(jpeg_bytes(), 65500, 65500), "a JPEG of .*(4290250000|65500 x 65500) pixels"),
+        (resized(jpeg_bytes(), 0, 10), "a JPEG of"),
+    ],
+)
+def test_damaged(decoder: str, data: bytes, words: str) -> None:
+    with pytest.raises(FormatError, match=f"value: {words}"):
+        Schema.of(JPEGField()).decode(len(data).to_bytes(8, "little") + data)
+
+
+def test_any_damage(decoder: str) -> None:
+    """Any bytes are decoded or refused as a FormatError."""
+    random = np.random.default_rng(0)
+    whole = np.frombuffer(jpeg_bytes(), np.uint8)
+    for _ in range(300):
+        data = whole[: random.integers(3, len(whole) + 1)].copy()
+        data[random.integers(3, len(data) + 1, 3) - 1] = random.integers(0, 256, 3)
+        try:
+            image = JPEGField().decode(data.data)
+        except FormatError:
+            continue
+        assert image.dtype == np.uint8 and image.ndim in (2, 3)
+
+
+def test_harmless_damage_is_repaired(decoder: str) -> None:
+    data = jpeg_bytes()
+    at = data.index(b"\xff\xdb")
+    stray = data[:at] + b"\0\0\0" + data[at:]
+    assert JPEGField().decode(memoryview(stray)).shape == (48, 64, 3)
+
+
+def test_replaced_to_read_bytes() -> None:
+    schema = Schema.of({"image": JPEGField()})
+    record = schema.encode({"image": jpeg_bytes()})
+    assert schema.replace({"image": JPEGField(as_bytes=True)}).decode(record) == {"image": jpeg_bytes()}
+
+
+BLOCKED = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Blocker(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Blocker())
+import numpy as np
+from ffrecord.fields import ImageField, JPEGField, Schema
+try:
+    {action}
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("blocked", "action", "words"),
+    [
+        (["PIL"], "ImageField().decode(memoryview(b''))", "an image field needs PIL: pip install ffrecord[image]"),
+        (["PIL", "simplejpeg"], "JPEGField().encode(np.zeros((8, 8), 'u1'))", "needs PIL: pip install ffrecord[jpeg]"),
+        (["PIL", "simplejpeg"], "JPEGField().decode(memoryview({data!r}))", "needs PIL: pip install ffrecord[jpeg]"),
+        (["PIL"], "JPEGField().decode(memoryview({cmyk!r}))", "a JPEG of CMYK needs PIL: pip install ffrecord[image]"),
+        (["simplejpeg"], "print(JPEGField().decode(memoryview({data!r})).shape)", "(48, 64, 3)"),
+        (["PIL"], "print(JPEGField().decode(memoryview({data!r})).shape)", "(48, 64, 3)"),
+        (["PIL", "simplejpeg"], "print(len(JPEGField(as_bytes=True).decode(memoryview({data!r}))))", "{size}"),
+    ],
+)
+def test_missing_libraries(blocked: list[str], action: str, words: str) -> None:
+    data, cmyk = jpeg_bytes(), jpeg_bytes("CMYK")
+    program = BLOCKED.format(blocked=blocked, action=action.format(data=data, cmyk=cmyk))
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert words.format(size=len(data)) in done.stdout
