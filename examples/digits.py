@@ -1,0 +1,234 @@
+"""Pack the handwritten digits that scikit-learn ships, train a small network on the shards, save a picture of it.
+
+Exits with status 1 if the network gets less than 97 % of the test digits right.
+"""
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import nn
+from torch.utils.data import DataLoader
+
+import ffrecord
+import ffrecord.torch
+
+SEED = 0
+WANTED = 0.97
+SHOWN = (6, 12)  # rows and columns of the picture's grid
+BATCH = 64
+BELOW = {"textcoords": "offset points", "ha": "right", "va": "top"}
+
+Samples = list[dict[str, Any]]
+
+
+class Epoch(NamedTuple):
+    """Mean loss per training sample, and the share of test digits that were right."""
+
+    loss: float
+    accuracy: float
+
+
+class Tested(NamedTuple):
+    """The test digits in order: uint8 [n, 8, 8], and int64 [n] twice."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    predictions: np.ndarray
+
+    @property
+    def accuracy(self) -> float:
+        """Share that is right."""
+        return float((self.labels == self.predictions).mean())
+
+
+def main() -> int:
+    """Do it all; 0 if the accuracy is as wanted."""
+    options = parse()
+    started = time.perf_counter()
+    torch.manual_seed(SEED)
+    shards = options.out / "digits"
+    shutil.rmtree(shards, ignore_errors=True)
+    for name, samples in zip(("train", "test"), digits(), strict=True):
+        write(samples, shards / name, options.workers)
+        read(shards / name)
+    model, history, tested = train(shards, options.epochs, options.workers)
+    parameters = sum(each.numel() for each in model.parameters())
+    print(f"trained: {parameters:,} parameters, {options.epochs} epochs, loss {history[-1].loss:.4f}")
+    print(f"accuracy: {tested.accuracy:.2%} of {len(tested.labels)} test digits")
+    draw(tested, history, options.out / "digits.png")
+    print(f"picture: {options.out / 'digits.png'}")
+    print(f"all in {time.perf_counter() - started:.1f} s")
+    if tested.accuracy < WANTED:
+        print(f"digits.py: accuracy {tested.accuracy:.2%}, expected at least {WANTED:.0%}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out = Path(__file__).resolve().parents[1] / "out"
+    parser.add_argument("--out", type=Path, default=out, help="directory for digits.png and digits/, which is replaced")
+    parser.add_argument("--epochs", type=int, default=15, help="passes over the training digits (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=2, help="processes to write and to load (default: %(default)s)")
+    options = parser.parse_args()
+    if options.epochs < 1 or options.workers < 0:
+        parser.error("--epochs must be 1 or more, --workers 0 or more")
+    return options
+
+
+def digits() -> tuple[Samples, Samples]:
+    """The digits as samples, four fifths for training and one for testing, each with its share of every label."""
+    data = load_digits()
+    samples = [
+        {"image": image, "label": int(label)}
+        for image, label in zip(data.images.astype(np.uint8), data.target, strict=True)
+    ]
+    train, test = train_test_split(samples, test_size=0.2, random_state=SEED, stratify=data.target)
+    return train, test
+
+
+def write(samples: Samples, directory: Path, workers: int) -> None:
+    """Pack samples into shards; the columns and their types are inferred."""
+    writer = ffrecord.DatasetWriter(directory, num_workers=workers, samples_per_shard=256)
+    print(f"written: {writer.from_indexed_dataset(samples)}")
+
+
+def read(directory: Path) -> None:
+    """Read all records in random order, in batches, checked, and say how fast."""
+    with ffrecord.FileReader(directory) as reader:
+        order = np.random.default_rng(SEED).permutation(len(reader))
+        started = time.perf_counter()
+        size = sum(len(record) for at in range(0, len(order), BATCH) for record in reader.read(order[at : at + BATCH]))
+        seconds = time.perf_counter() - started
+        files = len(reader.fnames)
+    speed = f"{len(order) / seconds:,.0f} samples/s, {size / 1e6 / seconds:.1f} MB/s"
+    print(f"read:    {len(order)} samples from {files} files in random batches of {BATCH}, {speed}")
+
+
+class Network(nn.Module):
+    """Two convolutions and a linear layer: uint8 [k, 8, 8] in 0 … 16 → logits [k, 10]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
+            *(nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Dropout(0.3), nn.Linear(64 * 4 * 4, 10)),
+        )
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """The logits of a batch."""
+        return self.layers(images[:, None].float() / 16 - 0.5)
+
+
+def loader(directory: Path, workers: int, *, shuffle: bool) -> DataLoader[Any]:
+    """torch's own DataLoader over the shards; each worker reads whole batches."""
+    return DataLoader(
+        ffrecord.torch.Dataset(directory),
+        batch_size=BATCH,
+        shuffle=shuffle,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        generator=torch.Generator().manual_seed(SEED),
+    )
+
+
+def train(shards: Path, epochs: int, workers: int) -> tuple[Network, list[Epoch], Tested]:
+    """A network, how it went, and what it says to the test digits in the end."""
+    training = loader(shards / "train", workers, shuffle=True)
+    testing = loader(shards / "test", workers, shuffle=False)
+    model = Network()
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, epochs=epochs, steps_per_epoch=len(training))
+    history = []
+    for _ in range(epochs):
+        loss = one_epoch(model, training, optimizer, schedule)
+        tested = test(model, testing)
+        history.append(Epoch(loss, tested.accuracy))
+    return model, history, tested
+
+
+def one_epoch(model: Network, training: DataLoader[Any], optimizer: Any, schedule: Any) -> float:
+    """Train on every digit once; the mean loss."""
+    model.train()
+    total = 0.0
+    for batch in training:
+        loss = nn.functional.cross_entropy(model(shifted(batch["image"])), batch["label"])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        total += loss.item() * len(batch["label"])
+    return total / len(training.dataset)
+
+
+def shifted(images: torch.Tensor) -> torch.Tensor:
+    """The batch [k, 8, 8], moved by at most one pixel in each direction."""
+    down, right = torch.randint(0, 3, (2,)).tolist()
+    return nn.functional.pad(images, (1, 1, 1, 1))[:, down : down + 8, right : right + 8]
+
+
+@torch.inference_mode()
+def test(model: Network, testing: DataLoader[Any]) -> Tested:
+    """What the network says to each test digit."""
+    model.eval()
+    found = [(batch["image"], batch["label"], model(batch["image"]).argmax(1)) for batch in testing]
+    return Tested(*(torch.cat(column).numpy() for column in zip(*found, strict=True)))
+
+
+def draw(tested: Tested, history: list[Epoch], path: Path) -> None:
+    """The picture: a grid of test digits with what the network says, and how the training went."""
+    figure = Figure(figsize=(13.5, 6.2), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=(2, 1))
+    draw_digits(left, tested)
+    draw_history(right, history)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+
+
+def draw_digits(figure: Any, tested: Tested) -> None:
+    """Test digits chosen at random and every wrong one, as far as there is room."""
+    wrong = np.flatnonzero(tested.labels != tested.predictions)
+    others = np.random.default_rng(SEED).permutation(np.flatnonzero(tested.labels == tested.predictions))
+    shown = np.sort(np.concatenate([wrong, others])[: SHOWN[0] * SHOWN[1]])
+    right = f"{tested.accuracy:.1%} of {len(tested.labels)} test digits right"
+    figure.suptitle(f"{right}; {len(shown)} of them, the {len(wrong)} wrong in red")
+    for axes, i in zip(figure.subplots(*SHOWN).flat, shown, strict=False):
+        label, prediction = tested.labels[i], tested.predictions[i]
+        axes.imshow(tested.images[i], cmap="gray_r", vmin=0, vmax=16)
+        axes.set(xticks=[], yticks=[])
+        mark = i in wrong
+        axes.set_title(f"{prediction}, is {label}" if mark else f"{prediction}", fontsize=9, pad=3)
+        axes.title.set(color="crimson" if mark else "black", weight="bold" if mark else "normal")
+        for spine in axes.spines.values():
+            spine.set(color="crimson" if mark else "0.8", linewidth=2.5 if mark else 1)
+
+
+def draw_history(figure: Any, history: list[Epoch]) -> None:
+    """Loss and accuracy over the epochs."""
+    above, below = figure.subplots(2, 1, sharex=True)
+    epochs = range(1, len(history) + 1)
+    above.plot(epochs, [epoch.loss for epoch in history], color="tab:blue", marker=".")
+    above.set(yscale="log", ylabel="training loss (cross entropy)")
+    below.plot(epochs, [100 * epoch.accuracy for epoch in history], color="tab:green", marker=".")
+    below.axhline(100 * WANTED, color="0.5", linestyle="--", linewidth=1)
+    below.annotate(f"{WANTED:.0%} wanted", (len(history), 100 * WANTED), (0, -3), color="0.4", fontsize=8, **BELOW)
+    below.set(xlabel="epoch", ylabel="test digits right, %", ylim=(None, 100.5))
+    below.xaxis.get_major_locator().set_params(integer=True)
+    for axes in (above, below):
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""The examples run as people run them, do what they say, and draw a picture."""
+
+import re
+import struct
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+
+import pytest
+
+from ffrecord import FileReader, PackedFolder
+from ffrecord.fields import IntField, JPEGField, NDArrayField, schema_of
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NEEDED = ("matplotlib", "simplejpeg", "skimage", "sklearn", "torch")
+MISSING = [name for name in NEEDED if util.find_spec(name) is None]
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"the examples need {', '.join(MISSING)}")
+
+
+def run(name: str, out: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    # Since Python 3.12 a fork beside torch's threads warns, which torch's own loader does.
+    warnings = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
+    command = [sys.executable, *warnings, str(EXAMPLES / name), "--out", str(out), *arguments]
+    return subprocess.run(command, cwd=out, capture_output=True, text=True, timeout=280, check=False)
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    data = path.read_bytes()
+    assert data[:16] == b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+    width, height = struct.unpack_from(">II", data, 16)
+    return width, height
+
+
+def test_digits(tmp_path):
+    done = run("digits.py", tmp_path, "--epochs", "8")
+    assert done.returncode == 0, done.stdout + done.stderr
+    accuracy = re.search(r"accuracy: ([0-9.]+)% of 360 test digits", done.stdout)
+    assert accuracy, done.stdout
+    assert 97 <= float(accuracy[1]) <= 100
+    assert "1437 samples, 0.1 MB in 6 shards" in done.stdout
+    assert len(re.findall(r"^(?:written|read): .* MB/s$", done.stdout, re.MULTILINE)) == 4
+    assert min(png_size(tmp_path / "digits.png")) > 600
+
+
+def test_digits_below_the_wanted_accuracy_fails(tmp_path):
+    done = run("digits.py", tmp_path, "--epochs", "1", "--workers", "0")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "expected at least 97%" in done.stderr
+    with FileReader(tmp_path / "digits" / "train") as reader:
+        schema = schema_of(reader)
+        assert len(reader) == 1437
+        assert schema.fields == {"image": NDArrayField("uint8", (8, 8)), "label": IntField()}
+        assert schema.decode(reader[0])["image"].max() <= 16
+
+
+def test_photographs(tmp_path):
+    done = run("photographs.py", tmp_path, "--crops", "12", "--rounds", "2", "--batch", "16")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "180 JPEG files (180 distinct) cut from 15 photographs" in done.stdout
+    assert "checked: 180 samples" in done.stdout
+    assert len(re.findall(r"^  (?:bytes|pixels): .* samples/s .* MB/s of JPEG$", done.stdout, re.MULTILINE)) == 5
+    assert min(png_size(tmp_path / "photographs.png")) > 600
+    with PackedFolder(tmp_path / "photographs" / "folder.ffr") as packed:
+        assert packed.num_files() == 180
+        assert bytes(packed.read_one("cat/0003.jpg")[:3]) == b"\xff\xd8\xff"
+    with FileReader(tmp_path / "photographs" / "shards") as reader:
+        assert schema_of(reader).fields == {"image": JPEGField(), "label": IntField()}
+
+
+@pytest.mark.parametrize("name", ["digits.py", "photographs.py"])
+def test_wrong_options(tmp_path, name):
+    done = run(name, tmp_path, "--workers", "-2")
+    assert done.returncode == 2
+    assert "--workers 0 or more" in done.stderr
+    assert list(tmp_path.iterdir()) == []
