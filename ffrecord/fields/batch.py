@@ -15,7 +15,7 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 GATHER_MAX = 1 << 16  # bytes of a value; a larger one is copied by itself, at no measurable cost and without limit
-SHARED_MAX = 1 << 20  # bytes of an array that samples share: less pins less, but a fresh page costs more than its copy
+SHARED_MAX = 1 << 19  # bytes of memory that samples share, as in the reader: bounds what keeping one keeps alive
 
 
 def checked(data: Any, offsets: Any) -> tuple[Bytes, Offsets]:

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from field_cases import pack, same
 
+from ffrecord import FileReader, FileWriter
 from ffrecord.errors import FormatError
+from ffrecord.extension import Extension
 from ffrecord.fields import (
     FloatField,
     IntField,
@@ -118,6 +120,19 @@ def test_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_file_carries_its_schema(tmp_path: Any) -> None:
+    samples = [{"image": np.full((4, 4), i, "u1"), "name": "x" * i} for i in range(20)]
+    schema = Schema.infer(samples[:1])
+    with FileWriter(tmp_path / "a.ffr", len(samples), extension=Extension(schema=schema.to_builtins())) as writer:
+        for sample in samples:
+            writer.write_one(schema.encode(sample))
+    with FileReader(tmp_path / "a.ffr") as opened:
+        found = schema_of(opened)
+        assert found == schema
+        assert same([found.decode(record) for record in opened.read([3, 3, 19])], [samples[3], samples[3], samples[19]])
+        assert same(found.decode_batch(*opened.read_packed(list(range(20)))), samples)
 
 
 def reader(schema: Any) -> Any:
