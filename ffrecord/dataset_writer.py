@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, overload
 
 from ffrecord import extension, manifest
 from ffrecord.errors import ArgumentTypeError
@@ -101,8 +101,8 @@ class DatasetWriter:
         self._fields = fields if fields is None or isinstance(fields, Schema) else Schema.of(fields)
         self._serializer = serializer
         self._shard_size = _positive("shard_size", shard_size)
-        self._samples_per_shard = samples_per_shard and _positive("samples_per_shard", samples_per_shard)
-        self._num_shards = num_shards and _positive("num_shards", num_shards)
+        self._samples_per_shard = _positive("samples_per_shard", samples_per_shard)
+        self._num_shards = _positive("num_shards", num_shards)
         self._workers = _workers(num_workers)
         self._start_method = start_method_of(start_method)
         self._progress, self._stuck_after = progress, stuck_after
@@ -156,7 +156,7 @@ class DatasetWriter:
             part.create()
             job = self._job(dataset, indices, encoding, part.path)
             shards, size = write_shards(job, means)
-            manifest.save(part.path, manifest.build(shards, encoding.schema, seed))
+            manifest.save(part.path, manifest.build(shards, encoding.schema, seed), self._path)
             with interrupts.undisturbed():
                 part.publish([manifest.NAME, *(shard.name for shard in shards)])
         finally:
@@ -196,7 +196,13 @@ def _directory(path: Any) -> str:
     return name
 
 
-def _positive(name: str, value: SupportsIndex) -> int:
+@overload
+def _positive(name: str, value: SupportsIndex) -> int: ...
+@overload
+def _positive(name: str, value: SupportsIndex | None) -> int | None: ...
+def _positive(name: str, value: SupportsIndex | None) -> int | None:
+    if value is None:
+        return None
     number = operator.index(value)
     if number <= 0:
         raise ValueError(f"{name} is {number}, expected > 0")

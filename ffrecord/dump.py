@@ -87,7 +87,7 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encode:
     count = shard_count(total, cut)
     if count < files:
         warnings.warn(f"Split into {count} files rather than {files} files", UserWarning, stacklevel=3)
-    part = PartDirectory(directory)
+    part = PartDirectory(directory, among_others=True)
     try:
         part.create()
         job = Job(dataset, range(total), "serializer", encode, cut, None, part.path, directory)

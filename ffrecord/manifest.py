@@ -1,5 +1,6 @@
 """`dataset.json`: what a dataset directory consists of, so that a missing shard is noticed."""
 
+import errno
 import hashlib
 import os
 import stat
@@ -11,7 +12,7 @@ from msgspec import Meta
 
 from ffrecord import format
 from ffrecord.durable import PartFile, write_all
-from ffrecord.errors import FormatError
+from ffrecord.errors import FormatError, file_error
 
 NAME = "dataset.json"
 VERSION = 1
@@ -98,8 +99,11 @@ def load(directory: str) -> Manifest | None:
     return manifest
 
 
-def save(directory: str, manifest: Manifest) -> None:
+def save(directory: str, manifest: Manifest, label: str | None = None) -> None:
     """Write the manifest of a directory, durable; an older one is replaced whole.
+
+    Args:
+        label: the directory's final path, for messages, if that is another one.
 
     Raises:
         FormatError: its numbers contradict each other, or it is too large; nothing was written.
@@ -116,6 +120,11 @@ def save(directory: str, manifest: Manifest) -> None:
     try:
         write_all(part.fd, memoryview(data), 0)
         part.publish()
+    except OSError as error:
+        if label is None and isinstance(error, RuntimeError):
+            raise  # it names the file
+        final = str(Path(label or directory) / NAME)
+        raise file_error(error.errno or errno.EIO, f"{final} could not be written", final) from None
     finally:
         part.discard()
 

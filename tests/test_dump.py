@@ -5,11 +5,10 @@ import os
 import pickle
 import signal
 import struct
-import zlib
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import ffr_twin
 import numpy as np
 import pytest
 
@@ -18,24 +17,6 @@ from ffrecord.dump import dump
 from ffrecord.errors import WorkerError
 
 PARTS = Path(__file__).parent / "golden" / "ffrecord" / "parts"
-
-
-def plain_file(samples: list[bytes]) -> bytes:
-    """The bytes of an .ffr file, said again in the simplest way."""
-    n, at = len(samples), 12 + 12 * len(samples)
-    checksums, offsets = b"", b""
-    for sample in samples:
-        checksums += struct.pack("<I", zlib.crc32(sample))
-        offsets += struct.pack("<q", at)
-        at += len(sample)
-    head = struct.pack("<q", n) + checksums + offsets
-    return struct.pack("<I", zlib.crc32(head)) + head + b"".join(samples)
-
-
-def samples_of(data: bytes) -> list[bytes]:
-    n = struct.unpack_from("<q", data, 4)[0]
-    offsets = [*struct.unpack_from(f"<{n}q", data, 12 + 4 * n), len(data)]
-    return [data[start:end] for start, end in pairwise(offsets)]
 
 
 def files_in(directory: Path) -> dict[str, bytes]:
@@ -48,7 +29,7 @@ def grown(n: int) -> list[bytes]:
 
 def test_golden_parts_are_reproduced(tmp_path: Path) -> None:
     golden = files_in(PARTS)
-    samples = [sample for data in golden.values() for sample in samples_of(data)]
+    samples = [sample for data in golden.values() for sample in ffr_twin.parse(data)]
     assert (len(samples), len(golden)) == (101, 7)
     dump(samples, tmp_path / "parts", 7)
     assert files_in(tmp_path / "parts") == golden
@@ -63,14 +44,14 @@ def test_every_byte_of_several_files(tmp_path: Path, n: int, nfiles: int, sizes:
     dump(samples, tmp_path / "out", nfiles)
     expected, first = {}, 0
     for number, size in enumerate(sizes):
-        expected[f"PART_{number:05d}.ffr"] = plain_file(samples[first : first + size])
+        expected[f"PART_{number:05d}.ffr"] = ffr_twin.build(samples[first : first + size])
         first += size
     assert files_in(tmp_path / "out") == expected
 
 
 def test_one_file_is_a_plain_file(tmp_path: Path) -> None:
     dump(grown(20), tmp_path / "one.ffr", 1)
-    assert (tmp_path / "one.ffr").read_bytes() == plain_file(grown(20))
+    assert (tmp_path / "one.ffr").read_bytes() == ffr_twin.build(grown(20))
 
 
 @pytest.mark.parametrize("n, nfiles, count", [(200, 64, 50), (10, 16, 10)])
@@ -88,10 +69,10 @@ def test_fewer_files_than_asked(tmp_path: Path, n: int, nfiles: int, count: int)
 
 def test_no_samples(tmp_path: Path) -> None:
     dump([], tmp_path / "one.ffr", 1)
-    assert (tmp_path / "one.ffr").read_bytes() == plain_file([])
+    assert (tmp_path / "one.ffr").read_bytes() == ffr_twin.build([])
     with pytest.warns(UserWarning, match="Split into 1 files rather than 4 files"):
         dump([], tmp_path / "several", 4)
-    assert files_in(tmp_path / "several") == {"PART_00000.ffr": plain_file([])}
+    assert files_in(tmp_path / "several") == {"PART_00000.ffr": ffr_twin.build([])}
 
 
 @pytest.mark.parametrize("nfiles", [0, -3])

@@ -285,7 +285,7 @@ def test_part_directory_appears_whole(tmp_path: Path, before: str) -> None:
 
 def test_part_directory_beside_other_files(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    part = PartDirectory(str(tmp_path))
+    part = PartDirectory(str(tmp_path), among_others=True)
     filled(part)
     assert sorted(name for name in os.listdir(tmp_path) if not name.startswith(".")) == ["notes.txt"]
     part.publish(["a.ffr", "b.ffr"])
@@ -295,7 +295,7 @@ def test_part_directory_beside_other_files(tmp_path: Path) -> None:
 
 def test_part_directory_beside_other_files_publishes_all_or_nothing(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    part = PartDirectory(str(tmp_path))
+    part = PartDirectory(str(tmp_path), among_others=True)
     filled(part)
     (tmp_path / "b.ffr").write_text("someone else's")
     with pytest.raises(FileExistsError, match="nothing was published"):

@@ -46,14 +46,16 @@ class PartDirectory:
 
     Args:
         target: the final path; missing parents are made. A symbolic link is followed.
+        among_others: whether other files may be there.
 
     Attributes:
         path: the temporary directory; there after `create`.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, *, among_others: bool = False) -> None:
         self._target = os.path.realpath(target)
-        self._inside = os.path.ismount(self._target) or (os.path.isdir(self._target) and bool(os.listdir(self._target)))
+        others = among_others and os.path.isdir(self._target) and bool(os.listdir(self._target))
+        self._inside = others or os.path.ismount(self._target)
         inside = str(Path(self._target) / f".{secrets.token_hex(6)}{PART_SUFFIX}")
         self.path = inside if self._inside else part_name(self._target)
 

@@ -86,6 +86,7 @@ class Crew:
         self._selector: selectors.BaseSelector | None = None
         self._deaf: set[int] = set()  # workers that did not yet take all that was sent to them
         self._looked = time.monotonic()
+        self._ended = False  # whether a process has, since the last look
         self.count = count
 
     def start(self) -> None:
@@ -161,17 +162,20 @@ class Crew:
         """
         if self._selector is None:
             raise RuntimeError("this crew is not at work")
-        messages, ended = [], False
+        messages: list[tuple[int, bytes]] = []
+        if self._ended or time.monotonic() - self._looked >= TICK:
+            messages = self._look()
+        if messages:
+            return messages
         for key, events in self._selector.select(seconds):
             if key.data is None:
-                ended = True
+                # Not now: what it sent before its end is to be returned first.
+                self._ended = True
                 continue
             if events & selectors.EVENT_WRITE:
                 self._flush(key.data)
             if events & selectors.EVENT_READ:
                 messages += self._receive(key.data)
-        if ended or time.monotonic() - self._looked >= TICK:
-            messages += self._look()
         return messages
 
     def _receive(self, number: int) -> list[tuple[int, bytes]]:
@@ -188,7 +192,7 @@ class Crew:
 
     def _look(self) -> list[tuple[int, bytes]]:
         """Raise if a process has ended or stands still; the last messages of those that ended come first."""
-        self._looked = time.monotonic()
+        self._looked, self._ended = time.monotonic(), False
         messages = []
         for number, worker in enumerate(self._workers):
             if worker.process.exitcode is not None:

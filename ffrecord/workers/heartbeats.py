@@ -1,10 +1,13 @@
 """What every worker is doing, in memory that is still readable after a worker was killed."""
 
+import errno
 import mmap
 import os
 from dataclasses import dataclass
 from multiprocessing import reduction
 from typing import Any
+
+from ffrecord.errors import file_error
 
 IDLE, SAMPLE, OURS = 0, 1, 2
 _PHASE, _INDEX, _BEATS = 0, 1, 2
@@ -58,7 +61,8 @@ class Heartbeats:
     Forked workers inherit it, others get its descriptor by pickling.
 
     Raises:
-        OSError: the memory cannot be had; reserved at once, since touching it later would be a SIGBUS.
+        OSError (also a RuntimeError): the memory cannot be had; it is reserved, since touching what is not there is a
+            SIGBUS.
     """
 
     def __init__(self, count: int, _fd: int = -1) -> None:
@@ -69,9 +73,9 @@ class Heartbeats:
             if _fd < 0:
                 os.posix_fallocate(self._fd, 0, size)
             self._map = mmap.mmap(self._fd, size)
-        except BaseException:
+        except OSError as error:
             os.close(self._fd)
-            raise
+            raise file_error(error.errno or errno.ENOMEM, f"{size} bytes of shared memory", "memfd") from None
         self._words = memoryview(self._map).cast("q")
 
     def __reduce__(self) -> tuple[Any, ...]:

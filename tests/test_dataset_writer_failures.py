@@ -1,0 +1,501 @@
+"""Whatever goes wrong while a dataset is written: noticed within a second, named, and nothing is left behind."""
+
+import contextlib
+import gc
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_workers import alive, wait_until
+
+from ffrecord import FileReader
+from ffrecord.dataset_writer import DatasetWriter
+from ffrecord.errors import WorkerError
+
+BAD = 137
+
+
+class Unpicklable(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+class Failing:
+    """Plain samples; something happens at number BAD."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __len__(self) -> int:
+        return 300
+
+    def __getitem__(self, index: int) -> bytes:
+        if index == BAD:
+            getattr(self, self.how)()
+        return bytes(100)
+
+    def raises(self) -> None:
+        raise KeyError("no such picture")
+
+    def raises_unpicklably(self) -> None:
+        raise Unpicklable(1, 2)
+
+    def raises_end_of_file(self) -> None:
+        raise EOFError("picture cut short")
+
+    def raises_broken_pipe(self) -> None:
+        raise BrokenPipeError("of the user's own")
+
+    def raises_interrupt(self) -> None:
+        raise KeyboardInterrupt
+
+    def calls_sys_exit(self) -> None:
+        sys.exit(0)
+
+    def exits(self) -> None:
+        os._exit(0)
+
+    def exits_with_3(self) -> None:
+        os._exit(3)
+
+    def is_killed(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def is_terminated(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def wants_too_much(self) -> None:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), resource.RLIM_INFINITY))
+        bytes(1 << 30)
+
+    def stays(self) -> None:
+        time.sleep(60)
+
+    def closes_all_descriptors(self) -> None:
+        os.closerange(3, 100)
+        time.sleep(60)
+
+
+def read_all(directory: Path) -> list[bytes]:
+    with FileReader(directory) as reader:
+        return [bytes(sample) for sample in reader]
+
+
+def left_behind(directory: Path) -> list[str]:
+    return sorted(os.listdir(directory))
+
+
+def descriptors() -> list[str]:
+    gc.collect()
+    names = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            names.append(os.readlink(f"/proc/self/fd/{number}"))
+    return sorted(name for name in names if not name.startswith("/proc/"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks() -> Iterator[None]:
+    before = descriptors()
+    yield
+    assert descriptors() == before
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize(
+    "how, words, code",
+    [
+        ("raises", "failed at sample 137: KeyError: 'no such picture'", None),
+        ("raises_unpicklably", "Unpicklable: 1 and 2", None),
+        ("raises_end_of_file", "failed at sample 137: EOFError: picture cut short", None),
+        ("raises_broken_pipe", "failed at sample 137: BrokenPipeError: of the user's own", None),
+        ("raises_interrupt", "failed at sample 137: KeyboardInterrupt", None),
+        ("calls_sys_exit", "failed at sample 137: SystemExit: 0", None),
+        ("exits", "exited with code 0 at sample 137: its work was not done", 0),
+        ("exits_with_3", "exited with code 3 at sample 137", 3),
+        ("is_killed", "was ended by SIGKILL at sample 137: SIGKILL: probably out of memory", -9),
+        ("is_terminated", "was ended by SIGTERM at sample 137", -15),
+        ("wants_too_much", "failed at sample 137: MemoryError", None),
+        ("closes_all_descriptors", "closed its connection at sample 137", None),
+    ],
+)
+def test_failing_workers(tmp_path: Path, how: str, words: str, code: int | None) -> None:
+    started = time.monotonic()
+    with pytest.raises(WorkerError) as caught:
+        DatasetWriter(tmp_path / "set", num_workers=2, num_shards=5).from_indexed_dataset(Failing(how), chunksize=10)
+    assert words in str(caught.value)
+    assert (caught.value.index, caught.value.exitcode) == (BAD, code)
+    assert time.monotonic() - started < 2
+    assert left_behind(tmp_path) == []
+
+
+def test_cause_and_traceback(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError) as caught:
+        DatasetWriter(tmp_path / "set", num_workers=2).from_indexed_dataset(Failing("raises"))
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert 'raise KeyError("no such picture")' in str(caught.value)
+
+
+def test_failure_without_workers(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="failed at sample 137: KeyError: 'no such picture'") as caught:
+        DatasetWriter(tmp_path / "set", num_workers=0).from_indexed_dataset(Failing("raises"))
+    assert isinstance(caught.value.__cause__, KeyError) and caught.value.index == BAD
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_failure_of_the_serializer(tmp_path: Path, workers: int) -> None:
+    for serializer, words in ((json.dumps, "must support the buffer protocol, not str"), (len, "not int")):
+        with pytest.raises(WorkerError, match=words) as caught:
+            DatasetWriter(tmp_path / "set", num_workers=workers, serializer=serializer).from_indexed_dataset([[1]] * 9)
+        assert caught.value.index == 0
+    assert left_behind(tmp_path) == []
+
+
+def test_failure_while_samples_are_looked_at(tmp_path: Path) -> None:
+    """The first and the last sample are always among those that the schema is inferred from."""
+    for how in ("is_killed", "raises"):
+        with pytest.raises(WorkerError, match="at sample 137"):
+            DatasetWriter(tmp_path / "set").from_indexed_dataset(Failing(how), indices=range(BAD + 1))
+    assert left_behind(tmp_path) == []
+
+
+def test_stuck_worker(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with pytest.raises(WorkerError, match=r"no sign of life for .* at sample 137 \(stuck_after=0\.6\)") as caught:
+        DatasetWriter(tmp_path / "set", num_workers=2, stuck_after=0.6).from_indexed_dataset(Failing("stays"))
+    assert caught.value.index == BAD
+    assert time.monotonic() - started < 3
+    assert left_behind(tmp_path) == []
+
+
+class Patient:
+    """One worker is busy for long, the others wait for the places that depend on it."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> bytes:
+        for _ in range(20 if index == 0 else 0):
+            time.sleep(0.05)
+        return bytes(10)
+
+
+def test_waiting_workers_are_not_stuck(tmp_path: Path) -> None:
+    DatasetWriter(
+        tmp_path / "set", serializer=bytes, num_workers=3, num_shards=1, stuck_after=1.3
+    ).from_indexed_dataset(Patient(), chunksize=1)
+    assert read_all(tmp_path / "set") == [bytes(10)] * 40
+
+
+def test_first_error_is_told_though_all_workers_fail(tmp_path: Path) -> None:
+    class AllBad:
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, index: int) -> bytes:
+            raise ValueError(f"bad {index}")
+
+    with pytest.raises(WorkerError, match="ValueError: bad") as caught:
+        DatasetWriter(tmp_path / "set", num_workers=4, serializer=bytes, num_shards=1).from_indexed_dataset(
+            AllBad(), chunksize=1
+        )
+    assert f"bad {caught.value.index}" in str(caught.value)
+    assert left_behind(tmp_path) == []
+
+
+# The parent in a process of its own, writing slow samples.
+
+WRITER = """
+    import os, sys, time
+    sys.path[:0] = {path!r}
+    from ffrecord import DatasetWriter
+
+    class Slow:
+        def __len__(self):
+            return 100_000
+        def __getitem__(self, index):
+            with open({pids!r} + "/" + str(os.getpid()), "w"):
+                pass
+            time.sleep(0.005)
+            return bytes(1000)
+
+    if __name__ == "__main__":
+        {extra}
+        try:
+            DatasetWriter({target!r}, num_workers={workers}, start_method={method!r}, samples_per_shard=50) \\
+                .from_indexed_dataset(Slow(), chunksize=3)
+        finally:
+            print("cleaned", os.listdir(os.path.dirname({target!r})), flush=True)
+"""
+
+
+class Writer:
+    """A program that writes slowly."""
+
+    def __init__(self, tmp_path: Path, method: str = "fork", workers: int = 3, extra: str = "pass"):
+        self.out, self.pids = tmp_path / "out", tmp_path / "pids"
+        self.out.mkdir()
+        self.pids.mkdir()
+        script = tmp_path / "writer.py"
+        text = textwrap.dedent(WRITER).format(
+            path=sys.path,
+            pids=str(self.pids),
+            target=str(self.out / "set"),
+            method=method,
+            workers=workers,
+            extra=extra,
+        )
+        script.write_text(text)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [sys.executable, str(script)], stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
+        self.workers = workers
+        # One more process looked at the samples beforehand.
+        assert wait_until(lambda: len(self.seen()) >= max(1, workers) + bool(workers) and self.wrote(), 20)
+
+    def seen(self) -> list[int]:
+        return [int(name) for name in os.listdir(self.pids)]
+
+    def wrote(self) -> bool:
+        return any(path.stat().st_size > 1000 for path in self.out.glob(".set.*.part/*.ffr"))
+
+    def finish(self) -> tuple[int, str, str]:
+        out, error = self.process.communicate(timeout=10)
+        return self.process.returncode, out, error
+
+    def orphans(self) -> list[int]:
+        return [pid for pid in self.seen() if alive(pid)]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_ctrl_c_to_the_whole_group(tmp_path: Path, method: str) -> None:
+    writer = Writer(tmp_path, method)
+    os.killpg(writer.process.pid, signal.SIGINT)
+    code, out, error = writer.finish()
+    assert code == -signal.SIGINT
+    assert out == "cleaned []\n"
+    assert error.count("Traceback") == 1 and error.rstrip().endswith("KeyboardInterrupt")
+    assert wait_until(lambda: not writer.orphans(), 1)
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("number, expected", [(signal.SIGINT, -2), (signal.SIGTERM, 143)])
+def test_signals_to_the_parent(tmp_path: Path, workers: int, number: int, expected: int) -> None:
+    writer = Writer(tmp_path, workers=workers)
+    writer.process.send_signal(number)
+    code, out, _ = writer.finish()
+    assert (code, out) == (expected, "cleaned []\n")
+    assert wait_until(lambda: not writer.orphans(), 1)
+
+
+def test_a_program_with_its_own_sigterm_handler_keeps_it(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, extra="import signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))")
+    writer.process.send_signal(signal.SIGTERM)
+    code, out, _ = writer.finish()
+    assert (code, out) == (7, "cleaned []\n")
+
+
+def test_impatient_ctrl_c_does_not_break_the_clean_up(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    for _ in range(20):
+        os.killpg(writer.process.pid, signal.SIGINT)
+        time.sleep(0.002)
+    code, _, _ = writer.finish()
+    assert code in (-signal.SIGINT, 1)
+    assert os.listdir(writer.out) == []
+    assert wait_until(lambda: not writer.orphans(), 1)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_kill_9_of_the_parent(tmp_path: Path, method: str) -> None:
+    writer = Writer(tmp_path, method)
+    writer.process.kill()
+    writer.finish()
+    assert wait_until(lambda: not writer.orphans(), 1.5)
+    # One directory under a temporary name may stay, nothing under the final one.
+    assert not (writer.out / "set").exists()
+    assert len(os.listdir(writer.out)) == 1 and os.listdir(writer.out)[0].startswith(".set.")
+
+
+@pytest.mark.parametrize("victim", ["worker", "parent"])
+def test_kill_9_at_random_times(tmp_path: Path, victim: str) -> None:
+    """Never anything but nothing or all under the final name."""
+    random.seed(7)
+    for turn in range(12):
+        target = tmp_path / f"set{turn}"
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            with contextlib.suppress(WorkerError):
+                dataset = Murderous(os.getpid()) if victim == "worker" else [bytes(100)] * 3000
+                DatasetWriter(target, num_workers=2, num_shards=7).from_indexed_dataset(dataset, chunksize=20)
+                code = 0
+            os._exit(code)
+        if victim == "parent":
+            time.sleep(random.random() * 0.12)
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        if target.exists():
+            assert read_all(target) == [bytes(100)] * 3000
+        elif victim == "worker":
+            assert os.waitstatus_to_exitcode(status) == 1
+        assert victim == "parent" or not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
+
+
+class Murderous:
+    """Kills its own worker at a random sample."""
+
+    def __init__(self, parent: int) -> None:
+        self.at = random.Random(parent).randrange(3000)
+
+    def __len__(self) -> int:
+        return 3000
+
+    def __getitem__(self, index: int) -> bytes:
+        if index == self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return bytes(100)
+
+
+# No room.
+
+
+def write_limited(target: Path, limit: int) -> OSError | None:
+    """The error of a write while no file may grow beyond `limit` bytes, in a child."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        outcome = b"ok"
+        try:
+            DatasetWriter(target, num_workers=2, num_shards=2).from_indexed_dataset(room(), chunksize=10)
+        except OSError as error:
+            outcome = (
+                f"{type(error).__name__}|{error.errno}|{error.filename}|{isinstance(error, RuntimeError)}".encode()
+            )
+        except BaseException as error:
+            outcome = f"unexpected {error!r}".encode()
+        os.write(write, outcome)
+        os._exit(0)
+    os.close(write)
+    os.waitpid(pid, 0)
+    with os.fdopen(read) as file:
+        outcome = file.read()
+    if outcome == "ok":
+        return None
+    kind, code, name, runtime = outcome.split("|")
+    assert (kind, code, runtime) == ("FileError", "27", "True")
+    return OSError(int(code), "", name)
+
+
+def room() -> list[bytes]:
+    """Two shards of 6 KiB tables and 30 KiB data each, less a little."""
+    return [bytes(60)] * 1000
+
+
+def test_file_size_limit_at_every_stage(tmp_path: Path) -> None:
+    """Also where the data fits and the manifest does not."""
+    whole = 12 + 12 * 500 + 60 * 500
+    for limit in [600, 6011, 6012, 6013, *range(6500, whole, 5003), whole - 1, whole]:
+        error = write_limited(tmp_path / "set", limit)
+        if error is None:
+            assert limit >= whole
+        else:
+            assert str(error.filename).startswith(str(tmp_path / "set"))
+            assert left_behind(tmp_path) == []
+    assert read_all(tmp_path / "set") == room()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own of 256 KiB."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "ffrecord-test", str(mount)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"mounting a small tmpfs is not allowed here: {mounted.stderr.strip()}")
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", "--lazy", str(mount)], check=True)
+
+
+def test_disk_full(small_disk: Path) -> None:
+    full = small_disk / "ballast"
+    outcomes = set()
+    for kib in range(120, 256, 8):
+        full.write_bytes(bytes(kib << 10))
+        try:
+            DatasetWriter(small_disk / "set", num_workers=2, num_shards=2).from_indexed_dataset(room(), chunksize=10)
+        except OSError as error:
+            outcomes.add("full")
+            assert error.errno == 28 and isinstance(error, RuntimeError)
+            assert str(small_disk / "set") in str(error.filename)
+            assert left_behind(small_disk) == ["ballast"]
+        else:
+            outcomes.add("fits")
+            assert read_all(small_disk / "set") == room()
+            subprocess.run(["rm", "-r", str(small_disk / "set")], check=True)
+    assert outcomes == {"full", "fits"}
+
+
+def test_mount_point_as_target(small_disk: Path) -> None:
+    DatasetWriter(small_disk, num_workers=1, num_shards=2).from_indexed_dataset(room())
+    assert left_behind(small_disk) == ["PART_00000.ffr", "PART_00001.ffr", "dataset.json"]
+    assert read_all(small_disk) == room()
+
+
+def test_no_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        if os.geteuid() == 0:  # who may write anywhere
+            os.setuid(65534)
+        try:
+            DatasetWriter(tmp_path / "set", num_workers=0).from_indexed_dataset(room())
+        except PermissionError as error:
+            code = 0 if "Failed to create directory" in str(error) and isinstance(error, RuntimeError) else 2
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    tmp_path.chmod(0o700)
+
+
+def test_a_file_among_the_parents(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="Failed to create directory"):
+        DatasetWriter(tmp_path / "file" / "set").from_indexed_dataset(room())
+
+
+def test_hundred_failing_writes_leak_nothing(tmp_path: Path) -> None:
+    for turn in range(100):
+        dataset: Any = Failing(("raises", "is_killed", "exits")[turn % 3])
+        with pytest.raises(WorkerError):
+            DatasetWriter(tmp_path / "set", num_workers=2, num_shards=3).from_indexed_dataset(dataset, chunksize=10)
+    assert left_behind(tmp_path) == []
+    # Descriptors, anonymous memory and processes are compared by the fixture.
+
+
+def test_fifty_writes_leak_nothing(tmp_path: Path) -> None:
+    for turn in range(50):
+        DatasetWriter(tmp_path / str(turn), num_workers=1, num_shards=2).from_indexed_dataset([b"x"] * 10)
+    assert len(left_behind(tmp_path)) == 50
