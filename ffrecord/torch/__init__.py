@@ -1,0 +1,16 @@
+"""Datasets and loaders for torch over FFRecord files; the only part of the package that imports torch."""
+
+try:
+    import torch as _torch  # noqa: F401  (only to say what is missing before anything else does)
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ImportError("ffrecord.torch needs torch: pip install ffrecord[torch]", name="torch") from error
+
+from ffrecord.torch.dataloader import DataLoader
+from ffrecord.torch.dataset import ConcatDataset, Dataset, Subset
+from ffrecord.torch.registry import ReaderRegistry
+
+__all__ = ["ConcatDataset", "DataLoader", "Dataset", "ReaderRegistry", "Subset"]
+
+ReaderResitry = ReaderRegistry  # spelt so by programs written for ffrecord 1.2

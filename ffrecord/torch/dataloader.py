@@ -1,0 +1,176 @@
+"""torch's DataLoader, reading a batch at once and able to begin anywhere."""
+
+import multiprocessing
+from collections.abc import Callable, Iterable
+from typing import Any, SupportsIndex, TypeVar
+
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import IterableDataset, Sampler
+
+from ffrecord.errors import ArgumentError, StateError
+from ffrecord.torch.dataset import Dataset
+from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator
+from ffrecord.torch.progress import Progress
+from ffrecord.torch.skipping import Singles, SkipableSampler
+from ffrecord.torch.state import LoaderState
+
+__all__ = ["DataLoader", "SkipableSampler"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class DataLoader(TorchDataLoader[T_co]):
+    """torch's DataLoader, in the same order for the same generator; for datasets of ours, one batched read per batch.
+
+    Args, where they differ from torch's:
+        prefetch_factor: may be given with `num_workers=0` too, and is then without effect.
+        multiprocessing_context: "fork" where there is fork, so that datasets need not pickle.
+        skippable: allow `set_step`, by wrapping the batch sampler. Turn it off for `batch_size=None`, and for
+            frameworks that take the batch sampler apart.
+
+    With `batch_size=None` and a dataset of ours, `collate_fn` gets a list of one sample; of several, if the sampler yields
+    lists.
+
+    Raises:
+        ValueError (also AssertionError): `batch_size=None` and `skippable`.
+        ValueError, TypeError: what torch refuses.
+    """
+
+    def __init__(
+        self,
+        dataset: TorchDataset[T_co],
+        batch_size: int | None = 1,
+        shuffle: bool | None = False,
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        generator: torch.Generator | None = None,
+        *,
+        prefetch_factor: int | None = 2,
+        persistent_workers: bool = False,
+        skippable: bool = True,
+        multiprocessing_context: Any = None,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+    ) -> None:
+        if multiprocessing_context is None and num_workers > 0 and "fork" in multiprocessing.get_all_start_methods():
+            multiprocessing_context = "fork"
+        # Older torch does not know all of these.
+        recent: dict[str, Any] = {}
+        if pin_memory_device:
+            recent["pin_memory_device"] = pin_memory_device
+        if not in_order:
+            recent["in_order"] = in_order
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffle,
+            sampler,
+            batch_sampler,
+            num_workers,
+            collate_fn,
+            pin_memory,
+            drop_last,
+            timeout,
+            worker_init_fn,
+            multiprocessing_context,
+            generator,
+            prefetch_factor=prefetch_factor if num_workers > 0 else None,
+            persistent_workers=persistent_workers,
+            **recent,
+        )
+        self.skippable = skippable
+        self._ffrecord_progress = Progress(self._wrap_samplers())
+
+    def _wrap_samplers(self) -> Any:
+        """Make the batch sampler skippable, if asked; the sampler to take indices from."""
+        if self.skippable and self.batch_sampler is None:
+            raise ArgumentError("batch_size=None leaves no batches to skip: it needs skippable=False")
+        if self.skippable and self.batch_sampler is not None and not self._is_iterable():
+            # torch refuses the assignment, although nothing has looked at it yet.
+            vars(self)["batch_sampler"] = SkipableSampler(self.batch_sampler)
+        indices = super()._index_sampler
+        return Singles(indices) if self.batch_sampler is None and isinstance(self.dataset, Dataset) else indices
+
+    def _is_iterable(self) -> bool:
+        return isinstance(self.dataset, IterableDataset)
+
+    @property
+    def _index_sampler(self) -> Any:
+        return super()._index_sampler if self._is_iterable() else self._ffrecord_progress.indices
+
+    def _get_iterator(self) -> Any:
+        if self._is_iterable():
+            return super()._get_iterator()
+        if self.num_workers == 0:
+            return SingleProcessIterator(self)
+        self.check_worker_number_rationality()
+        return MultiProcessIterator(self)
+
+    def __iter__(self) -> Any:
+        if self._is_iterable():
+            return super().__iter__()
+        return self._ffrecord_progress.iterate(self, super().__iter__)
+
+    def __len__(self) -> int:
+        """Batches of an epoch, less those `set_step` skips; in one taken up from a loaded state, those it has left."""
+        return super().__len__() - self._ffrecord_progress.behind
+
+    def set_step(self, step: SupportsIndex) -> None:
+        """Leave out the first `step` batches, without reading them, from the next epoch on, until it is called again.
+
+        Args:
+            step: 0 <= step <= number of batches; that number makes an empty epoch.
+
+        Raises:
+            ValueError (also AssertionError): out of range.
+            RuntimeError (also AssertionError): not skippable, or a loaded state waits for its epoch to begin.
+        """
+        if not isinstance(self.batch_sampler, SkipableSampler):
+            why = "an IterableDataset has no indices" if self._is_iterable() else "it was made with skippable=False"
+            raise StateError(f"This dataloader is not skippable: {why}")
+        if self._ffrecord_progress.loaded is not None:
+            raise StateError("set_step would undo load_state_dict: begin the loaded epoch first")
+        self.batch_sampler.set_step(step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands, to go on from exactly there: a small dict that JSON can hold.
+
+        It counts batches *yielded*, not what workers have prefetched. Within an epoch it is a place in that epoch, also
+        after its last batch; once the loop has ended it is the start of the next one.
+
+        Raises:
+            RuntimeError (also AssertionError): an IterableDataset, or `in_order=False` with workers, has no such place.
+        """
+        self._require_order()
+        return self._ffrecord_progress.state(self).to_builtins()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next epoch go on from `state_dict`; epochs after it are whole.
+
+        Takes effect when iteration begins: the generators are set then, not before. If shuffling draws from torch's
+        default generator, that one is then also put where it was when the state was taken.
+
+        Args:
+            state_dict: from `state_dict` of a loader over the same dataset, with the same batch size and way to
+                shuffle. The number of workers may differ.
+
+        Raises:
+            ValueError (also AssertionError): not such a state; nothing has changed.
+            RuntimeError (also AssertionError): as `state_dict`.
+        """
+        self._require_order()
+        self._ffrecord_progress.load(self, LoaderState.from_builtins(state_dict))
+
+    def _require_order(self) -> None:
+        if self._is_iterable():
+            raise StateError("the loader of an IterableDataset has no state: only the dataset knows where it is")
+        if self.num_workers > 0 and not getattr(self, "in_order", True):
+            raise StateError("with in_order=False batches come in no order that could be taken up again")

@@ -1,0 +1,94 @@
+"""Samplers around a sampler: without its first items, or each item as a list."""
+
+import itertools
+import operator
+from collections.abc import Iterable, Iterator
+from typing import Any, SupportsIndex
+
+from torch.utils.data import Sampler
+
+from ffrecord.errors import ArgumentError
+
+__all__ = ["Rest", "Singles", "SkipableSampler", "length_of"]
+
+
+class SkipableSampler(Sampler[Any]):
+    """A sampler without its first `step` items. What it lacks, such as `set_epoch`, the sampler inside is asked for.
+
+    Args:
+        sampler: any sampler or batch sampler.
+
+    Attributes:
+        sampler: the one inside.
+        step: how many items each iteration leaves out.
+    """
+
+    def __init__(self, sampler: Iterable[Any]) -> None:
+        self.sampler = sampler
+        self.step = 0
+
+    def set_step(self, step: SupportsIndex) -> None:
+        """Leave out the first `step` items from the next iteration on.
+
+        Raises:
+            ValueError (also AssertionError): not 0 <= step <= number of items.
+        """
+        number, total = operator.index(step), length_of(self.sampler)
+        if number < 0 or (total is not None and number > total):
+            limit = "" if total is None else f" <= {total}"
+            raise ArgumentError(f"step is {number}, expected 0 <= step{limit}")
+        self.step = number
+
+    def __iter__(self) -> "Rest":
+        return Rest(iter(self.sampler), self.step)
+
+    def __len__(self) -> int:
+        return len(self.sampler) - self.step  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "sampler":  # copy and pickle ask before there is one
+            raise AttributeError(name)
+        return getattr(self.sampler, name)
+
+
+class Rest(Iterator[Any]):
+    """`items` without the first `step`.
+
+    These are taken when the first of the rest is, not before: torch draws the workers' base seed between iter() and the
+    first item, and both may use one generator.
+    """
+
+    def __init__(self, items: Iterator[Any], step: int) -> None:
+        self._items, self._step = items, step
+
+    def skip(self) -> None:
+        """Take the first `step` now, if they have not been."""
+        step, self._step = self._step, 0
+        for _ in itertools.islice(self._items, step):
+            pass
+
+    def __next__(self) -> Any:
+        if self._step:
+            self.skip()
+        return next(self._items)
+
+
+class Singles(Sampler[list[Any]]):
+    """Each index of a sampler as a list of one, for datasets that take lists; lists as they are."""
+
+    def __init__(self, sampler: Iterable[Any]) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return (index if isinstance(index, list) else [index] for index in iter(self.sampler))
+
+    def __len__(self) -> int:
+        return len(self.sampler)  # type: ignore[arg-type]
+
+
+def length_of(sized: Any) -> int | None:
+    """Its length; None if it has none."""
+    try:
+        return len(sized)
+    except TypeError:
+        return None

@@ -1,0 +1,154 @@
+"""Where a loader stands, as plain data that goes through JSON and back.
+
+The order of an epoch follows from the random generators at its start, so the state has these and how many batches were
+yielded since. It never has indices: its size does not depend on the dataset's.
+"""
+
+import base64
+import zlib
+from typing import Annotated, Any
+
+import msgspec
+import torch
+from torch.utils.data import SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from ffrecord.errors import ArgumentError
+
+__all__ = ["VERSION", "Generators", "LoaderState"]
+
+VERSION = 1
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+# Samplers that draw nothing from torch's default generator.
+SILENT = (SequentialSampler, DistributedSampler)
+
+
+class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A place between two batches.
+
+    Attributes:
+        version: of this layout.
+        samples: of the dataset, None if it has no length.
+        batches: of an epoch without skipping, None if the sampler has no length.
+        step: as `set_step` left it.
+        yielded: batches yielded this epoch after the first `step`; 0 between epochs.
+        seeded: whether the epoch begins by drawing the workers' base seed, as torch does except where workers persist.
+        generators: state at the start of the epoch of each generator that takes part in the order.
+        default: the same of torch's default generator, None if it takes no part.
+        default_now: torch's default generator when the state was taken within an epoch.
+    """
+
+    version: int
+    samples: Count | None
+    batches: Count | None
+    step: Count
+    yielded: Count
+    seeded: bool
+    generators: list[str]
+    default: str | None
+    default_now: str | None
+
+    @classmethod
+    def from_builtins(cls, state: Any) -> "LoaderState":
+        """The state that `to_builtins` gave.
+
+        Raises:
+            ValueError: a later version, or not such a state.
+        """
+        if isinstance(state, dict) and state.get("version") != VERSION:
+            raise ArgumentError(f"loader state of version {state.get('version')!r}, this package reads {VERSION}")
+        try:
+            converted = msgspec.convert(state, cls)
+        except msgspec.ValidationError as error:
+            raise ArgumentError(f"not a loader state: {error}") from None
+        for text in (*converted.generators, converted.default, converted.default_now):
+            if text is not None:
+                decode(text)
+        return converted
+
+    def to_builtins(self) -> dict[str, Any]:
+        """The state as a dict that JSON can hold."""
+        builtins: dict[str, Any] = msgspec.to_builtins(self)
+        return builtins
+
+    def check(self, samples: int | None, batches: int | None, generators: int, *, default: bool) -> None:
+        """See that a loader of these numbers can go on from here.
+
+        Args:
+            samples, batches: as the attributes, of the loader.
+            generators, default: how many generators take part in its order, and whether torch's default one does.
+
+        Raises:
+            ValueError: it is another dataset, batch size or way to shuffle, or the place is outside the epoch.
+        """
+        for name, ours, theirs in (
+            ("samples in the dataset", samples, self.samples),
+            ("batches in an epoch", batches, self.batches),
+            ("generators", generators, len(self.generators)),
+            ("shuffling by torch's default generator", default, self.default is not None),
+        ):
+            if ours != theirs:
+                raise ArgumentError(f"state of another loader: {name}: {theirs} in the state, {ours} here")
+        if batches is not None and self.step + self.yielded > batches:
+            raise ArgumentError(f"state at batch {self.step + self.yielded} of an epoch of {batches}")
+
+
+class Generators:
+    """The random generators that decide a loader's order.
+
+    Args:
+        loader: where to look: in its attribute `generator`, and in those of the samplers inside it.
+
+    Attributes:
+        own: those given by the user, in a fixed order.
+        default: whether some sampler may draw from torch's default generator.
+    """
+
+    def __init__(self, loader: object) -> None:
+        self.own: list[torch.Generator] = []
+        self.default = False
+        self._add(loader)
+
+    def _add(self, node: object) -> None:
+        generator = getattr(node, "generator", None)
+        inside = [getattr(node, name, None) for name in ("sampler", "batch_sampler")]
+        if generator is torch.default_generator:
+            self.default = True
+        elif isinstance(generator, torch.Generator):
+            if not any(generator is known for known in self.own):
+                self.own.append(generator)
+        elif inside == [None, None] and not isinstance(node, SILENT):
+            self.default = True
+        for sampler in inside:
+            if sampler is not None:
+                self._add(sampler)
+
+    def capture(self) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+        """States of `own`, and of torch's default generator if that takes part."""
+        return [own.get_state() for own in self.own], torch.default_generator.get_state() if self.default else None
+
+    def restore(self, generators: list[str], default: str | None) -> None:
+        """Put back encoded states of those."""
+        if default is not None:
+            torch.default_generator.set_state(decode(default))
+        for own, state in zip(self.own, generators, strict=True):
+            own.set_state(decode(state))
+
+
+def encode(state: torch.Tensor) -> str:
+    """A generator's state as text, about 4 KB."""
+    return base64.b64encode(zlib.compress(bytes(state.numpy()))).decode("ascii")
+
+
+def decode(text: str) -> torch.Tensor:
+    """The generator's state that `encode` gave.
+
+    Raises:
+        ValueError: damaged.
+    """
+    try:
+        return torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(text, validate=True))), dtype=torch.uint8)
+    except (ValueError, zlib.error) as error:
+        raise ArgumentError(f"not the state of a generator: {error}") from None

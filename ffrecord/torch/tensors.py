@@ -1,0 +1,23 @@
+"""Decoded columns as torch tensors."""
+
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+__all__ = ["as_tensor"]
+
+
+def as_tensor(array: npt.NDArray[Any], dtype_name: str) -> torch.Tensor:
+    """The tensor that was stored as `array`; they share memory.
+
+    Args:
+        array: any shape, writable and aligned; of the numpy dtype of that name, or where numpy has none, of the
+            unsigned integers of its size (bfloat16 as uint16).
+        dtype_name: of the torch dtype, such as "float32".
+    """
+    if array.dtype.kind != "u":
+        return torch.from_numpy(array)
+    # Older torch has no unsigned integers beyond uint8, so the bits go as signed ones.
+    dtype: torch.dtype = getattr(torch, dtype_name)
+    return torch.from_numpy(array.view(f"i{array.itemsize}")).view(dtype)
