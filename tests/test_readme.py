@@ -1,0 +1,78 @@
+"""What the README says is so: its code runs, its commands are the ones there are, its names exist."""
+
+import importlib
+import re
+import subprocess
+import sys
+
+import pytest
+from documents import ROOT, blocks, broken_links, run_elsewhere
+
+README = ROOT / "README.md"
+TEXT = README.read_text()
+CODE = [block for block in blocks(TEXT) if block.language == "python"]
+SHELL = "".join(block.text for block in blocks(TEXT) if block.language == "sh")
+
+
+def test_code_runs(tmp_path):
+    done = run_elsewhere(README, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^train/: 1000 samples, 3\.1 MB in 1 shards", done.stdout, re.MULTILINE)
+
+
+def test_main_job_is_short():
+    assert "DatasetWriter" in CODE[0].text
+    assert len(CODE[0].text.splitlines()) <= 20
+
+
+def test_links_lead_somewhere():
+    assert broken_links(README) == []
+
+
+def section(heading: str) -> str:
+    return TEXT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def names_at_a_glance() -> list[str]:
+    return sorted(set(re.findall(r"`(ffrecord\.[\w.]+)", section("At a glance"))))
+
+
+@pytest.mark.parametrize("name", names_at_a_glance())
+def test_names_exist(name):
+    module, _, attribute = name.rpartition(".")
+    try:
+        assert hasattr(importlib.import_module(module), attribute)
+    except AssertionError:
+        importlib.import_module(name)
+
+
+def test_everything_public_is_named():
+    import ffrecord
+    import ffrecord.torch
+
+    old = {"checkFsAlign", "fileio", "package"}  # kept for programs written for 1.x
+    public = {f"ffrecord.{name}" for name in ffrecord.__all__ if name not in old}
+    public |= {f"ffrecord.torch.{name}" for name in ffrecord.torch.__all__}
+    named = names_at_a_glance()
+    assert {name for name in public if not any(each == name or each.startswith(f"{name}.") for each in named)} == set()
+
+
+def test_commands_are_tasks():
+    tasks = set(re.findall(r"python3 run\.py (\w+)", TEXT))
+    assert {"digits", "test"} <= tasks
+    listed = subprocess.run([sys.executable, ROOT / "run.py", "--help"], capture_output=True, text=True, check=True)
+    assert tasks <= set(re.findall(r"^  (\w+) ", listed.stdout, re.MULTILINE))
+
+
+def test_build_runs_the_test_command():
+    script = (ROOT / ".ci" / "run").read_text()
+    (command,) = re.findall(r"^exec (python3 run\.py test)\b", script, re.MULTILINE)
+    assert command in SHELL
+
+
+def test_extras_are_those_there_are():
+    listed = re.findall(r"^\| `(\w+)` \|", section("Installing"), re.MULTILINE)
+    metadata = (ROOT / "pyproject.toml").read_text()
+    extras = metadata.split("[project.optional-dependencies]")[1].split("\n[")[0]
+    assert sorted(listed) == sorted(re.findall(r"^(\w+) = ", extras, re.MULTILINE))
+    assert sorted(re.search(r"\[([\w,]+)\]", SHELL)[1].split(",")) == sorted(listed)
