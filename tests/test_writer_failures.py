@@ -1,0 +1,402 @@
+"""Failing, interrupted, forked and killed writers: nothing under the name, or the old file, or the whole new one."""
+
+import errno
+import gc
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import builders
+import children
+import ffr_twin
+import pytest
+
+from ffrecord import FileReader, FileWriter, durable, writer
+
+pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
+SAMPLES = builders.records([700_000, 10, 1 << 20, 0, 600_000, 600_000])
+OLD = ffr_twin.build([b"old"])
+
+
+def write(path: Path, n: int | None, samples: list[bytes] = SAMPLES) -> None:
+    with FileWriter(path, n) as opened:
+        for sample in samples:
+            opened.write_one(sample)
+
+
+def left(directory: Path) -> dict[str, bytes]:
+    return {name: (directory / name).read_bytes() for name in os.listdir(directory)}
+
+
+@pytest.fixture(params=[len(SAMPLES), None], ids=["n", "no n"])
+def n(request) -> int | None:
+    return request.param
+
+
+# An exception of the user
+
+
+@pytest.mark.parametrize("kind", [KeyError, KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("count", [0, 1, len(SAMPLES)])
+def test_an_exception_inside_with(tmp_path, n, kind, count):
+    (tmp_path / "a.ffr").write_bytes(OLD)
+    with pytest.raises(kind) as caught, FileWriter(tmp_path / "a.ffr", n) as opened:
+        for sample in SAMPLES[:count]:
+            opened.write_one(sample)
+        raise kind("mine")
+    assert (caught.value.args, caught.value.__context__) == (("mine",), None)
+    assert left(tmp_path) == {"a.ffr": OLD}
+    with pytest.raises(RuntimeError, match="Exceed"):
+        opened.write_one(b"x")
+    opened.close()
+    assert left(tmp_path) == {"a.ffr": OLD}
+
+
+def test_too_few_inside_with(tmp_path):
+    with (
+        pytest.raises(RuntimeError, match="Wrote 1 samples but expected 2"),
+        FileWriter(tmp_path / "a.ffr", 2) as opened,
+    ):
+        opened.write_one(b"x")
+    assert left(tmp_path) == {}
+
+
+# Calls that fail, at every occurrence
+
+
+def failing(call: str, k: int, number: int) -> Callable[..., object]:
+    """A call of the os module that fails the k-th time it is made."""
+    real, made = getattr(os, call), []
+
+    def replacement(*args, **kwargs):
+        made.append(1)
+        if len(made) != k:
+            return real(*args, **kwargs)
+        if call == "close":
+            real(*args, **kwargs)
+        raise OSError(number, os.strerror(number))
+
+    return replacement
+
+
+SWEEP = [(call, number) for call in ("pwrite", "posix_fallocate", "fsync", "close", "rename", "fchmod")
+         for number in (errno.EIO, errno.ENOSPC, errno.EDQUOT)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "number"), SWEEP)
+def test_every_call_failing_once(tmp_path, monkeypatch, n, call, number):
+    """The error is raised with its errno; the old file stays, unless only the directory's fsync failed."""
+    fired = 0
+    for k in range(1, 100):
+        path = tmp_path / f"{k}" / "a.ffr"
+        path.parent.mkdir()
+        path.write_bytes(OLD)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, failing(call, k, number))
+            try:
+                write(path, n)
+            except OSError as error:
+                assert (error.errno, isinstance(error, RuntimeError)) == (number, True)
+                assert str(path) in str(error)
+                fired += 1
+                published = "is in place" in str(error)
+            else:
+                published = True
+                if call == "posix_fallocate" and fired == 0:
+                    pytest.fail("never called")
+        assert list(left(path.parent)) == ["a.ffr"]
+        if not published:
+            assert path.read_bytes() == OLD
+            continue
+        assert ffr_twin.parse(path.read_bytes()) == SAMPLES
+        if fired < k:
+            break
+    assert fired >= 1
+
+
+@pytest.mark.parametrize("step", [1000, 4096, 10**9])
+def test_short_writes_go_on(tmp_path, monkeypatch, n, step):
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: real(fd, data[:step], offset))
+    write(tmp_path / "a.ffr", n and 3, SAMPLES[:3])
+    assert ffr_twin.parse((tmp_path / "a.ffr").read_bytes()) == SAMPLES[:3]
+
+
+def test_the_failing_sample_is_named(tmp_path, monkeypatch):
+    """Samples wait in a buffer, so the one that fails is seldom the one just written."""
+    real, most = os.pwrite, 12 + 12 * 30 + 5 * 100_000 + 7
+
+    def full(fd, data, offset):
+        if offset >= most:
+            raise OSError(errno.ENOSPC, "full")
+        return real(fd, data[: most - offset], offset)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    opened = FileWriter(tmp_path / "a.ffr", 30)
+    with pytest.raises(OSError, match="Sample 5: length 100000 but wrote 7 bytes") as caught:
+        for _ in range(30):
+            opened.write_one(b"x" * 100_000)
+    assert str(tmp_path / "a.ffr") in str(caught.value)
+    with pytest.raises(OSError, match="Sample 5"):
+        opened.close()
+    assert left(tmp_path) == {}
+
+
+def test_tables_that_cannot_be_written_blame_no_sample(tmp_path, monkeypatch):
+    opened = FileWriter(tmp_path / "a.ffr", 2)
+    opened.write_one(b"x" * 2_000_000)
+    opened.write_one(b"y" * 2_000_000)
+    monkeypatch.setattr(durable.os, "pwrite", failing("pwrite", 1, errno.EIO))
+    with pytest.raises(OSError, match="tables") as caught:
+        opened.close()
+    assert "wrote" not in str(caught.value)
+    assert left(tmp_path) == {}
+
+
+# Interruptions, wherever they come
+
+
+class Interruption(KeyboardInterrupt):
+    pass
+
+
+def interrupt(k: int, work: Callable[[], None]) -> bool:
+    """Run `work`, interrupted at the k-th line of writer.py and durable.py; whether it came to that."""
+    files, lines = {writer.__file__, durable.__file__}, 0
+
+    def trace(frame, event, argument):
+        nonlocal lines
+        if frame.f_code.co_filename not in files:
+            return None
+        if event == "line":
+            lines += 1
+            if lines == k:
+                sys.settrace(None)
+                raise Interruption
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except Interruption:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_interrupted_anywhere(tmp_path, n):
+    """Whoever catches Ctrl-C and closes nevertheless gets a valid file or none; never a damaged one, never a .part."""
+    k, outcomes = 0, set()
+    while True:
+        k += 1
+        path = tmp_path / f"{k}" / "a.ffr"
+        path.parent.mkdir()
+        opened = FileWriter(path, n)
+
+        def work(opened=opened):
+            for sample in SAMPLES:
+                opened.write_one(sample)
+            opened.close()
+
+        interrupted = interrupt(k, work)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            try:
+                opened.close()
+            except RuntimeError as error:
+                outcomes.add(type(error).__name__)
+            del opened, work
+            gc.collect(0)
+        found = left(path.parent)
+        assert list(found) in ([], ["a.ffr"]), k
+        if found:
+            samples = ffr_twin.parse(found["a.ffr"])
+            assert samples == SAMPLES[: len(samples)], k
+            outcomes.add(len(samples))
+            path.unlink()
+        path.parent.rmdir()
+        if not interrupted:
+            break
+    assert k > 50
+    assert len(SAMPLES) in outcomes
+
+
+def test_out_of_memory_in_the_middle(tmp_path, monkeypatch):
+    """Nothing may be published any more: the sample may be in the tables and its bytes missing."""
+
+    def full(view):
+        raise MemoryError
+
+    opened = FileWriter(tmp_path / "a.ffr", None)
+    opened.write_one(b"x")
+    monkeypatch.setattr(writer, "crc32", full)
+    with pytest.raises(MemoryError):
+        opened.write_one(b"y")
+    with pytest.raises(RuntimeError):
+        opened.close()
+    assert left(tmp_path) == {}
+
+
+# The real thing: full disks, limits, kills
+
+
+SWEEP_DISK = """
+import errno, os, sys, children
+from ffrecord import FileReader, FileWriter
+target, n = sys.argv[1], None if sys.argv[2] == "None" else int(sys.argv[2])
+outcomes = set()
+for size in range(4096, 360_000, 4096):
+    try:
+        children.small_disk(target, size)
+    except OSError as error:
+        print(f"no mounts: {error}")
+        break
+    path = os.path.join(target, "a.ffr")
+    try:
+        with FileWriter(path, n) as writer:
+            for i in range(1000):
+                writer.write_one(bytes([i % 256]) * 290)
+    except OSError as error:
+        assert error.errno == errno.ENOSPC and isinstance(error, RuntimeError), error
+        assert os.listdir(target) == [], size
+        outcomes.add("full")
+    else:
+        with FileReader(path) as reader:
+            assert [sample[0] for sample in reader] == [i % 256 for i in range(1000)]
+        outcomes.add("fits")
+    if os.system(f"umount -l {target}"):
+        raise SystemExit("umount")
+print(sorted(outcomes))
+"""
+
+
+@pytest.mark.parametrize("given", [1000, None])
+def test_full_disk(tmp_path, given):
+    """Every size of a small disk, those where the data fits and the tables do not included."""
+    printed = children.run(SWEEP_DISK, tmp_path, given)
+    if "no mounts" in printed:
+        pytest.skip(f"mounting a tmpfs is not allowed here: {printed}")
+    assert printed == "['fits', 'full']\n"
+
+
+SWEEP_LIMIT = """
+import errno, os, resource, sys
+from ffrecord import FileReader, FileWriter
+path, n = sys.argv[1], None if sys.argv[2] == "None" else int(sys.argv[2])
+outcomes = set()
+for limit in range(1, 360_000, 8_999):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        with FileWriter(path, n) as writer:
+            for i in range(1000):
+                writer.write_one(bytes([i % 256]) * 290)
+    except OSError as error:
+        assert error.errno == errno.EFBIG and isinstance(error, RuntimeError), error
+        assert os.listdir(os.path.dirname(path)) == [], limit
+        outcomes.add("full")
+    else:
+        assert len(FileReader(path)) == 1000
+        os.unlink(path)
+        outcomes.add("fits")
+print(sorted(outcomes))
+"""
+
+
+@pytest.mark.parametrize("given", [1000, None])
+def test_file_size_limit(tmp_path, given):
+    assert children.run(SWEEP_LIMIT, tmp_path / "a.ffr", given) == "['fits', 'full']\n"
+
+
+@pytest.mark.parametrize("given", [len(SAMPLES), None])
+def test_killed_in_the_middle(tmp_path, given):
+    """kill -9 at any time leaves the old file, or the new one, and at most one .part."""
+    target = tmp_path / "a.ffr"
+    target.write_bytes(OLD)
+    new = None
+    for delay in [i * 0.0007 for i in range(40)]:
+        child = os.fork()
+        if child == 0:
+            try:
+                while True:
+                    write(target, given)
+            finally:
+                os._exit(1)
+        time.sleep(delay)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        found = target.read_bytes()
+        if found != OLD:
+            assert ffr_twin.parse(found) == SAMPLES
+            new = found
+        parts = [name for name in os.listdir(tmp_path) if name != "a.ffr"]
+        assert len(parts) <= 1
+        assert all(name.startswith(".a.ffr.") and name.endswith(".part") for name in parts)
+        with FileReader(tmp_path) as reader:
+            assert reader.n in (1, len(SAMPLES))
+        for name in parts:
+            os.unlink(tmp_path / name)
+    assert new is not None
+
+
+# Fork
+
+
+@pytest.mark.parametrize("given", [2, None])
+def test_a_forked_child_neither_publishes_nor_harms(tmp_path, given):
+    opened = FileWriter(tmp_path / "a.ffr", given)
+    opened.write_one(b"x")
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for call in (lambda: opened.write_one(b"from the child"), opened.close):
+            try:
+                call()
+            except RuntimeError:
+                refused += 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            del opened, call
+            gc.collect()
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    opened.write_one(b"y")
+    opened.close()
+    assert list(left(tmp_path)) == ["a.ffr"]
+    assert ffr_twin.parse((tmp_path / "a.ffr").read_bytes()) == [b"x", b"y"]
+
+
+def test_dropped_under_warnings_as_errors(tmp_path):
+    """A complete writer is published, whatever becomes of the warning about it."""
+    code = """
+import sys
+from ffrecord import FileWriter
+writer = FileWriter(sys.argv[1], 1)
+writer.write_one(b"x")
+del writer
+writer = FileWriter(sys.argv[2], 2)
+writer.write_one(b"x")
+del writer
+"""
+    done = children.finished(code, tmp_path / "a.ffr", tmp_path / "b.ffr")
+    assert done.returncode == 0
+    assert done.stderr.count("ResourceWarning") >= 2
+    assert left(tmp_path) == {"a.ffr": ffr_twin.build([b"x"])}
+
+
+def test_a_program_that_ends_without_closing(tmp_path):
+    code = """
+import sys, warnings
+from ffrecord import FileWriter
+warnings.simplefilter("ignore")
+kept = [FileWriter(sys.argv[1], 1), FileWriter(sys.argv[2], 2)]
+for writer in kept:
+    writer.write_one(b"x")
+"""
+    children.run(code, tmp_path / "a.ffr", tmp_path / "b.ffr")
+    assert set(left(tmp_path)) <= {"a.ffr"}
