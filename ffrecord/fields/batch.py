@@ -15,7 +15,9 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 GATHER_MAX = 1 << 16  # bytes of a value; a larger one is copied by itself, at no measurable cost and without limit
-SHARED_MAX = 1 << 19  # bytes of memory that samples share, as in the reader: bounds what keeping one keeps alive
+SHARED_MAX = (
+    1 << 20
+)  # bytes of memory that samples share, which is what keeping one keeps alive; less means more page faults
 
 
 def checked(data: Any, offsets: Any) -> tuple[Bytes, Offsets]:

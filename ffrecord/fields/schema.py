@@ -119,7 +119,7 @@ class Schema:
         """The k samples of k records, as `decode` gives them.
 
         Arrays are writable and overlap neither each other nor `data`. Those of one column may lie in one piece of
-        memory of up to 512 KiB, all of which lives as long as one of them: copy what you keep for long.
+        memory of up to 1 MiB, all of which lives as long as one of them: copy what you keep for long.
 
         Args:
             data: 1-D uint8.
