@@ -17,7 +17,7 @@ from ffrecord.sharding.layout import PROBES, ByBytes, ByCount, split_evenly
 from ffrecord.sharding.part_directory import PartDirectory, check_vacant
 from ffrecord.sharding.selection import length, select, shuffle
 from ffrecord.workers import interrupts
-from ffrecord.workers.crew import start_method_of
+from ffrecord.workers.crew import start_method_of, usable_workers
 
 SHARD_SIZE = 256 << 20
 
@@ -214,4 +214,4 @@ def _workers(number: SupportsIndex) -> int:
     workers = operator.index(number)
     if workers < -1:
         raise ValueError(f"num_workers is {workers}, expected -1 (one per usable CPU) or >= 0")
-    return len(os.sched_getaffinity(0)) if workers == -1 else workers
+    return usable_workers() if workers == -1 else workers

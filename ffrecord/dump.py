@@ -15,6 +15,7 @@ from ffrecord.sharding.part_directory import PartDirectory, check_no_shards
 from ffrecord.sharding.progress import Progress
 from ffrecord.sharding.selection import length
 from ffrecord.workers import interrupts
+from ffrecord.workers.crew import usable_workers
 from ffrecord.writer import FileWriter
 
 WORKERS_MAX = 16
@@ -91,7 +92,7 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encode:
     try:
         part.create()
         job = Job(dataset, range(total), "serializer", encode, cut, None, part.path, directory)
-        workers = min(count, len(os.sched_getaffinity(0)), WORKERS_MAX)
+        workers = min(count, usable_workers(), WORKERS_MAX)
         shards, _ = write_shards(job, Means(workers, progress=verbose))
         with interrupts.undisturbed():
             part.publish([shard.name for shard in shards])

@@ -1,5 +1,6 @@
 """DatasetWriter: the same bytes whatever wrote them, read back as they were, and every way to call it."""
 
+import multiprocessing
 import os
 import pickle
 import sys
@@ -441,6 +442,41 @@ def test_dataset_is_first_opened_in_a_worker(tmp_path: Path) -> None:
 
     write(tmp_path / "set", OpenedLazily(20), num_workers=1)
     assert len(read_all(tmp_path / "set")) == 20
+
+
+def test_in_a_thread(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            write(tmp_path / "set", grown(300), num_workers=2)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(30)
+    assert errors == [] and read_all(tmp_path / "set") == grown(300)
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    threads = [threading.Thread(target=write, args=(tmp_path / str(n), grown(300))) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert files_in(tmp_path / "0") == files_in(tmp_path / "1")
+
+
+def write_in_daemon(path: Path) -> None:
+    write(path, grown(30))
+
+
+def test_in_a_daemonic_process_there_are_no_workers(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=write_in_daemon, args=(tmp_path / "set",), daemon=True)
+    process.start()
+    process.join(30)
+    assert process.exitcode == 0 and read_all(tmp_path / "set") == grown(30)
 
 
 def test_importing_needs_no_torch() -> None:

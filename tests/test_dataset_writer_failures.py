@@ -331,11 +331,12 @@ def test_kill_9_of_the_parent(tmp_path: Path, method: str) -> None:
     assert len(os.listdir(writer.out)) == 1 and os.listdir(writer.out)[0].startswith(".set.")
 
 
+@pytest.mark.parametrize("turns", [12, pytest.param(500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("victim", ["worker", "parent"])
-def test_kill_9_at_random_times(tmp_path: Path, victim: str) -> None:
+def test_kill_9_at_random_times(tmp_path: Path, victim: str, turns: int) -> None:
     """Never anything but nothing or all under the final name."""
     random.seed(7)
-    for turn in range(12):
+    for turn in range(turns):
         target = tmp_path / f"set{turn}"
         pid = os.fork()
         if pid == 0:

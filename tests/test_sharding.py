@@ -16,6 +16,7 @@ from ffrecord.sharding import shard_file
 from ffrecord.sharding.finisher import Finisher
 from ffrecord.sharding.job import tasks
 from ffrecord.sharding.layout import SLOTS_MAX, ByBytes, ByCount, Layout, Segment, shard_count, shard_name, split_evenly
+from ffrecord.sharding.packing import write_records
 from ffrecord.sharding.part_directory import PartDirectory, check_no_shards, check_vacant
 from ffrecord.sharding.selection import length, select, shuffle
 
@@ -218,6 +219,29 @@ def test_shard_file_is_not_made_twice_nor_through_links(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match=r"Failed to open file final/a\.ffr"):
         shard_file.create(path, "final/a.ffr", 12)
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_shard_file_where_nothing_can_be_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no fallocate")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    shard_file.create(str(tmp_path / "a.ffr"), "a.ffr", 1000)
+    assert (tmp_path / "a.ffr").read_bytes() == bytes(1000)
+
+
+@given(sizes=st.lists(st.integers(0, 20), max_size=20), data=st.data())
+def test_short_writes_are_continued(tmp_path: Path, sizes: list[int], data: st.DataObject) -> None:
+    records = [bytes([i + 1]) * size for i, size in enumerate(sizes)]
+    short = data.draw(st.integers(0, sum(sizes)))
+
+    def write_short(fd: int, buffers: list[bytes], offset: int) -> int:
+        return os.pwrite(fd, b"".join(buffers)[:short], offset)
+
+    with pytest.MonkeyPatch.context() as patch, open(tmp_path / "x", "w+b") as file:
+        patch.setattr(os, "pwritev", write_short)
+        write_records(file.fileno(), records, 7)
+        assert file.read() == bytes(7 if sum(sizes) else 0) + b"".join(records)
 
 
 def shard(number: int) -> Shard:

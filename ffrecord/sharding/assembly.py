@@ -9,17 +9,22 @@ from ffrecord import format
 from ffrecord.errors import FFRecordError
 from ffrecord.sharding import shard_file
 from ffrecord.sharding.finisher import Finisher
-from ffrecord.sharding.layout import Layout, Segment, Sizes, shard_name
+from ffrecord.sharding.layout import Layout, Segment, shard_name
 from ffrecord.sharding.packing import Place, Sized
 
 
 class _OpenShard:
-    """A shard's tables so far: 12 bytes a sample."""
+    """A shard's tables so far, 12 bytes a sample, in the order of placing."""
 
     def __init__(self) -> None:
-        self.sizes: list[Sizes] = []
-        self.checksums: list[format.Checksums] = []
+        self.sizes, self.checksums = bytearray(), bytearray()
         self.placed = self.written = 0
+
+    def add(self, piece: Sized, first: int, last: int) -> None:
+        """Add samples first .. last - 1 of a piece."""
+        self.sizes += piece.sizes[first * format.OFFSET.itemsize : last * format.OFFSET.itemsize]
+        self.checksums += piece.checksums[first * format.CRC.itemsize : last * format.CRC.itemsize]
+        self.placed += last - first
 
 
 class Assembly:
@@ -70,17 +75,12 @@ class Assembly:
 
     def _place(self, piece: Sized) -> Place:
         sizes = np.frombuffer(piece.sizes, format.OFFSET)
-        checksums = np.frombuffer(piece.checksums, format.CRC)
         segments = self._layout.place(sizes)
         self._open_new()
         first = 0
         for segment in segments:
-            shard, last = self._open[segment.shard], first + segment.samples
-            # Copies, or a slice would keep all of a message alive.
-            shard.sizes.append(sizes[first:last].copy())
-            shard.checksums.append(checksums[first:last].copy())
-            shard.placed += segment.samples
-            first = last
+            self._open[segment.shard].add(piece, first, first + segment.samples)
+            first += segment.samples
         self._placed[piece.start] = segments, int(sizes.sum())
         self._settle()
         return Place(piece.start, segments)
@@ -128,8 +128,8 @@ class Assembly:
                 str(self._directory / name),
                 str(self._label / name),
                 self._layout.data_starts[number],
-                np.concatenate([np.empty(0, format.OFFSET), *shard.sizes]),
-                np.concatenate([np.empty(0, format.CRC), *shard.checksums]),
+                np.frombuffer(shard.sizes, format.OFFSET),
+                np.frombuffer(shard.checksums, format.CRC),
                 self._payload,
             )
         )

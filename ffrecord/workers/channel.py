@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 PACKET = 32 << 10  # bytes
 MORE, LAST = b"+", b"."
+WAIT = int(socket.MSG_NOSIGNAL)
+NO_WAIT = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
 
 class Channel:
@@ -32,7 +34,7 @@ class Channel:
             OSError: the other side is gone (EPIPE, ECONNRESET).
         """
         for packet in _packets(message):
-            self.socket.send(packet, socket.MSG_NOSIGNAL)
+            self.socket.send(packet, WAIT)
 
     def post(self, message: bytes) -> None:
         """Have `message` sent, without waiting; what is not taken now goes with later calls of `flush`.
@@ -51,7 +53,7 @@ class Channel:
         """
         while self._unsent:
             try:
-                self.socket.send(self._unsent[0], socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+                self.socket.send(self._unsent[0], NO_WAIT)
             except BlockingIOError:
                 return False
             self._unsent.popleft()
@@ -65,7 +67,7 @@ class Channel:
         """
         while True:
             try:
-                packet = self.socket.recv(PACKET + 1, 0 if wait else socket.MSG_DONTWAIT)
+                packet = self.socket.recv(PACKET + 1, WAIT if wait else NO_WAIT)
             except BlockingIOError:
                 return None
             except ConnectionResetError:

@@ -12,6 +12,7 @@ The parent never waits longer than TICK without looking at every process.
 
 import contextlib
 import multiprocessing
+import os
 import pickle
 import selectors
 import signal
@@ -47,6 +48,11 @@ def start_method_of(name: str | None) -> str:
     if name not in known:
         raise ValueError(f"start_method is {name!r}, expected one of {', '.join(known)}")
     return name
+
+
+def usable_workers() -> int:
+    """One per CPU that this process may use; none in a daemonic process, which may not have children."""
+    return 0 if multiprocessing.current_process().daemon else len(os.sched_getaffinity(0))
 
 
 class _Worker:
@@ -115,19 +121,17 @@ class Crew:
         forks = self._method == "fork"
         # While any process holds a copy of the parent's end, a worker does not see the parent die.
         inherited = [*(worker.channel for worker in self._workers), ours] if forks else []
-        with interrupts.held() if forks else contextlib.nullcontext() as blocked:
-            args = (self._work, self._arguments, theirs.socket, self._hearts, number, inherited, blocked)
-            name = f"ffrecord-worker-{number}"
-            process = context.Process(target=live, args=args, name=name, daemon=True)
-            try:
+        try:
+            with interrupts.held() if forks else contextlib.nullcontext() as blocked:
+                args = (self._work, self._arguments, theirs.socket, self._hearts, number, inherited, blocked)
+                name = f"ffrecord-worker-{number}"
+                process = context.Process(target=live, args=args, name=name, daemon=True)
+                # Known before it runs, so that no Ctrl-C finds a process that `end` would not end.
+                self._workers.append(_Worker(process, ours))
                 with _without_fork_warning():
                     process.start()
-            except BaseException:
-                ours.close()
-                raise
-            finally:
-                theirs.close()
-            self._workers.append(_Worker(process, ours))
+        finally:
+            theirs.close()
 
     def _blame_argument(self, error: Exception) -> None:
         """Raise TypeError naming the argument that does not pickle, if there is one."""
@@ -242,15 +246,17 @@ class Crew:
 
     def end(self) -> None:
         """End what still runs and release everything; may be repeated."""
-        running = [worker.process for worker in self._workers if worker.process.exitcode is None]
+        started = [worker.process for worker in self._workers if worker.process.pid is not None]
+        running = [process for process in started if process.exitcode is None]
         for process in running:
             process.terminate()
         deadline = time.monotonic() + GRACE
         for process in running:
             if _await_exit(process, deadline - time.monotonic()) is None:
                 process.kill()
+        for process in started:
+            _await_exit(process, FAREWELL)
         for worker in self._workers:
-            _await_exit(worker.process, FAREWELL)
             worker.channel.close()
             # A process in an uninterruptible wait outlives even SIGKILL for a while.
             with contextlib.suppress(ValueError):

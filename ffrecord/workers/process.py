@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import os
 import pickle
 import signal
@@ -99,6 +100,8 @@ def live(
         channel.close()
     _die_with_parent()
     interrupts.become_worker(blocked)
+    # The collector would touch, and so copy, every page of objects shared with the parent.
+    gc.freeze()
     _use_one_torch_thread()
     channel, heart = Channel(end), hearts.heart(number)
     try:
