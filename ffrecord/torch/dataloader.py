@@ -30,8 +30,8 @@ class DataLoader(TorchDataLoader[T_co]):
         skippable: allow `set_step`, by wrapping the batch sampler. Turn it off for `batch_size=None`, and for
             frameworks that take the batch sampler apart.
 
-    With `batch_size=None` and a dataset of ours, `collate_fn` gets a list of one sample; of several, if the sampler yields
-    lists.
+    With `batch_size=None` and a dataset of ours, `collate_fn` gets a list of one sample, or of those whose indices the
+    sampler yields as a list.
 
     Raises:
         ValueError (also AssertionError): `batch_size=None` and `skippable`.

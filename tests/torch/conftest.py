@@ -1,0 +1,18 @@
+from pathlib import Path
+
+import pytest
+from torch_builders import write_file
+
+COUNT = 23
+
+
+@pytest.fixture(scope="session")
+def values() -> list[int]:
+    """What the samples of `path` are."""
+    return [7 * i - 30 for i in range(COUNT)]
+
+
+@pytest.fixture(scope="session")
+def path(tmp_path_factory: pytest.TempPathFactory, values: list[int]) -> str:
+    directory: Path = tmp_path_factory.mktemp("torch")
+    return write_file(directory / "ints.ffr", values)
