@@ -310,7 +310,9 @@ def test_datasets_of_several_kinds(tmp_path: Path) -> None:
 
 
 def test_torch_dataset(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch.utils.data")
+    import torch
+
     data = torch.utils.data.TensorDataset(torch.arange(40.0).reshape(20, 2), torch.arange(20))
     write(tmp_path / "set", data, num_workers=2)
     with FileReader(tmp_path / "set") as reader:

@@ -486,7 +486,7 @@ def torch_threads(link: Link, heart: Heart) -> None:
 
 
 def test_torch_uses_one_thread_in_a_worker() -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch.utils.data")
     with crew_of(torch_threads) as crew:
         assert listen_all(crew, 1) == [(0, b"1")]
 
