@@ -88,9 +88,15 @@ cdef inline void _locate(File* files, int64_t count, int64_t index, int64_t batc
     memcpy(&request.stored, file.tables + PREFIX_SIZE + 4 * i, 4)
     request.offset = _offset(file, i)
     end = _offset(file, i + 1)
-    if request.offset < file.data_start or end < request.offset or end > file.size:
+    if request.offset < file.data_start or end < request.offset:
         request.detail = end
         request.status = BAD_SPAN
+        return
+    if end > file.size:
+        # The size stays 0, so that nothing is allocated by it.
+        request.status = TRUNCATED
+        request.detail = max(0, file.size - request.offset)
+        request.got = end - request.offset
         return
     request.size = end - request.offset
 
@@ -171,6 +177,8 @@ cdef class Files:
             file = &self.files[i]
             file.fd, file.direct_fd, file.nowait = fd, -1, True
             file.size, file.n, file.first, file.data_start = size, n, self.n, data_start
+            if mapping is None:
+                raise TypeError("a Mapping is needed for each file")
             file.tables = <const uint8_t*> mapping.start
             self.mappings.append(mapping)
             self.n += n
@@ -269,8 +277,9 @@ cdef class Files:
         failures = []
         for i in range(batch.k):
             if requests[i].status > OK:
+                size = requests[i].size if requests[i].size > 0 else requests[i].got
                 failures.append(Failure(requests[i].order, _STATUS[requests[i].status], requests[i].detail,
-                                        requests[i].offset, requests[i].size, requests[i].stored))
+                                        requests[i].offset, size, requests[i].stored))
         failures.sort(key=lambda failure: failure.order)
         return failures
 
@@ -285,7 +294,7 @@ cdef class Files:
         if self.closed and self.users == 0:
             self._close_descriptors()
 
-    def read(self, const int64_t[::1] indices, int mode, bint check, bint go_on):
+    def read(self, const int64_t[::1] indices not None, int mode, bint check, bint go_on):
         """The records at `indices`, each a writable 1-D uint8 array of its own bytes.
 
         Args:
@@ -311,7 +320,7 @@ cdef class Files:
         finally:
             self._leave()
 
-    def read_packed(self, const int64_t[::1] indices, int mode, bint check, bint go_on):
+    def read_packed(self, const int64_t[::1] indices not None, int mode, bint check, bint go_on):
         """The records at `indices`, back to back.
 
         Returns:

@@ -95,9 +95,10 @@ class PartFile:
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(self.fd, stat.S_IMODE(os.stat(self.target).st_mode))
-        except BaseException:
+        except OSError as error:
             self.discard()
-            raise
+            sentence = f"{target}: giving the new file the mode of the old one"
+            raise file_error(error.errno or errno.EIO, sentence, target) from None
 
     @property
     def owned(self) -> bool:

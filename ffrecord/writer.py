@@ -1,13 +1,16 @@
 """Write one `.ffr` file: append samples, checksum them, publish the file whole or not at all."""
 
+import errno
 import operator
 import os
 import re
 import warnings
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -133,8 +136,8 @@ class FileWriter:
             os.posix_fallocate(self._part.fd, 0, self._data_start)
         except (OSError, OverflowError) as error:
             self._discard()
-            errno = getattr(error, "errno", None) or 27  # EFBIG
-            raise file_error(errno, f"{self._path}: reserving {self._data_start} bytes", self._path) from None
+            code = getattr(error, "errno", None) or errno.EFBIG
+            raise file_error(code, f"{self._path}: reserving {self._data_start} bytes", self._path) from None
 
     @property
     def n(self) -> int | None:
@@ -164,12 +167,18 @@ class FileWriter:
             )
         self._check_owner()
         view = as_bytes(data)
-        try:
+        with self._all_or_nothing():
             self._append(view)
-        except BaseException:
-            # Interrupted between table and data, or out of memory: whatever followed would be damaged.
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Discard all if the block raises: interrupted between table and data, what followed would be damaged."""
+        try:
+            yield
+        except BaseException as error:
             self._discard()
-            self._failure = self._failure or StateError(f"{self._path}: interrupted at sample {self.count}, discarded")
+            interrupted = StateError(f"{self._path}: interrupted after {self.count} samples, discarded")
+            self._failure = error if isinstance(error, OSError) else interrupted
             raise
 
     def _check_owner(self) -> None:
@@ -197,22 +206,20 @@ class FileWriter:
             while len(data):
                 written = os.pwrite(self._part.fd, data[: 1 << 30], self._end)
                 if written == 0:
-                    raise OSError(28, os.strerror(28))
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 self._end += written
                 data = data[written:]
         except OSError as error:
-            self._fail(error)
+            raise self._sample_error(error) from None
 
-    def _fail(self, error: OSError) -> NoReturn:
-        """Give up for good: remove the file and say which sample did not get through."""
-        self._discard()
+    def _sample_error(self, error: OSError) -> OSError:
+        """Of a failed write, saying which sample did not get through."""
         sizes = np.frombuffer(self._sizes, np.int64)
         ends = self._data_start + np.cumsum(sizes)
         i = min(int(np.searchsorted(ends, self._end, side="right")), len(sizes) - 1)
-        wrote = max(0, self._end - int(ends[i] - sizes[i])) if len(sizes) else 0
-        what = f"Sample {i}: length {sizes[i]} but wrote {wrote} bytes" if len(sizes) else "writing the tables"
-        self._failure = file_error(error.errno or 5, f"{what}: {self._path}", self._path)
-        raise self._failure from None
+        wrote = max(0, self._end - int(ends[i] - sizes[i]))
+        sentence = f"Sample {i}: length {sizes[i]} but wrote {wrote} bytes: {self._path}"
+        return file_error(error.errno or errno.EIO, sentence, self._path)
 
     def close(self) -> None:
         """Complete the file and put it under its name. May be repeated.
@@ -230,17 +237,15 @@ class FileWriter:
             raise CountError(
                 f"Number of samples mismatched! Wrote {self.count} samples but expected {self._n}: {self._path}"
             )
-        self._write(self._take_buffer())
-        try:
-            self._write_tables()
-        except OSError as error:
-            self._fail(error)
-        self._open = False
-        try:
+        with self._all_or_nothing():
+            self._write(self._take_buffer())
+            try:
+                self._write_tables()
+            except OSError as error:
+                sentence = f"{self._path}: writing the tables of {self.count} samples"
+                raise file_error(error.errno or errno.EIO, sentence, self._path) from None
             self._part.publish()
-        except OSError as error:
-            self._failure = error
-            raise
+            self._open = False
 
     def _write_tables(self) -> None:
         if self._n is None:
