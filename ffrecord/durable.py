@@ -7,6 +7,7 @@ directory named `.NAME.<random>.part`, which no reader opens.
 import contextlib
 import ctypes
 import errno
+import io
 import os
 import secrets
 import stat
@@ -81,24 +82,33 @@ class PartFile:
 
     def __init__(self, target: str) -> None:
         self.target = os.path.realpath(target)
-        self.fd = -1
         if os.path.isdir(self.target):
             raise file_error(errno.EISDIR, f"Failed to open file {target}", target)
         self.path = part_name(self.target)
         self._owner = os.getpid()
         self._published = False
         try:
-            # 0666 less the umask; a replaced file keeps its mode.
-            self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            # Mode 0666 less the umask. A file object, since no signal gets between its closing and its knowing so.
+            self._file = io.FileIO(self.path, "x+")
         except OSError as error:
             raise file_error(error.errno or errno.EIO, f"Failed to open file {target}", target) from None
         try:
+            # A replaced file keeps its mode.
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(self.fd, stat.S_IMODE(os.stat(self.target).st_mode))
         except OSError as error:
             self.discard()
             sentence = f"{target}: giving the new file the mode of the old one"
             raise file_error(error.errno or errno.EIO, sentence, target) from None
+
+    @property
+    def fd(self) -> int:
+        """Its descriptor, open for reading and writing.
+
+        Raises:
+            ValueError: published or discarded.
+        """
+        return self._file.fileno()
 
     @property
     def owned(self) -> bool:
@@ -115,8 +125,8 @@ class PartFile:
         step = "fsync"
         try:
             os.fsync(self.fd)
-            step, fd, self.fd = "close", self.fd, -1
-            os.close(fd)
+            step = "close"
+            self._file.close()
             step = "rename"
             os.rename(self.path, self.target)
             self._published = True
@@ -132,10 +142,8 @@ class PartFile:
 
     def discard(self) -> None:
         """Remove the temporary file; may be repeated. A forked child only forgets it."""
-        if self.fd >= 0:
-            fd, self.fd = self.fd, -1
-            with contextlib.suppress(OSError):
-                os.close(fd)
+        with contextlib.suppress(OSError):
+            self._file.close()
         if self.owned and not self._published:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
