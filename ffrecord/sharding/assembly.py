@@ -10,7 +10,7 @@ from ffrecord.errors import FFRecordError
 from ffrecord.sharding import shard_file
 from ffrecord.sharding.finisher import Finisher
 from ffrecord.sharding.layout import Layout, Segment, shard_name
-from ffrecord.sharding.packing import Place, Sized
+from ffrecord.sharding.messages import Place, Sized
 
 
 class _OpenShard:

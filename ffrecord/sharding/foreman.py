@@ -5,7 +5,8 @@ import msgspec
 from ffrecord.sharding.assembly import Assembly
 from ffrecord.sharding.finisher import Finisher
 from ffrecord.sharding.job import Job, Means, tasks
-from ffrecord.sharding.packing import Sized, Task, Written, pack
+from ffrecord.sharding.messages import Sized, Task, Written
+from ffrecord.sharding.packing import pack
 from ffrecord.sharding.progress import Progress
 from ffrecord.workers import interrupts
 from ffrecord.workers.crew import TICK, Crew

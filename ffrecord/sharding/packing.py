@@ -1,13 +1,6 @@
 """What a worker does: samples → records with checksums, kept until the parent says where in which shard they go.
 
-    parent                      worker
-    Task(start, indices)   ──▶  serialize, in pieces of bounded size
-                           ◀──  Sized(start, sizes, checksums)
-    Place(start, segments) ──▶  write the piece's own bytes to their place
-                           ◀──  Written(start)
-
-`start` counts positions in the order of writing; it names a piece. Records stay in the memory of the worker that made
-them, so nothing large is shared and nothing is copied between processes.
+Records stay in the memory of the worker that made them, so nothing large is shared or copied between processes.
 """
 
 import errno
@@ -27,6 +20,7 @@ from ffrecord._crc import crc32
 from ffrecord.durable import write_all
 from ffrecord.errors import file_error
 from ffrecord.sharding.layout import Segment, shard_name
+from ffrecord.sharding.messages import Place, Sized, Task, Written
 from ffrecord.workers import heartbeats
 from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import Link
@@ -38,39 +32,6 @@ HELD_BYTES = 32 << 20  # memory of the records that a worker keeps while it wait
 OBJECT_BYTES = 80  # what Python adds to every record
 
 Encode = Callable[[Any], Any]
-
-
-class Task(msgspec.Struct, tag="task", array_like=True):
-    """Samples to serialize; `indices` are int64."""
-
-    start: int
-    indices: bytes
-
-
-class Place(msgspec.Struct, tag="place", array_like=True):
-    """Where the samples of a piece go."""
-
-    start: int
-    segments: list[Segment]
-
-
-class Sized(msgspec.Struct, tag="sized", array_like=True):
-    """A piece is serialized; `sizes` are int64 and `checksums` uint32."""
-
-    start: int
-    sizes: bytes
-    checksums: bytes
-
-    @property
-    def samples(self) -> int:
-        """How many."""
-        return len(self.sizes) // format.OFFSET.itemsize
-
-
-class Written(msgspec.Struct, tag="written", array_like=True):
-    """A piece is in its place."""
-
-    start: int
 
 
 @dataclass

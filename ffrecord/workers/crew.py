@@ -13,9 +13,7 @@ The parent never waits longer than TICK without looking at every process.
 import contextlib
 import multiprocessing
 import os
-import pickle
 import selectors
-import signal
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,10 +23,9 @@ from typing import Any
 
 import msgspec
 
-from ffrecord.errors import WorkerError
-from ffrecord.workers import heartbeats, interrupts
+from ffrecord.workers import heartbeats, interrupts, verdicts
 from ffrecord.workers.channel import Channel, channel_pair
-from ffrecord.workers.heartbeats import Beat, Heartbeats
+from ffrecord.workers.heartbeats import Heartbeats
 from ffrecord.workers.process import FAILURE, Failure, Work, live
 
 TICK = 0.25  # seconds between two looks at all processes
@@ -211,23 +208,18 @@ class Crew:
         if beat.phase == heartbeats.IDLE or beat.beats != worker.beats:
             worker.beats, worker.since = beat.beats, self._looked
         elif silent > limit:
-            sentence = f"{self._who(number)} gives no sign of life for {silent:.1f} s {_place(beat)}"
-            raise WorkerError(f"{sentence} (stuck_after={limit:g})", index=_index(beat))
+            raise verdicts.stuck(self._who(number), beat, silent, limit)
 
     def _who(self, number: int) -> str:
         return f"worker {number} (pid {self._workers[number].process.pid})"
 
     def _raise_failure(self, number: int, failure: Failure) -> None:
-        cause, beat = _unpickled(failure.cause), Beat(failure.phase, failure.index, 0)
-        if beat.phase == heartbeats.OURS and isinstance(cause, Exception):
-            raise cause
-        sentence = f"{self._who(number)} failed {_place(beat)}: {failure.sentence}"
-        raise WorkerError(f"{sentence}\n\n{failure.text}", index=_index(beat)) from cause
+        error, cause = verdicts.failed(self._who(number), failure)
+        raise error from cause
 
     def _raise_death(self, number: int) -> list[tuple[int, bytes]]:
-        beat, code = self._hearts.heart(number).beat(), _await_exit(self._workers[number].process, GRACE)
-        sentence = f"{self._who(number)} {_ending(code)} {_place(beat)}"
-        raise WorkerError(f"{sentence}{_advice(code, beat)}", index=_index(beat), exitcode=code)
+        code = _await_exit(self._workers[number].process, GRACE)
+        raise verdicts.died(self._who(number), self._hearts.heart(number).beat(), code)
 
     def dismiss(self) -> None:
         """Let all processes end, their work being done.
@@ -242,7 +234,7 @@ class Crew:
             code = _await_exit(worker.process, deadline - time.monotonic())
             # One that lingers, over a thread of the user's for instance, has nothing left to tell; `end` ends it.
             if code:
-                raise WorkerError(f"{self._who(number)} {_ending(code)} after its last sample", exitcode=code)
+                raise verdicts.ended_badly(self._who(number), code)
 
     def end(self) -> None:
         """End what still runs and release everything; may be repeated."""
@@ -286,43 +278,3 @@ def _await_exit(process: BaseProcess, seconds: float) -> int | None:
         time.sleep(pause)
         pause = min(2 * pause, 0.02)
     return process.exitcode
-
-
-def _ending(code: int | None) -> str:
-    if code is None:
-        return "closed its connection"
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"
-
-
-def _advice(code: int | None, beat: Beat) -> str:
-    if code == -signal.SIGKILL:
-        return ": SIGKILL: probably out of memory"
-    if code is not None and code >= 0:
-        if beat.beats == 0:
-            return ": it did not get to work, see its own message; spawned processes import the main module again"
-        return ": its work was not done, does something in there call exit?"
-    return ""
-
-
-def _place(beat: Beat) -> str:
-    if beat.phase == heartbeats.IDLE:
-        return "while waiting for work"
-    return f"at sample {beat.index}" if beat.phase == heartbeats.SAMPLE else f"after sample {beat.index}"
-
-
-def _index(beat: Beat) -> int | None:
-    return None if beat.phase == heartbeats.IDLE else beat.index
-
-
-def _unpickled(data: bytes) -> BaseException | None:
-    """The exception a worker sent, if it is one here too."""
-    try:
-        cause = pickle.loads(data) if data else None
-    except Exception:
-        return None
-    return cause if isinstance(cause, BaseException) else None

@@ -1,0 +1,78 @@
+"""What the parent says of a worker that failed: how, at which sample, and what may be the reason."""
+
+import pickle
+import signal
+
+from ffrecord.errors import WorkerError
+from ffrecord.workers import heartbeats
+from ffrecord.workers.heartbeats import Beat
+from ffrecord.workers.process import Failure
+
+
+def failed(who: str, failure: Failure) -> tuple[Exception, BaseException | None]:
+    """(what to raise, from what) after a worker reported an exception.
+
+    What it raised in this package's own code, such as a full disk, is raised as it is.
+    """
+    cause, beat = _unpickled(failure.cause), Beat(failure.phase, failure.index, 0)
+    if beat.phase == heartbeats.OURS and isinstance(cause, Exception):
+        return cause, None
+    sentence = f"{who} failed {_place(beat)}: {failure.sentence}"
+    return WorkerError(f"{sentence}\n\n{failure.text}", index=_index(beat)), cause
+
+
+def died(who: str, beat: Beat, code: int | None) -> WorkerError:
+    """After a process ended without a word; `code` is None if it lives but has closed its connection."""
+    sentence = f"{who} {_ending(code)} {_place(beat)}{_advice(code, beat)}"
+    return WorkerError(sentence, index=_index(beat), exitcode=code)
+
+
+def stuck(who: str, beat: Beat, silent: float, limit: float) -> WorkerError:
+    """After `silent` seconds without a sign of life, when `limit` are allowed."""
+    sentence = f"{who} gives no sign of life for {silent:.1f} s {_place(beat)} (stuck_after={limit:g})"
+    return WorkerError(sentence, index=_index(beat))
+
+
+def ended_badly(who: str, code: int) -> WorkerError:
+    """After all work was done and yet the process ended with an error."""
+    return WorkerError(f"{who} {_ending(code)} after its last sample", exitcode=code)
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "closed its connection"
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
+def _advice(code: int | None, beat: Beat) -> str:
+    if code == -signal.SIGKILL:
+        return ": SIGKILL: probably out of memory"
+    if code is not None and code >= 0:
+        if beat.beats == 0:
+            return ": it did not get to work, see its own message; spawned processes import the main module again"
+        return ": its work was not done, does something in there call exit?"
+    return ""
+
+
+def _place(beat: Beat) -> str:
+    if beat.phase == heartbeats.IDLE:
+        return "while waiting for work"
+    return f"at sample {beat.index}" if beat.phase == heartbeats.SAMPLE else f"after sample {beat.index}"
+
+
+def _index(beat: Beat) -> int | None:
+    return None if beat.phase == heartbeats.IDLE else beat.index
+
+
+def _unpickled(data: bytes) -> BaseException | None:
+    """The exception a worker sent, if it is one here too."""
+    try:
+        cause = pickle.loads(data) if data else None
+    except Exception:
+        return None
+    return cause if isinstance(cause, BaseException) else None
