@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
+# Python 3.12 and later warn of what these tests are about.
+forks = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 SYSCALLS = {
     "x86_64": {
         "io_setup": 206,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ffrecord import _aio
 
+pytestmark = children.forks
 SIZE = 3_000_001
 
 

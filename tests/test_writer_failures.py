@@ -17,7 +17,7 @@ import pytest
 
 from ffrecord import FileReader, FileWriter, durable, writer
 
-pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
+pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 SAMPLES = builders.records([700_000, 10, 1 << 20, 0, 600_000, 600_000])
 OLD = ffr_twin.build([b"old"])
 
