@@ -4,6 +4,7 @@ Exits with status 1 if the network gets less than 97 % of the test digits right.
 """
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -76,7 +77,7 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    out = Path(__file__).resolve().parents[1] / "out"
+    out = Path(os.path.relpath(Path(__file__).resolve().parents[1] / "out"))
     parser.add_argument("--out", type=Path, default=out, help="directory for digits.png and digits/, which is replaced")
     parser.add_argument("--epochs", type=int, default=15, help="passes over the training digits (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="processes to write and to load (default: %(default)s)")

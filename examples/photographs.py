@@ -6,6 +6,7 @@ by then: the times say what reading costs besides the disk, on this machine.
 """
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -83,7 +84,7 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    out = Path(__file__).resolve().parents[1] / "out"
+    out = Path(os.path.relpath(Path(__file__).resolve().parents[1] / "out"))
     add = parser.add_argument
     add("--out", type=Path, default=out, help="directory for photographs.png and photographs/, which is replaced")
     add("--crops", type=int, default=200, help="JPEG files to cut from each photograph (default: %(default)s)")
