@@ -16,9 +16,9 @@ from ffrecord.sharding import shard_file
 from ffrecord.sharding.finisher import Finisher
 from ffrecord.sharding.job import tasks
 from ffrecord.sharding.layout import SLOTS_MAX, ByBytes, ByCount, Layout, Segment, shard_count, shard_name, split_evenly
-from ffrecord.sharding.packing import write_records
 from ffrecord.sharding.part_directory import PartDirectory, check_no_shards, check_vacant
 from ffrecord.sharding.selection import length, select, shuffle
+from ffrecord.sharding.shared_buffer import SharedBuffer
 
 SIZES = st.lists(st.integers(0, 40), max_size=60)
 CUTS = st.one_of(
@@ -230,18 +230,26 @@ def test_shard_file_where_nothing_can_be_reserved(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "a.ffr").read_bytes() == bytes(1000)
 
 
-@given(sizes=st.lists(st.integers(0, 20), max_size=20), data=st.data())
-def test_short_writes_are_continued(tmp_path: Path, sizes: list[int], data: st.DataObject) -> None:
+@given(sizes=st.lists(st.integers(0, 20), max_size=20), capacity=st.integers(1, 50))
+def test_a_shared_buffer_grows_and_is_used_again(sizes: list[int], capacity: int) -> None:
     records = [bytes([i + 1]) * size for i, size in enumerate(sizes)]
-    short = data.draw(st.integers(0, sum(sizes)))
+    buffer = SharedBuffer(capacity)
+    for _ in range(2):
+        assert [bytes(buffer.append(record)) for record in records] == records
+        assert buffer.size == sum(sizes)
+        assert bytes(buffer.view(0, buffer.size)) == b"".join(records)
+        buffer.clear()
 
-    def write_short(fd: int, buffers: list[bytes], offset: int) -> int:
-        return os.pwrite(fd, b"".join(buffers)[:short], offset)
 
-    with pytest.MonkeyPatch.context() as patch, open(tmp_path / "x", "w+b") as file:
-        patch.setattr(os, "pwritev", write_short)
-        write_records(file.fileno(), records, 7)
-        assert file.read() == bytes(7 if sum(sizes) else 0) + b"".join(records)
+def test_a_shared_buffer_is_shared_memory() -> None:
+    buffer = SharedBuffer(4096)
+    copy = buffer.append(b"parent")
+    child = os.fork()
+    if child == 0:
+        copy[:] = b"child!"
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert bytes(buffer.view(0, 6)) == b"child!"
 
 
 def shard(number: int) -> Shard:

@@ -2,6 +2,7 @@
 
 layout.py          which sample lies in which shard, and where
 shard_file.py      one shard: made, finished
+shared_buffer.py   memory for records, used again and again
 packing.py         what a worker does: samples to records, records to their places
 finisher.py        a thread that waits for the disk
 assembly.py        the parent's books: places given, shards complete

@@ -1,6 +1,6 @@
 """What a worker does: samples → records with checksums, kept until the parent says where in which shard they go.
 
-Records stay in the memory of the worker that made them, so nothing large is shared or copied between processes.
+Records are serialized into shared memory of the worker, piece by piece, and written from there by the worker itself.
 """
 
 import errno
@@ -8,7 +8,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,15 +20,18 @@ from ffrecord.durable import write_all
 from ffrecord.errors import file_error
 from ffrecord.sharding.layout import Segment, shard_name
 from ffrecord.sharding.messages import Place, Sized, Task, Written
+from ffrecord.sharding.shared_buffer import SharedBuffer
 from ffrecord.workers import heartbeats
 from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import Link
 from ffrecord.writer import as_bytes
 
-PIECE_SAMPLES = 1024  # also what one pwritev(2) takes
+PIECE_SAMPLES = 1024
 PIECE_BYTES = 8 << 20
-HELD_BYTES = 32 << 20  # memory of the records that a worker keeps while it waits for their places
-OBJECT_BYTES = 80  # what Python adds to every record
+HELD_BYTES = 32 << 20  # of records that a worker keeps while it waits for their places
+KEPT_BUFFERS = 8
+KEPT_CAPACITY = 32 << 20  # bytes; a buffer grown larger, for one huge sample, is not kept
+ENTRY_BYTES = 80  # what a record costs beside its bytes
 
 Encode = Callable[[Any], Any]
 
@@ -41,26 +43,26 @@ class Piece:
     Attributes:
         start: position of the first one.
         last: index of the last one in the dataset.
-        records: their bytes.
+        records: their bytes, back to back.
+        sizes: bytes of each.
         checksums: CRC-32 of each.
-        size: bytes together.
     """
 
     start: int
     last: int
-    records: list[bytes]
+    records: SharedBuffer
+    sizes: list[int]
     checksums: list[int]
-    size: int
 
     @property
     def weight(self) -> int:
         """Memory it takes, bytes, roughly."""
-        return self.size + OBJECT_BYTES * len(self.records)
+        return self.records.size + ENTRY_BYTES * len(self.sizes)
 
     def sized(self) -> Sized:
         """What the parent needs to know of it."""
-        sizes = np.fromiter(map(len, self.records), format.OFFSET, len(self.records))
-        return Sized(self.start, sizes.tobytes(), np.array(self.checksums, format.CRC).tobytes())
+        sizes, checksums = np.array(self.sizes, format.OFFSET), np.array(self.checksums, format.CRC)
+        return Sized(self.start, sizes.tobytes(), checksums.tobytes())
 
 
 class Packer:
@@ -78,48 +80,51 @@ class Packer:
         self._dataset, self._encode, self._heart = dataset, encode, heart
         self._directory, self._label = Path(directory), Path(label)
         self._open: tuple[int, int] | None = None  # (shard, descriptor)
+        self._idle: list[SharedBuffer] = []  # the one used last at the end: its pages are in the cache
 
     def pieces(self, start: int, indices: list[int]) -> Iterator[Piece]:
         """The samples at `indices`, whose positions begin at `start`, in pieces of bounded size."""
         first = 0
         while first < len(indices):
             piece = self._piece(start + first, indices[first : first + PIECE_SAMPLES])
-            first += len(piece.records)
+            first += len(piece.sizes)
             yield piece
 
     def _piece(self, start: int, indices: list[int]) -> Piece:
         dataset, encode, at = self._dataset, self._encode, self._heart.at
-        records, checksums, size, index = [], [], 0, -1
-        for index in indices:
-            at(heartbeats.SAMPLE, index)
-            record = encode(dataset[index])
-            # Whatever can change is copied: some datasets hand out the same buffer again and again.
-            if type(record) is not bytes:
-                record = bytes(as_bytes(record))
-            records.append(record)
-            checksums.append(crc32(record))
-            size += len(record)
-            if size >= PIECE_BYTES:
+        records = self._idle.pop() if self._idle else SharedBuffer(PIECE_BYTES)
+        piece = Piece(start, -1, records, [], [])
+        for piece.last in indices:
+            at(heartbeats.SAMPLE, piece.last)
+            record = encode(dataset[piece.last])
+            # The checksum is of the copy: some datasets hand out the same buffer again and again.
+            copy = records.append(record if type(record) is bytes else as_bytes(record))
+            piece.sizes.append(len(copy))
+            piece.checksums.append(crc32(copy))
+            if records.size >= PIECE_BYTES:
                 break
-        return Piece(start, index, records, checksums, size)
+        return piece
 
     def write(self, piece: Piece, segments: list[Segment]) -> None:
-        """Write a piece to its place.
+        """Write a piece to its place; its memory is then used again.
 
         Raises:
             OSError (also a RuntimeError): refused.
         """
         self._heart.at(heartbeats.OURS, piece.last)
-        first = 0
+        first = start = 0
         for segment in segments:
-            records = piece.records[first : first + segment.samples]
-            first += segment.samples
+            stop = start + sum(piece.sizes[first : first + segment.samples])
             try:
-                write_records(self._descriptor(segment.shard), records, segment.offset)
+                write_all(self._descriptor(segment.shard), piece.records.view(start, stop), segment.offset)
             except OSError as error:
                 path = str(self._label / shard_name(segment.shard))
-                sentence = f"{path}: {len(records)} samples up to {piece.last} could not be written at {segment.offset}"
-                raise file_error(error.errno or errno.EIO, sentence, path) from None
+                what = f"{segment.samples} samples up to {piece.last} could not be written at {segment.offset}"
+                raise file_error(error.errno or errno.EIO, f"{path}: {what}", path) from None
+            first, start = first + segment.samples, stop
+        piece.records.clear()
+        if piece.records.capacity <= KEPT_CAPACITY and len(self._idle) < KEPT_BUFFERS:
+            self._idle.append(piece.records)
 
     def _descriptor(self, shard: int) -> int:
         """Of the shard, open for writing; only the latest one is kept."""
@@ -134,18 +139,6 @@ class Packer:
         if self._open is not None:
             descriptor, self._open = self._open[1], None
             os.close(descriptor)
-
-
-def write_records(fd: int, records: list[bytes], offset: int) -> None:
-    """Write `records`, at most PIECE_SAMPLES, one after the other from `offset`."""
-    done = os.pwritev(fd, records, offset)
-    if done == sum(map(len, records)):
-        return
-    # A short write, as before a full disk or at 2 GiB: the rest one by one.
-    for record, end in zip(records, accumulate(map(len, records)), strict=True):
-        if end > done:
-            skip = max(0, done - (end - len(record)))
-            write_all(fd, memoryview(record)[skip:], offset + end - len(record) + skip)
 
 
 def pack(
@@ -207,6 +200,6 @@ class _Desk:
             self._tasks.append(message)
             return
         piece = self._held.pop(message.start)
-        self._packer.write(piece, message.segments)
         self._weight -= piece.weight
+        self._packer.write(piece, message.segments)
         self._link.send(msgspec.msgpack.encode(Written(message.start)))
