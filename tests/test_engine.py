@@ -78,7 +78,7 @@ def test_failures(tmp_path, mode, go_on):
         assert {order: failure.status for order, failure in found.items()} == {
             1: "span",
             3: "mismatch",
-            4: "span",
+            4: "truncated",
             5: "mismatch",
         }
         assert [failure.order for failure in failures] == sorted(found)

@@ -1,0 +1,151 @@
+"""Every call that reads, failing or stopping short, at every occurrence: the exact bytes, or an error that says why."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import builders
+import children
+import pytest
+
+SITES = {"pread": 0, "preadv": 1, "preadv2": 2, "fstat": 3, "io_setup": 4, "io_submit": 5, "io_getevents": 6}
+FAIL, SHORT, REVERSE, EVENT_FAILS, EVENT_SHORT = range(5)
+USED = {
+    "pread": ("preadv", "pread", "fstat"),
+    "auto": ("preadv2", "pread", "fstat"),
+    "direct": ("io_setup", "io_submit", "io_getevents", "pread", "fstat"),
+}
+# With what else, always, so that the plain pread comes to be called.
+BESIDE = {
+    "pread": (SITES["preadv"], SHORT, 512),
+    "auto": (SITES["preadv2"], FAIL, errno.EAGAIN),
+    "direct": (SITES["io_getevents"], EVENT_FAILS, errno.EIO),
+}
+HARD = (errno.EIO, errno.ENOMEM, errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ESTALE)
+TRANSIENT = {
+    "pread": (errno.EINTR,),
+    "preadv": (errno.EINTR,),
+    "preadv2": (errno.EINTR, errno.EAGAIN),
+    "io_setup": (errno.EAGAIN,),
+    "io_submit": (errno.EINTR, errno.EAGAIN),
+    "io_getevents": (errno.EINTR, errno.EAGAIN),
+}
+SIZES = (1, 511, 512, 4095)
+EVENT_ACTIONS = [
+    (REVERSE, 0),
+    *((EVENT_FAILS, number) for number in (*HARD, errno.EAGAIN, errno.EINTR)),
+    *((EVENT_SHORT, size) for size in (0, *SIZES)),
+]
+
+
+def actions(site: str, *, for_good: bool) -> list[tuple[int, int]]:
+    """What is made of calls at a site: every errno, and short answers where there are any."""
+    found = [(FAIL, number) for number in HARD]
+    if site not in ("fstat", "io_setup"):
+        # One byte at a time for good would take a million calls.
+        found += [(SHORT, size) for size in SIZES if size > 1 or not for_good]
+    return found if for_good else found + [(FAIL, number) for number in TRANSIENT.get(site, ())]
+
+
+CHILD = """
+import ctypes, json, logging, sys
+import builders
+from ffrecord import FFRecordError, FileReader, _aio
+
+logging.disable()  # of the line about refused AIO; test_fork.py looks for it
+faults = ctypes.CDLL(None)
+path, io, schedule = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+site, fresh, beside = json.loads(sys.argv[4])
+with FileReader(path, io="pread") as reader:
+    wanted = builders.read_all(reader)
+indices = [*range(reader.n), 5, 3, 3, reader.n - 1]
+
+def attempt(reader, call, action, value, for_good):
+    '''[fired, outcome]: "bytes", or the errno of the error.'''
+    if fresh:
+        _aio.release()
+    faults.fault_set(0, site, call, for_good, action, value)
+    if beside:
+        faults.fault_set(1, beside[0], 1, 1, *beside[1:])
+    try:
+        got = builders.unpack(reader.read_packed(indices))
+    except OSError as error:
+        outcome = error.errno
+        assert isinstance(error, RuntimeError) and path in str(error) and str(error).count("Sample ") == 1, error
+    else:
+        outcome = "bytes"
+        assert got == [wanted[i] for i in indices], "wrong bytes"
+    fired = faults.fault_fired(0)
+    for which in (0, 1):
+        faults.fault_set(which, -1, 0, 0, 0, 0)
+    assert builders.unpack(reader.read_packed(indices)) == [wanted[i] for i in indices], "wrong bytes afterwards"
+    return [fired, outcome]
+
+results = []
+for action, value, for_good in schedule:
+    outcomes = []
+    for call in range(1, 200):
+        with FileReader(path, io=io) as reader:
+            fired, outcome = attempt(reader, call, action, value, for_good)
+        if not fired:
+            break
+        outcomes.append(outcome)
+    results.append(outcomes)
+assert _aio.stats()["stale"] == 0, _aio.stats()
+print(json.dumps(results))
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> Path:
+    """faults.c, compiled."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler to build faults.c with")
+    if sys.platform != "linux" or os.environ.get("LD_PRELOAD"):
+        pytest.skip("preloads something else already, such as a sanitizer")
+    path = tmp_path_factory.mktemp("faults") / "faults.so"
+    source = Path(__file__).with_name("faults.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path, source, "-ldl"], check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> str:
+    """Neighbours, gaps, an empty one, one of several direct pieces."""
+    samples = builders.records([3000, 0, 5000, 100, 600_000, 70_000, 1, 4096])
+    return builders.write_samples(tmp_path_factory.mktemp("data") / "a.ffr", samples)
+
+
+def sweep(library: Path, data: str, io: str, site: str, wanted: list[tuple[int, int]], *, for_good: bool) -> list[list]:
+    """Outcomes of each action at the first, second … call of the batch."""
+    schedule = json.dumps([(*action, int(for_good)) for action in wanted])
+    where = json.dumps((SITES[site], site == "io_setup", BESIDE[io] if site == "pread" else None))
+    return json.loads(children.run(CHILD, data, io, schedule, where, LD_PRELOAD=str(library)))
+
+
+@pytest.mark.parametrize(("io", "site"), [(io, site) for io, sites in USED.items() for site in sites])
+@pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
+def test_every_call_at_every_occurrence(library, data, io, site, for_good):
+    """pread is the last resort and fstat has no other: only theirs are errors. All else is read in another way."""
+    wanted = actions(site, for_good=for_good)
+    for action, outcomes in zip(wanted, sweep(library, data, io, site, wanted, for_good=for_good), strict=True):
+        assert outcomes, f"{action}: never called"
+        final = site in ("pread", "fstat") and action[0] == FAIL and action[1] in HARD
+        assert set(outcomes) <= {"bytes", action[1]} if final else set(outcomes) <= {"bytes"}, action
+
+
+@pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
+def test_events_in_any_state_and_order(library, data, for_good):
+    """A short or failed piece is read again in the ordinary way, which finds the exact error: here none.
+
+    One EINTR or EAGAIN failed the whole batch of the original, and its late events were taken for the next one's.
+    """
+    found = sweep(library, data, "direct", "io_getevents", EVENT_ACTIONS, for_good=for_good)
+    for action, outcomes in zip(EVENT_ACTIONS, found, strict=True):
+        assert outcomes, f"{action}: never called"
+        assert set(outcomes) == {"bytes"}, action
