@@ -1,0 +1,111 @@
+"""Public names: where they are, what they are called with, and that nothing else slips out. Façades: test_facades.py."""
+
+import importlib
+import inspect
+import pkgutil
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import ffrecord
+from ffrecord import FileReader, FileWriter
+
+OWNERS = {
+    "ChecksumError": "errors",
+    "DatasetWriter": "dataset_writer",
+    "FFRecordError": "errors",
+    "FileReader": "reader",
+    "FileWriter": "writer",
+    "FormatError": "errors",
+    "PackedFolder": "folder",
+    "Summary": "dataset_writer",
+    "WorkerError": "errors",
+    "checkFsAlign": "fsalign",
+    "pack_folder": "folder_pack",
+}
+OF_THE_ORIGINAL = {"FileReader", "FileWriter", "PackedFolder", "checkFsAlign", "pack_folder"}
+MODULES = {"fields", "fileio", "package", "utils"}
+
+
+def test_all():
+    assert set(ffrecord.__all__) == OWNERS.keys() | MODULES
+    assert ffrecord.__all__ == sorted(ffrecord.__all__)
+    assert set(ffrecord.__all__) >= OF_THE_ORIGINAL
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_owners(name):
+    owner = importlib.import_module(f"ffrecord.{OWNERS[name]}")
+    assert getattr(ffrecord, name) is getattr(owner, name)
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_modules(name):
+    assert getattr(ffrecord, name) is importlib.import_module(f"ffrecord.{name}")
+
+
+def test_version():
+    """Of the distribution, and the same in the project's own file."""
+    written = re.search(
+        r'^version = "([^"]+)"', (Path(__file__).parents[1] / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    assert isinstance(ffrecord.__version__, str)
+    assert ffrecord.__version__ == version("ffrecord") == written[1]
+
+
+def modules() -> list[str]:
+    found = pkgutil.walk_packages(ffrecord.__path__, "ffrecord.")
+    return sorted(each.name for each in found if not each.name.startswith("ffrecord.torch"))
+
+
+@pytest.mark.parametrize("name", modules())
+def test_every_module_imports_and_keeps_its_promises(name):
+    found = importlib.import_module(name)
+    exported = getattr(found, "__all__", [])
+    assert [each for each in exported if not hasattr(found, each)] == []
+    assert len(set(exported)) == len(exported)
+
+
+def parameters(function: object) -> list[tuple[str, str, object]]:
+    kinds = {"POSITIONAL_OR_KEYWORD": "both", "KEYWORD_ONLY": "keyword", "POSITIONAL_ONLY": "position"}
+    none = inspect.Parameter.empty
+    return [
+        (each.name, kinds[each.kind.name], "required" if each.default is none else each.default)
+        for each in inspect.signature(function).parameters.values()
+    ]
+
+
+def test_signatures_of_the_original():
+    """All its names work as keywords; what is new comes as keywords only."""
+    assert parameters(FileReader)[:2] == [("fname", "both", "required"), ("check_data", "both", True)]
+    assert {kind for _, kind, _ in parameters(FileReader)[2:]} == {"keyword"}
+    assert parameters(FileWriter)[:2] == [("fname", "both", "required"), ("n", "both", None)]
+    assert {kind for _, kind, _ in parameters(FileWriter)[2:]} == {"keyword"}
+    assert parameters(FileWriter.write_one)[1:] == [("data", "position", "required")]
+    assert parameters(FileReader.read)[1:] == [("indices", "both", "required")]
+    assert parameters(FileReader.read_one)[1:] == [("index", "both", "required")]
+    for method in ("get_offsets", "get_checksums"):
+        assert parameters(getattr(FileReader, method))[1:] == [("file_index", "both", "required")]
+    for kind, names in ((FileReader, ("close", "validate", "__enter__")), (FileWriter, ("close", "__enter__"))):
+        assert all(parameters(getattr(kind, name))[1:] == [] for name in names)
+
+
+@pytest.mark.parametrize("kind", [FileReader, FileWriter])
+def test_public_members_are_documented(kind):
+    for name, member in vars(kind).items():
+        if not name.startswith("_") and (callable(member) or isinstance(member, property)):
+            assert inspect.getdoc(member), f"{kind.__name__}.{name}"
+
+
+@pytest.mark.parametrize("kind", [FileReader, FileWriter])
+def test_can_be_subclassed(kind, tmp_path):
+    class Own(kind):
+        def __init__(self, path):
+            super().__init__(path)
+            self.more = 1
+
+    FileWriter(tmp_path / "a.ffr", 0).close()
+    with Own(tmp_path / "a.ffr") as own:
+        assert (own.more, isinstance(own, kind)) == (1, True)
