@@ -51,6 +51,9 @@ def main() -> int:
     )
     parser.add_argument("task", choices=TASKS, help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    if len(sys.argv) == 1:
+        parser.print_help()
+        return 2
     given = parser.parse_args()
     try:
         with alone():
