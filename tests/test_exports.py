@@ -1,4 +1,4 @@
-"""Public names: where they are, what they are called with, and that nothing else slips out. Façades: test_facades.py."""
+"""Public names: where they are and what they are called with. Façades have test_facades.py."""
 
 import importlib
 import inspect
