@@ -1,6 +1,6 @@
 """Behaviours of ffrecord 1.4 that programs may rely on, and defects of it that are mended: those of FileReader.
 
-The numbers are those of the list made when the original was examined; FileWriter's are in test_compat_writer.py, errors in
+The numbers are those of the list made when the original was examined; FileWriter is in test_compat_writer.py, errors in
 test_compat_errors.py, the others with folders, dump and torch.
 """
 
