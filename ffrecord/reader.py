@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ffrecord import _engine, manifest, paths
 from ffrecord._crc import crc32
-from ffrecord.errors import FFRecordError, FormatError, SampleIndexError, TruncatedError
+from ffrecord.errors import ClosedError, FFRecordError, FormatError, SampleIndexError, TruncatedError
 from ffrecord.extension import Extension
 from ffrecord.failures import failure_error
 from ffrecord.indices import as_indices, as_int64
@@ -226,6 +226,8 @@ class FileReader:
     def _run(self, read: Callable[..., T], positions: npt.NDArray[np.int64]) -> T:
         try:
             result = read(positions, _engine.MODES[self._io], self._check_data, self._on_error != "raise")
+        except ClosedError as error:
+            raise ClosedError(f"{error} {self._fnames[0]} …") from None
         except IndexError as error:
             index, n = positions[error.args[0]], self.n
             raise SampleIndexError(
