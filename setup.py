@@ -1,6 +1,7 @@
 """The compiled modules. FFRECORD_SANITIZE=1 and FFRECORD_COVERAGE=1 are for tests; metadata is in pyproject.toml."""
 
 import os
+from glob import glob
 
 import numpy
 from Cython.Build import cythonize
@@ -28,12 +29,12 @@ def extension(name: str, *sources: str, **more: object) -> Extension:
 setup(
     ext_modules=cythonize(
         [
-            extension("_crc", "ffrecord/_crc_kernels.c", depends=["ffrecord/_crc_kernels.h"], libraries=["dl"]),
-            extension("_aio"),
+            extension("_crc", "ffrecord/_crc_kernels.c", depends=sorted(glob("ffrecord/_crc_*.h")), libraries=["dl"]),
+            extension("_aio", depends=["ffrecord/_linux.h"]),
             extension("_memory", include_dirs=[numpy.get_include()]),
-            extension("_cached"),
-            extension("_direct"),
-            extension("_engine"),
+            extension("_cached", depends=["ffrecord/_linux.h"]),
+            extension("_direct", depends=["ffrecord/_linux.h"]),
+            extension("_engine", depends=["ffrecord/_linux.h"]),
         ],
         compiler_directives={"language_level": 3, "linetrace": COVERAGE},
     )
