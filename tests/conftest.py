@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,11 @@ settings.register_profile(
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, max_examples=200)
 settings.register_profile("nightly", settings.get_profile("default"), max_examples=20_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_report_header() -> str | None:
+    """What this run leaves out."""
+    return None if find_spec("torch") else "torch is not installed: tests/torch_side is left out"
 
 
 class SampleFile(NamedTuple):

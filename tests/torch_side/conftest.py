@@ -1,7 +1,12 @@
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from torch_builders import write_file
+
+if find_spec("torch") is None:
+    collect_ignore_glob = ["test_*.py"]  # tests/conftest.py says so at the top of the run
+else:
+    from torch_builders import write_file
 
 COUNT = 23
 
