@@ -218,7 +218,7 @@ def work():
 @pytest.mark.parametrize("kind", WRITING)
 def test_writing(tmp_path, kind):
     left, work = WRITING[kind]
-    code = f"{COUNTING}\npath, data = sys.argv[1], np.zeros(200_000, np.uint8)\n{work}\nloop(work, 100, 1000)"
+    code = f"{COUNTING}\npath, data = sys.argv[1], np.zeros(200_000, np.uint8)\n{work}\nloop(work, 50, 1000)"
     children.run(code, tmp_path / "a.ffr")
     assert {path.name for path in tmp_path.iterdir()} == left
 
