@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
 """The batch engine: indices in, checked bytes out. Plan, read and verify run without the GIL.
 
 * plan: bound every index and every span, sort by file and offset;
@@ -101,7 +101,7 @@ cdef inline void _locate(File* files, int64_t count, int64_t index, int64_t batc
     request.size = end - request.offset
 
 
-cdef class Batch:
+cdef class _Batch:
     """A batch being read; owns its requests."""
 
     cdef Request* requests
@@ -214,7 +214,7 @@ cdef class Files:
         cdef int64_t f = _find(self.files, self.count, index)
         return f, index - self.files[f].first
 
-    cdef int64_t _plan(self, Batch batch, const int64_t* indices) noexcept nogil:
+    cdef int64_t _plan(self, _Batch batch, const int64_t* indices) noexcept nogil:
         """Locate all; the position of the first index out of range, or -1."""
         cdef int64_t i, index
         self.batches += 1
@@ -228,8 +228,8 @@ cdef class Files:
             batch.requests[i].order = i
         return -1
 
-    cdef Batch _planned(self, const int64_t[::1] indices):
-        cdef Batch batch = Batch(indices.shape[0])
+    cdef _Batch _planned(self, const int64_t[::1] indices):
+        cdef _Batch batch = _Batch(indices.shape[0])
         cdef int64_t bad = -1
         if batch.k:
             with nogil:
@@ -238,7 +238,7 @@ cdef class Files:
             raise IndexError(bad)
         return batch
 
-    cdef void _open_direct(self, Batch batch):
+    cdef void _open_direct(self, _Batch batch):
         """Direct descriptors of the files of a batch; the GIL makes it happen once."""
         cdef int64_t i, fd
         cdef File* file
@@ -251,7 +251,7 @@ cdef class Files:
                 if fd < 0:
                     file.alignment = 0
 
-    cdef list _read(self, Batch batch, int mode, bint check, bint go_on):
+    cdef list _read(self, _Batch batch, int mode, bint check, bint go_on):
         """Read a planned batch with all `dest` set; the failures, in the order asked for."""
         cdef int64_t i, error = 0
         cdef bint good = True, is_sorted = True
@@ -310,7 +310,7 @@ cdef class Files:
             IndexError: its argument is the position of the first index out of range; nothing was read.
             ClosedError: `close` was called.
         """
-        cdef Batch batch
+        cdef _Batch batch
         cdef list arrays
         self._enter()
         try:
@@ -326,7 +326,7 @@ cdef class Files:
         Returns:
             (uint8 [sum of sizes], int64 offsets [k + 1], failures). Arguments and errors as for `read`.
         """
-        cdef Batch batch
+        cdef _Batch batch
         cdef Block block
         cdef int64_t i, total = 0
         cdef int64_t[::1] offsets
@@ -347,7 +347,7 @@ cdef class Files:
             self._leave()
 
 
-cdef list _place(Batch batch):
+cdef list _place(_Batch batch):
     """Memory for each record, in the order asked for, and the arrays over it."""
     cdef int64_t i, end, room = 0, used = 0
     cdef Block shared = None, block
@@ -370,7 +370,7 @@ cdef list _place(Batch batch):
     return arrays
 
 
-cdef int64_t _rest(Batch batch, int64_t first) noexcept:
+cdef int64_t _rest(_Batch batch, int64_t first) noexcept:
     """Bytes for the small records from `first` on that share a block."""
     cdef int64_t i, total = 0, size
     for i in range(first, batch.k):

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
 """Memory of batches: blocks that are kept for the next batch when the last array over them dies; and mapped tables.
 
 Large heap blocks come back from malloc as fresh pages again and again, and the page faults cost more than the read.
