@@ -1,23 +1,24 @@
-/* Preloaded by test_faults.py: makes the system calls that read fail, stop short, or answer in another order, on request. */
+/* Preloaded by test_faults.py: makes the system calls that read fail, stop short, or answer in another order. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/aio_abi.h>
 #include <stdarg.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 enum { PREAD, PREADV, PREADV2, FSTAT, IO_SETUP, IO_SUBMIT, IO_GETEVENTS };
-enum { FAIL, SHORT, REVERSE, EVENT_FAILS, EVENT_SHORT };
+enum { FAIL, SHORT, REVERSE, EVENT_FAILS, EVENT_SHORT, EVENT_STALE };
 
 struct fault { int site, call, for_good, action, calls, fired; long value; };
 static struct fault faults[2] = {{.site = -1}, {.site = -1}};
 static int action;
 static long value;
 
-/* From the call-th time on (once, or for good), let calls at `site` do `action`; two such may be at work. Site -1: none. */
+/* From the call-th time on (once, or for good), calls at `site` do `action`; two such may be at work. Site -1: none. */
 void fault_set(int which, int site, int call, int for_good, int action, long value) {
     faults[which] = (struct fault){site, call, for_good, action, 0, 0, value};
 }
@@ -72,15 +73,29 @@ static int status(int fd, void *answer) {
 int fstat(int fd, struct stat *answer) { return status(fd, answer); }
 int fstat64(int fd, struct stat64 *answer) { return status(fd, answer); }
 
-static void change(struct io_event *events, long count) {
+/* As if no more than `size` bytes had arrived. */
+static void forget(struct io_event *event, long size) {
+    struct iocb *request = (struct iocb *)event->obj;
+    if ((long)request->aio_nbytes > size) memset((char *)request->aio_buf + size, 0xee, request->aio_nbytes - size);
+}
+
+static long change(struct io_event *events, long count, long most) {
     for (long i = 0; i < count; i++) {
-        if (action == EVENT_FAILS) events[i].res = -value;
-        if (action == EVENT_SHORT && events[i].res > value) events[i].res = value;
+        if (action == EVENT_FAILS) forget(&events[i], 0), events[i].res = -value;
+        if (action == EVENT_SHORT && events[i].res > value) forget(&events[i], value), events[i].res = value;
     }
     for (long i = 0; action == REVERSE && i < count / 2; i++) {
         struct io_event other = events[i];
         events[i] = events[count - 1 - i], events[count - 1 - i] = other;
     }
+    if (action == EVENT_STALE && count < most) {
+        /* One more, of the same slot but of the batch before, which claims to have failed. */
+        events[count] = events[0];
+        events[count].data -= 1ull << 32;
+        events[count].res = -value;
+        count++;
+    }
+    return count;
 }
 
 long syscall(long number, ...) {
@@ -98,7 +113,8 @@ long syscall(long number, ...) {
     if (at == PREADV2) a[2] = 1;
     if (at == IO_SUBMIT && a[1] > value) a[1] = value;
     if (at == IO_GETEVENTS && action == SHORT) a[2] = 1;
+    if (at == IO_GETEVENTS && action == EVENT_STALE && a[2] > 1) a[2]--;
     long result = real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-    if (at == IO_GETEVENTS && result > 0) change((struct io_event *)a[3], result);
+    if (at == IO_GETEVENTS && result > 0) result = change((struct io_event *)a[3], result, a[2] + 1);
     return result;
 }
