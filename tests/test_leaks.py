@@ -233,6 +233,6 @@ for io in ("pread", "auto", "direct"):
         reader.read_packed(range(40))
 assert len(os.listdir("/proc/self/task")) == tasks
 with open("/proc/self/maps") as maps:
-    assert "/dev/shm" not in maps.read()
+    assert not [line for line in maps if "/dev/shm" in line and sys.argv[1] not in line]
 """
     children.run(code, files[0])
