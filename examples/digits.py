@@ -56,6 +56,7 @@ def main() -> int:
     options = parse()
     started = time.perf_counter()
     torch.manual_seed(SEED)
+    torch.set_num_threads(1)  # so small a network gains nothing from more, and they would be in the workers' way
     shards = options.out / "digits"
     shutil.rmtree(shards, ignore_errors=True)
     for name, samples in zip(("train", "test"), digits(), strict=True):
