@@ -1,6 +1,7 @@
 """What the documents say is so: their code runs, their bytes are those written, their links lead somewhere."""
 
 import hashlib
+import inspect
 import json
 import re
 import struct
@@ -10,7 +11,7 @@ import pytest
 from documents import ROOT, Block, blocks, broken_links, documents, run_elsewhere
 
 from ffrecord import DatasetWriter, format
-from ffrecord.extension import Extension
+from ffrecord.extension import Stored
 from ffrecord.manifest import SIZE_MAX, Manifest, Shard
 
 FORMAT = ROOT / "docs" / "format.md"
@@ -119,7 +120,7 @@ def test_table_of_the_block():
 
 def test_table_of_the_payload():
     rows = table("Bytes of an extension block", "key of the payload")
-    assert tuple(row[0].strip("`") for row in rows) == Extension.__struct_fields__
+    assert tuple(row[0].strip("`") for row in rows) == Stored.__struct_fields__
 
 
 def test_table_of_the_manifest():
