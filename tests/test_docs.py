@@ -1,7 +1,6 @@
 """What the documents say is so: their code runs, their bytes are those written, their links lead somewhere."""
 
 import hashlib
-import inspect
 import json
 import re
 import struct
