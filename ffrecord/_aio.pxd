@@ -12,8 +12,8 @@ cdef struct Piece:
     int64_t first    # for the caller
     int64_t last     # for the caller
 
-# Told of every piece once: result bytes at data (valid during the call), or a result of -errno.
-# Anything but 0 stops further submitting.
+# Told of every piece once, until it answers anything but 0, which stops further submitting: result bytes at data (valid
+# during the call), or a result of -errno.
 ctypedef int (*on_piece)(void* state, const Piece* piece, const char* data, int64_t result) noexcept nogil
 
 cdef int64_t read_pieces(const Piece* pieces, int64_t count, on_piece done, void* state) noexcept nogil

@@ -11,7 +11,7 @@ a callback. So no request outlives its batch, its buffer or its process:
 * contexts ask for few of the host's slots (fs.aio-max-nr), for fewer when refused, and the caller does without in the end.
 """
 
-from libc.errno cimport EAGAIN, EINTR, EIO
+from libc.errno cimport EAGAIN, EINTR, EIO, ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -46,10 +46,11 @@ cdef extern from "sys/mman.h" nogil:
     int munmap(void*, size_t)
 
 cdef enum:
-    DEPTH = 64            # slots of a context: 1024 contexts on a default host; deeper gained nothing measurable
+    DEPTH = 64            # slots of a context: 1024 contexts on a default host
     DEPTH_LEAST = 8
     ALIGNMENT = 4096
-    PATIENCE_MS = 1000    # of refusals to submit with nothing in flight
+    PATIENCE_MS = 1000    # of a batch, for refusals to submit with nothing in flight
+    POOL_MOST = 4         # idle contexts kept: making one takes 0.1 ms, destroying it 30 ms
 
 
 cdef struct Context:
@@ -60,6 +61,7 @@ cdef struct Context:
     int in_flight
     int idle              # unused slots, on the stack `slots`
     int waiting           # prepared, not submitted yet
+    int waited_ms         # in this batch, for the kernel to take anything
     int slots[DEPTH]
     ffr_iocb* queue[DEPTH]
     ffr_iocb requests[DEPTH]
@@ -99,7 +101,7 @@ cdef Context* _make(int64_t* error) noexcept nogil:
     """A fresh context of as many slots as the host grants, or NULL and -errno."""
     cdef Context* context = <Context*> calloc(1, sizeof(Context))
     if context == NULL:
-        error[0] = -EAGAIN
+        error[0] = -ENOMEM
         return NULL
     context.depth = DEPTH
     context.owner = getpid()
@@ -113,7 +115,7 @@ cdef Context* _make(int64_t* error) noexcept nogil:
         if context.buffers != NULL:
             return context
         ffr_io_destroy(context.id)
-        error[0] = -EAGAIN
+        error[0] = -ENOMEM
     free(context)
     return NULL
 
@@ -150,10 +152,19 @@ cdef Context* _borrow(int64_t* error) noexcept nogil:
 
 cdef void _give_back(Context* context) noexcept nogil:
     global _pool
+    cdef Context* other
+    cdef int idle = 0
     pthread_mutex_lock(&_lock)
-    context.next = _pool
-    _pool = context
+    other = _pool
+    while other != NULL:
+        idle += 1
+        other = other.next
+    if idle < POOL_MOST:
+        context.next = _pool
+        _pool = context
     pthread_mutex_unlock(&_lock)
+    if idle >= POOL_MOST:
+        _drop(context)
 
 
 cdef void _prepare(Context* context, const Piece* piece) noexcept nogil:
@@ -183,7 +194,6 @@ cdef int _submit(Context* context, on_piece done, void* state) noexcept nogil:
     """Submit the queue, as far as the kernel takes it; nonzero if a callback said stop."""
     cdef int64_t rc
     cdef int i, stop = 0
-    cdef long waited = 0
     while context.waiting > 0:
         rc = ffr_io_submit(context.id, context.waiting, context.queue)
         if rc > 0:
@@ -196,9 +206,9 @@ cdef int _submit(Context* context, on_piece done, void* state) noexcept nogil:
         elif rc == 0 or rc == -EAGAIN:
             if context.in_flight > 0:
                 return stop  # events to collect first make room
-            if waited < PATIENCE_MS:
+            if context.waited_ms < PATIENCE_MS:
                 ffr_sleep_ms(1)
-                waited += 1
+                context.waited_ms += 1
             else:
                 stop |= _forget_head(context, -EAGAIN, done, state)
         else:
@@ -244,7 +254,7 @@ cdef int64_t read_pieces(const Piece* pieces, int64_t count, on_piece done, void
         return error
     context.batch += 1
     context.idle = context.depth
-    context.in_flight = context.waiting = 0
+    context.in_flight = context.waiting = context.waited_ms = 0
     for slot in range(context.depth):
         context.slots[slot] = slot
     while True:
@@ -328,63 +338,70 @@ def read_spans(int fd, uint8_t[::1] out not None, const int64_t[:, ::1] spans no
     """
     cdef int64_t k = spans.shape[0], i, count = 0, total = 0, position, end, error
     cdef Output state
-    cdef Piece* pieces
-    cdef int64_t* starts
-    for i in range(k):
-        if spans[i, 0] < 0 or spans[i, 1] < 0 or spans[i, 0] > (1 << 62) or spans[i, 1] > (1 << 62) - total:
-            raise ValueError(f"span {i}: ({spans[i, 0]}, {spans[i, 1]}), expected 0 <= offset, size <= 2**62")
-        total += spans[i, 1]
-        count += spans[i, 1] // SLOT_SIZE + 2
-    if total > out.shape[0]:
-        raise ValueError(f"spans of {total} bytes, out has {out.shape[0]}")
-    if total == 0:
-        return 0
-    pieces = <Piece*> calloc(count, sizeof(Piece))
-    starts = <int64_t*> calloc(k, sizeof(int64_t))
+    cdef Piece* pieces = NULL
+    cdef int64_t* starts = NULL
+    # A copy: the caller's other threads may write to theirs.
+    cdef int64_t* own = <int64_t*> calloc(2 * k + 1, sizeof(int64_t))
     try:
+        if own == NULL:
+            raise MemoryError("AIO requests")
+        for i in range(k):
+            own[2 * i], own[2 * i + 1] = spans[i, 0], spans[i, 1]
+            if own[2 * i] < 0 or own[2 * i + 1] < 0 or own[2 * i] > (1 << 62) or own[2 * i + 1] > (1 << 62) - total:
+                raise ValueError(f"span {i}: ({own[2 * i]}, {own[2 * i + 1]}), expected 0 <= offset, size <= 2**62")
+            total += own[2 * i + 1]
+            count += own[2 * i + 1] // SLOT_SIZE + 2
+        if total > out.shape[0]:
+            raise ValueError(f"spans of {total} bytes, out has {out.shape[0]}")
+        if total == 0:
+            return 0
+        pieces = <Piece*> calloc(count, sizeof(Piece))
+        starts = <int64_t*> calloc(k, sizeof(int64_t))
         if pieces == NULL or starts == NULL:
             raise MemoryError("AIO requests")
         count = total = 0
         for i in range(k):
             starts[i] = total
-            total += spans[i, 1]
-            position, end = spans[i, 0] & ~(<int64_t> ALIGNMENT - 1), spans[i, 0] + spans[i, 1]
-            while position < end and spans[i, 1] > 0:
+            total += own[2 * i + 1]
+            position, end = own[2 * i] & ~(<int64_t> ALIGNMENT - 1), own[2 * i] + own[2 * i + 1]
+            while position < end and own[2 * i + 1] > 0:
                 pieces[count].fd = fd
                 pieces[count].offset = position
                 pieces[count].size = <int32_t> min(SLOT_SIZE, (end - position + ALIGNMENT - 1) & ~(<int64_t> ALIGNMENT - 1))
                 pieces[count].first = i
                 position += pieces[count].size
                 count += 1
-        state.start, state.spans, state.starts = <char*> &out[0], &spans[0, 0], starts
+        state.start, state.spans, state.starts = <char*> &out[0], own, starts
         state.error, state.bad = 0, -1
         with nogil:
             error = read_pieces(pieces, count, _copy_out, &state)
+        if error < 0:
+            raise OSError(-error, f"io_setup: {os.strerror(-error)}")
+        if state.bad >= 0:
+            what = f"span {state.bad} ({own[2 * state.bad]}, {own[2 * state.bad + 1]})"
+            if state.error < 0:
+                raise OSError(-state.error, f"{what}: {os.strerror(-state.error)}")
+            raise EOFError(f"{what}: the file ends before it")
+        return total
     finally:
         free(pieces)
         free(starts)
-    if error < 0:
-        raise OSError(-error, f"io_setup: {os.strerror(-error)}")
-    if state.bad >= 0:
-        i = state.bad
-        if state.error < 0:
-            raise OSError(-state.error, f"span {i} ({spans[i, 0]}, {spans[i, 1]}): {os.strerror(-state.error)}")
-        raise EOFError(f"span {i} ({spans[i, 0]}, {spans[i, 1]}): the file ends before it")
-    return total
+        free(own)
 
 
 def stats():
     """Counters of this process: contexts `made`, `idle` in the pool, `refused`, and `stale` events (must be 0)."""
     cdef Context* context
-    cdef int64_t idle = 0
+    cdef int64_t idle = 0, made, refused, stale
+    # Nothing of Python's under the lock: a collection there could fork or read.
     pthread_mutex_lock(&_lock)
     context = _pool
     while context != NULL:
         idle += 1
         context = context.next
-    counters = {"made": _made, "idle": idle, "refused": _refused, "stale": _stale}
+    made, refused, stale = _made, _refused, _stale
     pthread_mutex_unlock(&_lock)
-    return counters
+    return {"made": made, "idle": idle, "refused": refused, "stale": stale}
 
 
 def release():

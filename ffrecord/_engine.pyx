@@ -26,6 +26,7 @@ from ffrecord.errors import ClosedError
 
 cdef extern from "unistd.h" nogil:
     int close(int)
+    int getpid()
 
 cdef enum:
     PREFIX_SIZE = 12
@@ -149,8 +150,9 @@ cdef class Files:
     """Open files whose records are numbered through.
 
     Args:
-        files: (descriptor, size in bytes, number of samples, start of the samples, Mapping of everything before) of each,
-            in order. The descriptors are closed by `close`, or when the last batch using them ends.
+        files: (descriptor, size in bytes, number of samples, start of the samples, Mapping of the tables) of each,
+            in order. The descriptors are closed by `close`, or when the last batch using them ends; not by a constructor
+            that raises.
     """
 
     cdef File* files
@@ -158,7 +160,8 @@ cdef class Files:
     cdef readonly int64_t n
     cdef list mappings
     cdef int64_t batches
-    cdef int users
+    cdef int users                # batches being read
+    cdef int owner                # process id that counted them
     cdef readonly bint closed
     cdef readonly int aio_error   # errno that refused AIO last, 0 for none
 
@@ -175,14 +178,20 @@ cdef class Files:
             self.files[i].fd = self.files[i].direct_fd = -1  # 0 is a descriptor, and we may raise below
         for i, (fd, size, n, data_start, mapping) in enumerate(files):
             file = &self.files[i]
-            file.fd, file.direct_fd, file.nowait = fd, -1, True
+            file.nowait = True
             file.size, file.n, file.first, file.data_start = size, n, self.n, data_start
             if mapping is None:
                 raise TypeError("a Mapping is needed for each file")
             file.tables = <const uint8_t*> mapping.start
+            if mapping.size < PREFIX_SIZE + 12 * n:
+                raise ValueError(f"a mapping of {mapping.size} bytes for the tables of {n} samples")
             self.mappings.append(mapping)
             self.n += n
             ffr_random_access(fd)
+        self.owner = getpid()
+        # From here on they are ours to close.
+        for i, (fd, *_) in enumerate(files):
+            self.files[i].fd = fd
 
     def __dealloc__(self):
         self._close_descriptors()
@@ -201,6 +210,7 @@ cdef class Files:
 
     def close(self):
         """No further batch; descriptors are closed once no batch is running. May be repeated."""
+        self._count_own()
         self.closed = True
         if self.users == 0:
             self._close_descriptors()
@@ -214,26 +224,27 @@ cdef class Files:
         cdef int64_t f = _find(self.files, self.count, index)
         return f, index - self.files[f].first
 
-    cdef int64_t _plan(self, _Batch batch, const int64_t* indices) noexcept nogil:
+    cdef int64_t _plan(self, _Batch batch, const int64_t* indices, int64_t number) noexcept nogil:
         """Locate all; the position of the first index out of range, or -1."""
         cdef int64_t i, index
-        self.batches += 1
         for i in range(batch.k):
             index = indices[i]
             if index < 0:
                 index += self.n
             if index < 0 or index >= self.n:
                 return i
-            _locate(self.files, self.count, index, self.batches, &batch.requests[i])
+            _locate(self.files, self.count, index, number, &batch.requests[i])
             batch.requests[i].order = i
         return -1
 
     cdef _Batch _planned(self, const int64_t[::1] indices):
         cdef _Batch batch = _Batch(indices.shape[0])
-        cdef int64_t bad = -1
+        cdef int64_t bad = -1, number
+        self.batches += 1
+        number = self.batches
         if batch.k:
             with nogil:
-                bad = self._plan(batch, &indices[0])
+                bad = self._plan(batch, &indices[0], number)
         if bad >= 0:
             raise IndexError(bad)
         return batch
@@ -283,7 +294,13 @@ cdef class Files:
         failures.sort(key=lambda failure: failure.order)
         return failures
 
+    cdef void _count_own(self) noexcept:
+        """Batches that other threads were reading when this process was forked run only in its parent."""
+        if self.owner != getpid():
+            self.owner, self.users = getpid(), 0
+
     cdef int _enter(self) except -1:
+        self._count_own()
         if self.closed:
             raise ClosedError("FileReader has been closed.")
         self.users += 1

@@ -93,7 +93,8 @@ static inline int64_t ffr_preadv(int fd, const struct iovec *parts, int count, i
 }
 
 /* Alignment that O_DIRECT reads of this file need, by statx(STATX_DIOALIGN), Linux 6.1; STATX_DIO_READ_ALIGN, 6.14.
-   0: the file takes none. 4096, which nearly every device accepts, where the kernel does not say.
+   0: the file takes none, or none that the buffers here are made for (more than 64 KiB, or no power of two).
+   4096, which nearly every device accepts, where the kernel does not say.
    struct statx is read by its fixed offsets, because older headers lack the fields. */
 static inline uint32_t ffr_direct_alignment(int fd) {
 #if defined(__linux__) && defined(SYS_statx)
@@ -104,6 +105,7 @@ static inline uint32_t ffr_direct_alignment(int fd) {
         if (mask & 0x2000) {
             if (memory == 0 || offset == 0) return 0;
             if ((mask & 0x20000) && read_offset) offset = read_offset;
+            if (memory > 4096 || offset > 65536 || (offset & (offset - 1))) return 0;
             return offset > 4096 ? offset : 4096;
         }
     }

@@ -20,7 +20,7 @@ cdef struct File:
     int64_t n
     int64_t first             # index of its sample 0 among all
     int64_t data_start
-    const uint8_t* tables     # the file from its start, at least data_start bytes
+    const uint8_t* tables     # the file from its start, all of its tables
     int64_t seen              # last batch that compared its size
 
 cdef struct Request:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ffrecord import manifest
 from ffrecord.paths import check_type
 from ffrecord.sharding.engine import write_shards
 from ffrecord.sharding.job import Job, Means
@@ -95,7 +96,7 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encode:
         workers = min(count, usable_workers(), WORKERS_MAX)
         shards, _ = write_shards(job, Means(workers, progress=verbose))
         with interrupts.undisturbed():
-            part.publish([shard.name for shard in shards])
+            part.publish([shard.name for shard in shards], guard=manifest.build(shards))
     finally:
         with interrupts.undisturbed():
             part.discard()

@@ -49,6 +49,37 @@ def fsync_directory(directory: str) -> None:
         os.close(fd)
 
 
+def reserve(fd: int, size: int) -> None:
+    """Give bytes [0, size) of an empty file their place on the disk, as zeros, so that a full one shows now.
+
+    Raises:
+        OSError: ENOSPC for instance.
+    """
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL) or size <= 0:
+            raise
+        for offset in range(0, size, COPY_CHUNK):
+            write_all(fd, memoryview(bytes(min(COPY_CHUNK, size - offset))), offset)
+
+
+def read_all(fd: int, size: int, offset: int) -> bytes:
+    """Exactly `size` bytes at `offset`, however often the kernel stops short.
+
+    Raises:
+        OSError: of the failed call; EIO if the file ends before.
+    """
+    parts = []
+    while size:
+        part = os.pread(fd, size, offset)
+        if not part:
+            raise OSError(errno.EIO, f"{size} bytes missing at offset {offset}")
+        parts.append(part)
+        size, offset = size - len(part), offset + len(part)
+    return b"".join(parts)
+
+
 def insert_space(fd: int, start: int, size: int, end: int) -> None:
     """Move bytes [start, end) of a file back by `size`, leaving zeros in between.
 
@@ -64,7 +95,7 @@ def insert_space(fd: int, start: int, size: int, end: int) -> None:
         if fallocate(fd, FALLOC_FL_INSERT_RANGE, at, length) == 0:
             return
     for offset in range(start + (end - start) // COPY_CHUNK * COPY_CHUNK, start - 1, -COPY_CHUNK):
-        data = os.pread(fd, min(COPY_CHUNK, end - offset), offset)
+        data = read_all(fd, min(COPY_CHUNK, end - offset), offset)
         write_all(fd, memoryview(data), offset + size)
     for offset in range(start, start + size, COPY_CHUNK):
         write_all(fd, memoryview(bytes(min(COPY_CHUNK, start + size - offset))), offset)

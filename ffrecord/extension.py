@@ -11,19 +11,70 @@ from ffrecord import format
 from ffrecord._crc import crc32
 from ffrecord.errors import ChecksumError, FormatError
 
+NIL = msgspec.Raw(b"\xc0")
 
-class Extension(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a file says about itself. Unknown keys of later versions are ignored.
 
-    Attributes:
+class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The payload as it is in a file. Unknown keys of later versions are ignored.
+
+    `schema` stays as it is until somebody asks: small bytes can be many objects.
+    """
+
+    schema: msgspec.Raw = NIL
+    serializer: str | None = None
+    writer: str = ""
+
+
+class Extension:
+    """What a file says about itself.
+
+    Args:
         schema: the columns of its samples, as `fields.Schema` wrote them; None for plain bytes.
         serializer: name of the function that made the bytes, for people; never called.
         writer: name and version of the program that wrote the file.
     """
 
-    schema: dict[str, Any] | None = None
-    serializer: str | None = None
-    writer: str = ""
+    def __init__(self, schema: dict[str, Any] | None = None, serializer: str | None = None, writer: str = "") -> None:
+        self.stored = Stored(msgspec.Raw(msgspec.msgpack.encode(schema)), serializer, writer)
+
+    @property
+    def schema(self) -> dict[str, Any] | None:
+        """The columns of the samples, decoded anew at each look; None for plain bytes.
+
+        Raises:
+            FormatError: nested too deeply.
+        """
+        try:
+            return msgspec.msgpack.decode(self.stored.schema, type=dict[str, Any] | None)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise FormatError(f"extension block: schema: {error}") from None
+
+    @property
+    def serializer(self) -> str | None:
+        """Name of the function that made the bytes, for people."""
+        return self.stored.serializer
+
+    @property
+    def writer(self) -> str:
+        """Name and version of the program that wrote the file."""
+        return self.stored.writer
+
+    def same_schema(self, other: "Extension | None") -> bool:
+        """Whether the samples of both have the same columns."""
+        return bytes(self.stored.schema) == bytes(NIL if other is None else other.stored.schema)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Extension) and _facts(self) == _facts(other)
+
+    def __hash__(self) -> int:
+        return hash(_facts(self))
+
+    def __repr__(self) -> str:
+        return f"Extension(schema={self.schema!r}, serializer={self.serializer!r}, writer={self.writer!r})"
+
+
+def _facts(extension: Extension) -> tuple[bytes, str | None, str]:
+    return bytes(extension.stored.schema), extension.serializer, extension.writer
 
 
 def block_size(payload: bytes, reserved: int = 0) -> int:
@@ -37,7 +88,13 @@ def encode(extension: Extension) -> bytes:
     Raises:
         ValueError: larger than `format.PAYLOAD_MAX`.
     """
-    payload = msgspec.msgpack.encode(extension)
+    stored = {
+        "schema": extension.stored.schema,
+        "serializer": extension.serializer,
+        "writer": extension.writer,
+    }
+    absent = {"schema": NIL, "serializer": None, "writer": ""}
+    payload = msgspec.msgpack.encode({key: value for key, value in stored.items() if value != absent[key]})
     if len(payload) > format.PAYLOAD_MAX:
         raise ValueError(f"extension payload of {len(payload)} bytes, expected at most {format.PAYLOAD_MAX}")
     return payload
@@ -70,6 +127,8 @@ def decode(header: format.BlockHeader, payload: bytes, path: str) -> Extension:
     if not payload:
         return Extension()
     try:
-        return msgspec.msgpack.decode(payload, type=Extension)
+        extension = Extension()
+        extension.stored = msgspec.msgpack.decode(payload, type=Stored)
+        return extension
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise FormatError(f"extension block: {error}") from None

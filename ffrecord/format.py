@@ -39,7 +39,7 @@ BLOCK = struct.Struct("<8sIIQQQ")
 BLOCK_MAGIC = b"\x89FFRext\n"
 BLOCK_VERSION = 1
 BLOCK_CHECKED_FROM = 12
-PAYLOAD_MAX = 16 << 20  # bytes; a reader allocates no more for it, whatever a file says
+PAYLOAD_MAX = 1 << 20  # bytes; what a reader takes in at open, whatever a file says
 BLOCK_MAX = 64 << 20  # bytes, payload and reserved space; a reader looks through no more at open
 
 SUFFIX = ".ffr"

@@ -16,9 +16,7 @@ from ffrecord.errors import FormatError, file_error
 
 NAME = "dataset.json"
 VERSION = 1
-SIZE_MAX = (
-    64 << 20
-)  # bytes; about half a million shards. A reader allocates in proportion to this, whatever a file says
+SIZE_MAX = 16 << 20  # bytes; about 100,000 shards. What a reader takes in, whatever a file says
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Crc = Annotated[int, Meta(ge=0, le=2**32 - 1)]
@@ -60,6 +58,19 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: Count | None = None
 
 
+class _Kind(msgspec.Struct):
+    """Enough to tell ours from another program's file of that name."""
+
+    version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    shards: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    fingerprint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it has none of what every manifest has."""
+        return self.version is self.shards is self.fingerprint is msgspec.UNSET
+
+
 class _Version(msgspec.Struct):
     version: int
 
@@ -77,7 +88,7 @@ def fingerprint(shards: list[Shard], schema: dict[str, Any] | None) -> str:
 
 
 def load(directory: str) -> Manifest | None:
-    """The manifest of a directory, checked against itself; None where there is none.
+    """The manifest of a directory, checked against itself; None where there is none, or another program's.
 
     Raises:
         FormatError: it is damaged, of a later version, or its numbers contradict each other.
@@ -89,6 +100,8 @@ def load(directory: str) -> Manifest | None:
     except FileNotFoundError:
         return None
     try:
+        if msgspec.json.decode(data, type=_Kind).foreign:
+            return None
         version = msgspec.json.decode(data, type=_Version).version
         if version != VERSION:
             raise FormatError(f"version {version}, this package reads {VERSION}")

@@ -28,6 +28,7 @@ T = TypeVar("T")
 LEGACY_WARNING = "warning: you are using an old version ffrecord file, please update the file"
 CHUNK_BYTES = 4 << 20  # iteration reads about this much at a time
 CHUNK_MOST = 1024
+SKIPPED_MOST = 10_000  # samples of one reader; a dataset with more of them bad is to be mended, not trained on
 
 logger = logging.getLogger("ffrecord")
 
@@ -42,7 +43,8 @@ class FileReader:
         io: "auto" takes from the page cache what is there and waits for the rest; "pread" reads one run after the
             other; "direct" reads around the page cache with Linux AIO where the file system allows.
         on_error: what a sample that cannot be read does to `read` and `read_packed`: "raise"; "skip", left out and
-            counted in `skipped`; or a callable that gets the exception and returns a uint8 array to use instead.
+            counted in `skipped`; or a callable that gets the exception and returns the bytes to use instead, as a
+            buffer or array. Each is logged, and after SKIPPED_MOST of them the next one raises.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `fname`.
@@ -133,7 +135,7 @@ class FileReader:
         """
         first = self._files[0].extension
         for opened in self._files[1:]:
-            if (opened.extension and opened.extension.schema) != (first and first.schema):
+            if not (opened.extension or Extension()).same_schema(first):
                 raise FormatError(f"{opened.path}: its schema differs from that of {self._fnames[0]}")
         return first
 
@@ -250,11 +252,12 @@ class FileReader:
             raise self._error(failures[0], positions)
         result: list[Array | None] = list(arrays)
         for failure in failures:
+            error = self._error(failure, positions)
+            if self.skipped >= SKIPPED_MOST:
+                raise error
             self.skipped += 1
-            replace = self._on_error
-            result[failure.order] = (
-                np.array(replace(self._error(failure, positions)), np.uint8, ndmin=1) if callable(replace) else None
-            )
+            logger.warning("skipped or replaced: %s", error)
+            result[failure.order] = _replacement(self._on_error(error)) if callable(self._on_error) else None
         return [array for array in result if array is not None]
 
     def _error(self, failure: _engine.Failure, positions: npt.NDArray[np.int64]) -> Exception:
@@ -377,6 +380,12 @@ class SampleSlice(Sequence[Array]):
 
     def __repr__(self) -> str:
         return f"<{self._indices} of {self._reader!r}>"
+
+
+def _replacement(data: Any) -> Array:
+    """What an `on_error` callable gave, as an array of its own."""
+    array: Array = np.array(data, np.uint8) if isinstance(data, list | tuple) else np.frombuffer(data, np.uint8).copy()
+    return array.reshape(-1)
 
 
 def _compare(opened: OpenedFile, shard: Shard) -> None:

@@ -133,7 +133,7 @@ class FileWriter:
     def _allocate_tables(self) -> None:
         """A full disk shows now, not when the tables are written last."""
         try:
-            os.posix_fallocate(self._part.fd, 0, self._data_start)
+            durable.reserve(self._part.fd, self._data_start)
         except (OSError, OverflowError) as error:
             self._discard()
             code = getattr(error, "errno", None) or errno.EFBIG
@@ -244,8 +244,16 @@ class FileWriter:
             except OSError as error:
                 sentence = f"{self._path}: writing the tables of {self.count} samples"
                 raise file_error(error.errno or errno.EIO, sentence, self._path) from None
+            self._check_size()
             self._part.publish()
             self._open = False
+
+    def _check_size(self) -> None:
+        """Trust no bookkeeping: what is published is as long as its tables say."""
+        size = os.fstat(self._part.fd).st_size
+        if size != self._end:
+            sentence = f"{self._path}: {size} bytes on the disk, its {self.count} samples end at {self._end}"
+            raise file_error(errno.EIO, sentence, self._path)
 
     def _write_tables(self) -> None:
         if self._n is None:

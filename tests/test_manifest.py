@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord import manifest
+from ffrecord import FileReader, FileWriter, manifest
 from ffrecord.errors import FormatError
 from ffrecord.manifest import Manifest, Shard
 
@@ -113,7 +113,7 @@ def test_contradictions_are_refused(tmp_path: Path, changes: dict[str, Any], wor
 @pytest.mark.parametrize(
     "data",
     [
-        *[b"", b"{", b"[]", b"null", b"{}", b"\xff\xfe", b'{"version": 1}'],
+        *[b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"version": 1}'],
         b'{"version": 1, "samples": NaN, "shards": []}',
         b"[" * 200_000,
         b'{"version": 1, "samples": 0, "shards": [], "schema": ' + b'{"a":' * 200_000,
@@ -124,6 +124,16 @@ def test_garbage_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / manifest.NAME).write_bytes(data)
     with pytest.raises(FormatError, match=manifest.NAME):
         manifest.load(str(tmp_path))
+
+
+@pytest.mark.parametrize("data", [b"{}", b'{"name": "imagenet", "samples": 3}'])
+def test_another_programs_file_of_that_name_is_none_of_ours(tmp_path: Path, data: bytes) -> None:
+    with FileWriter(tmp_path / "a.ffr", 1) as writer:
+        writer.write_one(b"sample")
+    (tmp_path / manifest.NAME).write_bytes(data)
+    assert manifest.load(str(tmp_path)) is None
+    with FileReader(tmp_path) as reader:
+        assert len(reader) == 1
 
 
 @given(data=st.binary(max_size=200))

@@ -228,9 +228,8 @@ def schema_of(reader: Any) -> Schema | None:
         FormatError: what the file holds is no schema that this process can read; names the file.
     """
     extension = reader.extension
-    if extension is None or extension.schema is None:
-        return None
     try:
-        return Schema.from_builtins(extension.schema)
+        stored = None if extension is None else extension.schema
+        return None if stored is None else Schema.from_builtins(stored)
     except FormatError as error:
         raise FormatError(f"{reader.fnames[0]}: {error}") from error

@@ -73,11 +73,13 @@ class PartDirectory:
                 error.errno or errno.EIO, f"Failed to create directory {self._target}", self._target
             ) from None
 
-    def publish(self, names: Sequence[str]) -> None:
+    def publish(self, names: Sequence[str], guard: manifest.Manifest | None = None) -> None:
         """Put everything, durable, under its final name.
 
         Args:
             names: of all files in the directory, the one that must not be missing while others are first.
+            guard: for files without a manifest: one that is there while they are moved in one by one, so that a
+                directory left half done says what is missing and is not read as a smaller dataset.
 
         Raises:
             FileExistsError: something came to be at the target meanwhile.
@@ -86,7 +88,7 @@ class PartDirectory:
         """
         try:
             fsync_directory(self.path)
-            self._move_inside(names) if self._inside else self._replace()
+            self._move_inside(names, guard) if self._inside else self._replace()
         except OSError as error:
             sentence = f"{self._target}: nothing was published"
             raise file_error(_as_exists(error.errno), sentence, self._target) from None
@@ -101,8 +103,11 @@ class PartDirectory:
             os.chmod(self.path, stat.S_IMODE(os.stat(self._target).st_mode))
         os.rename(self.path, self._target)
 
-    def _move_inside(self, names: Sequence[str]) -> None:
+    def _move_inside(self, names: Sequence[str], guard: manifest.Manifest | None) -> None:
         moved: list[Path] = []
+        if guard is not None:
+            manifest.save(self.path, guard)
+            names = [manifest.NAME, *names]
         try:
             for name in names:
                 place = Path(self._target) / name
@@ -114,6 +119,9 @@ class PartDirectory:
             for place in reversed(moved):
                 place.unlink(missing_ok=True)
             raise
+        if guard is not None:
+            fsync_directory(self._target)
+            (Path(self._target) / manifest.NAME).unlink()
         self.discard()
 
     def discard(self) -> None:

@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from ffrecord import format
-from ffrecord.durable import write_all
+from ffrecord.durable import reserve
 from ffrecord.errors import CountError, file_error
 from ffrecord.manifest import Shard
 from ffrecord.writer import write_tables
@@ -27,20 +27,11 @@ def create(path: str, label: str, data_start: int) -> None:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
-            _reserve(fd, data_start)
+            reserve(fd, data_start)
         finally:
             os.close(fd)
     except OSError as error:
-        raise file_error(error.errno or errno.EIO, f"Failed to open file {label}: ", label) from None
-
-
-def _reserve(fd: int, size: int) -> None:
-    try:
-        os.posix_fallocate(fd, 0, size)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-            raise
-        write_all(fd, memoryview(bytes(size)), 0)
+        raise file_error(error.errno or errno.EIO, f"Failed to open file {label}", label) from None
 
 
 def finish(
