@@ -51,6 +51,17 @@ def finished(
     return done
 
 
+def descriptors() -> dict[str, str]:
+    """Number and target of every open descriptor."""
+    found = {}
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found[number] = os.readlink(f"/proc/self/fd/{number}")
+        except FileNotFoundError:
+            continue  # of the listing itself
+    return found
+
+
 def refuse(call: str, errno: int) -> None:
     """Make a system call of this process and its children answer `errno` from now on (seccomp).
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import builders
 import pytest
+from children import descriptors
 from hypothesis import HealthCheck, settings
 
 from ffrecord import FileReader
@@ -52,17 +53,6 @@ def reader(request: pytest.FixtureRequest, sample_file: SampleFile) -> Iterator[
     """An open reader of `sample_file`, in every io mode."""
     with FileReader(sample_file.path, io=request.param) as opened:
         yield opened
-
-
-def descriptors() -> dict[str, str]:
-    """Number and target of every open descriptor."""
-    found = {}
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            found[number] = os.readlink(f"/proc/self/fd/{number}")
-        except FileNotFoundError:
-            continue  # of the listing itself
-    return found
 
 
 @pytest.fixture

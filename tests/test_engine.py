@@ -201,3 +201,24 @@ def test_blocks_of_dead_arrays_are_used_again(tmp_path):
     arrays, _ = files.read(np.arange(4), 0, True, False)
     assert {array.ctypes.data for array in arrays} == places
     assert [array.tobytes() for array in arrays] == samples
+
+
+def test_idle_blocks_are_bounded(tmp_path):
+    """A process keeps 128 MiB for its next batches, and gives the rest back."""
+    path = builders.write_samples(tmp_path / "a.ffr", [bytes(20 << 20)])
+    code = """
+import resource, sys
+from ffrecord import FileReader
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+with FileReader(sys.argv[1], check_data=False) as reader:
+    before = resident()
+    arrays = reader.read([0] * 25)
+    assert resident() - before > 480 << 20
+    del arrays
+    assert resident() - before < 140 << 20, resident() - before
+"""
+    children.run(code, path)

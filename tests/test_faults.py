@@ -158,3 +158,43 @@ def test_events_of_another_batch_are_dropped(library, data):
     for for_good in (False, True):
         (outcomes,) = sweep(library, data, "direct", "io_getevents", [action], for_good=for_good)
         assert set(outcomes) == {"bytes"}
+
+
+@pytest.mark.parametrize("indices", [[0, 2, 5], [4], [4, 4, 4, 7], [7, 4, 3, 3, 5, 4, 0, 1, 6, 2, 5]])
+def test_direct_reads_leave_nothing_to_the_last_resort(library, data, indices):
+    """Every byte of a good batch comes by AIO: pread would mend a plan with holes, and hide it."""
+    code = """
+import ctypes, json, sys
+import builders
+from ffrecord import FileReader
+faults, indices = ctypes.CDLL(None), json.loads(sys.argv[2])
+with FileReader(sys.argv[1], io="direct") as reader:
+    faults.fault_set(0, 0, 1, 1, 0, 5)
+    got = builders.unpack(reader.read_packed(indices))
+    print(faults.fault_fired(0))
+faults.fault_set(0, -1, 0, 0, 0, 0)
+with FileReader(sys.argv[1], io="pread") as reader:
+    assert builders.unpack(reader.read_packed(indices)) == got
+"""
+    assert children.run(code, data, json.dumps(indices), LD_PRELOAD=str(library)) == "0\n"
+
+
+def test_errors_of_opening_name_the_file(library, tmp_path):
+    """A device that fails under prefix, first offset, extension block or its reserve."""
+    path = builders.write(tmp_path / "a.ffr", builders.ffr_twin.build_extended([b"x"], b"\x80", 20))
+    code = """
+import ctypes, errno, sys
+from ffrecord import FileReader
+faults, fired = ctypes.CDLL(None), 0
+for call in range(1, 20):
+    for site in (0, 3):
+        faults.fault_set(0, site, call, 0, 0, errno.EIO)
+        try:
+            FileReader(sys.argv[1]).close()
+        except OSError as error:
+            assert error.errno == errno.EIO and sys.argv[1] in str(error), error
+        fired += faults.fault_fired(0)
+        faults.fault_set(0, -1, 0, 0, 0, 0)
+print(fired)
+"""
+    assert int(children.run(code, path, LD_PRELOAD=str(library))) >= 5

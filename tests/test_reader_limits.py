@@ -14,7 +14,7 @@ import ffr_twin
 import numpy as np
 import pytest
 from builders import IO_MODES
-from conftest import descriptors
+from children import descriptors
 
 from ffrecord import FileReader, FileWriter
 from ffrecord.errors import TruncatedError

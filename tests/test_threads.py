@@ -8,7 +8,7 @@ import builders
 import numpy as np
 import pytest
 from builders import IO_MODES
-from conftest import descriptors
+from children import descriptors
 
 from ffrecord import ChecksumError, FileReader, FileWriter, _aio
 
