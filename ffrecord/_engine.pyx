@@ -366,7 +366,7 @@ cdef class Files:
 
 cdef list _place(_Batch batch):
     """Memory for each record, in the order asked for, and the arrays over it."""
-    cdef int64_t i, end, room = 0, used = 0
+    cdef int64_t i, room = 0, used = 0
     cdef Block shared = None, block
     cdef list arrays = []
     cdef Request* request

@@ -481,6 +481,41 @@ def test_in_a_daemonic_process_there_are_no_workers(tmp_path: Path) -> None:
     assert process.exitcode == 0 and read_all(tmp_path / "set") == grown(30)
 
 
+def write_with_two_workers(path: Path) -> None:
+    try:
+        DatasetWriter(path, num_workers=2).from_indexed_dataset(grown(30))
+    except ValueError as error:
+        sys.exit(0 if "daemonic" in str(error) and not path.exists() else 3)
+    sys.exit(4)
+
+
+def test_workers_asked_for_in_a_daemonic_process_are_refused(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=write_with_two_workers, args=(tmp_path / "set",), daemon=True)
+    process.start()
+    process.join(30)
+    assert process.exitcode == 0
+
+
+class Parental:
+    """A dataset whose samples come from a process of its own."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> bytes:
+        ours, theirs = multiprocessing.get_context("fork").Pipe()
+        process = multiprocessing.get_context("fork").Process(target=theirs.send, args=(bytes([index]),))
+        process.start()
+        process.join(10)
+        return ours.recv()
+
+
+def test_a_dataset_may_have_processes_of_its_own(tmp_path: Path) -> None:
+    DatasetWriter(tmp_path / "set", num_workers=2).from_indexed_dataset(Parental())
+    assert read_all(tmp_path / "set") == [bytes([i]) for i in range(4)]
+
+
 def test_importing_needs_no_torch() -> None:
     code = "import sys, ffrecord.dataset_writer, ffrecord.dump; sys.exit('torch' in sys.modules)"
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0

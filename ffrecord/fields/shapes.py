@@ -15,7 +15,7 @@ from ffrecord.fields.field import SIZE_MAX, Array, Encoded, Fixed
 Shape = tuple[int | None, ...]
 
 NDIM_MAX = 32  # of numpy before 2.0
-DIRECT = 16384  # bytes; from here on a copy saved is worth more than the call that saves it (benchmarked with encode)
+DIRECT = 16384  # bytes; from about here on a copy saved is worth more than the call that saves it
 _U64 = struct.Struct("<Q")
 
 

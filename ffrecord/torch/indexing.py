@@ -73,7 +73,7 @@ def as_positions(dataset: object, indices: Indices, n: int, *, below: type[Index
 def _is_single(index: object) -> bool:
     if isinstance(index, np.ndarray | torch.Tensor):
         return index.ndim == 0 and _is_integer(index)
-    return isinstance(index, SupportsIndex) and not isinstance(index, bool)
+    return isinstance(index, SupportsIndex) and not isinstance(index, bool | np.bool_)
 
 
 def _integers(indices: object) -> Sequence[int]:
@@ -81,6 +81,9 @@ def _integers(indices: object) -> Sequence[int]:
         return indices
     if isinstance(indices, list | tuple):
         try:
+            # numpy before 2.3 only warns of its bools.
+            if any(isinstance(index, np.bool_) for index in indices):
+                raise TypeError("numpy bools are no indices")
             return list(map(operator.index, indices))
         except TypeError as error:
             raise TypeError(f"{TYPE_MESSAGE}: {error}") from None

@@ -97,8 +97,13 @@ class Crew:
 
         Raises:
             TypeError: an argument does not pickle, and the start method needs that.
+            ValueError: this process is daemonic, which may not have children.
             OSError: the machine gives no more processes.
         """
+        if multiprocessing.current_process().daemon:
+            raise ValueError(
+                f"{self.count} workers asked for in a daemonic process, which may not have any: use 0 or -1"
+            )
         try:
             for number in range(self.count):
                 self._start_one(number)
@@ -122,7 +127,8 @@ class Crew:
             with interrupts.held() if forks else contextlib.nullcontext() as blocked:
                 args = (self._work, self._arguments, theirs.socket, self._hearts, number, inherited, blocked)
                 name = f"ffrecord-worker-{number}"
-                process = context.Process(target=live, args=args, name=name, daemon=True)
+                # Not daemonic: datasets may have processes of their own. `end` and the death signal see to their end.
+                process = context.Process(target=live, args=args, name=name, daemon=False)
                 # Known before it runs, so that no Ctrl-C finds a process that `end` would not end.
                 self._workers.append(_Worker(process, ours))
                 with _without_fork_warning():
