@@ -11,18 +11,22 @@ import numpy.typing as npt
 from ffrecord import extension, format
 from ffrecord._crc import crc32
 from ffrecord._memory import Mapping
-from ffrecord.errors import ArgumentError, ChecksumError, FormatError, NotAFileError
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, NotAFileError, file_error
 
 CHUNK = 1 << 20
 
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Put the file's name before the message of a FormatError."""
+    """Give a FormatError the file's name, and an OSError that has none."""
     try:
         yield
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
+    except OSError as error:
+        if error.filename is not None or not error.errno:
+            raise
+        raise file_error(error.errno, f"{path}: reading header and tables", path) from None
 
 
 class OpenedFile:
@@ -51,9 +55,9 @@ class OpenedFile:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            self.size = _regular_size(self.fd, path)
-            os.set_blocking(self.fd, True)
             with naming(path):
+                self.size = _regular_size(self.fd, path)
+                os.set_blocking(self.fd, True)
                 self._map()
                 self.extension = self._read_gap(check)
             if check:

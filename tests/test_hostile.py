@@ -158,7 +158,7 @@ def test_refused_in_bounds(outcomes, name, check):
         assert isinstance(outcome, list)
         assert {"FormatError", "ChecksumError"} & set(outcome)
     elif "tables of" in name:
-        assert outcome == "OSError"  # no address space for them under the limit
+        assert outcome == "FileError"  # no address space for them under the limit
     elif name in SPECIAL:
         assert outcome in ("NotAFileError", "ArgumentError", "FormatError")
     else:
