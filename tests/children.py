@@ -47,7 +47,8 @@ def finished(
     command = [sys.executable, "-X", "faulthandler", "-W", "error", "-c", code, *map(str, args)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
     if check:
-        assert (done.returncode, done.stderr) == (0, ""), f"child ended with {done.returncode}\n{done.stderr}"
+        said = done.stderr[-4000:]
+        assert (done.returncode, said) == (0, ""), f"child ended with {done.returncode}\n{said}"
     return done
 
 

@@ -81,20 +81,22 @@ NESTED = b"\x81\xa6schema" + b"\x81\xa1x" * 200_000 + b"\xc0"
     ],
 )
 def test_strange_payloads(payload):
-    """Refused, or read as what msgpack means; never anything else, and fast."""
+    """Refused, at once or when the schema is looked at, or read as what msgpack means; never anything else."""
     try:
         found = extension.decode(*sealed(payload), "a.ffr")
+        assert isinstance(found, Extension)
+        assert isinstance(found.schema, dict | None)
     except FormatError as error:
         assert "extension block" in str(error)
-    else:
-        assert isinstance(found, Extension)
 
 
 @given(payloads)
 def test_payload_of_another_shape(value):
     payload = msgspec.msgpack.encode(value)
     try:
-        assert isinstance(extension.decode(*sealed(payload), "a.ffr"), Extension)
+        found = extension.decode(*sealed(payload), "a.ffr")
+        assert isinstance(found, Extension)
+        assert isinstance(found.schema, dict | None)
     except FormatError:
         assert not isinstance(value, dict) or {"schema", "serializer", "writer"} & value.keys()
 
@@ -118,3 +120,15 @@ def test_checksum_covers_the_payload():
 def test_payload_too_large():
     with pytest.raises(ValueError, match=f"expected at most {format.PAYLOAD_MAX}"):
         extension.encode(Extension(serializer="x" * format.PAYLOAD_MAX))
+
+
+def test_equality_and_schemas():
+    assert Extension(schema={"a": 1}) == Extension({"a": 1}) != Extension({"a": 2})
+    assert hash(Extension(writer="w")) == hash(Extension(writer="w"))
+    assert Extension() != {}
+    assert Extension({"a": 1}, "s", "w").same_schema(Extension({"a": 1}))
+    assert Extension().same_schema(None)
+    assert not Extension({}).same_schema(None)
+    assert (
+        repr(FULL) == "Extension(schema={'columns': [['x', 1]]}, serializer='package.encode', writer='ffrecord 2.0.0')"
+    )

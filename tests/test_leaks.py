@@ -7,11 +7,12 @@ import pytest
 from builders import IO_MODES
 
 COUNTING = """
-import gc, os, resource, sys, warnings
+import gc, logging, os, resource, sys, warnings
 import numpy as np
 import builders
 from ffrecord import FFRecordError, FileReader, FileWriter, _aio
 warnings.simplefilter("ignore", ResourceWarning)
+logging.disable()
 
 def descriptors():
     return len(os.listdir("/proc/self/fd"))

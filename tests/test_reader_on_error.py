@@ -7,6 +7,7 @@ import pytest
 from builders import IO_MODES, chain, fix_checksum, flip_in_sample, set_offset
 
 from ffrecord import ChecksumError, FileReader, FormatError
+from ffrecord import reader as reader_module
 from ffrecord.errors import TruncatedError
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
@@ -104,6 +105,53 @@ def test_a_callable_may_raise(damaged, io):
         with pytest.raises(KeyError) as caught:
             reader.read(INDICES)
         assert isinstance(caught.value.__cause__, ChecksumError)
+        assert reader.read_one(0).tobytes() == SAMPLES[0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        b"lost",
+        bytearray(b"lost"),
+        list(b"lost"),
+        memoryview(b"lost"),
+        np.frombuffer(b"lost", np.int16),
+        np.frombuffer(b"l.o.s.t.", np.uint8)[::2],
+        np.asfortranarray([[108, 111], [115, 116]], np.uint8),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_what_replaces_may_be_any_buffer(damaged, given):
+    with FileReader(damaged, on_error=lambda error: given) as reader:
+        assert reader.read_one(3).tobytes() == b"lost"
+        assert reader.read([3, 0])[0].flags.writeable
+
+
+def test_what_replaces_may_be_empty(damaged):
+    with FileReader(damaged, on_error=lambda error: b"") as reader:
+        assert [len(sample) for sample in reader.read([3, 1])] == [0, 1]
+
+
+@pytest.mark.parametrize("given", [None, "text", 3, object()])
+def test_what_replaces_must_be_bytes(damaged, given):
+    with FileReader(damaged, on_error=lambda error: given) as reader, pytest.raises((TypeError, ValueError)):
+        reader.read_one(3)
+
+
+@pytest.mark.parametrize("policy", ["skip", lambda error: b"lost"], ids=["skip", "replace"])
+def test_each_is_said_and_they_have_a_limit(damaged, io, policy, caplog, monkeypatch):
+    """A dataset with thousands of bad samples is to be mended, not trained on."""
+    monkeypatch.setattr(reader_module, "SKIPPED_MOST", 5)
+    with FileReader(damaged, io=io, on_error=policy) as reader:
+        reader.read([3, 0, 6])
+        said = [record.getMessage() for record in caplog.records]
+        assert [message.split(damaged)[0] for message in said] == [
+            f"skipped or replaced: Sample {i}: checksum mismached! " for i in DAMAGED
+        ]
+        reader.read([3, 3, 3, 0])
+        assert reader.skipped == 5
+        with pytest.raises(ChecksumError, match="Sample 6"):
+            reader.read([6])
         assert reader.read_one(0).tobytes() == SAMPLES[0]
 
 
