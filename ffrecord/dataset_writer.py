@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, SupportsIndex, overload
 
 from ffrecord import extension, manifest
-from ffrecord.errors import ArgumentTypeError
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
 from ffrecord.sharding.encoding import Encoding, choose
 from ffrecord.sharding.engine import write_shards
@@ -99,13 +99,15 @@ class DatasetWriter:
         if samples_per_shard is not None and num_shards is not None:
             raise ValueError("give samples_per_shard or num_shards, not both")
         self._fields = fields if fields is None or isinstance(fields, Schema) else Schema.of(fields)
+        if serializer is not None and not callable(serializer):
+            raise TypeError(f"serializer must be callable, not {type(serializer).__name__}")
         self._serializer = serializer
         self._shard_size = _positive("shard_size", shard_size)
         self._samples_per_shard = _positive("samples_per_shard", samples_per_shard)
         self._num_shards = _positive("num_shards", num_shards)
         self._workers = _workers(num_workers)
         self._start_method = start_method_of(start_method)
-        self._progress, self._stuck_after = progress, stuck_after
+        self._progress, self._stuck_after = progress, _limit(stuck_after)
         check_vacant(self._path)
 
     def from_indexed_dataset(
@@ -193,7 +195,20 @@ def _directory(path: Any) -> str:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
         raise ArgumentTypeError(f"path must be str or os.PathLike, not {type(path).__name__}")
+    if not name:
+        raise ArgumentError("path is empty")
     return name
+
+
+def _limit(seconds: float | None) -> float | None:
+    """Seconds after which a worker counts as stuck."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"stuck_after must be a number of seconds or None, not {type(seconds).__name__}")
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"stuck_after is {seconds}, expected > 0 and finite")
+    return float(seconds)
 
 
 @overload

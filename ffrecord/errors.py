@@ -113,7 +113,7 @@ class FileError(OSError, RuntimeError):
 
 def _file_error_of(builtin: type[OSError]) -> type[OSError]:
     """`FileError` of the errnos that Python gives a class of their own; named so that it pickles."""
-    name = f"File{builtin.__name__}"
+    name = f"Record{builtin.__name__}"
     made = type(name, (builtin, RuntimeError), {"__doc__": f"`FileError` that is a `{builtin.__name__}`."})
     globals()[name] = made
     return made

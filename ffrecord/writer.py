@@ -162,9 +162,9 @@ class FileWriter:
                 any other exception in the middle of writing, KeyboardInterrupt and MemoryError among them.
         """
         if not self._open or self.count == self._n:
-            raise CountError(
-                f"Exceed total number of samples: {self.count if self._n is None else self._n}: {self._path}"
-            )
+            total = self.count if self._n is None else self._n
+            state = "" if self._open else " (closed)"
+            raise CountError(f"Exceed total number of samples: {total}: {self._path}{state}")
         self._check_owner()
         view = as_bytes(data)
         with self._all_or_nothing():

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,9 @@ from children import descriptors
 from hypothesis import HealthCheck, settings
 
 from ffrecord import FileReader
+
+# A run in the background of a shell, or of some CI, ignores Ctrl-C, and so would all processes the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -80,6 +80,8 @@ def work():
         raise SystemExit("no error")
 """),
     "skipping batches": (300, """
+import logging
+logging.getLogger("ffrecord").setLevel(logging.ERROR)
 reader = FileReader(damaged, io=io, on_error="skip")
 def work():
     reader.read(range(40))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ffrecord import ChecksumError, FileReader, FileWriter, _aio, durable, extension, format
+from ffrecord import ChecksumError, DatasetWriter, FileReader, FileWriter, _aio, durable, extension, format
 from ffrecord.utils import dump
 
 
@@ -136,6 +136,51 @@ def test_idle_contexts_are_few(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert _aio.stats()["idle"] <= 4
+
+
+def test_the_working_directory_can_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    DatasetWriter(".", num_workers=0).from_indexed_dataset([b"one", b"two"])
+    assert [bytes(record) for record in FileReader(".")] == [b"one", b"two"]
+    assert Path.cwd() == tmp_path
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
+def test_an_empty_directory_of_ones_own_in_one_that_is_not(tmp_path: Path) -> None:
+    program = """
+import os, sys, tempfile, ffrecord
+parent = tempfile.mkdtemp()
+os.chmod(parent, 0o755)
+mine = os.path.join(parent, "mine")
+os.mkdir(mine)
+os.chown(mine, 65534, 65534)
+child = os.fork()
+if child == 0:
+    os.setuid(65534)
+    ffrecord.DatasetWriter(mine, num_workers=0).from_indexed_dataset([b"one"])
+    os._exit(0 if [bytes(r) for r in ffrecord.FileReader(mine)] == [b"one"] else 3)
+status = os.waitpid(child, 0)[1]
+import shutil
+shutil.rmtree(parent)
+sys.exit(status != 0)
+"""
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"stuck_after": "x"}, TypeError),
+        ({"stuck_after": True}, TypeError),
+        ({"stuck_after": 0}, ValueError),
+        ({"stuck_after": -1.0}, ValueError),
+        ({"stuck_after": float("nan")}, ValueError),
+        ({"serializer": 5}, TypeError),
+    ],
+)
+def test_arguments_of_the_dataset_writer(tmp_path: Path, arguments: dict[str, object], error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(arguments))):
+        DatasetWriter(tmp_path / "set", **arguments)
 
 
 def test_a_dump_among_other_files_leaves_no_manifest(tmp_path: Path) -> None:

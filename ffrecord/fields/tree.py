@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Field
 
-NODES_MAX = 4096  # each column costs Python work per sample; whoever has more wants an array
+NODES_MAX = 4096  # columns and containers; each costs Python work per sample, and whoever has more wants an array
 DEPTH_MAX = 32
 KEY_MAX = 256  # characters, so that paths stay short
 

@@ -1,7 +1,8 @@
 """A directory of shards that appears whole: written under a temporary name, then renamed.
 
 The target may be missing or empty; then one rename publishes everything. Where the target cannot be replaced (it holds
-other files, or is a mount point) the files are made in a hidden directory inside it and renamed into it one by one.
+other files, is a mount point or the working directory, or its parent is not ours to write to) the files are made in a
+hidden directory inside it and renamed into it one by one.
 """
 
 import contextlib
@@ -55,7 +56,7 @@ class PartDirectory:
     def __init__(self, target: str, *, among_others: bool = False) -> None:
         self._target = os.path.realpath(target)
         others = among_others and os.path.isdir(self._target) and bool(os.listdir(self._target))
-        self._inside = others or os.path.ismount(self._target)
+        self._inside = others or _irreplaceable(self._target)
         inside = str(Path(self._target) / f".{secrets.token_hex(6)}{PART_SUFFIX}")
         self.path = inside if self._inside else part_name(self._target)
 
@@ -127,6 +128,16 @@ class PartDirectory:
     def discard(self) -> None:
         """Remove what is still under the temporary name; may be repeated."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _irreplaceable(target: str) -> bool:
+    """Whether a directory that is there cannot, or should not, become another one by a rename."""
+    if not os.path.isdir(target):
+        return False
+    with contextlib.suppress(OSError):  # the working directory may be gone, or closed to us
+        if os.path.realpath(os.getcwd()) == target:
+            return True
+    return os.path.ismount(target) or not os.access(os.path.dirname(target), os.W_OK | os.X_OK)
 
 
 def _as_exists(code: int | None) -> int:
