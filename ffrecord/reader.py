@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ffrecord import _engine, manifest, paths
 from ffrecord._crc import crc32
+from ffrecord.buffers import as_bytes
 from ffrecord.errors import ClosedError, FFRecordError, FormatError, SampleIndexError, TruncatedError
 from ffrecord.extension import Extension
 from ffrecord.failures import failure_error
@@ -384,8 +385,7 @@ class SampleSlice(Sequence[Array]):
 
 def _replacement(data: Any) -> Array:
     """What an `on_error` callable gave, as an array of its own."""
-    array: Array = np.array(data, np.uint8) if isinstance(data, list | tuple) else np.frombuffer(data, np.uint8).copy()
-    return array.reshape(-1)
+    return np.frombuffer(as_bytes(data), np.uint8).copy()
 
 
 def _compare(opened: OpenedFile, shard: Shard) -> None:

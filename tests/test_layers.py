@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "ffrecord"
 ROWS = [
     {"errors", "_linux", "_requests"},
-    {"format", "indices"},
+    {"buffers", "format", "indices"},
     {"durable", "fsalign", "_crc", "_aio", "_memory"},
     {"_cached"},
     {"_direct"},

@@ -16,6 +16,7 @@ import numpy as np
 
 from ffrecord import format
 from ffrecord._crc import crc32
+from ffrecord.buffers import as_bytes
 from ffrecord.durable import write_all
 from ffrecord.errors import file_error
 from ffrecord.sharding.layout import Segment, shard_name
@@ -24,7 +25,6 @@ from ffrecord.sharding.shared_buffer import SharedBuffer
 from ffrecord.workers import heartbeats
 from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import Link
-from ffrecord.writer import as_bytes
 
 PIECE_SAMPLES = 1024
 PIECE_BYTES = 8 << 20
