@@ -113,7 +113,6 @@ def test_a_callable_may_raise(damaged, io):
     [
         b"lost",
         bytearray(b"lost"),
-        list(b"lost"),
         memoryview(b"lost"),
         np.frombuffer(b"lost", np.int16),
         np.frombuffer(b"l.o.s.t.", np.uint8)[::2],

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ffrecord.buffers import as_bytes
 from ffrecord.extension import Extension
 from ffrecord.fields import Schema
 from ffrecord.sharding.job import Means
@@ -15,7 +16,7 @@ from ffrecord.workers import heartbeats, interrupts
 from ffrecord.workers.crew import Crew
 from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import Link, without_process
-from ffrecord.writer import as_bytes
+
 
 PLAIN = (bytes, bytearray, memoryview)
 
