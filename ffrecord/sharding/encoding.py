@@ -17,7 +17,6 @@ from ffrecord.workers.crew import Crew
 from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import Link, without_process
 
-
 PLAIN = (bytes, bytearray, memoryview)
 
 
