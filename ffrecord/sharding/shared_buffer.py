@@ -7,7 +7,7 @@ class SharedBuffer:
     """A growing run of bytes in anonymous shared memory: no name to leak, no mount that could be too small.
 
     It is filled, written to a file and filled again. Its pages stay, where an object for each record would take fresh
-    ones again and again: packing took 1.5 times as long with records of 3 kB and 2.5 times with 150 kB.
+    ones again and again; docs/design.md says what that costs.
 
     Args:
         capacity: bytes to begin with, > 0. Pages never touched cost nothing.
