@@ -31,6 +31,7 @@ setup(
         [
             extension("_crc", "ffrecord/_crc_kernels.c", depends=sorted(glob("ffrecord/_crc_*.h")), libraries=["dl"]),
             extension("_aio", depends=["ffrecord/_linux.h"]),
+            extension("_threads"),
             extension("_memory", include_dirs=[numpy.get_include()]),
             extension("_cached", depends=["ffrecord/_linux.h"]),
             extension("_direct", depends=["ffrecord/_linux.h"]),

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "ffrecord"
 ROWS = [
     {"errors", "_linux", "_requests"},
     {"buffers", "format", "indices"},
-    {"durable", "fsalign", "_crc", "_aio", "_memory"},
+    {"durable", "fsalign", "_crc", "_aio", "_memory", "_threads"},
     {"_cached"},
     {"_direct"},
     {"extension", "_engine"},

@@ -1,0 +1,441 @@
+"""`_threads`: tasks for threads without the GIL, through its probe."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import children
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ffrecord import _threads
+from ffrecord._threads import Probe
+
+pytestmark = children.forks
+FEWEST, MOST = [1, 3, 7, 15], [1, 5, 21, 85]  # tasks that run for one of each depth
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait, at most 30 seconds."""
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end, _threads.stats()
+        time.sleep(0.001)
+
+
+def end_threads() -> None:
+    """Those that other tests left idle."""
+    before = _threads.keep_idle(0)
+    until(lambda: _threads.stats()["threads"] == 0)
+    _threads.keep_idle(before)
+
+
+@pytest.fixture
+def no_threads() -> None:
+    end_threads()
+
+
+def submitted(n: int, threads: int, **more: int) -> Probe:
+    probe = Probe(n, **more)
+    for i in range(n):
+        probe.submit(i, threads)
+    return probe
+
+
+@pytest.mark.parametrize("threads", [-1, 0, 1, 2, 8, 100])
+@pytest.mark.parametrize("microseconds", [0, 500])
+def test_every_task_runs_once(threads, microseconds):
+    before = _threads.stats()["done"]
+    probe = submitted(100, threads, microseconds=microseconds)
+    assert all(probe.finish(i) for i in range(100))
+    assert [probe.count(i) for i in range(100)] == [1] * 100
+    assert all(probe.is_done(i) and probe.finish(i) and probe.withdraw(i) for i in range(100))
+    assert _threads.stats()["done"] - before == 100
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.usefixtures("no_threads")
+def test_nobody_has_to_finish_them(threads):
+    """A wake-up that is lost leaves a task behind."""
+    for _ in range(300):
+        probe = submitted(5, threads)
+        until(lambda probe=probe: all(probe.is_done(i) for i in range(5)))
+
+
+def test_first_in_first_out():
+    children.run("""
+from ffrecord._threads import Probe
+probe = Probe(20, 2000)
+for i in range(20):
+    probe.submit(i, 1)
+while not probe.is_done(19):
+    done = [probe.is_done(i) for i in reversed(range(20))]
+    assert done == sorted(done), done
+""")
+
+
+def test_threads_are_as_many_as_needed():
+    """No more than tasks, than were asked for, than the limit; idle ones serve again."""
+    children.run("""
+from ffrecord._threads import Probe, stats
+plan = [(1, 0, 0), (1, 4, 1), (1, 4, 1), (3, 8, 3), (6, 4, 4), (2, 1, 4), (50, 100, 32), (50, 8, 32)]
+for n, threads, wanted in plan:
+    probe = Probe(n, 100_000)
+    for i in range(n):
+        probe.submit(i, threads)
+    assert stats()["threads"] == wanted, (n, threads, stats())
+    for i in reversed(range(n)):
+        assert probe.finish(i)
+    while stats()["idle"] < wanted:
+        pass
+assert stats() == {"threads": 32, "idle": 32, "queued": 0, "done": 114}, stats()
+""")
+
+
+def test_threads_work_side_by_side():
+    start = time.monotonic()
+    probe = submitted(8, 32, microseconds=300_000)
+    assert all(probe.finish(i) for i in range(8))
+    assert time.monotonic() - start < 1.2
+
+
+def test_finish_runs_what_nobody_began():
+    probe = submitted(1, 0)
+    assert not probe.is_done(0)
+    assert probe.finish(0)
+    assert probe.count(0) == 1
+
+
+def test_withdraw():
+    children.run("""
+from ffrecord._threads import Probe, stats
+probe = Probe(3, 200_000)
+probe.submit(0, 1)
+while stats()["queued"]:
+    pass
+probe.submit(1, 1)
+assert (probe.withdraw(1), probe.count(1), stats()["queued"]) == (False, 0, 0)  # not begun
+assert (probe.withdraw(0), probe.count(0)) == (True, 1)  # begun, and waited for
+assert not (probe.finish(1) or probe.withdraw(1) or probe.is_done(1))  # it stays so
+assert not (probe.finish(2) or probe.withdraw(2) or probe.is_done(2))  # never submitted
+probe.submit(1, 1)
+assert (probe.finish(1), probe.count(1), stats()["done"]) == (True, 1, 2)
+""")
+
+
+@given(st.permutations(range(6)), st.lists(st.booleans(), min_size=6, max_size=6), st.integers(0, 2))
+def test_any_order(order, finished, threads):
+    """The queue stays whole, whichever is taken off it."""
+    probe = submitted(6, threads)
+    for i in order:
+        ran = probe.finish(i) if finished[i] else probe.withdraw(i)
+        assert ran or not finished[i]
+        assert probe.count(i) == ran == probe.is_done(i)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("threads", [0, 1, 2, 16])
+def test_tasks_that_hand_out_tasks(threads, depth):
+    for _ in range(20):
+        probe = submitted(10, threads, microseconds=20, depth=depth)
+        for i in range(10):
+            assert probe.finish(i)
+            assert FEWEST[depth] <= probe.count(i) <= MOST[depth]
+
+
+def test_a_probe_may_be_dropped_at_any_time():
+    for depth in (0, 1, 2):
+        for _ in range(50):
+            submitted(10, 3, microseconds=50, depth=depth)
+
+
+def test_two_may_wait_for_the_same_task():
+    probe = submitted(1, 4, microseconds=100_000)
+    got = []
+    waiting = [threading.Thread(target=lambda: got.append(probe.finish(0))) for _ in range(4)]
+    for thread in waiting:
+        thread.start()
+    for thread in waiting:
+        thread.join()
+    assert (got, probe.count(0)) == ([True] * 4, 1)
+
+
+def hustle(stop: threading.Event, wrong: list[object]) -> None:
+    """Submit, finish and withdraw until told to stop."""
+    while not stop.is_set():
+        probe = submitted(6, 4, microseconds=10, depth=1)
+        ran = [probe.finish(0), probe.withdraw(5), probe.finish(2), probe.withdraw(1), probe.withdraw(3)]
+        counts = [probe.count(i) for i in (0, 5, 2, 1, 3)]  # nobody knows of task 4
+        if [count > 0 for count in counts] != ran or max(counts) > MOST[1]:
+            wrong.append((ran, counts))
+
+
+def while_others_hustle(work: Callable[[], None]) -> None:
+    """Run `work` in this thread."""
+    stop, wrong = threading.Event(), []
+    others = [threading.Thread(target=hustle, args=(stop, wrong)) for _ in range(3)]
+    for thread in others:
+        thread.start()
+    try:
+        work()
+    finally:
+        stop.set()
+        for thread in others:
+            thread.join()
+    assert not wrong
+
+
+def test_many_submitters():
+    while_others_hustle(lambda: time.sleep(1))
+
+
+def test_wrong_arguments():
+    probe = Probe(2)
+    for call in (lambda i: probe.submit(i, 1), probe.finish, probe.withdraw, probe.is_done, probe.count):
+        for i in (-1, 2):
+            with pytest.raises(IndexError, match=f"task {i}, expected 0 <= i < 2"):
+                call(i)
+    with pytest.raises(ValueError, match="-1 milliseconds"):
+        _threads.keep_idle(-1)
+
+
+# Fork
+
+
+def in_child(work: Callable[[], bool]) -> int:
+    """Exit status of a forked child that runs `work` and says what it returns."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def works() -> bool:
+    """Whether a process that begins with nothing gets its threads."""
+    clean = _threads.stats() == {"threads": 0, "idle": 0, "queued": 0, "done": 0}
+    probe = submitted(20, 4, microseconds=100, depth=1)
+    return clean and all(probe.finish(i) for i in range(20)) and 0 < _threads.stats()["threads"] <= 4
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_a_fork_loses_what_is_not_done():
+    done, probe = submitted(1, 1), submitted(4, 1, microseconds=300_000)
+    assert done.finish(0)
+    until(lambda: _threads.stats()["queued"] == 3)
+
+    def child() -> bool:
+        kept = done.finish(0) and done.withdraw(0) and done.is_done(0)
+        lost = [call(i) for i in range(4) for call in (probe.is_done, probe.finish, probe.withdraw, probe.count)]
+        first = works()
+        probe.submit(3, 1)
+        return kept and not any(lost) and first and probe.finish(3) and in_child(works) == 0
+
+    assert in_child(child) == 0
+    assert all(probe.finish(i) for i in range(4))
+    assert [probe.count(i) for i in range(4)] == [1] * 4
+
+
+def test_a_child_may_drop_what_it_lost():
+    probes = [submitted(50, 2, microseconds=1000)]
+    assert in_child(lambda: probes.clear() is None and works()) == 0
+    assert all(probes[0].finish(i) for i in range(50))
+
+
+def test_fork_while_tasks_run():
+    def fork() -> None:
+        assert [in_child(works) for _ in range(60)] == [0] * 60
+
+    while_others_hustle(fork)
+
+
+CLONE = """
+import ctypes, os, platform, sys
+from ffrecord._threads import Probe, stats
+from test_threads_pool import works
+number = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
+if number is None:
+    sys.exit("no number of clone")
+probe = Probe(4, 0, 30)  # without an end
+libc = ctypes.PyDLL(None)
+for i in range(4):
+    probe.submit(i, 4)
+for _ in range(60):
+    child = libc.syscall(number, 17, 0, 0, 0, 0)  # SIGCHLD
+    if child == 0:
+        good = not (probe.is_done(0) or probe.finish(0) or probe.withdraw(3)) and works()
+        os._exit(0 if good else 1)
+    assert child > 0 and os.waitpid(child, 0)[1] == 0
+assert stats()["queued"] > 0
+os._exit(0)
+"""
+
+
+def test_a_child_made_without_handlers():
+    """By the bare system call, with the lock held or not."""
+    done = children.finished(CLONE)
+    if "no number" in done.stderr:
+        pytest.skip(done.stderr)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# Threads and the system
+
+
+def test_idle_threads_end():
+    children.run("""
+import os, time
+from ffrecord._threads import Probe, keep_idle, stats
+assert len(os.listdir("/proc/self/task")) == 1
+def run():
+    probe = Probe(4, 10_000)
+    for i in range(4):
+        probe.submit(i, 4)
+    assert all(map(probe.finish, range(4)))
+run()
+assert stats()["threads"] == 4
+time.sleep(0.5)
+assert stats()["idle"] == 4 and len(os.listdir("/proc/self/task")) == 5
+assert keep_idle(200) == 10_000
+assert stats()["threads"] == 4
+time.sleep(0.1)
+run()  # begins their time anew
+assert stats()["threads"] == 4
+while len(os.listdir("/proc/self/task")) > 1:
+    pass
+assert stats() == {"threads": 0, "idle": 0, "queued": 0, "done": 8}, stats()
+run()
+assert (keep_idle(0), stats()["threads"]) == (200, 4)
+while len(os.listdir("/proc/self/task")) > 1:
+    pass
+""")
+
+
+def test_no_signal_is_for_them():
+    children.run("""
+import os, re, signal
+from pathlib import Path
+from ffrecord._threads import Probe
+before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+probe = Probe(1)
+probe.submit(0, 1)
+assert probe.finish(0) and signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+(thread,) = {*os.listdir("/proc/self/task")} - {str(os.getpid())}
+mask = int(re.search(r"SigBlk:\\s*(\\w+)", Path(f"/proc/self/task/{thread}/status").read_text())[1], 16)
+free = {number for number in signal.valid_signals() if not mask >> number - 1 & 1}
+assert free == {signal.SIGKILL, signal.SIGSTOP, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV}, free
+""")
+
+
+def test_no_thread_is_to_be_had():
+    if "asan" in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("the address sanitizer does not live under RLIMIT_AS")
+    children.run("""
+import resource
+from pathlib import Path
+from ffrecord._threads import Probe, stats
+probe = Probe(100, 0, 2)
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+limits = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (used + (128 << 10), limits[1]))
+for i in range(100):
+    probe.submit(i, 8)
+assert stats()["threads"] == stats()["idle"] == 0 and stats()["queued"] == 100, stats()
+assert not probe.withdraw(50)
+assert all(probe.finish(i) for i in range(100) if i != 50)
+resource.setrlimit(resource.RLIMIT_AS, limits)
+probe.submit(50, 8)
+assert probe.finish(50) and stats()["threads"] > 0, stats()
+""")
+
+
+@pytest.mark.parametrize("tasks", ["(1, 0)", "(3, 60_000_000)"], ids=["idle", "running"])
+def test_a_process_ends_at_once(tasks):
+    start = time.monotonic()
+    children.run(f"""
+import ctypes
+from ffrecord._threads import Probe
+probe = Probe{tasks}
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(probe))  # whose end would wait
+probe.submit(0, 2)
+for i in range(probe.finish(0) if {tasks}[1] == 0 else 3):
+    probe.submit(i, 2)
+""")
+    assert time.monotonic() - start < 20
+
+
+def compiled(source: str, directory: Path, *options: str) -> Path:
+    """A library of this C code."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or sys.platform != "linux" or os.environ.get("LD_PRELOAD"):
+        pytest.skip("no C compiler, or something else is preloaded already")
+    (directory / "source.c").write_text(source)
+    path = directory / f"_threads{sysconfig.get_config_var('EXT_SUFFIX')}"
+    command = [compiler, "-shared", "-fPIC", "-O1", "-g", *options, "-o", path, directory / "source.c"]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"does not compile here: {done.stderr[-1000:]}")
+    return path
+
+
+def test_thread_local_storage_takes_all_of_the_stack(tmp_path):
+    """glibc puts it there: a stack of the usual size is refused."""
+    source = """static __thread char much[1 << 20] __attribute__((tls_model("initial-exec")));
+char *touch(int i) { return &much[i]; }"""
+    code = """
+from ffrecord._threads import Probe, stats
+probe = Probe(4, 1000, 2)
+for i in range(4):
+    probe.submit(i, 2)
+assert stats()["threads"] == 2
+assert all(map(probe.finish, range(4)))
+"""
+    children.run(code, LD_PRELOAD=str(compiled(source, tmp_path)))
+
+
+SANITIZED = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("ffrecord._threads", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+sys.modules["ffrecord._threads"] = module
+import test_threads_pool as tests
+assert tests._threads is module
+tests.test_every_task_runs_once(8, 0)
+tests.test_tasks_that_hand_out_tasks(16, 3)
+tests.test_many_submitters()
+tests.test_fork_while_tasks_run()
+tests.end_threads()
+tests.test_a_fork_loses_what_is_not_done()
+tests.test_two_may_wait_for_the_same_task()
+module.keep_idle(1)
+tests.test_nobody_has_to_finish_them(3)
+"""
+
+
+@pytest.mark.long
+def test_thread_sanitizer_finds_nothing(tmp_path):
+    """With the module's C compiled for it. What is not (Python) is not looked at."""
+    if importlib.util.find_spec("Cython") is None:
+        pytest.skip("no Cython to make C with")
+    source = tmp_path / "made.c"
+    pyx = Path(_threads.__file__).with_name("_threads.pyx")
+    subprocess.run([sys.executable, "-m", "cython", pyx, "-o", source], check=True)
+    include = f"-I{sysconfig.get_paths()['include']}"
+    library = compiled(source.read_text(), tmp_path, include, "-fsanitize=thread")
+    runtime = subprocess.run(["cc", "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True)
+    options = "exitcode=66 halt_on_error=0 die_after_fork=0"
+    done = children.finished(SANITIZED, library, LD_PRELOAD=runtime.stdout.strip(), TSAN_OPTIONS=options, timeout=250)
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip(f"no thread sanitizer on this kernel: {done.stderr[-300:]}")
+    assert (done.returncode, done.stderr) == (0, "")
