@@ -50,6 +50,7 @@ class Measurement:
         size: bytes worked on in one repetition.
         count: samples in one repetition.
         cache: where the data came from: "hot" (CPU cache or page cache, as far as it fits) or "cold" (storage).
+        details: what else there is to say, such as what kind of contestant it is.
     """
 
     contestant: str
@@ -58,6 +59,7 @@ class Measurement:
     size: int
     count: int = 1
     cache: str = "hot"
+    details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def median(self) -> float:
@@ -79,6 +81,7 @@ class Measurement:
             "max_seconds": max(self.seconds),
             "gigabytes_per_second": self.gigabytes_per_second,
             "samples_per_second": self.count / self.median,
+            **({"details": self.details} if self.details else {}),
         }
 
 
@@ -103,6 +106,11 @@ def measure(contestants: Sequence[Contestant], rounds: int) -> dict[str, list[fl
     """
     for contestant in contestants:
         contestant.check()
+    return take_turns(contestants, rounds)
+
+
+def take_turns(contestants: Sequence[Contestant], rounds: int) -> dict[str, list[float]]:
+    """`measure`, of contestants whose answers were compared before."""
     seconds: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     for turn in range(rounds):
         first = turn % max(1, len(contestants))
@@ -164,9 +172,15 @@ def default_out() -> Path:
     return RESULTS / f"{today}-{environment.slug()}-{environment.commit()['commit']}.jsonl"
 
 
-def arguments(description: str) -> argparse.Namespace:
-    """The options all benchmarks have: .smoke, .rounds (>= 5), and .out (a Path, or None)."""
+def arguments(description: str, add: Callable[[argparse.ArgumentParser], object] = vars) -> argparse.Namespace:
+    """The options all benchmarks have: .smoke, .rounds (>= 5), and .out (a Path, or None).
+
+    Args:
+        description: of the program.
+        add: adds options of its own to the parser.
+    """
     parser = argparse.ArgumentParser(description=description)
+    add(parser)
     parser.add_argument(
         "--smoke", action="store_true", help="a second's worth, to see that it runs; the numbers mean nothing"
     )

@@ -37,6 +37,56 @@ class MixedChecksums:
     seed: int = 7
 
 
+@dataclass(frozen=True)
+class Reads:
+    """Records read from a file that is far larger than a batch.
+
+    Attributes:
+        mean: bytes of a record. Sizes are lognormal about it (`SPREAD`), so none is aligned, as in datasets.
+        batch: records asked for at once.
+        total: bytes of all records.
+        order: "random": every record once, in batches. "sequential": from front to back.
+        memory: bytes that a control group leaves to the process and its page cache, None for all there are. A cold
+            file that is small against memory is a different task from one that is not.
+        seed: of sizes, bytes and order.
+    """
+
+    mean: int
+    batch: int
+    total: int
+    order: str = "random"
+    memory: int | None = None
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Opens:
+    """Opening a file whose page cache is warm: what a number of samples costs, in time and in private memory.
+
+    Attributes:
+        samples: of one byte each, so that the tables are nearly all of the file.
+        processes: 0: this process opens it. Else so many are forked from one that has it open, and read from it.
+        seed: of the bytes.
+    """
+
+    samples: int
+    processes: int = 0
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Settling:
+    """How many batches `io="auto"` needs after the situation changed under it.
+
+    Attributes:
+        reads: what is read.
+        change: "evicted" (the file was in the page cache, and memory is short now) or "warmed" (the other way round).
+    """
+
+    reads: Reads
+    change: str
+
+
 # The call and the last reduction (16 to 100 bytes), the step from one algorithm to the next (256 bytes, 1 KiB), the
 # inner loop (to 64 KiB, in L1 or L2), the outer caches (1 MiB), memory (64 MiB).
 CHECKSUM_SIZES = [16, 64, 100, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, MIB, 64 * MIB]
@@ -44,3 +94,18 @@ CHECKSUMS = [Checksum(size, calls) for calls in ("independent", "dependent") for
 MIXED_CHECKSUMS = [MixedChecksums(1, 64), MixedChecksums(1, 256), MixedChecksums(1, 2048)]
 SMOKE_CHECKSUMS = [Checksum(64, "independent"), Checksum(64, "dependent"), Checksum(16 * KIB, "independent")]
 SMOKE_MIXED = [MixedChecksums(1, 256, count=64)]
+
+# Sigma of the logarithm of a record's size: one in a hundred is over 2.8 times as large as the mean, or under 0.28.
+SPREAD = 0.5
+# The system call and the Python object (256 B), the page (4 KiB), a photograph (110 kB), copying itself (4 MB).
+READS = [
+    Reads(256, 512, 100_000_000),
+    Reads(4 * KIB, 256, 400_000_000),
+    Reads(110_000, 64, 700_000_000),
+    Reads(4_000_000, 8, 800_000_000),
+]
+SMOKE_READS = [Reads(256, 32, 1_200_000), Reads(4 * KIB, 16, 1_500_000), Reads(110_000, 4, 2_500_000)]
+LIMITED_MEANS = (4 * KIB, 110_000)
+LIMITED_MEMORY, SMOKE_MEMORY = 256 * MIB, 128 * MIB
+OPENS = [Opens(1_000_000), Opens(20_000_000)]
+SMOKE_OPENS = [Opens(1_000), Opens(20_000)]

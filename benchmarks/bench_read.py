@@ -1,0 +1,204 @@
+"""Reading records: ours, the original's way, other packages, and the limit of the machine; cached and cold."""
+
+import argparse
+import ctypes
+import dataclasses
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import cgroup
+import coldness
+import environment
+import fio
+import read_limit
+import read_open
+import workloads
+from harness import Measurement, Report, arguments, table, take_turns
+from read_data import Files, Records, make_files, make_records
+from read_figures import figure_table, figures, size_name
+from read_limited import Task
+from read_limited import measure as measure_limited
+from read_peers import random_peers, sequential_peers
+from read_timing import (
+    FIO_SECONDS,
+    Sizes,
+    cold_contestants,
+    fio_contestant,
+    fio_measurement,
+    measure_hot,
+    measurements,
+    usable,
+)
+from read_ways import Way, cold_ways, hot_ways, sequential_ways
+
+from ffrecord import _crc
+
+PARTS = ("hot", "cold", "sequential", "limited", "open")
+PEERS = ("lmdb", "array_record", "bagz")
+COLD_SECONDS = 3.0
+ROOM = 4 << 30
+UNTIL_THE_END = float("inf")
+
+
+class Program:
+    """One run of the benchmark."""
+
+    def __init__(self, options: argparse.Namespace, directory: Path, report: Report) -> None:
+        self.rounds, self.smoke, self.parts = options.rounds, options.smoke, options.part
+        self.directory, self.report = directory, report
+        self.cold_seconds = 0.05 if self.smoke else COLD_SECONDS
+        self.fio_seconds = 0.02 if self.smoke else FIO_SECONDS
+        self.means = options.mean
+
+    def run(self) -> None:
+        library = read_limit.compile_loops(self.directory)
+        for work in workloads.SMOKE_READS if self.smoke else workloads.READS:
+            if self.means and work.mean not in self.means:
+                continue
+            if {"hot", "cold", "sequential", "limited"} & self.parts:
+                with self.files(work) as (files, records):
+                    self.of_size(library, files, records)
+        if "open" in self.parts:
+            self.opens()
+
+    @contextmanager
+    def files(self, work: workloads.Reads) -> Iterator[tuple[Files, Records]]:
+        """One size at a time: they take gigabytes."""
+        records = make_records(work)
+        files = make_files(self.directory, records)
+        try:
+            yield files, records
+        finally:
+            files.delete()
+
+    def of_size(self, library: ctypes.CDLL, files: Files, records: Records) -> None:
+        if "hot" in self.parts:
+            self.hot(library, files, records)
+        if "cold" in self.parts:
+            self.cold([*cold_ways(), *random_peers()], files, records, fio.random_job(records.work.mean))
+        if "sequential" in self.parts:
+            self.sequential(library, files, records)
+        if "limited" in self.parts and (self.smoke or records.work.mean in workloads.LIMITED_MEANS):
+            self.limited(files, records.work)
+
+    def hot(self, library: ctypes.CDLL, files: Files, records: Records) -> None:
+        ways = [*hot_ways(), *read_limit.originals(library), *random_peers(), *read_limit.random_limits(library)]
+        self.add(measure_hot(usable(ways, files), files, records, self.rounds))
+
+    def cold(
+        self, ways: Sequence[Way], files: Files, records: Records, job: fio.Job, limit: float | None = None
+    ) -> None:
+        ways = usable(ways, files)
+        contestants = cold_contestants(ways, files, records, limit or self.cold_seconds)
+        if fio.installed():
+            contestants.append(fio_contestant(job, files.ffr, self.fio_seconds))
+        taken = take_turns(contestants, self.rounds)
+        found = measurements(ways, records, Sizes(records, records.batches()), taken, "cold")
+        self.add([*found, *([fio_measurement(job, records, taken[job.name])] if fio.installed() else [])])
+
+    def sequential(self, library: ctypes.CDLL, files: Files, records: Records) -> None:
+        batch = max(1, workloads.MIB // records.work.mean)
+        work = dataclasses.replace(records.work, batch=batch, order="sequential")
+        ordered = dataclasses.replace(records, work=work)
+        ways = [*sequential_ways(), *sequential_peers()]
+        limits = read_limit.sequential_limits(library)
+        self.add(measure_hot(usable([*ways, *limits], files), files, ordered, self.rounds))
+        self.cold(ways, files, ordered, fio.SEQUENTIAL, UNTIL_THE_END)
+
+    def limited(self, files: Files, work: workloads.Reads) -> None:
+        memory = workloads.SMOKE_MEMORY if self.smoke else workloads.LIMITED_MEMORY
+        work = dataclasses.replace(work, memory=memory)
+        with cgroup.group() as group:
+            if group is None:
+                print("NOT MEASURED: cold reads with little memory. No control group with a limit can be made here.")
+                return
+            about = (str(self.directory), dataclasses.asdict(work), self.rounds, self.cold_seconds, self.fio_seconds)
+            self.add(measure_limited(Task(*about, str(group.path), group.limit_file), work))
+
+    def opens(self) -> None:
+        for work in workloads.SMOKE_OPENS if self.smoke else workloads.OPENS:
+            with read_open.made(self.directory, work) as path:
+                self.add(read_open.measure_open(path, work, self.rounds))
+                self.add([read_open.measure_forked(path, work, self.rounds)])
+
+    def add(self, found: Sequence[Measurement]) -> None:
+        """Keeps them, and shows them at once: the whole takes long."""
+        for measurement in found:
+            self.report.add(measurement)
+        if isinstance(found[0].workload, workloads.Reads):
+            work = found[0].workload
+            reads = [m for m in found if m.workload == work]
+            print(describe(work, found[0].cache), grid(reads), "", sep="\n", flush=True)
+
+
+def describe(work: workloads.Reads, cache: str) -> str:
+    memory = f", {work.memory // workloads.MIB} MiB of memory" if work.memory else ""
+    kind = "sequential" if work.order == "sequential" else f"random, batches of {work.batch}"
+    return f"{size_name(work.mean)}, {work.total / 1e6:g} MB, {kind}, {'cold' if cache == 'cold' else 'cached'}{memory}"
+
+
+def grid(found: Sequence[Measurement]) -> str:
+    rows = []
+    for m in found:
+        low, high = (m.size / seconds / 1e9 for seconds in (max(m.seconds), min(m.seconds)))
+        rows.append(
+            [m.contestant, f"{m.gigabytes_per_second:.3g} ({low:.3g}..{high:.3g})", f"{m.count / m.median:,.0f}"]
+        )
+    return table(["", "GB/s, median (min..max)", "records/s"], rows)
+
+
+def options_of(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--part", type=parts, default=set(PARTS), help=f"some of {','.join(PARTS)}, with commas between; all"
+    )
+    parser.add_argument("--mean", type=int, action="append", help="only records of this mean size; may be repeated")
+    parser.add_argument("--data", type=Path, default=Path(), help="directory for up to 4 GB of files; the current one")
+
+
+def parts(text: str) -> set[str]:
+    asked = set(text.split(","))
+    if not asked <= set(PARTS):
+        raise argparse.ArgumentTypeError(f"{text}, expected some of {','.join(PARTS)}")
+    return asked
+
+
+def check_data(directory: Path, smoke: bool) -> None:
+    """Stop where cold reads would be none, or the files do not fit."""
+    if not coldness.on_disk(directory):
+        kind = environment.filesystem(directory)
+        if not smoke:
+            sys.exit(f"{directory} is on {kind}, which has no storage to read from: name another with --data")
+        print(f"{directory} is on {kind}: nothing can be cold, those parts are left out")
+    if not smoke and shutil.disk_usage(directory).free < 2 * ROOM:
+        sys.exit(f"{directory}: less than {2 * ROOM / 1e9:.0f} GB free")
+
+
+def context(directory: Path) -> dict[str, object]:
+    return {
+        "versions": {**environment.versions(*PEERS), "fio": fio.version(), **environment.libraries("libz")},
+        "crc_kernel": _crc.kernel(),
+        "fs": environment.filesystem(directory),
+        "read_ahead_kb": environment.read_ahead(),
+    }
+
+
+def main() -> None:
+    options = arguments(__doc__, options_of)
+    check_data(options.data, options.smoke)
+    if options.smoke and not coldness.on_disk(options.data):
+        options.part -= {"cold", "sequential", "limited"}
+    if not fio.installed():
+        print("NOT MEASURED: fio, which is what the storage can give. It is not installed (Debian: apt install fio).")
+    report = Report("read", context(options.data), options.out)
+    print(report.heading(), "", sep="\n", flush=True)
+    with tempfile.TemporaryDirectory(prefix="ffrecord-bench-", dir=options.data) as directory:
+        Program(options, Path(directory), report).run()
+    print(figure_table(figures(report.measurements)))
+
+
+if __name__ == "__main__":
+    main()

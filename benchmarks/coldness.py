@@ -1,0 +1,68 @@
+"""Control of the page cache, for files of our own: what is called cold is cold, and what is called hot is hot."""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import environment
+import numpy as np
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NotColdError(Exception):
+    """The kernel kept pages: nothing read now is a cold read."""
+
+
+def resident(path: Path) -> float:
+    """Share of a file's pages that are in the page cache. The file must be ours: of others' files mincore lies."""
+    size = path.stat().st_size
+    mapped = np.memmap(path, np.uint8, "r")
+    pages = np.empty(-(-size // mmap.PAGESIZE), np.uint8)
+    where, answer = (array.ctypes.data_as(ctypes.c_void_p) for array in (mapped, pages))
+    if libc.mincore(where, ctypes.c_size_t(size), answer):
+        raise OSError(ctypes.get_errno(), "mincore")
+    return float(np.mean(pages & 1))
+
+
+def evict(paths: Iterable[Path]) -> None:
+    """Drop files from the page cache. Nothing may have them mapped.
+
+    Raises:
+        NotColdError: more than a thousandth of a file is still cached.
+    """
+    for path in paths:
+        forget(path)
+        if resident(path) > 0.001:
+            drop_everything()
+        if (left := resident(path)) > 0.001:
+            raise NotColdError(f"{path.name}: {left:.1%} of it is in the page cache, expected none")
+
+
+def forget(path: Path) -> None:
+    """Ask the kernel to drop one file, written or not."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def drop_everything() -> None:
+    """The page cache of the whole machine, where that is permitted."""
+    with suppress(OSError):
+        Path("/proc/sys/vm/drop_caches").write_text("1")
+
+
+def warm(path: Path) -> None:
+    """Bring a file into the page cache."""
+    buffer = bytearray(1 << 20)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def on_disk(directory: Path) -> bool:
+    """Whether files there have a storage that they can be read from again."""
+    return environment.filesystem(directory) not in ("tmpfs", "ramfs")

@@ -1,0 +1,61 @@
+"""What the storage gives: fio, which takes turns with the others."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Job:
+    """One kind of read, with O_DIRECT, by Linux AIO.
+
+    Attributes:
+        name: in tables and results.
+        size: bytes of a read.
+        depth: reads in flight.
+        pattern: fio's: "randread" or "read".
+    """
+
+    name: str
+    size: int
+    depth: int = 32
+    pattern: str = "randread"
+
+    def run(self, path: Path, seconds: float) -> float:
+        """Seconds for one read, each of them part of `seconds` of reading; the file's content does not matter."""
+        command = ["fio", f"--name={self.pattern}", f"--filename={escaped(path.resolve())}", f"--rw={self.pattern}"]
+        command += [f"--bs={self.size}", f"--iodepth={self.depth}", f"--runtime={round(1000 * seconds)}ms"]
+        command += ["--ioengine=libaio", "--direct=1", "--readonly", "--time_based", "--randrepeat=0"]
+        result = subprocess.run(
+            [*command, "--output-format=json"], capture_output=True, text=True, check=True, cwd=path.parent
+        )
+        read = json.loads(result.stdout)["jobs"][0]["read"]
+        return float(read["runtime"]) / 1000 / int(read["total_ios"])
+
+
+def escaped(path: Path) -> str:
+    """fio takes a colon for a separator."""
+    return str(path).replace("\\", "\\\\").replace(":", "\\:")
+
+
+def installed() -> bool:
+    return shutil.which("fio") is not None
+
+
+def version() -> str:
+    if not installed():
+        return "not installed"
+    return subprocess.run(["fio", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def random_job(mean: int) -> Job:
+    """Of the size class of records of about `mean` bytes."""
+    size, name = next(
+        (size, name) for size, name in ((4096, "4k"), (131072, "128k"), (1048576, "1m")) if mean <= size or name == "1m"
+    )
+    return Job(f"fio {name}", size)
+
+
+SEQUENTIAL = Job("fio sequential 1m", 1 << 20, 8, "read")

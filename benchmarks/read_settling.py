@@ -1,0 +1,87 @@
+"""How soon `io="auto"` notices that the page cache has lost the file, or has it now."""
+
+import time
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+import cgroup
+import coldness
+import workloads
+from harness import Measurement
+from read_data import Batch, Files, Records
+
+from ffrecord import FileReader
+
+BEFORE, AFTER, WINDOW = 24, 60, 8
+NEAR = 1.10  # of the time of the better pinned mode: what is called settled
+PINNED = ("pread", "direct")
+
+
+def timed_batches(reader: FileReader, batches: Iterator[Batch], count: int) -> list[float]:
+    """Seconds of each."""
+    found = []
+    for _, batch in zip(range(count), batches, strict=False):
+        start = time.perf_counter()
+        _last = reader.read(batch.array)
+        found.append(time.perf_counter() - start)
+    return found
+
+
+def settled_after(seconds: Sequence[float], level: float) -> int:
+    """Batches before the first WINDOW of them whose median is near the level; all of them if there is none."""
+    for first in range(len(seconds) - WINDOW + 1):
+        if median(seconds[first : first + WINDOW]) <= NEAR * level:
+            return first
+    return len(seconds)
+
+
+class Scene:
+    """A file and a group, whose states change together."""
+
+    def __init__(self, group: cgroup.Group, files: Files, records: Records) -> None:
+        self.group, self.files, self.memory = group, files, records.work.memory
+
+    def make(self, state: str) -> None:
+        if state == "warmed":
+            self.group.limit(None)
+            coldness.warm(self.files.ffr)
+        else:
+            # The tables stay mapped, so that not every page can be dropped.
+            coldness.forget(self.files.ffr)
+            self.group.limit(self.memory)
+
+
+def once(scene: Scene, change: str, records: Records) -> tuple[float, float, int]:
+    """(seconds of a batch of auto once settled, of the better pinned mode, batches to settle)."""
+    batches = endless(records)
+    scene.make("evicted" if change == "warmed" else "warmed")
+    with FileReader(scene.files.ffr, io="auto") as reader:
+        timed_batches(reader, batches, BEFORE)
+        scene.make(change)
+        after = timed_batches(reader, batches, AFTER)
+    level = min(pinned(scene, change, io, batches) for io in PINNED)
+    return median(after[-WINDOW:]), level, settled_after(after, level)
+
+
+def pinned(scene: Scene, change: str, io: str, batches: Iterator[Batch]) -> float:
+    scene.make(change)
+    with FileReader(scene.files.ffr, io=io) as reader:
+        return median(timed_batches(reader, batches, BEFORE))
+
+
+def endless(records: Records) -> Iterator[Batch]:
+    while True:
+        yield from records.batches()
+
+
+def measure(group: cgroup.Group, files: Files, records: Records, rounds: int) -> list[Measurement]:
+    found = []
+    for change in ("evicted", "warmed"):
+        results = [once(Scene(group, files, records), change, records) for _ in range(rounds)]
+        auto, level, batches = map(list, zip(*results, strict=True))
+        details = {"role": "ours", "batches_to_settle": batches, "level_seconds": level}
+        size = round(records.starts[-1] / records.n * records.work.batch)
+        work = workloads.Settling(records.work, change)
+        cache = "hot" if change == "warmed" else "cold"
+        found.append(Measurement("read auto", work, auto, size, records.work.batch, cache, details))
+    return found

@@ -1,0 +1,155 @@
+"""From ways to read to measurements: what is timed, and in which state of the page cache."""
+
+import itertools
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import coldness
+import fio
+import numpy as np
+from harness import Contestant, Measurement, WrongAnswerError, measure
+from read_data import Batch, Files, Records
+from read_ways import Results, Way
+
+# A repetition, cached: enough to time well, little enough that the contestants take turns often.
+HOT_BYTES, HOT_RECORDS = 400_000_000, 100_000
+FIO_SECONDS = 1.0
+
+
+class Sizes:
+    """Turns the time for some batches into that of a batch of mean size: then rates are comparable byte for byte."""
+
+    def __init__(self, records: Records, batches: Sequence[Batch]) -> None:
+        self.upto = np.cumsum([records.size([batch]) for batch in batches])
+        self.mean = float(self.upto[-1] / len(batches))
+        self.count = records.n / len(batches)
+
+    def of_mean(self, seconds: float, first: int, stop: int) -> float:
+        return seconds * self.mean / float(self.upto[stop - 1] - (self.upto[first - 1] if first else 0))
+
+
+def usable(ways: Iterable[Way], files: Files) -> list[Way]:
+    """Those whose files could be made."""
+    found = []
+    for way in ways:
+        if not works_yet(way, files):
+            print(f"{way.name}: not built yet, not measured", flush=True)
+        elif files.path(way.kind).exists():
+            found.append(way)
+        else:
+            print(f"{way.name}: {way.kind} is not installed, not measured", flush=True)
+    return found
+
+
+def works_yet(way: Way, files: Files) -> bool:
+    """Until the engine has all of what is measured."""
+    try:
+        if way.role == "ours":
+            with way.open(files) as results:
+                next(iter(results([Batch(np.zeros(1, np.int64), [0])])))
+    except (ValueError, AttributeError, TypeError):
+        return False
+    return True
+
+
+def consume(results: Iterable[object]) -> float:
+    """Seconds. One result is kept while the next one is read, as a training loop does."""
+    last = None
+    start = time.perf_counter()
+    for last in results:  # noqa: B007
+        pass
+    seconds = time.perf_counter() - start
+    del last
+    return seconds
+
+
+def hot_contestant(
+    way: Way, results: Results, files: Files, records: Records, batches: Sequence[Batch], sizes: Sizes
+) -> Contestant:
+    """Reads the next part of the epoch in each turn; all have the same parts in the same turns."""
+    at_once = len(batches)
+    if records.work.order == "random":
+        most = min(HOT_BYTES // round(sizes.mean), HOT_RECORDS // round(sizes.count))
+        at_once = min(at_once, max(1, most))
+    firsts = itertools.cycle(range(0, len(batches) - at_once + 1, at_once))
+
+    def check() -> None:
+        if way.open_to_check:
+            way.check_opened(files, records, batches)
+            consume(results(batches))  # fills the page tables of a mapping
+        else:
+            way.check(results, records, batches)
+
+    def run() -> float:
+        first = next(firsts)
+        return sizes.of_mean(consume(results(batches[first : first + at_once])), first, first + at_once)
+
+    return Contestant(way.name, run, check)
+
+
+def measure_hot(ways: Sequence[Way], files: Files, records: Records, rounds: int) -> list[Measurement]:
+    batches = records.batches()
+    sizes = Sizes(records, batches)
+    with ExitStack() as stack:
+        opened = [(way, stack.enter_context(way.open(files))) for way in ways]
+        contestants = [hot_contestant(way, results, files, records, batches, sizes) for way, results in opened]
+        taken = measure(contestants, rounds)
+        require_hot({files.path(way.kind) for way in ways})
+    return measurements(ways, records, sizes, taken, "hot")
+
+
+def require_hot(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if (share := coldness.resident(path)) < 0.999:
+            raise WrongAnswerError(f"{path.name}: only {share:.1%} of it is in the page cache, this was not hot")
+
+
+def cold_contestant(way: Way, files: Files, batches: Sequence[Batch], sizes: Sizes, limit: float) -> Contestant:
+    """Opens and reads until the end of the epoch, or for `limit` seconds, each time from an empty page cache.
+
+    Opening counts: what one reads then, another reads with the records.
+    """
+
+    def run() -> float:
+        coldness.evict([files.path(way.kind)])
+        start = time.perf_counter()
+        with way.open(files) as results:
+            stream = iter(results(batches))
+            for done, _last in enumerate(stream, 1):  # noqa: B007
+                if time.perf_counter() - start > limit:
+                    break
+            seconds = time.perf_counter() - start
+            del stream, _last  # or what it has mapped could not be evicted
+        return sizes.of_mean(seconds, 0, done)
+
+    return Contestant(way.name, run, lambda: None)
+
+
+def fio_contestant(job: fio.Job, path: Path, seconds: float) -> Contestant:
+    return Contestant(job.name, lambda: job.run(path, seconds), lambda: None)
+
+
+def cold_contestants(ways: Sequence[Way], files: Files, records: Records, limit: float) -> list[Contestant]:
+    """Their answers are compared here, whatever is cached."""
+    batches = records.batches()
+    sizes = Sizes(records, batches)
+    for way in ways:
+        way.check_opened(files, records, batches)
+    return [cold_contestant(way, files, batches, sizes, limit) for way in ways]
+
+
+def measurements(
+    ways: Sequence[Way], records: Records, sizes: Sizes, taken: dict[str, list[float]], cache: str
+) -> list[Measurement]:
+    return [
+        Measurement(
+            way.name, records.work, taken[way.name], round(sizes.mean), round(sizes.count), cache, {"role": way.role}
+        )
+        for way in ways
+    ]
+
+
+def fio_measurement(job: fio.Job, records: Records, taken: list[float]) -> Measurement:
+    return Measurement(job.name, records.work, taken, job.size, 1, "cold", {"role": "limit"})

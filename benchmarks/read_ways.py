@@ -1,0 +1,163 @@
+"""Ways to read records: a common shape for all contestants, and ours."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+from harness import WrongAnswerError
+from read_data import Batch, Files, Records
+
+from ffrecord import FileReader
+
+Batches = Sequence[Batch]
+Results = Callable[[Batches], Iterable[Any]]
+Open = Callable[[Files], AbstractContextManager[Results]]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to read batches.
+
+    Attributes:
+        name: in tables and results.
+        role: "ours", "peer", "original" or "limit": what it is compared as.
+        kind: suffix of the file it reads.
+        open: opens it; inside, a function that gives one result after the other for batches.
+        pieces: the records of one result, as buffers.
+        open_to_check: `open`, for a way that keeps no record when timed.
+        checks: whether it compares checksums.
+    """
+
+    name: str
+    role: str
+    kind: str
+    open: Open
+    pieces: Callable[[Any], list[Any]] = list
+    open_to_check: Open | None = None
+    checks: bool = False
+
+    def check(self, results: Results, records: Records, batches: Batches) -> None:
+        """Every record of the batches against the truth, byte by byte."""
+        starts = records.starts.tolist()
+        for batch, result in zip(batches, results(batches), strict=True):
+            for index, piece in zip(batch.listed, self.pieces(result), strict=True):
+                if bytes(piece) != records.payload[starts[index] : starts[index + 1]]:
+                    raise WrongAnswerError(f"{self.name}: record {index} of {records.work} has other bytes")
+
+    def check_opened(self, files: Files, records: Records, batches: Batches) -> None:
+        """`check`, of a reader that is opened for it."""
+        with (self.open_to_check or self.open)(files) as results:
+            self.check(results, records, batches)
+
+
+def packed_pieces(result: tuple[Any, Any]) -> list[Any]:
+    data, offsets = result
+    return [data[low:high] for low, high in pairwise(offsets.tolist())]
+
+
+def ours(method: str, io: str, check: bool) -> Way:
+    """`read` or `read_packed`, a batch after the other."""
+
+    @contextmanager
+    def opened(files: Files) -> Iterator[Results]:
+        with FileReader(files.ffr, check, io=io) as reader:
+            read = getattr(reader, method)
+            yield lambda batches: map(read, [batch.array for batch in batches])
+
+    pieces = packed_pieces if method == "read_packed" else list
+    return Way(name(method, io, check), "ours", "ffr", opened, pieces, checks=check)
+
+
+def name(method: str, io: str, check: bool = True) -> str:
+    return f"{method} {io}" + ("" if check else " unchecked")
+
+
+def into_buffer(io: str) -> Way:
+    """`read_packed` into memory of the caller's, the same again and again."""
+
+    @contextmanager
+    def opened(files: Files) -> Iterator[Results]:
+        out = np.zeros(0, np.uint8)
+        sizes = np.diff(files.starts)
+
+        def read(reader: FileReader, indices: Any) -> Any:
+            return reader.read_packed(indices, out=out)
+
+        def results(batches: Batches) -> Iterable[Any]:
+            nonlocal out
+            need = max(int(sizes[batch.array].sum()) for batch in batches)
+            if need > len(out):
+                out = np.zeros(need, np.uint8)
+                out.fill(1)  # touched here, so that page faults are not timed
+            return map(partial(read, reader), [batch.array for batch in batches])
+
+        with FileReader(files.ffr, io=io) as reader:
+            yield results
+
+    return Way(name("read_packed out", io), "ours", "ffr", opened, packed_pieces, checks=True)
+
+
+def prefetching(io: str, packed: bool = False) -> Way:
+    """`iter_batches`, which reads two batches ahead."""
+
+    @contextmanager
+    def opened(files: Files) -> Iterator[Results]:
+        with FileReader(files.ffr, io=io) as reader:
+            yield lambda batches: reader.iter_batches((batch.array for batch in batches), prefetch=2, packed=packed)
+
+    method = "iter_batches packed" if packed else "iter_batches"
+    return Way(name(method, io), "ours", "ffr", opened, packed_pieces if packed else list, checks=True)
+
+
+def iterating(io: str) -> Way:
+    """`for record in reader`; a result is one record. Batches say only how far."""
+
+    @contextmanager
+    def opened(files: Files) -> Iterator[Results]:
+        with FileReader(files.ffr, io=io) as reader:
+            yield lambda batches: grouped(iter(reader), batches)
+
+    return Way(name("iteration", io), "ours", "ffr", opened, checks=True)
+
+
+def grouped(records: Iterator[Any], batches: Batches) -> Iterator[list[Any]]:
+    """Records that came one by one, as many at once as there are in each batch."""
+    for batch in batches:
+        some = list(islice(records, len(batch.listed)))
+        if len(some) != len(batch.listed):
+            raise WrongAnswerError(f"iteration ended at record {batch.listed[0] + len(some)}")
+        yield some
+
+
+def ranges(io: str) -> Way:
+    """`read_range`, from front to back."""
+
+    @contextmanager
+    def opened(files: Files) -> Iterator[Results]:
+        with FileReader(files.ffr, io=io) as reader:
+            yield lambda batches: (reader.read_range(b.listed[0], b.listed[-1] + 1) for b in batches)
+
+    return Way(name("read_range", io), "ours", "ffr", opened, checks=True)
+
+
+def hot_ways() -> list[Way]:
+    copying = ("auto", "pread", "mmap")
+    return [
+        *(ours("read", io, True) for io in (*copying, "direct")),
+        *(ours("read_packed", io, True) for io in (*copying, "direct")),
+        into_buffer("auto"),
+        *(ours(method, io, False) for method in ("read", "read_packed") for io in copying),
+    ]
+
+
+def cold_ways() -> list[Way]:
+    modes = ("auto", "pread", "direct")
+    return [*(ours("read", io, True) for io in modes), *(prefetching(io) for io in ("auto", "direct"))]
+
+
+def sequential_ways() -> list[Way]:
+    return [iterating("auto"), iterating("direct"), ranges("auto")]
