@@ -10,6 +10,8 @@ from setuptools import Extension, setup
 COVERAGE = bool(os.environ.get("FFRECORD_COVERAGE"))
 SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"] if os.environ.get("FFRECORD_SANITIZE") else []
 
+ENGINE = ["_descriptors", "_ahead", "_choice", "_plan", "_cached", "_parallel", "_direct", "_mapped", "_engine"]
+
 
 def extension(name: str, *sources: str, **more: object) -> Extension:
     """The module ffrecord.`name`, from its .pyx and further C `sources`."""
@@ -32,10 +34,8 @@ setup(
             extension("_crc", "ffrecord/_crc_kernels.c", depends=sorted(glob("ffrecord/_crc_*.h")), libraries=["dl"]),
             extension("_aio", depends=["ffrecord/_linux.h"]),
             extension("_threads"),
-            extension("_memory", include_dirs=[numpy.get_include()]),
-            extension("_cached", depends=["ffrecord/_linux.h"]),
-            extension("_direct", depends=["ffrecord/_linux.h"]),
-            extension("_engine", depends=["ffrecord/_linux.h"]),
+            extension("_memory", depends=["ffrecord/_linux.h"], include_dirs=[numpy.get_include()]),
+            *(extension(name, depends=["ffrecord/_linux.h", "ffrecord/_requests.pxd"]) for name in ENGINE),
         ],
         compiler_directives={"language_level": 3, "linetrace": COVERAGE},
     )

@@ -1,9 +1,14 @@
-"""Reading through the page cache."""
+"""What the batch engine uses of _cached."""
 
 from libc.stdint cimport int64_t
 
-from ffrecord._requests cimport File, Request
+from ffrecord._linux cimport iovec
+from ffrecord._requests cimport Request, Work
 
-cdef bint verify(Request* request, bint check) noexcept nogil
-cdef bint finish(const File* files, Request* request, bint check) noexcept nogil
-cdef bint read_cached(File* files, Request* requests, int64_t k, bint cached_first, bint check, bint go_on) noexcept nogil
+cdef enum:
+    RUN_PARTS = 64             # records of one preadv
+
+cdef bint settle(Work* work, Request* request) noexcept nogil
+cdef bint finish(Work* work, Request* request) noexcept nogil
+cdef int64_t read_run(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only) noexcept nogil
+cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes) noexcept nogil

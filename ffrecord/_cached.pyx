@@ -1,113 +1,184 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
-"""Read requests through the page cache: first what is there, then the misses, which the kernel is reading by then.
+"""Read requests through the page cache: in one pass of plain reads, or in two, of which the first takes what is cached.
 
-preadv2(RWF_NOWAIT) is both probe and read: a miss answers at once and starts the kernel's read. When all is cached it costs
-no more than plain preads; when nothing is, the disk works on many misses at a time.
+In two passes, preadv2(RWF_NOWAIT) is both probe and read: a miss answers at once and starts the kernel's read, so that
+the disk works on many misses at a time while the second pass waits for the first of them. Plain reads are a little cheaper,
+and right when everything is cached.
 """
 
 from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP
 from libc.stdint cimport int64_t, uint32_t
 
+from ffrecord._ahead cimport sweep
 from ffrecord._crc cimport crc32_update
-from ffrecord._linux cimport ffr_pread, ffr_preadv, iovec
-from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, File, Request
+from ffrecord._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, iovec
+from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, File, Request, Work
 
 cdef enum:
-    RUN_PARTS = 64             # records of one preadv
     RUN_BYTES = 1 << 20
+    STAGE_BYTES = 256 << 10    # read, then checked while they are in the CPU's cache; times are taken once for each
 
 
-cdef bint verify(Request* request, bint check) noexcept nogil:
-    """Compare with the stored CRC-32, if asked; whether the record is good."""
+cdef bint settle(Work* work, Request* request) noexcept nogil:
+    """A record has arrived: compare with its stored CRC-32, if asked; whether it is good."""
     cdef uint32_t computed
     request.status = OK
-    if check:
+    if work.check:
         computed = crc32_update(0, request.dest, request.size)
         if computed != request.stored:
             request.status = MISMATCH
             request.detail = computed
-    return request.status == OK
+            work.good = False
+            return False
+    work.counters.records += 1
+    work.counters.bytes += request.size
+    return True
 
 
-cdef bint finish(const File* files, Request* request, bint check) noexcept nogil:
+cdef bint finish(Work* work, Request* request) noexcept nogil:
     """Read what is still missing of a record, waiting for it; whether the record is good."""
-    cdef int64_t rc
+    cdef int64_t rc = 1, start = ffr_now_ns(), read
+    request.status = OK
     while request.got < request.size:
-        rc = ffr_pread(files[request.file].fd, request.dest + request.got, request.size - request.got,
+        rc = ffr_pread(work.files[request.file].fd, request.dest + request.got, request.size - request.got,
                        request.offset + request.got)
+        work.counters.requests += 1
         if rc == -EINTR:
             continue
         if rc <= 0:
             request.status = TRUNCATED if rc == 0 else FAILED
             request.detail = request.got if rc == 0 else -rc
-            return False
+            work.good = False
+            break
         request.got += rc
-    return verify(request, check)
+    read = ffr_now_ns()
+    work.counters.io_ns += read - start
+    if request.status == OK:
+        settle(work, request)
+        work.counters.crc_ns += ffr_now_ns() - read
+    return request.status == OK
 
 
-cdef int64_t _run(const Request* requests, int64_t i, int64_t k, iovec* parts, int* part_count) noexcept nogil:
-    """Gather the records from i on that lie back to back into `parts`; the end of the run."""
+cdef int64_t _gather(const Request* requests, int64_t i, int64_t k, iovec* parts, int* part_count) noexcept nogil:
+    """The records from i on that lie back to back in the file, as places in memory; the end of the run."""
     cdef int64_t total = 0, j = i
-    part_count[0] = 0
-    while j < k and part_count[0] < RUN_PARTS:
+    cdef int count = 0
+    cdef char* end = NULL
+    while j < k:
         if requests[j].status != OK or requests[j].file != requests[i].file:
             break
         if requests[j].offset != requests[i].offset + total or (j > i and total + requests[j].size > RUN_BYTES):
             break
         if requests[j].size > 0:
-            parts[part_count[0]].iov_base = requests[j].dest
-            parts[part_count[0]].iov_len = requests[j].size
-            part_count[0] += 1
+            if requests[j].dest == end:
+                parts[count - 1].iov_len += requests[j].size
+            elif count == RUN_PARTS:
+                break
+            else:
+                parts[count].iov_base = requests[j].dest
+                parts[count].iov_len = requests[j].size
+                count += 1
+            end = requests[j].dest + requests[j].size
         total += requests[j].size
         j += 1
+    part_count[0] = count
     return j
 
 
-cdef int64_t _read_run(File* file, iovec* parts, int count, int64_t offset, bint cached_only) noexcept nogil:
-    """One preadv: bytes that arrived, 0 for none."""
+cdef int64_t _read_parts(Work* work, int fd, iovec* parts, int count, int64_t offset, bint cached_only) noexcept nogil:
+    """One system call: bytes that arrived, 0 for none."""
     cdef int64_t rc = -EINTR
-    if count == 0:
-        return 0
     while rc == -EINTR:
-        rc = ffr_preadv(file.fd, parts, count, offset, cached_only and file.nowait)
-        if cached_only and file.nowait and (rc == -EOPNOTSUPP or rc == -ENOSYS or rc == -EINVAL):
-            file.nowait = False  # tmpfs and others: from now on plain reads
-            rc = -EINTR
+        work.counters.requests += 1
+        if cached_only and work.filesystem.nowait:
+            rc = ffr_preadv(fd, parts, count, offset, True)
+            if rc == -EOPNOTSUPP or rc == -ENOSYS or rc == -EINVAL:
+                work.filesystem.nowait = False  # tmpfs and others: from now on plain reads
+                rc = -EINTR
+        elif count == 1:
+            rc = ffr_pread(fd, parts[0].iov_base, parts[0].iov_len, offset)
+        else:
+            rc = ffr_preadv(fd, parts, count, offset, False)
     return max(rc, 0)  # a real error comes again when the record is finished
 
 
-cdef bint read_cached(File* files, Request* requests, int64_t k, bint cached_first, bint check, bint go_on) noexcept nogil:
-    """Read sorted requests through the page cache; whether all are good.
-
-    With cached_first what is cached is taken first; asking for the rest has started the kernel's reading by the time it
-    is waited for. go_on: a bad record does not end the batch.
-    """
-    cdef int64_t i = 0, j, got
+cdef int64_t read_run(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only) noexcept nogil:
+    """Read the good records from i on that lie back to back, as far as one call gives them; the end of the run."""
     cdef iovec parts[RUN_PARTS]
-    cdef int part_count
-    cdef bint good = True
-    while i < k:
+    cdef int count = 0
+    cdef int64_t j = _gather(requests, i, k, parts, &count), got = 0
+    if count > 0:
+        got = _read_parts(work, work.files[requests[i].file].fd, parts, count, requests[i].offset, cached_only)
+    while i < j:
+        requests[i].got = min(got, requests[i].size)
+        got -= requests[i].got
+        if requests[i].got < requests[i].size:
+            requests[i].status = MISSED
+        i += 1
+    return j
+
+
+cdef int64_t _read_stage(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only) noexcept nogil:
+    """Read some records from i on; the first not looked at."""
+    cdef int64_t total = 0, j, start = ffr_now_ns()
+    while i < k and total < STAGE_BYTES:
         if requests[i].status != OK:
             i += 1
             continue
-        j = _run(requests, i, k, parts, &part_count)
-        got = _read_run(&files[requests[i].file], parts, part_count, requests[i].offset, cached_first)
+        j = read_run(work, requests, i, k, cached_only)
         while i < j:
-            requests[i].got = min(got, requests[i].size)
-            got -= requests[i].got
-            if requests[i].got == requests[i].size:
-                good &= verify(&requests[i], check)
-            elif cached_first:
-                requests[i].status = MISSED
-            else:
-                good &= finish(files, &requests[i], check)
+            total += requests[i].size
             i += 1
-            if not good and not go_on:
-                return False
-    if cached_first:
-        for i in range(k):
-            if requests[i].status == MISSED:
-                good &= finish(files, &requests[i], check)
-                if not good and not go_on:
-                    return False
-    return good
+    work.counters.io_ns += ffr_now_ns() - start
+    return i
+
+
+cdef void _check_stage(Work* work, Request* requests, int64_t i, int64_t j) noexcept nogil:
+    """Check the records that have arrived."""
+    cdef int64_t start = ffr_now_ns()
+    while i < j and (work.good or work.go_on):
+        if requests[i].status == OK and requests[i].got == requests[i].size:
+            settle(work, &requests[i])
+        i += 1
+    work.counters.crc_ns += ffr_now_ns() - start
+
+
+cdef void _finish_missed(Work* work, Request* requests, int64_t i, int64_t k) noexcept nogil:
+    while i < k and (work.good or work.go_on):
+        if requests[i].status == MISSED:
+            finish(work, &requests[i])
+        i += 1
+
+
+cdef void _after_first_pass(Work* work, const Request* requests, int64_t k) noexcept nogil:
+    """Tell the counters what was cached, and read ahead by what was not."""
+    cdef int64_t i, missed = 0, missed_bytes = 0, wanted = 0
+    for i in range(k):
+        if requests[i].status == MISSED:
+            missed += 1
+            missed_bytes += requests[i].size - requests[i].got
+        wanted += requests[i].size
+    work.counters.missed += missed
+    work.counters.probed += k
+    work.counters.cached_bytes += wanted - missed_bytes
+    if missed > 0:
+        sweep(work, missed, missed_bytes)
+
+
+cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes) noexcept nogil:
+    """Read sorted requests of one file system through the page cache.
+
+    Args:
+        two_passes: take what is cached first. By the time the rest is waited for, the kernel is reading it.
+    """
+    cdef int64_t i = 0, j
+    while i < k and (work.good or work.go_on):
+        j = _read_stage(work, requests, i, k, two_passes)
+        _check_stage(work, requests, i, j)
+        if not two_passes:
+            _finish_missed(work, requests, i, j)
+        i = j
+    if two_passes:
+        if work.filesystem.nowait:
+            _after_first_pass(work, requests, k)
+        _finish_missed(work, requests, 0, k)

@@ -1,7 +1,7 @@
-"""Reading around the page cache."""
+"""What the batch engine uses of _direct."""
 
 from libc.stdint cimport int64_t
 
-from ffrecord._requests cimport File, Request
+from ffrecord._requests cimport Request, Work
 
-cdef int64_t read_direct(File* files, Request* requests, int64_t k, bint check, bint go_on, bint* good) noexcept nogil
+cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) noexcept nogil

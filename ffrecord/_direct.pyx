@@ -7,55 +7,62 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ffrecord._aio cimport SLOT_SIZE, Piece, read_pieces
-from ffrecord._cached cimport finish, verify
-from ffrecord._linux cimport ffr_pread
-from ffrecord._requests cimport FAILED, OK, TRUNCATED, File, Request
+from ffrecord._cached cimport finish, read_run, settle
+from ffrecord._linux cimport ffr_now_ns, ffr_pread
+from ffrecord._requests cimport FAILED, MISSED, OK, TRUNCATED, Request, Work
 
 cdef enum:
+    PROBES = 4
     GAP = 16 << 10             # bytes between records that are cheaper to read than a further request
 
 
 cdef struct Direct:
-    File* files
+    Work* work
     Request* requests
-    bint check
-    bint go_on
-    bint good
 
 
 cdef bint _deliver(Direct* direct, Request* request, const Piece* piece, const char* data, int64_t result) noexcept nogil:
     """Copy a record's part of a piece, or read that part in the ordinary way; whether the record is good so far."""
+    cdef Work* work = direct.work
     cdef int64_t low = max(request.offset, piece.offset)
     cdef int64_t high = min(request.offset + request.size, piece.offset + piece.size)
-    cdef int64_t rc
-    if request.status != OK or low >= high:
-        return request.status == OK
+    cdef int64_t rc, start
+    if request.status != OK or low >= high or request.got == request.size:
+        return request.status <= OK
     if result >= high - piece.offset:
         memcpy(request.dest + (low - request.offset), data + (low - piece.offset), high - low)
     else:
         while low < high:
-            rc = ffr_pread(direct.files[request.file].fd, request.dest + (low - request.offset), high - low, low)
+            rc = ffr_pread(work.files[request.file].fd, request.dest + (low - request.offset), high - low, low)
             if rc == -EINTR:
                 continue
             if rc <= 0:
                 request.status = TRUNCATED if rc == 0 else FAILED
                 request.detail = low - request.offset if rc == 0 else -rc
+                work.good = False
                 return False
             low += rc
         low = max(request.offset, piece.offset)
     request.got += high - low
-    return request.got < request.size or verify(request, direct.check)
+    if request.got < request.size:
+        return True
+    start = ffr_now_ns()
+    settle(work, request)
+    start -= ffr_now_ns()
+    work.counters.crc_ns -= start
+    work.counters.io_ns += start
+    return request.status == OK
 
 
 cdef int _on_piece(void* state, const Piece* piece, const char* data, int64_t result) noexcept nogil:
     cdef Direct* direct = <Direct*> state
     cdef int64_t i
+    direct.work.counters.requests += 1
     if result == -EINVAL:
-        direct.files[direct.requests[piece.first].file].alignment = 0  # this file takes no direct reads after all
+        direct.work.files[direct.requests[piece.first].file].alignment = 0  # this file takes no direct reads after all
     for i in range(piece.first, piece.last + 1):
-        if not _deliver(direct, &direct.requests[i], piece, data, result):
-            direct.good = False
-    return 0 if direct.good or direct.go_on else 1
+        _deliver(direct, &direct.requests[i], piece, data, result)
+    return 0 if direct.work.good or direct.work.go_on else 1
 
 
 cdef int64_t _cut(int fd, int64_t alignment, const Request* requests, int64_t first, int64_t end, Piece* pieces) noexcept nogil:
@@ -63,7 +70,7 @@ cdef int64_t _cut(int fd, int64_t alignment, const Request* requests, int64_t fi
     cdef int64_t i, position, record_end
     cdef int64_t count = 0, start = 0, stop = -1, most
     for i in range(first, end):
-        if requests[i].status != OK or requests[i].size == 0:
+        if requests[i].status != OK or requests[i].got == requests[i].size:
             continue
         position, record_end = requests[i].offset, requests[i].offset + requests[i].size
         while position < record_end:
@@ -83,45 +90,73 @@ cdef int64_t _cut(int fd, int64_t alignment, const Request* requests, int64_t fi
     return count
 
 
-cdef int64_t read_direct(File* files, Request* requests, int64_t k, bint check, bint go_on, bint* good) noexcept nogil:
-    """Read sorted requests by AIO, those of files without direct reads through the page cache.
+cdef int64_t _cut_all(Work* work, const Request* requests, int64_t k, Piece* pieces) noexcept nogil:
+    """Cover the requests of all files that take direct reads with pieces; their number."""
+    cdef int64_t i = 0, j, alignment, count = 0
+    while i < k:
+        j = i
+        while j < k and requests[j].file == requests[i].file:
+            j += 1
+        alignment = work.files[requests[i].file].alignment  # once: another thread may find that this file takes none
+        if alignment > 0:
+            count += _cut(work.files[requests[i].file].direct_fd, alignment, requests, i, j, pieces + count)
+        i = j
+    return count
 
-    Returns 0; or -errno if AIO was refused or had no memory, and everything was read through the page cache.
-    """
-    cdef int64_t i = 0, j, count = 0, error = -ENOMEM, alignment
+
+cdef int64_t _read_pieces(Work* work, Request* requests, int64_t k) noexcept nogil:
+    """Read what direct reads can; 0, or -errno if AIO was refused or had no memory, and nothing was read."""
+    cdef int64_t i, count = 0, error
     cdef Piece* pieces
     cdef Direct state
-    state.files, state.requests, state.check, state.go_on, state.good = files, requests, check, go_on, True
-    good[0] = True
-    for i in range(k):
-        if requests[i].status == OK and (requests[i].size == 0 or files[requests[i].file].alignment == 0):
-            good[0] &= finish(files, &requests[i], check)
-            if not good[0] and not go_on:
-                return 0
+    state.work, state.requests = work, requests
     # A record of s bytes touches at most s / SLOT_SIZE + 2 pieces.
     for i in range(k):
         count += requests[i].size // SLOT_SIZE + 2
     pieces = <Piece*> calloc(count, sizeof(Piece))
-    if pieces != NULL:
-        i = count = 0
-        while i < k:
-            j = i
-            while j < k and requests[j].file == requests[i].file:
-                j += 1
-            alignment = files[requests[i].file].alignment  # once: another thread may find that this file takes none
-            if alignment > 0:
-                count += _cut(files[requests[i].file].direct_fd, alignment, requests, i, j, pieces + count)
-            i = j
-        error = read_pieces(pieces, count, _on_piece, &state)
-        free(pieces)
-        good[0] &= state.good
-        if not good[0] and not go_on:
-            return error
-    # After a refusal this reads everything. Otherwise nothing should be left; but unverified bytes never leave here.
+    if pieces == NULL:
+        return -ENOMEM
+    error = read_pieces(pieces, _cut_all(work, requests, k, pieces), _on_piece, &state)
+    free(pieces)
+    return error
+
+
+cdef void _probe(Work* work, Request* requests, int64_t k) noexcept nogil:
+    """Ask the page cache for a few records, to learn whether it has them. What misses is on its way when the rest is read."""
+    cdef int64_t step = max(<int64_t> 1, k // PROBES), i = step // 2
+    while i < k:
+        if requests[i].status == OK and requests[i].size > 0:
+            read_run(work, requests, i, i + 1, True)
+            work.counters.probed += 1
+            work.counters.cached_bytes += requests[i].got
+            if requests[i].status == MISSED:
+                work.counters.missed += 1
+            else:
+                settle(work, &requests[i])
+        i += step
+
+
+cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) noexcept nogil:
+    """Read sorted requests by AIO, those of files without direct reads through the page cache.
+
+    Args:
+        probe: read a few of them through the page cache, and count what was there.
+
+    Returns 0; or -errno if AIO was refused or had no memory, and everything was read through the page cache.
+    """
+    cdef int64_t i, error, start = ffr_now_ns()
+    if probe and work.filesystem.nowait:
+        _probe(work, requests, k)
+    error = _read_pieces(work, requests, k)
+    work.counters.io_ns += ffr_now_ns() - start
+    # What was probed, what takes no direct reads, and after a refusal everything.
     for i in range(k):
-        if requests[i].status == OK and requests[i].got < requests[i].size:
-            requests[i].got = 0
-            good[0] &= finish(files, &requests[i], check)
-            if not good[0] and not go_on:
-                break
+        if not work.good and not work.go_on:
+            break
+        if requests[i].status == MISSED or (requests[i].status == OK and requests[i].got < requests[i].size):
+            if requests[i].status == OK:
+                requests[i].got = 0
+            finish(work, &requests[i])
+        elif requests[i].status == OK and requests[i].size == 0:
+            settle(work, &requests[i])
     return error

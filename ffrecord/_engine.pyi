@@ -1,11 +1,30 @@
 from collections.abc import Sequence
+from typing import Any, Generic, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ffrecord._memory import Mapping
+from ffrecord.filesystems import Filesystem
+from typing import Protocol
 
-MODES: dict[str, int]
+MODES: tuple[str, ...]
+
+Bytes = npt.NDArray[np.uint8]
+Packed = tuple[Bytes, npt.NDArray[np.int64]]
+T_co = TypeVar("T_co", covariant=True)
+
+class Opened(Protocol):
+    path: str
+    fd: int
+    device: int
+    inode: int
+    size: int
+    n: int
+    data_start: int
+    mapping: Mapping
+    whole: Mapping | None
+    filesystem: Filesystem
 
 class Failure(Exception):
     order: int
@@ -16,20 +35,37 @@ class Failure(Exception):
     stored: int
     def __init__(self, order: int, status: str, detail: int, offset: int, size: int, stored: int) -> None: ...
 
+class Batch(Generic[T_co]):
+    def result(self) -> tuple[T_co, list[Failure]] | None: ...
+
 class Files:
-    def __new__(cls, files: Sequence[tuple[int, int, int, int, Mapping]]) -> Files: ...
+    def __new__(cls, files: Sequence[Opened], io: str = "auto", held_most: int = 1024) -> Files: ...
     @property
     def n(self) -> int: ...
+    @property
+    def batches(self) -> int: ...
     @property
     def closed(self) -> bool: ...
     @property
     def aio_error(self) -> int: ...
+    @property
+    def open_files(self) -> int: ...
     def close(self) -> None: ...
     def size_now(self, f: int) -> int | None: ...
     def locate(self, index: int) -> tuple[int, int]: ...
-    def read(
-        self, indices: npt.NDArray[np.int64], mode: int, check: bool, go_on: bool
-    ) -> tuple[list[npt.NDArray[np.uint8]], list[Failure]]: ...
+    def will_need(self, first: int, last: int) -> None: ...
+    def read(self, indices: npt.NDArray[np.int64], check: bool, go_on: bool) -> tuple[list[Bytes], list[Failure]]: ...
     def read_packed(
-        self, indices: npt.NDArray[np.int64], mode: int, check: bool, go_on: bool
-    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], list[Failure]]: ...
+        self, indices: npt.NDArray[np.int64], check: bool, go_on: bool, out: Bytes | None = None
+    ) -> tuple[Packed, list[Failure]]: ...
+    @overload
+    def read_ahead(
+        self, indices: npt.NDArray[np.int64], check: bool, go_on: bool, packed: Literal[False]
+    ) -> Batch[list[Bytes]]: ...
+    @overload
+    def read_ahead(
+        self, indices: npt.NDArray[np.int64], check: bool, go_on: bool, packed: Literal[True]
+    ) -> Batch[Packed]: ...
+    def counters(self) -> list[tuple[str, int, str, dict[str, Any]]]: ...
+
+def filesystem_type(fd: int) -> int: ...

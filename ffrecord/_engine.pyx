@@ -1,129 +1,85 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
-"""The batch engine: indices in, checked bytes out. Plan, read and verify run without the GIL.
+"""The batch engine: indices in, checked bytes out. All but the making of arrays runs without the GIL.
 
-* plan: bound every index and every span, sort by file and offset;
-* read: through the page cache (_cached.pyx), or around it (_direct.pyx);
+* plan: bound every index and every span, in the order of their places (_plan.pyx);
+* read: by the engine of each file system (_choice.pyx): _cached.pyx, _parallel.pyx, _direct.pyx or _mapped.pyx;
 * verify: CRC-32 of each record right after it arrives;
 * deliver: in the order asked for, as arrays over pooled memory or packed into one.
 
-Every span is checked when used. What was checked when a file was opened may have changed since: tables are mapped.
+A batch is read by the thread that asked, or by one of the engine's own (_threads.pyx) while that computes.
 """
 
-from libc.errno cimport EINVAL
-from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc, qsort
-from libc.string cimport memcpy
+from cython cimport no_gc_clear
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
 
 from ffrecord._cached cimport read_cached
+from ffrecord._choice cimport asks_for_memory, learn, start
+from ffrecord._descriptors cimport close_all, hold, keep, let_go, size_now
 from ffrecord._direct cimport read_direct
-from ffrecord._linux cimport ffr_direct_alignment, ffr_file_size, ffr_open_direct, ffr_random_access
+from ffrecord._linux cimport ffr_filesystem_type, ffr_sleeps, ffr_will_need
+from ffrecord._mapped cimport read_mapped
 from ffrecord._memory cimport Block, Mapping, array_over
-from ffrecord._requests cimport BAD_SPAN, CHANGED, FAILED, MISMATCH, OK, TRUNCATED, File, Request
+from ffrecord._parallel cimport read_parallel
+from ffrecord._plan cimport find, offset_in, plan
+from ffrecord._requests cimport (
+    BAD_SPAN,
+    CHANGED,
+    COLD,
+    DIRECT,
+    FAILED,
+    HOT,
+    MAPPED,
+    MISMATCH,
+    OK,
+    REPLACED,
+    TRUNCATED,
+    Counters,
+    File,
+    Filesystem,
+    Key,
+    Request,
+    Table,
+    Work,
+)
+from ffrecord._threads cimport Task, submit, withdraw
+from ffrecord._threads cimport finish as finish_task
+
+import os
 
 import numpy as np
 
 from ffrecord.errors import ClosedError
+from ffrecord.limits import available_memory
 
 cdef extern from "unistd.h" nogil:
-    int close(int)
     int getpid()
 
 cdef enum:
     PREFIX_SIZE = 12
-    RECORD_ALIGNMENT = 16      # so that .view(dtype) of a sample is aligned
+    RECORD_ALIGNMENT = 16      # so that .view(dtype) of a small sample is aligned
+    COPY_ALIGNMENT = 64        # the kernel copies faster where source and target lie alike in this
     SHARED_BLOCK = 512 << 10   # what keeping one small sample may keep alive
     OWN_BLOCK = 64 << 10       # samples of this size and above get a block each
+    PREFETCH_THREADS = 4
+    FREE_SHARE = 2             # files fit that are no more than this part of the free memory
+
+_ENGINES = {"auto": COLD, "pread": HOT, "direct": DIRECT, "mmap": MAPPED}
+MODES = tuple(_ENGINES)
+_NAMES = {HOT: "page cache", COLD: "page cache, two passes", DIRECT: "direct", MAPPED: "mmap"}
+_STATUS = {
+    TRUNCATED: "truncated",
+    MISMATCH: "mismatch",
+    FAILED: "failed",
+    BAD_SPAN: "span",
+    CHANGED: "changed",
+    REPLACED: "replaced",
+}
 
 
-cdef int _by_place(const void* a, const void* b) noexcept nogil:
-    cdef const Request* left = <const Request*> a
-    cdef const Request* right = <const Request*> b
-    if left.file != right.file:
-        return -1 if left.file < right.file else 1
-    if left.offset != right.offset:
-        return -1 if left.offset < right.offset else 1
-    # Empty records share their offset with the next one; order makes the sort independent of the C library.
-    if left.size != right.size:
-        return -1 if left.size < right.size else 1
-    return -1 if left.order < right.order else 1
-
-
-cdef inline int64_t _find(const File* files, int64_t count, int64_t index) noexcept nogil:
-    """The last file whose first sample is not after `index`."""
-    cdef int64_t low = 0, high = count, middle
-    while high - low > 1:
-        middle = (low + high) // 2
-        if files[middle].first <= index:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-cdef inline int64_t _offset(const File* file, int64_t i) noexcept nogil:
-    """Offset of sample i in the file, i <= n; bytewise, since the table is rarely aligned."""
-    cdef int64_t offset
-    if i >= file.n:
-        return file.size
-    memcpy(&offset, file.tables + PREFIX_SIZE + 4 * file.n + 8 * i, 8)
-    return offset
-
-
-cdef inline void _locate(File* files, int64_t count, int64_t index, int64_t batch, Request* request) noexcept nogil:
-    """Fill in where sample `index` (in range) lies, or why it cannot be read."""
-    cdef int64_t f = _find(files, count, index), i, end, size
-    cdef File* file = &files[f]
-    i = index - file.first
-    request.file = <int32_t> f
-    request.status = OK
-    request.got = request.size = request.offset = request.detail = 0
-    request.stored = 0
-    if file.seen != batch:
-        # A mapped table of a file cut inside it would be SIGBUS. Looking now leaves a window, but a narrow one.
-        size = ffr_file_size(file.fd)
-        if size < file.data_start:
-            request.status = CHANGED if size >= 0 else FAILED
-            request.detail = size if size >= 0 else -size
-            return
-        file.seen = batch
-    memcpy(&request.stored, file.tables + PREFIX_SIZE + 4 * i, 4)
-    request.offset = _offset(file, i)
-    end = _offset(file, i + 1)
-    if request.offset < file.data_start or end < request.offset:
-        request.detail = end
-        request.status = BAD_SPAN
-        return
-    if end > file.size:
-        # The size stays 0, so that nothing is allocated by it.
-        request.status = TRUNCATED
-        request.detail = max(0, file.size - request.offset)
-        request.got = end - request.offset
-        return
-    request.size = end - request.offset
-
-
-cdef class _Batch:
-    """A batch being read; owns its requests."""
-
-    cdef Request* requests
-    cdef int64_t k
-
-    def __cinit__(self, int64_t k):
-        self.k = k
-        self.requests = <Request*> malloc(max(k, 1) * sizeof(Request))
-        if self.requests == NULL:
-            raise MemoryError(f"batch of {k} samples")
-
-    def __dealloc__(self):
-        free(self.requests)
-
-
-cdef enum:
-    PREAD = 0
-    AUTO = 1
-    DIRECT = 2
-
-MODES = {"pread": PREAD, "auto": AUTO, "direct": DIRECT}
+def filesystem_type(int fd):
+    """f_type of statfs(2) of the file system that `fd` is on; 0 if unknown."""
+    return ffr_filesystem_type(fd)
 
 
 class Failure(Exception):
@@ -131,7 +87,7 @@ class Failure(Exception):
 
     Attributes:
         order: position in the batch.
-        status: "truncated", "mismatch", "failed", "span" or "changed".
+        status: "truncated", "mismatch", "failed", "span", "changed" or "replaced".
         detail: bytes there are, CRC-32 computed, errno, end of the span, or size of the file.
         offset, size: of the record in its file, bytes.
         stored: CRC-32 from the table.
@@ -143,180 +99,439 @@ class Failure(Exception):
         self.offset, self.size, self.stored = offset, size, stored
 
 
-_STATUS = {TRUNCATED: "truncated", MISMATCH: "mismatch", FAILED: "failed", BAD_SPAN: "span", CHANGED: "changed"}
+cdef struct Reading:
+    # All that a thread needs to read a batch.
+    Table* table
+    Filesystem* filesystems
+    Counters* counters        # of this batch, one for each file system
+    Request* requests
+    int64_t k
+    bint check
+    bint go_on
+    bint good
+    int64_t aio_error
+
+
+cdef void _read_part(Reading* reading, int number, int64_t i, int64_t j) noexcept nogil:
+    """Read requests i .. j, all of files of one file system that are held."""
+    cdef Work work
+    cdef Filesystem* fs = &reading.filesystems[number]
+    cdef Counters* counters = &reading.counters[number]
+    cdef int64_t sleeps = ffr_sleeps(), error = 0, waits = counters.waits
+    work.table, work.files, work.number, work.filesystem = reading.table, reading.table.files, number, fs
+    work.counters, work.check, work.go_on, work.good = counters, reading.check, reading.go_on, reading.good
+    if fs.engine == MAPPED:
+        read_mapped(&work, reading.requests + i, j - i)
+    elif fs.engine == DIRECT:
+        error = read_direct(&work, reading.requests + i, j - i, not fs.pinned)
+    elif fs.engine == COLD and (fs.network or not fs.nowait):
+        read_parallel(&work, reading.requests + i, j - i)
+    else:
+        read_cached(&work, reading.requests + i, j - i, fs.engine == COLD)
+    if counters.waits == waits:
+        counters.waits += ffr_sleeps() - sleeps
+    if error < 0:
+        reading.aio_error = -error
+    reading.good = work.good
+
+
+cdef void _cannot_hold(Reading* reading, int64_t i, int64_t error) noexcept nogil:
+    """Request i and those after it are of a file that cannot be opened again."""
+    cdef int file = reading.requests[i].file
+    while i < reading.k and reading.requests[i].file == file:
+        if reading.requests[i].status == OK:
+            reading.requests[i].status = REPLACED if error > 0 else FAILED
+            reading.requests[i].detail = max(-error, <int64_t> 0)
+        i += 1
+    reading.good = False
+
+
+cdef int64_t _hold_files(Reading* reading, int number, int64_t i) noexcept nogil:
+    """Hold the files of requests i .. j, of one file system and not more than may be open; j."""
+    cdef Table* table = reading.table
+    cdef int file = -1, count = 0
+    cdef int engine = reading.filesystems[number].engine
+    cdef int64_t error
+    while i < reading.k:
+        if reading.requests[i].file != file:
+            file = reading.requests[i].file
+            if table.files[file].filesystem != number or count >= table.held_most:
+                break
+            error = hold(table, file, engine == DIRECT)
+            count += 1
+            if error != 0 and engine != MAPPED:
+                _cannot_hold(reading, i, error)
+        i += 1
+    return i
+
+
+cdef void _let_go_files(Reading* reading, int64_t i, int64_t j) noexcept nogil:
+    cdef int file = -1
+    while i < j:
+        if reading.requests[i].file != file:
+            file = reading.requests[i].file
+            let_go(reading.table, file)
+        i += 1
+
+
+cdef void _read_all(void* argument) noexcept nogil:
+    """Read a planned batch with all `dest` set."""
+    cdef Reading* reading = <Reading*> argument
+    cdef int64_t i = 0, j
+    cdef int number
+    for j in range(reading.k):
+        reading.good &= reading.requests[j].status == OK
+    while i < reading.k and (reading.good or reading.go_on):
+        number = reading.table.files[reading.requests[i].file].filesystem
+        j = _hold_files(reading, number, i)
+        if reading.good or reading.go_on:
+            _read_part(reading, number, i, j)
+        _let_go_files(reading, i, j)
+        i = j
+
+
+@no_gc_clear
+cdef class Batch:
+    """A batch being read, or read; owns its requests, and its memory until the result is taken."""
+
+    cdef Reading reading
+    cdef int64_t* places          # of the requests, by position in the batch asked for
+    cdef Task task
+    cdef bint submitted
+    cdef bint entered
+    cdef Files files
+    cdef object delivered         # list of arrays, or (data, offsets)
+
+    def __cinit__(self, Files files, const int64_t[::1] indices, bint check, bint go_on):
+        self.files = files
+        self.reading.k = indices.shape[0]
+        self.reading.table, self.reading.filesystems = &files.table, files.filesystems
+        self.reading.check, self.reading.go_on, self.reading.good = check, go_on, True
+        self.reading.counters = <Counters*> calloc(files.filesystem_count, sizeof(Counters))
+        self.reading.requests = <Request*> malloc(max(self.reading.k, 1) * sizeof(Request))
+        self.places = <int64_t*> malloc(max(self.reading.k, 1) * sizeof(int64_t))
+        if self.reading.requests == NULL or self.places == NULL or self.reading.counters == NULL:
+            raise MemoryError(f"batch of {self.reading.k} samples")
+
+    def __dealloc__(self):
+        if self.submitted:
+            # Nobody may write to the memory once it is given back.
+            with nogil:
+                withdraw(&self.task)
+        if self.entered:
+            self.files._leave(self)
+        free(self.reading.requests)
+        free(self.reading.counters)
+        free(self.places)
+
+    cdef Request* _asked(self, int64_t i) noexcept:
+        """The request for what was asked at position i."""
+        return &self.reading.requests[self.places[i]]
+
+    cdef list _failures(self):
+        """In the order asked for."""
+        cdef int64_t i
+        cdef Request* request
+        failures = []
+        if not self.reading.good:
+            for i in range(self.reading.k):
+                request = self._asked(i)
+                if request.status > OK:
+                    size = request.size if request.size > 0 else request.got
+                    failures.append(Failure(i, _STATUS[request.status], request.detail, request.offset, size, request.stored))
+        return failures
+
+    cdef int _place_arrays(self) except -1:
+        """Memory for each record, and the arrays over it."""
+        cdef int64_t i, room = 0, used = 0
+        cdef Block shared = None
+        cdef object owner
+        cdef list arrays = []
+        cdef Request* request
+        for i in range(self.reading.k):
+            request = self._asked(i)
+            if self.files.table.files[request.file].mapped != NULL:
+                owner = self.files.wholes[request.file]
+                request.dest = self.files.table.files[request.file].mapped + request.offset
+            elif request.size >= OWN_BLOCK:
+                owner = Block(request.size + COPY_ALIGNMENT)
+                request.dest = (<Block> owner).start + request.offset % COPY_ALIGNMENT
+            else:
+                if shared is None or used + request.size > room:
+                    room = self._rest(i)
+                    shared = Block(room)
+                    used = 0
+                owner = shared
+                request.dest = shared.start + used
+                used += (request.size + RECORD_ALIGNMENT - 1) & ~(RECORD_ALIGNMENT - 1)
+            arrays.append(array_over(owner, request.dest, request.size))
+        self.delivered = arrays
+        return 0
+
+    cdef int64_t _rest(self, int64_t first) noexcept:
+        """Bytes for the small records from `first` on that share a block."""
+        cdef int64_t i, total = 0, size
+        for i in range(first, self.reading.k):
+            size = self._asked(i).size
+            if size >= OWN_BLOCK:
+                continue
+            if total + size > SHARED_BLOCK:
+                break
+            total += (size + RECORD_ALIGNMENT - 1) & ~(RECORD_ALIGNMENT - 1)
+        return total
+
+    cdef int _place_packed(self, object out) except -1:
+        """One array for all, `out` if given."""
+        cdef int64_t i, total = 0
+        cdef Block block
+        cdef uint8_t[::1] view
+        cdef char* start
+        offsets_array = np.empty(self.reading.k + 1, np.int64)
+        cdef int64_t[::1] offsets = offsets_array
+        for i in range(self.reading.k):
+            offsets[i] = total
+            total += self._asked(i).size
+        offsets[self.reading.k] = total
+        if out is None:
+            block = Block(total)
+            start = block.start
+            data = array_over(block, start, total)
+        else:
+            if len(out) < total:
+                raise ValueError(f"out has {len(out)} bytes, the samples have {total}")
+            view = out
+            start = <char*> &view[0] if total > 0 else NULL
+            data = out[:total]
+        for i in range(self.reading.k):
+            self._asked(i).dest = start + offsets[i]
+        self.delivered = data, offsets_array
+        return 0
+
+    def result(self):
+        """Wait for the batch, once.
+
+        Returns:
+            (delivered, failures): what `Files.read` returns; None if it was submitted before this process was forked, and is
+            never read here.
+        """
+        cdef bint there = True
+        if self.submitted:
+            with nogil:
+                there = finish_task(&self.task)
+            self.submitted = False
+        if self.entered:
+            self.entered = False
+            self.files._leave(self)
+        delivered, self.delivered = self.delivered, None
+        return (delivered, self._failures()) if there else None
 
 
 cdef class Files:
     """Open files whose records are numbered through.
 
     Args:
-        files: (descriptor, size in bytes, number of samples, start of the samples, Mapping of the tables) of each,
-            in order. The descriptors are closed by `close`, or when the last batch using them ends; not by a constructor
-            that raises.
+        files: an `OpenedFile` of each, in order. Their descriptors are closed by `close`, or when the last batch using them
+            ends; not by a constructor that raises. One without a descriptor is opened when needed.
+        io: one of MODES.
+        held_most: files that may be open although no batch reads them, at least 1.
     """
 
-    cdef File* files
-    cdef int64_t count
+    cdef Table table
+    cdef Filesystem* filesystems
+    cdef int filesystem_count
+    cdef Counters* totals         # one for each file system
     cdef readonly int64_t n
-    cdef list mappings
-    cdef int64_t batches
+    cdef readonly int64_t batches
+    cdef list mappings            # of the tables
+    cdef list wholes              # mappings of whole files, or None
+    cdef list names               # of the file systems
+    cdef list paths
     cdef int users                # batches being read
     cdef int owner                # process id that counted them
     cdef readonly bint closed
     cdef readonly int aio_error   # errno that refused AIO last, 0 for none
 
-    def __cinit__(self, files):
-        cdef File* file
-        cdef Mapping mapping
-        self.count = len(files)
-        self.n = 0
-        self.mappings = []
-        self.files = <File*> calloc(max(self.count, 1), sizeof(File))
-        if self.files == NULL:
-            raise MemoryError(f"{self.count} files")
-        for i in range(self.count):
-            self.files[i].fd = self.files[i].direct_fd = -1  # 0 is a descriptor, and we may raise below
-        for i, (fd, size, n, data_start, mapping) in enumerate(files):
-            file = &self.files[i]
-            file.nowait = True
-            file.size, file.n, file.first, file.data_start = size, n, self.n, data_start
-            if mapping is None:
-                raise TypeError("a Mapping is needed for each file")
-            file.tables = <const uint8_t*> mapping.start
-            if mapping.size < PREFIX_SIZE + 12 * n:
-                raise ValueError(f"a mapping of {mapping.size} bytes for the tables of {n} samples")
-            self.mappings.append(mapping)
-            self.n += n
-            ffr_random_access(fd)
+    def __cinit__(self, files, str io="auto", int held_most=1024):
+        cdef int64_t count = len(files), i
+        self.table.count, self.table.held_most = count, max(held_most, 1)
+        self.mappings, self.wholes, self.names, self.paths = [], [], [], []
+        self.table.files = <File*> calloc(max(count, 1), sizeof(File))
+        self.table.held = <int*> calloc(max(count, 1), sizeof(int))
+        self.filesystems = <Filesystem*> calloc(max(count, 1), sizeof(Filesystem))
+        self.totals = <Counters*> calloc(max(count, 1), sizeof(Counters))
+        if self.table.files == NULL or self.table.held == NULL or self.filesystems == NULL or self.totals == NULL:
+            raise MemoryError(f"{count} files")
+        for i, opened in enumerate(files):
+            self._add(&self.table.files[i], opened)
+            self._add_to_filesystem(&self.table.files[i], opened.filesystem, io)
         self.owner = getpid()
-        # From here on they are ours to close.
-        for i, (fd, *_) in enumerate(files):
-            self.files[i].fd = fd
+        # From here on the descriptors are ours to close.
+        for i, opened in enumerate(files):
+            if opened.fd >= 0:
+                keep(&self.table, i, opened.fd)
+
+    cdef int _add(self, File* file, object opened) except -1:
+        cdef Mapping mapping = opened.mapping, whole = opened.whole
+        if mapping is None:
+            raise TypeError("a Mapping is needed for each file")
+        file.fd = file.direct_fd = -1
+        file.device, file.inode = opened.device, opened.inode
+        file.size, file.n, file.first, file.data_start = opened.size, opened.n, self.n, opened.data_start
+        if mapping.size < PREFIX_SIZE + 12 * file.n:
+            raise ValueError(f"a mapping of {mapping.size} bytes for the tables of {file.n} samples")
+        file.tables = <const uint8_t*> mapping.start
+        if whole is not None:
+            if whole.size < file.size:
+                raise ValueError(f"a mapping of {whole.size} bytes for a file of {file.size}")
+            file.mapped = whole.start
+        path = os.fsencode(os.path.abspath(opened.path))
+        file.path = path
+        self.paths.append(path)
+        self.mappings.append(mapping)
+        self.wholes.append(whole)
+        self.n += file.n
+        return 0
+
+    cdef int _add_to_filesystem(self, File* file, object filesystem, str io) except -1:
+        cdef int number = 0
+        cdef Filesystem* fs
+        while number < self.filesystem_count and self.filesystems[number].device != file.device:
+            number += 1
+        fs = &self.filesystems[number]
+        if number == self.filesystem_count:
+            self.filesystem_count += 1
+            fs.device = file.device
+            start(fs, filesystem.network, filesystem.memory)
+            if io != "auto":
+                fs.pinned = True
+                fs.engine = _ENGINES[io]
+            self.names.append(filesystem.name)
+        fs.size += file.size
+        file.filesystem = number
+        return 0
 
     def __dealloc__(self):
-        self._close_descriptors()
-        free(self.files)
-
-    cdef void _close_descriptors(self) noexcept:
-        cdef int64_t f
-        if self.files == NULL:
-            return
-        for f in range(self.count):
-            if self.files[f].fd >= 0:
-                close(self.files[f].fd)
-            if self.files[f].direct_fd >= 0:
-                close(self.files[f].direct_fd)
-            self.files[f].fd = self.files[f].direct_fd = -1
+        if self.table.files != NULL and self.table.held != NULL:
+            close_all(&self.table)
+        free(self.table.files)
+        free(self.table.held)
+        free(self.filesystems)
+        free(self.totals)
 
     def close(self):
         """No further batch; descriptors are closed once no batch is running. May be repeated."""
         self._count_own()
         self.closed = True
         if self.users == 0:
-            self._close_descriptors()
+            close_all(&self.table)
 
     def size_now(self, int64_t f):
         """Size in bytes of file `f` as it is now; None after `close`."""
-        return ffr_file_size(self.files[f].fd) if 0 <= f < self.count and self.files[f].fd >= 0 else None
+        return None if self.closed else size_now(&self.table, f)
 
     def locate(self, int64_t index):
         """(file, sample in that file) of sample `index`, in range."""
-        cdef int64_t f = _find(self.files, self.count, index)
-        return f, index - self.files[f].first
+        cdef int64_t f = find(&self.table, index)
+        return f, index - self.table.files[f].first
 
-    cdef int64_t _plan(self, _Batch batch, const int64_t* indices, int64_t number) noexcept nogil:
-        """Locate all; the position of the first index out of range, or -1."""
-        cdef int64_t i, index
-        for i in range(batch.k):
-            index = indices[i]
-            if index < 0:
-                index += self.n
-            if index < 0 or index >= self.n:
-                return i
-            _locate(self.files, self.count, index, number, &batch.requests[i])
-            batch.requests[i].order = i
-        return -1
+    def will_need(self, int64_t first, int64_t last):
+        """Start reading samples first .. last, both in range, into the page cache, unless all seems to be there."""
+        cdef int64_t f = find(&self.table, first), g = find(&self.table, last), low, high
+        cdef int engine
+        for f in range(f, g + 1):
+            low = self._offset(f, first) if first > self.table.files[f].first else self.table.files[f].data_start
+            high = self._offset(f, last + 1)
+            engine = self.filesystems[self.table.files[f].filesystem].engine
+            if high > low and (engine == COLD or engine == MAPPED):
+                with nogil:
+                    if hold(&self.table, f, False) == 0:
+                        ffr_will_need(self.table.files[f].fd, low, high - low)
+                    let_go(&self.table, f)
 
-    cdef _Batch _planned(self, const int64_t[::1] indices):
-        cdef _Batch batch = _Batch(indices.shape[0])
-        cdef int64_t bad = -1, number
-        self.batches += 1
-        number = self.batches
-        if batch.k:
-            with nogil:
-                bad = self._plan(batch, &indices[0], number)
-        if bad >= 0:
-            raise IndexError(bad)
-        return batch
-
-    cdef void _open_direct(self, _Batch batch):
-        """Direct descriptors of the files of a batch; the GIL makes it happen once."""
-        cdef int64_t i, fd
-        cdef File* file
-        for i in range(batch.k):
-            file = &self.files[batch.requests[i].file]
-            if file.direct_fd == -1:
-                file.alignment = ffr_direct_alignment(file.fd)
-                fd = ffr_open_direct(file.fd) if file.alignment > 0 else -EINVAL
-                file.direct_fd = <int> fd if fd >= 0 else -2
-                if fd < 0:
-                    file.alignment = 0
-
-    cdef list _read(self, _Batch batch, int mode, bint check, bint go_on):
-        """Read a planned batch with all `dest` set; the failures, in the order asked for."""
-        cdef int64_t i, error = 0
-        cdef bint good = True, is_sorted = True
-        cdef Request* requests = batch.requests
-        if mode == DIRECT:
-            self._open_direct(batch)
-        with nogil:
-            for i in range(1, batch.k):
-                if _by_place(&requests[i - 1], &requests[i]) > 0:
-                    is_sorted = False
-                    break
-            if not is_sorted:
-                qsort(requests, batch.k, sizeof(Request), _by_place)
-            for i in range(batch.k):
-                good &= requests[i].status == OK
-            if good or go_on:
-                if mode == DIRECT:
-                    error = read_direct(self.files, requests, batch.k, check, go_on, &good)
-                else:
-                    good = read_cached(self.files, requests, batch.k, mode == AUTO, check, go_on)
-        if error < 0:
-            self.aio_error = <int> -error
-        failures = []
-        for i in range(batch.k):
-            if requests[i].status > OK:
-                size = requests[i].size if requests[i].size > 0 else requests[i].got
-                failures.append(Failure(requests[i].order, _STATUS[requests[i].status], requests[i].detail,
-                                        requests[i].offset, size, requests[i].stored))
-        failures.sort(key=lambda failure: failure.order)
-        return failures
+    cdef int64_t _offset(self, int64_t f, int64_t index) noexcept:
+        """About where sample `index` starts in file f; it is not checked, and only advice."""
+        cdef File* file = &self.table.files[f]
+        cdef int64_t i = index - file.first
+        if i >= file.n or size_now(&self.table, f) < file.data_start:
+            return file.size
+        return max(<int64_t> 0, min(offset_in(file, i), file.size))
 
     cdef void _count_own(self) noexcept:
         """Batches that other threads were reading when this process was forked run only in its parent."""
+        cdef int64_t f
         if self.owner != getpid():
             self.owner, self.users = getpid(), 0
+            for f in range(self.table.count):
+                self.table.files[f].users = 0
 
-    cdef int _enter(self) except -1:
+    cdef void _leave(self, Batch batch) noexcept:
+        """Learn from a batch that has been read."""
+        cdef int number
+        cdef Counters* total
+        cdef Counters* seen
+        if self.owner != getpid():
+            return  # begun before a fork, in another process
+        for number in range(self.filesystem_count):
+            seen, total = &batch.reading.counters[number], &self.totals[number]
+            if seen.requests + seen.records > 0:
+                learn(&self.filesystems[number], seen)
+                _add_counters(total, seen)
+        if batch.reading.aio_error:
+            self.aio_error = <int> batch.reading.aio_error
+        self.users -= 1
+        if self.closed and self.users == 0:
+            close_all(&self.table)
+
+    cdef int _ask_for_memory(self) except -1:
+        cdef int number
+        for number in range(self.filesystem_count):
+            if asks_for_memory(&self.filesystems[number]):
+                self.filesystems[number].fits = self.filesystems[number].size <= available_memory() // FREE_SHARE
+        return 0
+
+    cdef Batch _plan(self, const int64_t[::1] indices, bint check, bint go_on):
+        cdef Batch batch = Batch(self, indices, check, go_on)
+        cdef int64_t bad = -1, number
+        cdef Key* keys
         self._count_own()
         if self.closed:
             raise ClosedError("FileReader has been closed.")
         self.users += 1
-        return 0
+        batch.entered = True
+        self.batches += 1
+        number = self.batches
+        if batch.reading.k:
+            self._ask_for_memory()
+            keys = <Key*> malloc(2 * batch.reading.k * sizeof(Key))
+            if keys == NULL:
+                raise MemoryError(f"batch of {batch.reading.k} samples")
+            with nogil:
+                bad = plan(&self.table, self.n, &indices[0], batch.reading.k, number, batch.reading.requests, batch.places, keys)
+            free(keys)
+        if bad >= 0:
+            raise IndexError(bad)
+        return batch
 
-    cdef void _leave(self) noexcept:
-        self.users -= 1
-        if self.closed and self.users == 0:
-            self._close_descriptors()
+    cdef Batch _begin(self, const int64_t[::1] indices, bint check, bint go_on, bint packed, object out, bint ahead):
+        cdef Batch batch = self._plan(indices, check, go_on)
+        if packed:
+            batch._place_packed(out)
+        else:
+            batch._place_arrays()
+        if ahead:
+            batch.task.run, batch.task.argument = _read_all, &batch.reading
+            batch.submitted = True
+            submit(&batch.task, PREFETCH_THREADS)
+        else:
+            with nogil:
+                _read_all(&batch.reading)
+        return batch
 
-    def read(self, const int64_t[::1] indices not None, int mode, bint check, bint go_on):
-        """The records at `indices`, each a writable 1-D uint8 array of its own bytes.
+    def read(self, const int64_t[::1] indices not None, bint check, bint go_on):
+        """The records at `indices`, each a 1-D uint8 array of its own bytes: writable, but with io="mmap".
 
         Args:
             indices: int64 [k], C-contiguous; negative ones count from the end; repeats allowed.
-            mode: one of MODES.
             check: compare CRC-32.
             go_on: read the rest of the batch after a failure.
 
@@ -327,74 +542,55 @@ cdef class Files:
             IndexError: its argument is the position of the first index out of range; nothing was read.
             ClosedError: `close` was called.
         """
-        cdef _Batch batch
-        cdef list arrays
-        self._enter()
-        try:
-            batch = self._planned(indices)
-            arrays = _place(batch)
-            return arrays, self._read(batch, mode, check, go_on)
-        finally:
-            self._leave()
+        return self._begin(indices, check, go_on, False, None, False).result()
 
-    def read_packed(self, const int64_t[::1] indices not None, int mode, bint check, bint go_on):
+    def read_packed(self, const int64_t[::1] indices not None, bint check, bint go_on, out=None):
         """The records at `indices`, back to back.
 
+        Args:
+            out: a writable C-contiguous 1-D uint8 array to fill, of at least the sum of sizes.
+
         Returns:
-            (uint8 [sum of sizes], int64 offsets [k + 1], failures). Arguments and errors as for `read`.
+            ((uint8 [sum of sizes], int64 offsets [k + 1]), failures). Other arguments and errors as for `read`.
+
+        Raises:
+            ValueError: `out` is too small.
         """
-        cdef _Batch batch
-        cdef Block block
-        cdef int64_t i, total = 0
-        cdef int64_t[::1] offsets
-        self._enter()
-        try:
-            batch = self._planned(indices)
-            offsets_array = np.empty(batch.k + 1, np.int64)
-            offsets = offsets_array
-            for i in range(batch.k):
-                offsets[i] = total
-                total += batch.requests[i].size
-            offsets[batch.k] = total
-            block = Block(total)
-            for i in range(batch.k):
-                batch.requests[i].dest = block.start + offsets[i]
-            return array_over(block, block.start, total), offsets_array, self._read(batch, mode, check, go_on)
-        finally:
-            self._leave()
+        return self._begin(indices, check, go_on, True, out, False).result()
+
+    def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, bint packed):
+        """A `Batch` being read by another thread; its `result()` is that of `read` or `read_packed`."""
+        return self._begin(indices, check, go_on, packed, None, True)
+
+    def counters(self):
+        """(name, device number, engine in use, counters as a dict) of each file system; of batches that have ended."""
+        return [
+            (
+                self.names[number],
+                self.filesystems[number].device,
+                _engine_name(&self.filesystems[number]),
+                self.totals[number],
+            )
+            for number in range(self.filesystem_count)
+        ]
+
+    @property
+    def open_files(self):
+        """Files that are open now."""
+        return self.table.held_count
 
 
-cdef list _place(_Batch batch):
-    """Memory for each record, in the order asked for, and the arrays over it."""
-    cdef int64_t i, room = 0, used = 0
-    cdef Block shared = None, block
-    cdef list arrays = []
-    cdef Request* request
-    for i in range(batch.k):
-        request = &batch.requests[i]
-        if request.size >= OWN_BLOCK:
-            block = Block(request.size)
-            request.dest = block.start
-        else:
-            if shared is None or used + request.size > room:
-                room = _rest(batch, i)
-                shared = Block(room)
-                used = 0
-            block = shared
-            request.dest = shared.start + used
-            used += (request.size + RECORD_ALIGNMENT - 1) & ~(RECORD_ALIGNMENT - 1)
-        arrays.append(array_over(block, request.dest, request.size))
-    return arrays
+cdef str _engine_name(const Filesystem* fs):
+    return "threads" if fs.engine == COLD and (fs.network or not fs.nowait) else _NAMES[fs.engine]
 
 
-cdef int64_t _rest(_Batch batch, int64_t first) noexcept:
-    """Bytes for the small records from `first` on that share a block."""
-    cdef int64_t i, total = 0, size
-    for i in range(first, batch.k):
-        size = batch.requests[i].size
-        if size >= OWN_BLOCK:
-            continue
-        if total + size > SHARED_BLOCK:
-            break
-        total += (size + RECORD_ALIGNMENT - 1) & ~(RECORD_ALIGNMENT - 1)
-    return total
+cdef void _add_counters(Counters* total, const Counters* more) noexcept:
+    total.records += more.records
+    total.bytes += more.bytes
+    total.missed += more.missed
+    total.cached_bytes += more.cached_bytes
+    total.probed += more.probed
+    total.requests += more.requests
+    total.waits += more.waits
+    total.io_ns += more.io_ns
+    total.crc_ns += more.crc_ns

@@ -16,9 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#ifdef __linux__
+#include <sys/vfs.h>
+#endif
 #include <time.h>
 #include <unistd.h>
 
@@ -146,6 +150,62 @@ static inline void ffr_random_access(int fd) {
 #else
     (void)fd;
 #endif
+}
+
+/* Start reading into the page cache. The kernel caps what one call reads at the device's read-ahead, hence in slices. */
+static inline void ffr_will_need(int fd, int64_t offset, int64_t size) {
+#ifdef POSIX_FADV_WILLNEED
+    for (const int64_t slice = 512 << 10; size > 0; offset += slice, size -= slice)
+        posix_fadvise(fd, offset, size < slice ? size : slice, POSIX_FADV_WILLNEED);
+#else
+    (void)fd, (void)offset, (void)size;
+#endif
+}
+
+/* Type of the file system (f_type of statfs), 0 if unknown. */
+static inline int64_t ffr_filesystem_type(int fd) {
+#ifdef __linux__
+    struct statfs status;
+    return fstatfs(fd, &status) < 0 ? 0 : (int64_t)(uint32_t)status.f_type;
+#else
+    (void)fd;
+    return 0;
+#endif
+}
+
+static inline int64_t ffr_open(const char *path) {
+    /* O_NONBLOCK: if the name leads to a FIFO by now, this must not wait for a writer. */
+    return ffr_result(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+}
+
+static inline int64_t ffr_identify(int fd, int64_t *device, int64_t *inode) {
+    struct stat status;
+    if (fstat(fd, &status) < 0) return -(int64_t)errno;
+    *device = (int64_t)status.st_dev;
+    *inode = (int64_t)status.st_ino;
+    return 0;
+}
+
+/* Size of the file that `path` leads to, if it is that inode; `otherwise`, if it is another one or none. */
+static inline int64_t ffr_size_by_name(const char *path, int64_t device, int64_t inode, int64_t otherwise) {
+    struct stat status;
+    if (stat(path, &status) < 0 || (int64_t)status.st_dev != device || (int64_t)status.st_ino != inode) return otherwise;
+    return (int64_t)status.st_size;
+}
+
+/* How often this thread slept, as it does when a read waits for the disk. */
+static inline int64_t ffr_sleeps(void) {
+#ifdef RUSAGE_THREAD
+    struct rusage usage;
+    if (getrusage(RUSAGE_THREAD, &usage) == 0) return usage.ru_nvcsw;
+#endif
+    return 0;
+}
+
+static inline int64_t ffr_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 static inline void ffr_sleep_ms(long ms) {

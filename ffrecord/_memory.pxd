@@ -13,5 +13,6 @@ cdef class Block:
 cdef class Mapping:
     cdef char* start
     cdef Py_ssize_t size
+    cdef int _fill(self, int fd) except -1
 
-cdef object array_over(Block block, char* start, int64_t size)
+cdef object array_over(object owner, char* start, int64_t size)

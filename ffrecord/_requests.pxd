@@ -1,4 +1,4 @@
-"""What the parts of the batch engine hand each other: open files, and requests for records of theirs."""
+"""What the parts of the batch engine hand each other: files, requests for records of theirs, and what became of them."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
@@ -9,18 +9,48 @@ cdef enum Status:
     MISMATCH = 2      # detail: CRC-32 computed
     FAILED = 3        # detail: errno
     BAD_SPAN = 4      # the table's offsets contradict the file
-    CHANGED = 5       # detail: size of the file, now shorter than its tables
+    CHANGED = 5       # detail: size of the file, now shorter than it was
+    REPLACED = 6      # the name leads to another file now
+
+cdef enum Engine:
+    HOT = 0           # plain pread: all is in the page cache
+    COLD = 1          # the page cache in two passes; on network file systems, many threads
+    DIRECT = 2        # around the page cache, by Linux AIO
+    MAPPED = 3        # in place, in a mapping of the file
+
+cdef struct Filesystem:
+    int64_t device
+    int64_t kind              # f_type of statfs(2)
+    int64_t size              # bytes of the reader's files on it
+    int engine                # an Engine, for batches from now on
+    bint pinned               # the user chose it
+    bint network
+    bint nowait               # preadv2(RWF_NOWAIT) works
+    bint fits                 # its files could all be in the page cache
+    double missed             # moving average of the share of records that were not cached
+    int64_t steady            # batches since something else was seen: in COLD without misses, in HOT with waits
+    int64_t cold              # batches in COLD with most records missed
+    int64_t swept             # bytes read ahead since the sweep began, see _ahead.pyx
+    int64_t sweep_file
+    int64_t sweep_offset
+    int64_t since_sweep       # bytes asked for since the last sweep began
 
 cdef struct File:
-    int fd
-    int direct_fd             # -1 until first needed
+    int fd                    # -1: closed to save descriptors, or not opened yet
+    int direct_fd             # -1 until needed, -2 if that failed
+    int users                 # batches that read it now
+    bint used                 # since the last look for a descriptor to close
+    int filesystem
     uint32_t alignment        # of direct reads; 0: none on this file
-    bint nowait               # preadv2(RWF_NOWAIT) works
+    int64_t device
+    int64_t inode
     int64_t size
     int64_t n
     int64_t first             # index of its sample 0 among all
     int64_t data_start
     const uint8_t* tables     # the file from its start, all of its tables
+    char* mapped              # all of the file, read-only, or NULL
+    const char* path
     int64_t seen              # last batch that compared its size
 
 cdef struct Request:
@@ -33,3 +63,37 @@ cdef struct Request:
     int32_t file
     int32_t status
     uint32_t stored           # CRC-32 from the table
+
+cdef struct Counters:
+    int64_t records           # good ones
+    int64_t bytes             # of those
+    int64_t missed            # records that were not in the page cache when asked for
+    int64_t cached_bytes      # bytes that were
+    int64_t probed            # records of which that is known
+    int64_t requests          # system calls, and requests of AIO
+    int64_t waits             # times that a thread slept in a read
+    int64_t io_ns
+    int64_t crc_ns
+
+cdef struct Table:
+    File* files
+    int64_t count
+    int* held                 # files that are open, in no order
+    int held_count
+    int held_most             # documented in _descriptors.pyx
+    int hand                  # where to look next for one to close
+
+cdef struct Key:
+    int64_t index
+    int64_t order
+
+cdef struct Work:
+    # A batch being read by one engine, from files of one file system.
+    Table* table
+    File* files
+    int number                # of the file system
+    Filesystem* filesystem
+    Counters* counters
+    bint check
+    bint go_on                # a bad record does not end the batch
+    bint good                 # all records so far

@@ -1,5 +1,7 @@
 """What became of a record that could not be had → an error for people."""
 
+from errno import ESTALE
+
 from ffrecord._engine import Failure
 from ffrecord.errors import ChecksumError, FormatError, TruncatedError, file_error
 from ffrecord.opened import OpenedFile
@@ -34,6 +36,9 @@ def failure_error(failure: Failure, opened: OpenedFile, index: int, local: int) 
         )
     if failure.status == "changed":
         return TruncatedError(
-            f"Sample {index}: {where}: the file was cut to {detail} bytes, its tables alone have {opened.data_start}"
+            f"Sample {index}: {where}: the file was cut to {detail} bytes; it had {opened.size} when it was opened, of which "
+            f"{opened.data_start} are tables"
         )
+    if failure.status == "replaced":
+        return file_error(ESTALE, f"Sample {index}: {where}: not the file any more that was opened, and closed since", path)
     return TruncatedError(f"Sample {index}: length {size} but read {detail} bytes. {where} at offset {offset}")

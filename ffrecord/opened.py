@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import extension, format
+from ffrecord import extension, filesystems, format
 from ffrecord._crc import crc32
+from ffrecord._engine import filesystem_type
 from ffrecord._memory import Mapping
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, NotAFileError, file_error
 
@@ -35,12 +36,16 @@ class OpenedFile:
     Args:
         path: of the file.
         check: compare the CRC-32 of the tables, and see that reserved space is zeros.
+        whole: map all of the file, not only its tables.
 
     Attributes:
-        fd, path, size, n: descriptor, name, bytes, samples.
+        fd, path, size, n: descriptor, or -1 after `close`; name, bytes, samples.
+        device, inode: of the file, st_dev and st_ino.
+        filesystem: that it is on.
         crc: stored CRC-32 of the tables; 0 in old files that have none.
         data_start: offset of the first sample, bytes.
-        mapping: bytes [0, tables_end(n)) of the file.
+        mapping: bytes [0, tables_end(n)) of the file; on a network file system a copy, since there a page fault can fail.
+        whole: the mapping of the whole file, or None.
         checksums, offsets: uint32 [n] and int64 [n], read-only views of the mapping.
         extension: what the file says about itself, or None.
 
@@ -50,15 +55,16 @@ class OpenedFile:
         ChecksumError: tables or extension block do not match their CRC-32.
     """
 
-    def __init__(self, path: str, *, check: bool) -> None:
+    def __init__(self, path: str, *, check: bool, whole: bool = False) -> None:
         self.path = path
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             with naming(path):
-                self.size = _regular_size(self.fd, path)
+                self._identify()
                 os.set_blocking(self.fd, True)
                 self._map()
+                self.whole = Mapping(self.fd, self.size) if whole else None
                 self.extension = self._read_gap(check)
             if check:
                 self.check_header()
@@ -67,8 +73,23 @@ class OpenedFile:
                 with naming(path):
                     format.check_offsets(self.offsets, self.size)
         except BaseException:
-            os.close(self.fd)
+            self.close()
             raise
+
+    def close(self) -> None:
+        """Close the descriptor; the tables stay."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    def _identify(self) -> None:
+        status = os.fstat(self.fd)
+        if stat.S_ISDIR(status.st_mode):
+            raise NotAFileError(21, f"{self.path} is not a file", self.path)
+        if not stat.S_ISREG(status.st_mode):
+            raise ArgumentError(f"{self.path} is not a file")
+        self.size, self.device, self.inode = status.st_size, status.st_dev, status.st_ino
+        self.filesystem = filesystems.of_type(filesystem_type(self.fd))
 
     def _map(self) -> None:
         self.crc, self.n = format.unpack_prefix(os.pread(self.fd, format.PREFIX.size, 0), self.size)
@@ -78,7 +99,7 @@ class OpenedFile:
             first = os.pread(self.fd, format.OFFSET.itemsize, format.offsets_start(self.n))
             self.data_start = int.from_bytes(first, "little", signed=True)
             format.check_first_offset(self.data_start, self.n, self.size)
-        self.mapping = Mapping(self.fd, format.tables_end(self.n))
+        self.mapping = Mapping(self.fd, format.tables_end(self.n), self.filesystem.network)
 
     @property
     def checksums(self) -> npt.NDArray[np.uint32]:
@@ -127,13 +148,3 @@ class OpenedFile:
             data = os.pread(self.fd, min(CHUNK, stop - offset), offset)
             if data.count(0) != len(data) or not data:
                 raise FormatError(f"reserved space at offsets {start} .. {stop} is not zeros")
-
-
-def _regular_size(fd: int, path: str) -> int:
-    """Size in bytes of the regular file behind `fd`."""
-    status = os.fstat(fd)
-    if stat.S_ISDIR(status.st_mode):
-        raise NotAFileError(21, f"{path} is not a file", path)
-    if not stat.S_ISREG(status.st_mode):
-        raise ArgumentError(f"{path} is not a file")
-    return status.st_size

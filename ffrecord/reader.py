@@ -4,10 +4,11 @@ import logging
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 from types import TracebackType
-from typing import Any, SupportsIndex, TypeVar, overload
+from typing import Any, Literal, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +20,23 @@ from ffrecord.errors import ClosedError, FFRecordError, FormatError, SampleIndex
 from ffrecord.extension import Extension
 from ffrecord.failures import failure_error
 from ffrecord.indices import as_indices, as_int64
+from ffrecord.limits import descriptors
 from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
+from ffrecord.prefetch import Prefetcher
+from ffrecord.read_stats import ReadStats, collect
+from ffrecord.sample_slice import SampleSlice
 
 Array = npt.NDArray[np.uint8]
+Packed = tuple[Array, npt.NDArray[np.int64]]  # bytes back to back, and where each sample begins
 OnError = str | Callable[[Exception], Array]
 T = TypeVar("T")
 
 LEGACY_WARNING = "warning: you are using an old version ffrecord file, please update the file"
 CHUNK_BYTES = 4 << 20  # iteration reads about this much at a time
 CHUNK_MOST = 1024
+CHUNKS_AHEAD = 2  # being read while the samples of one are looked at
+AHEAD_BYTES = 32 << 20  # beyond these, iteration asks the kernel to have about this much
 SKIPPED_MOST = 10_000  # samples of one reader; a dataset with more of them bad is to be mended, not trained on
 
 logger = logging.getLogger("ffrecord")
@@ -41,8 +49,10 @@ class FileReader:
         fname: a file; a list or tuple of files; a directory (the shards of its dataset.json, else its `*.ffr` in string
             order); or a glob pattern.
         check_data: compare CRC-32 of tables when opening and of every sample when reading.
-        io: "auto" takes from the page cache what is there and waits for the rest; "pread" reads one run after the
-            other; "direct" reads around the page cache with Linux AIO where the file system allows.
+        io: how to read. "auto" learns from batch to batch what is cached, and reads accordingly (see `stats`). "pread" is
+            one plain read after the other. "direct" goes around the page cache, with Linux AIO, where the file system
+            allows. "mmap" maps the files and checks samples where they lie: `read` gives read-only views and copies nothing.
+            But where a page cannot be had, because the disk fails or somebody cuts the file, the process is killed by SIGBUS.
         on_error: what a sample that cannot be read does to `read` and `read_packed`: "raise"; "skip", left out and
             counted in `skipped`; or a callable that gets the exception and returns the bytes to use instead, as a
             buffer or array. Each is logged, and after SKIPPED_MOST of them the next one raises.
@@ -52,7 +62,8 @@ class FileReader:
         FormatError: a file is damaged, unfinished or none of ours.
         ChecksumError: the tables of a file do not match their CRC-32.
 
-    A reader may be shared by threads, forked at any time, and pickled (by name: it opens its files again).
+    A reader may be shared by threads, forked at any time, and pickled (by name: it opens its files again). It holds at most
+    1,024 files open, or a quarter of the soft limit of descriptors if that is less, and opens others when they are read.
     """
 
     __slots__ = (
@@ -87,15 +98,18 @@ class FileReader:
         self._warned = False
         self.skipped = 0
         self._files: list[OpenedFile] = []
+        held_most = descriptors()
         try:
             for path in self._fnames:
-                self._files.append(OpenedFile(path, check=self._check_data))
+                self._files.append(OpenedFile(path, check=self._check_data, whole=io == "mmap"))
+                if len(self._files) > held_most:
+                    self._files[-1].close()
             for opened, shard in zip(self._files, shards or (), strict=bool(shards)):
                 _compare(opened, shard)
-            self._engine = _engine.Files([(f.fd, f.size, f.n, f.data_start, f.mapping) for f in self._files])
+            self._engine = _engine.Files(self._files, io, held_most)
         except BaseException:
             for opened in self._files:
-                os.close(opened.fd)
+                opened.close()
             raise
         if self._check_data:
             self._warn_legacy()
@@ -119,7 +133,7 @@ class FileReader:
 
     @property
     def io(self) -> str:
-        """How it reads: "auto", "pread" or "direct"."""
+        """How it reads: "auto", "pread", "direct" or "mmap"."""
         return self._io
 
     @property
@@ -156,8 +170,9 @@ class FileReader:
             indices: [k] ints in [-n, n), negative ones from the end; repeats allowed; order kept.
 
         Returns:
-            k writable 1-D uint8 arrays that share no bytes. A small one keeps up to 512 KiB of its batch alive: copy
-            what you keep for long.
+            k 1-D uint8 arrays, writable and sharing no bytes; with io="mmap", read-only views of the file. Those of 64 KiB and
+            more lie in memory as they do in the file, so a `view` of a wider dtype may be unaligned. A smaller one
+            keeps up to 512 KiB of its batch alive: copy what you keep for long.
 
         Raises:
             IndexError: an index is out of range; nothing was read.
@@ -167,39 +182,79 @@ class FileReader:
             OSError: the read failed.
             RuntimeError (also ValueError): closed.
         """
-        positions = as_indices(indices)
-        arrays, failures = self._run(self._engine.read, positions)
-        return self._without(failures, positions, arrays) if failures else arrays
+        return self._read(as_indices(indices))
 
-    def read_packed(self, indices: Iterable[SupportsIndex]) -> tuple[Array, npt.NDArray[np.int64]]:
+    def read_packed(
+        self, indices: Iterable[SupportsIndex], out: npt.NDArray[Any] | None = None
+    ) -> Packed:
         """The samples at `indices`, back to back: no Python object per sample.
 
         Args:
             indices: as for `read`.
+            out: memory to fill, a writable C-contiguous array of at least the sum of sizes in bytes; fresh memory if None. Left
+                in an unknown state by an error.
 
         Returns:
-            (data, offsets): uint8 [sum of sizes] and int64 [k + 1]; sample j is `data[offsets[j]:offsets[j + 1]]`.
+            (data, offsets): uint8 [sum of sizes], the start of `out` if given, and int64 [k + 1]; sample j is
+            `data[offsets[j]:offsets[j + 1]]`.
 
         Raises:
-            As for `read`.
+            As for `read`; ValueError: `out` is too small; TypeError: it is no such array.
         """
         positions = as_indices(indices)
-        data, offsets, failures = self._run(self._engine.read_packed, positions)
-        if not failures:
-            return data, offsets
-        arrays = [data[low:high] for low, high in pairwise(offsets)]
-        arrays = self._without(failures, positions, arrays)
-        offsets = np.zeros(len(arrays) + 1, np.int64)
-        np.cumsum([len(array) for array in arrays], out=offsets[1:])
-        return np.concatenate([*arrays, np.empty(0, np.uint8)]), offsets
+        room = None if out is None else _as_out(out)
+        result = self._call(self._engine.read_packed, positions, self._check_data, self._on_error != "raise", room)
+        return self._without_packed(result, positions, room)
+
+    def read_range(self, start: SupportsIndex, stop: SupportsIndex) -> list[Array]:
+        """The samples from `start` up to, not including, `stop`: read in sequence, at the speed of the disk.
+
+        Args:
+            start, stop: 0 <= start <= stop <= n.
+
+        Returns, raises:
+            As for `read`.
+        """
+        low, high = as_int64(start), as_int64(stop)
+        if not 0 <= low <= high <= self.n:
+            raise SampleIndexError(f"range {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {self._fnames[0]} …")
+        return [array for chunk in self._chunks(range(low, high)) for array in chunk]
 
     def read_one(self, index: SupportsIndex) -> Array:
         """Sample `index`; arguments and errors as for `read`. "skip" raises here: there is nothing else to return."""
         positions = np.array([as_int64(index)], np.int64)
-        arrays, failures = self._run(self._engine.read, positions)
+        arrays, failures = self._call(self._engine.read, positions, self._check_data, self._on_error != "raise")
         if failures and not callable(self._on_error):
             raise self._error(failures[0], positions)
-        return (self._without(failures, positions, arrays) if failures else arrays)[0]
+        return self._without((arrays, failures), positions)[0]
+
+    @overload
+    def iter_batches(
+        self, batches: Iterable[Iterable[SupportsIndex]], prefetch: int = 2, *, packed: Literal[False] = False
+    ) -> Prefetcher[list[Array]]: ...
+    @overload
+    def iter_batches(
+        self, batches: Iterable[Iterable[SupportsIndex]], prefetch: int = 2, *, packed: Literal[True]
+    ) -> Prefetcher[Packed]: ...
+
+    def iter_batches(self, batches: Any, prefetch: int = 2, *, packed: bool = False) -> Prefetcher[Any]:
+        """An iterator over batches, in order, that reads the next ones while the caller works with one.
+
+        Args:
+            batches: of indices, each as for `read`; taken one by one as they are needed.
+            prefetch: batches being read while the caller works, >= 0; memory is bounded by that many and two more.
+            packed: give what `read_packed` gives, not what `read` gives.
+
+        Raises:
+            ValueError: a negative `prefetch`. While iterating, in the turn of the batch: as for `read`; what `batches` raises.
+        """
+        ahead = operator.index(prefetch)
+        if ahead < 0:
+            raise ValueError(f"prefetch is {ahead}, expected >= 0")
+        if ahead == 0:
+            read: Callable[[Any], Any] = self.read_packed if packed else self.read
+            return Prefetcher(batches, lambda indices: partial(read, indices), 0)
+        return Prefetcher(batches, partial(self._begin, packed), ahead)
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Array: ...
@@ -220,17 +275,60 @@ class FileReader:
         return self._iterate(range(self.n))
 
     def _iterate(self, indices: range) -> Iterator[Array]:
+        for arrays in self._chunks(indices):
+            yield from arrays
+
+    def _chunks(self, indices: range) -> Iterator[list[Array]]:
+        """What lies at `indices`, a few megabytes at a time, the next ones being read meanwhile."""
         mean = max(1, sum(f.size for f in self._files) // max(self.n, 1))
         step = min(max(CHUNK_BYTES // mean, 1), CHUNK_MOST)
-        for start in range(0, len(indices), step):
-            part = indices[start : start + step]
-            yield from self.read(np.arange(part.start, part.stop, part.step))
+        ahead = max(AHEAD_BYTES // mean, step) if abs(indices.step) == 1 else 0
 
-    def _run(self, read: Callable[..., T], positions: npt.NDArray[np.int64]) -> T:
+        def parts() -> Iterator[npt.NDArray[np.int64]]:
+            asked = 0
+            for start in range(0, len(indices), step):
+                part = indices[start : start + step]
+                asked = self._ask(indices, start, asked, ahead)
+                yield np.arange(part.start, part.stop, part.step)
+
+        return self.iter_batches(parts(), CHUNKS_AHEAD if len(indices) > step else 0)
+
+    def _ask(self, indices: range, start: int, asked: int, ahead: int) -> int:
+        """Have the kernel read what will be wanted after position `start`, unless it was asked before; up to where."""
+        until = min(start + ahead, len(indices))
+        if until <= asked:
+            return asked
+        first, last = sorted((indices[max(asked, start)], indices[until - 1]))
+        self._engine.will_need(first, last)
+        return until
+
+    def _read(self, positions: npt.NDArray[np.int64]) -> list[Array]:
+        result = self._call(self._engine.read, positions, self._check_data, self._on_error != "raise")
+        return self._without(result, positions)
+
+    def _begin(self, packed: bool, indices: Iterable[SupportsIndex]) -> Callable[[], Any]:
+        """Start reading a batch; what gives its result."""
+        positions = as_indices(indices)
+        begin: Callable[..., _engine.Batch[Any]] = self._engine.read_ahead
+        batch = self._call(begin, positions, self._check_data, self._on_error != "raise", packed)
+
+        def result() -> Any:
+            read = batch.result()
+            if self.closed:
+                raise self._closed_error()
+            if read is None:  # begun before a fork, by a thread that this process does not have
+                return self.read_packed(positions) if packed else self._read(positions)
+            self._warn_refusal()
+            return self._without_packed(read, positions) if packed else self._without(read, positions)
+
+        return result
+
+    def _call(self, begin: Callable[..., T], positions: npt.NDArray[np.int64], *options: object) -> T:
+        """What the engine's `begin` returns, its errors made ours."""
         try:
-            result = read(positions, _engine.MODES[self._io], self._check_data, self._on_error != "raise")
-        except ClosedError as error:
-            raise ClosedError(f"{error} {self._fnames[0]} …") from None
+            result = begin(positions, *options)
+        except ClosedError:
+            raise self._closed_error() from None
         except IndexError as error:
             index, n = positions[error.args[0]], self.n
             raise SampleIndexError(
@@ -238,34 +336,65 @@ class FileReader:
                 if index >= n
                 else f"index {index}, expected {-n} <= index < {n}: {self._fnames[0]} …"
             ) from None
+        self._warn_refusal()
+        return result
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError(f"FileReader has been closed. {self._fnames[0]} …")
+
+    def _warn_refusal(self) -> None:
         if self._engine.aio_error and not self._warned:
             self._warned = True
             logger.warning("Linux AIO refused (%s)%s; reading without it", *_refusal(self._engine.aio_error))
-        return result
 
     # Failures
 
     def _without(
-        self, failures: list[_engine.Failure], positions: npt.NDArray[np.int64], arrays: list[Array]
+        self, result: tuple[list[Array], list[_engine.Failure]], positions: npt.NDArray[np.int64]
     ) -> list[Array]:
-        """`arrays` with the failed ones left out or replaced, as `on_error` says."""
+        """The arrays of a result with the failed ones left out or replaced, as `on_error` says."""
+        arrays, failures = result
+        if not failures:
+            return arrays
         if self._on_error == "raise":
             raise self._error(failures[0], positions)
-        result: list[Array | None] = list(arrays)
+        kept: list[Array | None] = list(arrays)
         for failure in failures:
             error = self._error(failure, positions)
             if self.skipped >= SKIPPED_MOST:
                 raise error
             self.skipped += 1
             logger.warning("skipped or replaced: %s", error)
-            result[failure.order] = _replacement(self._on_error(error)) if callable(self._on_error) else None
-        return [array for array in result if array is not None]
+            kept[failure.order] = _replacement(self._on_error(error)) if callable(self._on_error) else None
+        return [array for array in kept if array is not None]
+
+    def _without_packed(
+        self, result: tuple[Packed, list[_engine.Failure]], positions: npt.NDArray[np.int64], out: Array | None = None
+    ) -> Packed:
+        """The same for packed samples."""
+        (data, offsets), failures = result
+        if not failures:
+            return data, offsets
+        arrays = self._without(([data[low:high] for low, high in pairwise(offsets)], failures), positions)
+        offsets = np.zeros(len(arrays) + 1, np.int64)
+        np.cumsum([len(array) for array in arrays], out=offsets[1:])
+        data = np.concatenate([*arrays, np.empty(0, np.uint8)])
+        return data if out is None else _moved(data, out), offsets
 
     def _error(self, failure: _engine.Failure, positions: npt.NDArray[np.int64]) -> Exception:
         index = int(positions[failure.order])
         index += self.n if index < 0 else 0
         number, local = self._engine.locate(index)
         return failure_error(failure, self._files[number], index, local)
+
+    def stats(self) -> ReadStats:
+        """What was read so far and how, in numbers; cheap. Of all threads, but not of other processes."""
+        return collect(
+            self._engine.counters(),
+            batches=self._engine.batches,
+            skipped=self.skipped,
+            open_files=self._engine.open_files,
+        )
 
     # Tables
 
@@ -354,33 +483,19 @@ def _reopen(
     return reader
 
 
-class SampleSlice(Sequence[Array]):
-    """A slice of a reader: reads when looked at, holds nothing. Slices of it are slices."""
+def _as_out(out: Any) -> Array:
+    """Writable bytes of a caller's array."""
+    if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or not out.flags.writeable or out.dtype.hasobject:
+        raise TypeError("out must be a writable C-contiguous numpy array")
+    return out.reshape(-1).view(np.uint8)
 
-    def __init__(self, reader: FileReader, indices: range) -> None:
-        self._reader, self._indices = reader, indices
 
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    @overload
-    def __getitem__(self, index: int) -> Array: ...
-    @overload
-    def __getitem__(self, index: slice) -> "SampleSlice": ...
-
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return SampleSlice(self._reader, self._indices[index])
-        i = operator.index(index)
-        if not -len(self) <= i < len(self):
-            raise SampleIndexError(f"index {i} of a slice, expected {-len(self)} <= index < {len(self)}")
-        return self._reader.read_one(self._indices[i])
-
-    def __iter__(self) -> Iterator[Array]:
-        return self._reader._iterate(self._indices)
-
-    def __repr__(self) -> str:
-        return f"<{self._indices} of {self._reader!r}>"
+def _moved(data: Array, out: Array) -> Array:
+    """`data` in the memory of `out`."""
+    if len(data) > len(out):
+        raise ValueError(f"out has {len(out)} bytes, the samples with their replacements {len(data)}")
+    out[: len(data)] = data
+    return out[: len(data)]
 
 
 def _replacement(data: Any) -> Array:

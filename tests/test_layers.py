@@ -11,10 +11,12 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "ffrecord"
 ROWS = [
     {"errors", "_linux", "_requests"},
-    {"buffers", "format", "indices"},
-    {"durable", "fsalign", "_crc", "_aio", "_memory", "_threads"},
+    {"buffers", "filesystems", "format", "indices", "prefetch", "read_stats", "sample_slice"},
+    {"durable", "fsalign", "limits", "_crc", "_aio", "_memory", "_threads"},
+    {"_choice", "_descriptors"},
+    {"_ahead", "_plan"},
     {"_cached"},
-    {"_direct"},
+    {"_direct", "_mapped", "_parallel"},
     {"extension", "_engine"},
     {"manifest"},
     {"opened", "paths"},

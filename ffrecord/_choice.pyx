@@ -1,0 +1,71 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
+"""io="auto": which engine reads a file system's files, learned from batch to batch.
+
+                     STEADY batches without a miss
+      start ──▶ COLD ◀──────────────────────────▶ HOT
+                 ▲ │   one batch that waits
+                 │ │ PATIENCE batches with mostly misses, and the files do not fit into memory
+                 │ ▼
+                DIRECT   probes a few records of each batch, back when most of them are cached
+
+Direct reads leave the page cache as it is. A dataset that would fit would never be learned, hence the condition of size.
+"""
+
+from ffrecord._requests cimport COLD, DIRECT, HOT, MAPPED, Counters, Filesystem
+
+cdef enum:
+    STEADY = 4
+    PATIENCE = 8
+    ASK_EVERY = 8              # batches with misses, for free memory
+
+
+cdef void start(Filesystem* fs, bint network, bint memory) noexcept:
+    """Before the first batch. memory: of tmpfs and the like."""
+    fs.network = network
+    fs.nowait = True
+    fs.engine = HOT if memory else COLD
+    fs.missed = 0.5
+
+
+cdef bint asks_for_memory(const Filesystem* fs) noexcept:
+    """Whether `fits` should be found out anew before the next batch."""
+    if fs.engine == MAPPED:
+        return fs.missed > 0.01 and fs.cold % ASK_EVERY == 0
+    return fs.engine == COLD and fs.cold % ASK_EVERY == 0 and fs.steady == 0
+
+
+cdef double _share_missed(const Filesystem* fs, const Counters* seen) noexcept:
+    """Share of records that were not cached; by the thread's waits where nothing better is known."""
+    if seen.probed > 0:
+        return <double> seen.missed / seen.probed
+    return min(1.0, <double> seen.waits / max(seen.records, 1))
+
+
+cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
+    """After a batch."""
+    cdef double share
+    fs.since_sweep += seen.bytes
+    if fs.swept >= fs.size and fs.since_sweep > 2 * fs.size:
+        fs.swept = fs.since_sweep = 0  # an epoch later: whatever misses now was evicted
+    share = _share_missed(fs, seen)
+    fs.missed += (share - fs.missed) / 4
+    if fs.pinned:
+        fs.cold += 1
+        return
+    if fs.engine == HOT:
+        if seen.waits > 2 + seen.records // 64:
+            fs.engine = COLD
+            fs.steady = fs.cold = 0
+            fs.missed = 0.5
+        return
+    if fs.engine == DIRECT:
+        if fs.missed < 0.5:
+            fs.engine = COLD
+            fs.steady = fs.cold = 0
+        return
+    fs.steady = fs.steady + 1 if share < 0.01 else 0
+    fs.cold = fs.cold + 1 if fs.missed > 0.5 else 0
+    if fs.steady >= STEADY:
+        fs.engine = HOT
+    elif fs.cold >= PATIENCE and not fs.fits and not fs.network:
+        fs.engine = DIRECT

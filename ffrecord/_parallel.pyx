@@ -1,0 +1,106 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
+"""Read requests by plain reads of many threads: for file systems on which neither RWF_NOWAIT nor AIO keeps many in flight.
+
+Each thread takes the next run of records that lie back to back, until none is left. The calling thread does the same, so
+everything is read even where no thread can be started.
+"""
+
+from libc.stdint cimport int64_t
+from libc.string cimport memset
+
+from ffrecord._cached cimport RUN_PARTS, finish, read_run, settle
+from ffrecord._linux cimport ffr_now_ns, ffr_sleeps
+from ffrecord._requests cimport MISSED, OK, Counters, Request, Work
+from ffrecord._threads cimport Task, submit, withdraw
+
+cdef extern from *:
+    """
+    #define ffr_add(target, value) __atomic_fetch_add(target, value, __ATOMIC_RELAXED)
+    """
+    int64_t ffr_add(int64_t* target, int64_t value) nogil
+
+cdef enum:
+    THREADS = 16               # in flight; network file systems gain up to 8 to 32
+    SHARE = 64 << 10           # bytes taken at once, unless one record has more
+
+
+cdef struct Shared:
+    Request* requests
+    int64_t k
+    int64_t following          # first request not taken
+    int64_t step               # requests taken at once
+
+cdef struct Part:
+    Task task
+    Shared* shared
+    Work work                  # its own counters and its own good
+    Counters counters
+
+
+cdef void _read_share(Work* work, Request* requests, int64_t i, int64_t k) noexcept nogil:
+    cdef int64_t j, start
+    while i < k:
+        if requests[i].status != OK:
+            i += 1
+            continue
+        start = ffr_now_ns()
+        j = read_run(work, requests, i, k, False)
+        work.counters.io_ns += ffr_now_ns() - start
+        while i < j:
+            if requests[i].status == MISSED:
+                finish(work, &requests[i])
+            else:
+                settle(work, &requests[i])
+            i += 1
+
+
+cdef void _run(void* argument) noexcept nogil:
+    cdef Part* part = <Part*> argument
+    cdef Shared* shared = part.shared
+    cdef int64_t i, sleeps = ffr_sleeps()
+    while part.work.good or part.work.go_on:
+        i = ffr_add(&shared.following, shared.step)
+        if i >= shared.k:
+            break
+        _read_share(&part.work, shared.requests, i, min(i + shared.step, shared.k))
+    part.counters.waits = ffr_sleeps() - sleeps
+
+
+cdef void _add(Counters* total, const Counters* more) noexcept nogil:
+    total.records += more.records
+    total.bytes += more.bytes
+    total.requests += more.requests
+    total.waits += more.waits
+    total.io_ns += more.io_ns
+    total.crc_ns += more.crc_ns
+
+
+cdef int64_t _step(const Request* requests, int64_t k) noexcept nogil:
+    """Requests that a thread takes at once, so that each gets some and small ones come in runs."""
+    cdef int64_t i, total = 1
+    for i in range(k):
+        total += requests[i].size
+    return max(1, min(min(SHARE * k // total, k // THREADS), <int64_t> RUN_PARTS))
+
+
+cdef void read_parallel(Work* work, Request* requests, int64_t k) noexcept nogil:
+    """Read sorted requests. Times are the sums over all threads."""
+    cdef Part parts[THREADS]
+    cdef Shared shared
+    cdef int t, count
+    shared.requests, shared.k, shared.following, shared.step = requests, k, 0, _step(requests, k)
+    count = <int> min((k + shared.step - 1) // shared.step, <int64_t> THREADS)
+    memset(parts, 0, sizeof(parts))
+    for t in range(count):
+        parts[t].shared = &shared
+        parts[t].work = work[0]
+        parts[t].work.counters = &parts[t].counters
+        parts[t].task.run, parts[t].task.argument = _run, &parts[t]
+        if t > 0:
+            submit(&parts[t].task, THREADS)
+    _run(&parts[0])
+    for t in range(count):
+        if t > 0:
+            withdraw(&parts[t].task)
+        _add(work.counters, &parts[t].counters)
+        work.good &= parts[t].work.good

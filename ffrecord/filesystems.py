@@ -1,0 +1,48 @@
+"""What kind of file system a file is on, by the type that statfs(2) gives."""
+
+from typing import NamedTuple
+
+
+class Filesystem(NamedTuple):
+    """A kind of file system.
+
+    Attributes:
+        name: as mount(8) has it, or the type in hex.
+        network: reads wait for a server or a user process: threads keep many in flight, and a page fault may fail.
+        memory: files are memory; nothing ever waits.
+    """
+
+    name: str
+    network: bool = False
+    memory: bool = False
+
+
+_KINDS = {
+    0xEF53: Filesystem("ext4"),
+    0x58465342: Filesystem("xfs"),
+    0x9123683E: Filesystem("btrfs"),
+    0xF2F52010: Filesystem("f2fs"),
+    0x2FC12FC1: Filesystem("zfs"),
+    0xCA451A4E: Filesystem("bcachefs"),
+    0x794C7630: Filesystem("overlay"),
+    0x73717368: Filesystem("squashfs"),
+    0xE0F5E1E2: Filesystem("erofs"),
+    0x01021994: Filesystem("tmpfs", memory=True),
+    0x858458F6: Filesystem("ramfs", memory=True),
+    0x6969: Filesystem("nfs", network=True),
+    0x517B: Filesystem("smb", network=True),
+    0xFE534D42: Filesystem("smb2", network=True),
+    0xFF534D42: Filesystem("cifs", network=True),
+    0x00C36400: Filesystem("ceph", network=True),
+    0x0BD00BD0: Filesystem("lustre", network=True),
+    0x47504653: Filesystem("gpfs", network=True),
+    0x19830326: Filesystem("beegfs", network=True),
+    0x5346414F: Filesystem("afs", network=True),
+    0x01021997: Filesystem("9p", network=True),
+    0x65735546: Filesystem("fuse", network=True),
+}
+
+
+def of_type(number: int) -> Filesystem:
+    """The kind with this f_type; an unknown one counts as local."""
+    return _KINDS.get(number, Filesystem(hex(number)))

@@ -1,0 +1,56 @@
+"""How much of this machine there is for us: memory that is free or holds nothing but clean pages, and descriptors."""
+
+import os
+import resource
+from pathlib import Path
+
+UNLIMITED = 1 << 62
+
+
+def available_memory() -> int:
+    """Bytes that could hold file pages: MemAvailable, or a lower limit of a control group that this process is in."""
+    return min(_mem_available(), *_group_limits())
+
+
+def descriptors() -> int:
+    """Files that one reader may hold open though nobody reads them: a quarter of the soft limit, at most 1,024."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1024 if soft == resource.RLIM_INFINITY else max(1, min(soft // 4, 1024))
+
+
+def _mem_available() -> int:
+    try:
+        with open("/proc/meminfo") as lines:
+            found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+        return int(found[0]) << 10
+    except (OSError, IndexError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _group_limits() -> list[int]:
+    """Limits of the groups above this process, of both versions of cgroups; at least one entry."""
+    limits = [UNLIMITED]
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return limits
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            limits += _limits_above(Path("/sys/fs/cgroup"), path, "memory.max")
+        elif "memory" in controllers.split(","):
+            limits += _limits_above(Path("/sys/fs/cgroup/memory"), path, "memory.limit_in_bytes")
+    return limits
+
+
+def _limits_above(root: Path, path: str, name: str) -> list[int]:
+    """What the files `name` say from `path` up to the root. In a container the path may lead nowhere; the root is its own."""
+    group = root / path.lstrip("/")
+    limits = []
+    for each in [group, *(parent for parent in group.parents if parent.is_relative_to(root))]:
+        try:
+            text = (each / name).read_text().strip()
+        except OSError:
+            continue
+        limits.append(int(text) if text.isdigit() else UNLIMITED)
+    return limits

@@ -1,0 +1,48 @@
+"""A slice of a reader, which reads when looked at."""
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import SampleIndexError
+
+Array = npt.NDArray[np.uint8]
+
+
+class Reader(Protocol):
+    """What a slice needs of its reader."""
+
+    def read_one(self, index: SupportsIndex) -> Array: ...
+    def _iterate(self, indices: range) -> Iterator[Array]: ...
+
+
+class SampleSlice(Sequence[Array]):
+    """A slice of a reader: reads when looked at, holds nothing. Slices of it are slices."""
+
+    def __init__(self, reader: "Reader", indices: range) -> None:
+        self._reader, self._indices = reader, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> Array: ...
+    @overload
+    def __getitem__(self, index: slice) -> "SampleSlice": ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return SampleSlice(self._reader, self._indices[index])
+        i = operator.index(index)
+        if not -len(self) <= i < len(self):
+            raise SampleIndexError(f"index {i} of a slice, expected {-len(self)} <= index < {len(self)}")
+        return self._reader.read_one(self._indices[i])
+
+    def __iter__(self) -> Iterator[Array]:
+        return self._reader._iterate(self._indices)
+
+    def __repr__(self) -> str:
+        return f"<{self._indices} of {self._reader!r}>"
