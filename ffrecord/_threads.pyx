@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False, linetrace=False
+# cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False, auto_pickle=False, linetrace=False
 """Threads of this process for reads: they run tasks of the engine and never touch Python.
 
 The threads are detached, start when there is something to do and end when there was nothing for 10 seconds. Signals to

@@ -28,7 +28,7 @@ def until(true: Callable[[], bool]) -> None:
     end = time.monotonic() + 30
     while not true():
         assert time.monotonic() < end, _threads.stats()
-        time.sleep(0.001)
+        time.sleep(0)
 
 
 def end_threads() -> None:
@@ -61,13 +61,19 @@ def test_every_task_runs_once(threads, microseconds):
     assert _threads.stats()["done"] - before == 100
 
 
+@pytest.mark.parametrize("milliseconds", [0, 1, 10_000])
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.usefixtures("no_threads")
-def test_nobody_has_to_finish_them(threads):
-    """A wake-up that is lost leaves a task behind."""
-    for _ in range(300):
-        probe = submitted(5, threads)
-        until(lambda probe=probe: all(probe.is_done(i) for i in range(5)))
+def test_nobody_has_to_finish_them(threads, milliseconds):
+    """A wake-up that is lost leaves a task behind, one that meets the end of a thread's patience included."""
+    end_threads()
+    before = _threads.keep_idle(milliseconds)
+    try:
+        for turn in range(3000):
+            n = 1 + turn % 10 // 9 * 4
+            probe = submitted(n, threads)
+            until(lambda n=n, probe=probe: all(probe.is_done(i) for i in range(n)))
+    finally:
+        _threads.keep_idle(before)
 
 
 def test_first_in_first_out():
@@ -107,6 +113,7 @@ def test_threads_work_side_by_side():
     assert time.monotonic() - start < 1.2
 
 
+@pytest.mark.usefixtures("no_threads")
 def test_finish_runs_what_nobody_began():
     probe = submitted(1, 0)
     assert not probe.is_done(0)
@@ -321,15 +328,34 @@ while len(os.listdir("/proc/self/task")) > 1:
 """)
 
 
+def test_threads_that_ended_leave_nothing():
+    children.run("""
+from pathlib import Path
+from ffrecord._threads import Probe, keep_idle, stats
+keep_idle(0)
+sizes = []
+for turn in range(600):
+    probe = Probe(1)
+    probe.submit(0, 1)
+    while stats()["threads"]:
+        pass
+    if turn % 300 == 299:
+        sizes.append(int(Path("/proc/self/statm").read_text().split()[0]) * 4096)
+assert sizes[1] - sizes[0] < 16 << 20, sizes  # 300 stacks are 75 MiB
+""")
+
+
 def test_no_signal_is_for_them():
     children.run("""
 import os, re, signal
 from pathlib import Path
 from ffrecord._threads import Probe
-before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+signal.pthread_sigmask(signal.SIG_SETMASK, [signal.SIGUSR1])
 probe = Probe(1)
 probe.submit(0, 1)
-assert probe.finish(0) and signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == {signal.SIGUSR1}
+while not probe.is_done(0):
+    pass
 (thread,) = {*os.listdir("/proc/self/task")} - {str(os.getpid())}
 mask = int(re.search(r"SigBlk:\\s*(\\w+)", Path(f"/proc/self/task/{thread}/status").read_text())[1], 16)
 free = {number for number in signal.valid_signals() if not mask >> number - 1 & 1}
@@ -359,18 +385,20 @@ assert probe.finish(50) and stats()["threads"] > 0, stats()
 """)
 
 
-@pytest.mark.parametrize("tasks", ["(1, 0)", "(3, 60_000_000)"], ids=["idle", "running"])
-def test_a_process_ends_at_once(tasks):
+@pytest.mark.parametrize("microseconds", [0, 60_000_000], ids=["idle", "running"])
+def test_a_process_ends_at_once(microseconds):
     start = time.monotonic()
-    children.run(f"""
-import ctypes
-from ffrecord._threads import Probe
-probe = Probe{tasks}
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(probe))  # whose end would wait
-probe.submit(0, 2)
-for i in range(probe.finish(0) if {tasks}[1] == 0 else 3):
+    code = """
+import ctypes, sys
+from ffrecord._threads import Probe, stats
+probe = Probe(5, int(sys.argv[1]))
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(probe))  # its end would wait
+for i in range(5):
     probe.submit(i, 2)
-""")
+while stats()["queued"] > (3 if int(sys.argv[1]) else 0):
+    pass
+"""
+    children.run(code, microseconds)
     assert time.monotonic() - start < 20
 
 
@@ -418,8 +446,7 @@ tests.test_fork_while_tasks_run()
 tests.end_threads()
 tests.test_a_fork_loses_what_is_not_done()
 tests.test_two_may_wait_for_the_same_task()
-module.keep_idle(1)
-tests.test_nobody_has_to_finish_them(3)
+tests.test_nobody_has_to_finish_them(3, 0)
 """
 
 
