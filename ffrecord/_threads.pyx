@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False, auto_pickle=False, linetrace=False
 """Threads of this process for reads: they run tasks of the engine and never touch Python.
 
-The threads are detached, start when there is something to do and end when there was nothing for 10 seconds. Signals to
+The threads are detached, start when there is something to do and end when there was nothing for a second. Signals to
 the process are not for them. One lock guards everything here, and states of tasks change under it only. It is never
 held while a task runs or a thread is being made, so nothing can be waited for under it.
 
@@ -90,7 +90,7 @@ cdef Task* _last
 cdef int64_t _generation = 0       # forks between the first process and this one, plus 1
 cdef int64_t _queued, _done
 cdef int _threads, _idle           # threads that are being made are among both
-cdef int _patience_ms = 10_000     # of an idle thread
+cdef int _patience_ms = 1000       # of an idle thread
 
 
 cdef void _reset() noexcept nogil:
