@@ -15,6 +15,7 @@ from ffrecord._requests cimport Filesystem, Work
 cdef enum:
     AHEAD = 128 << 10          # bytes swept for each record missed; what read-ahead has by default for one page missed
     AHEAD_MOST = 32 << 20      # bytes swept by one batch
+    LARGE = 64 << 10           # records of this mean size and more are read in any order as fast as in sequence
 
 
 cdef int64_t _sweep_file(Work* work, int64_t f, int64_t offset, int64_t quota) noexcept nogil:
@@ -35,8 +36,8 @@ cdef void sweep(Work* work, int64_t missed, int64_t missed_bytes) noexcept nogil
     """
     cdef Filesystem* fs = work.filesystem
     cdef int64_t f = fs.sweep_file, offset = fs.sweep_offset, size
-    cdef int64_t quota = min(max(missed * AHEAD, missed_bytes), AHEAD_MOST)
-    if not fs.fits or fs.swept >= fs.size:
+    cdef int64_t quota = min(missed * <int64_t> AHEAD, <int64_t> AHEAD_MOST)
+    if not fs.fits or fs.swept >= fs.size or missed_bytes >= missed * LARGE:
         return
     while quota > 0 and f < work.table.count:
         size = 0

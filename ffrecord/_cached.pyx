@@ -11,11 +11,12 @@ from libc.stdint cimport int64_t, uint32_t
 
 from ffrecord._ahead cimport sweep
 from ffrecord._crc cimport crc32_update
-from ffrecord._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, iovec
+from ffrecord._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, ffr_will_need, iovec
 from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, File, Request, Work
 
 cdef enum:
     RUN_BYTES = 1 << 20
+    ASKED_BYTES = 128 << 10    # what a miss makes the kernel read, at least
     STAGE_BYTES = 256 << 10    # read, then checked while they are in the CPU's cache; times are taken once for each
 
 
@@ -151,12 +152,15 @@ cdef void _finish_missed(Work* work, Request* requests, int64_t i, int64_t k) no
 
 
 cdef void _after_first_pass(Work* work, const Request* requests, int64_t k) noexcept nogil:
-    """Tell the counters what was cached, and read ahead by what was not."""
-    cdef int64_t i, missed = 0, missed_bytes = 0, wanted = 0
+    """Tell the counters what was cached, and ask for what was not."""
+    cdef int64_t i, rest, missed = 0, missed_bytes = 0, wanted = 0
     for i in range(k):
         if requests[i].status == MISSED:
+            rest = requests[i].size - requests[i].got
             missed += 1
-            missed_bytes += requests[i].size - requests[i].got
+            missed_bytes += rest
+            if rest > ASKED_BYTES:  # by the first pass
+                ffr_will_need(work.files[requests[i].file].fd, requests[i].offset + requests[i].got, rest)
         wanted += requests[i].size
     work.counters.missed += missed
     work.counters.probed += k

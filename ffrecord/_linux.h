@@ -155,7 +155,7 @@ static inline void ffr_random_access(int fd) {
 /* Start reading into the page cache. The kernel caps what one call reads at the device's read-ahead, hence in slices. */
 static inline void ffr_will_need(int fd, int64_t offset, int64_t size) {
 #ifdef POSIX_FADV_WILLNEED
-    for (const int64_t slice = 512 << 10; size > 0; offset += slice, size -= slice)
+    for (const int64_t slice = 128 << 10; size > 0; offset += slice, size -= slice)
         posix_fadvise(fd, offset, size < slice ? size : slice, POSIX_FADV_WILLNEED);
 #else
     (void)fd, (void)offset, (void)size;

@@ -16,7 +16,7 @@ cdef extern from *:
     void ffr_prefetch(const void* address) nogil
 
 cdef enum:
-    AHEAD = 4                  # records
+    AHEAD = 8                   # records
     AHEAD_LINES = 4            # cache lines of each, until the CPU's own prefetching sees where it goes
 
 
