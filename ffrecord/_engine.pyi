@@ -1,20 +1,19 @@
 from collections.abc import Sequence
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ffrecord._memory import Mapping
 from ffrecord.filesystems import Filesystem
-from typing import Protocol
 
 MODES: tuple[str, ...]
 
-Bytes = npt.NDArray[np.uint8]
-Packed = tuple[Bytes, npt.NDArray[np.int64]]
-T_co = TypeVar("T_co", covariant=True)
+_Bytes = npt.NDArray[np.uint8]
+_Packed = tuple[_Bytes, npt.NDArray[np.int64]]
+_T_co = TypeVar("_T_co", covariant=True)
 
-class Opened(Protocol):
+class _Opened(Protocol):
     path: str
     fd: int
     device: int
@@ -35,11 +34,11 @@ class Failure(Exception):
     stored: int
     def __init__(self, order: int, status: str, detail: int, offset: int, size: int, stored: int) -> None: ...
 
-class Batch(Generic[T_co]):
-    def result(self) -> tuple[T_co, list[Failure]] | None: ...
+class Batch(Generic[_T_co]):
+    def result(self) -> tuple[_T_co, list[Failure]] | None: ...
 
 class Files:
-    def __new__(cls, files: Sequence[Opened], io: str = "auto", held_most: int = 1024) -> Files: ...
+    def __new__(cls, files: Sequence[_Opened], io: str = "auto", held_most: int = 1024) -> Files: ...
     @property
     def n(self) -> int: ...
     @property
@@ -54,18 +53,18 @@ class Files:
     def size_now(self, f: int) -> int | None: ...
     def locate(self, index: int) -> tuple[int, int]: ...
     def will_need(self, first: int, last: int) -> None: ...
-    def read(self, indices: npt.NDArray[np.int64], check: bool, go_on: bool) -> tuple[list[Bytes], list[Failure]]: ...
+    def read(self, indices: npt.NDArray[np.int64], check: bool, go_on: bool) -> tuple[list[_Bytes], list[Failure]]: ...
     def read_packed(
-        self, indices: npt.NDArray[np.int64], check: bool, go_on: bool, out: Bytes | None = None
-    ) -> tuple[Packed, list[Failure]]: ...
+        self, indices: npt.NDArray[np.int64], check: bool, go_on: bool, out: _Bytes | None = None
+    ) -> tuple[_Packed, list[Failure]]: ...
     @overload
     def read_ahead(
         self, indices: npt.NDArray[np.int64], check: bool, go_on: bool, packed: Literal[False]
-    ) -> Batch[list[Bytes]]: ...
+    ) -> Batch[list[_Bytes]]: ...
     @overload
     def read_ahead(
         self, indices: npt.NDArray[np.int64], check: bool, go_on: bool, packed: Literal[True]
-    ) -> Batch[Packed]: ...
+    ) -> Batch[_Packed]: ...
     def counters(self) -> list[tuple[str, int, str, dict[str, Any]]]: ...
 
 def filesystem_type(fd: int) -> int: ...

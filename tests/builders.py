@@ -12,6 +12,7 @@ from ffrecord import FileReader
 
 GOLDEN = Path(__file__).parent / "golden" / "ffrecord"
 IO_MODES = ("pread", "auto", "direct", "mmap")
+COPYING_MODES = ("pread", "auto", "direct")  # "mmap" gives views of the file
 SMALL_SIZES = (0, 1, 2, 5, 16, 33, 100, 139)  # 404 bytes with the tables
 BLOCK_START = 12 + 12 * len(SMALL_SIZES)  # of the extension block, in files of as many samples
 BLOCK_FIELDS = {"magic": (0, "<8s"), "crc": (8, "<I"), "version": (12, "<I"), "block_size": (16, "<Q"),

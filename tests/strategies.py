@@ -23,7 +23,7 @@ def index_batches(n: int) -> st.SearchStrategy[list[int]]:
     return st.lists(st.integers(-n, n - 1), max_size=300) if n else st.just([])
 
 
-io_modes = st.sampled_from(("pread", "auto", "direct"))
+io_modes = st.sampled_from(("pread", "auto", "direct", "mmap"))
 payloads = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8) | st.binary(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),

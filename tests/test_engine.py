@@ -9,7 +9,7 @@ import builders
 import children
 import numpy as np
 import pytest
-from builders import IO_MODES, chain, fix_checksum, set_offset
+from builders import COPYING_MODES, IO_MODES, chain, fix_checksum, set_offset
 
 from ffrecord import _engine
 from ffrecord._memory import Mapping
@@ -34,8 +34,8 @@ def test_read(small_file, io):
     arrays, failures = files.read(np.arange(-16, 16), True, False)
     assert [array.tobytes() for array in arrays] == small_file.samples * 4
     assert failures == []
-    data, offsets, failures = files.read_packed(np.arange(-16, 16), True, False)
-    assert builders.unpack((data, offsets)) == small_file.samples * 4
+    packed, failures = files.read_packed(np.arange(-16, 16), True, False)
+    assert builders.unpack(packed) == small_file.samples * 4
     assert failures == []
 
 
@@ -174,7 +174,7 @@ def test_mapping_of_no_file():
         Mapping(-1, 10)
 
 
-@pytest.mark.parametrize("io", IO_MODES)
+@pytest.mark.parametrize("io", COPYING_MODES)
 def test_small_samples_keep_little_memory_alive(tmp_path, io):
     """What one kept sample pins is bounded: large samples lie apart, small ones share at most 512 KiB."""
     samples = builders.records([1000, 3 << 20] * 20 + [1000] * 2000)

@@ -18,6 +18,7 @@ USED = {
     "pread": ("preadv", "pread", "fstat"),
     "auto": ("preadv2", "pread", "fstat"),
     "direct": ("io_setup", "io_submit", "io_getevents", "pread", "fstat"),
+    "mmap": ("fstat",),
 }
 # With what else, always, so that the plain pread comes to be called.
 BESIDE = {

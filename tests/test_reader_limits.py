@@ -13,7 +13,7 @@ import children
 import ffr_twin
 import numpy as np
 import pytest
-from builders import IO_MODES
+from builders import COPYING_MODES, IO_MODES
 from children import descriptors
 
 from ffrecord import FileReader, FileWriter
@@ -60,7 +60,7 @@ def test_opening_takes_no_memory_for_each_sample(million):
     assert peak < 1 << 20
 
 
-@in_every_mode
+@pytest.mark.parametrize("io", COPYING_MODES)
 def test_no_memory_for_a_batch(tmp_path, io):
     """A MemoryError, after which the reader reads on."""
     if "asan" in os.environ.get("LD_PRELOAD", ""):
@@ -205,7 +205,7 @@ with FileReader(sys.argv[1], io=sys.argv[2]) as reader:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@in_every_mode
+@pytest.mark.parametrize("io", COPYING_MODES)
 def test_cut_and_mended_during_reads(sample_file, tmp_path, io):
     """Exact bytes, or an error that says the file was cut; the tables stay as they are."""
     path = shutil.copy(sample_file.path, tmp_path / "a.ffr")
