@@ -25,6 +25,8 @@ cdef extern from "sys/mman.h" nogil:
     enum: MAP_ANONYMOUS
     enum: PROT_WRITE
     int munmap(void*, size_t)
+    enum: MADV_DONTNEED
+    int madvise(void*, size_t, int)
 
 cdef extern from *:
     """
@@ -156,6 +158,10 @@ cdef class Mapping:
     def __dealloc__(self):
         if self.start != NULL:
             munmap(self.start, self.size)
+
+    def let_go(self):
+        """Take the pages out of this process: they stay in the page cache, and come back when looked at."""
+        madvise(self.start, self.size, MADV_DONTNEED)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.start, self.size, 1, flags)

@@ -15,6 +15,7 @@ from ffrecord._memory import Mapping
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, NotAFileError, file_error
 
 CHUNK = 1 << 20
+TABLES_KEPT = 8 << 20  # bytes; larger tables do not stay in the process's resident memory only because they were checked
 
 
 @contextmanager
@@ -68,6 +69,8 @@ class OpenedFile:
                 self.extension = self._read_gap(check)
             if check:
                 self.check_header()
+                if format.tables_end(self.n) > TABLES_KEPT:
+                    self.mapping.let_go()
             if self.crc == 0:
                 # Without a checksum only this tells an old file from garbage.
                 with naming(path):
