@@ -189,7 +189,7 @@ def commands(task: str, arguments: list[str]) -> list[list[str]]:
     if task == "test":
         return [[str(PYTHON), "-m", "pytest", *arguments]]
     if task == "bench":
-        return [benchmark(arguments)]
+        return [*peers(arguments), benchmark(arguments)]
     checks = ["ruff check", "ruff format --check", "mypy", "cython-lint ffrecord"]
     return [[str(BIN / name), *options, *arguments] for name, *options in map(str.split, checks)]
 
@@ -201,6 +201,14 @@ def benchmark(arguments: list[str]) -> list[str]:
         usage = f"usage: python3 run.py bench {{{','.join(found)}}} [ARGUMENT ...]"
         sys.exit(f"{usage}\nbenchmarks/README.md says what they measure")
     return [str(PYTHON), str(found[arguments[0]]), *arguments[1:]]
+
+
+def peers(arguments: list[str]) -> list[list[str]]:
+    """Installs what reading is compared with, which nothing else needs; what is missing is not measured."""
+    if arguments[:1] != ["read"]:
+        return []
+    pip = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--quiet"]
+    return [[*pip, "--group", "bench", "--constraint", str(CONSTRAINTS)]]
 
 
 def run(command: list[str]) -> int:

@@ -1,7 +1,6 @@
 """Reading records: ours, the original's way, other packages, and the limit of the machine; cached and cold."""
 
 import argparse
-import ctypes
 import dataclasses
 import shutil
 import sys
@@ -16,30 +15,22 @@ import environment
 import fio
 import read_limit
 import read_open
+import read_original
 import workloads
-from harness import Measurement, Report, arguments, table, take_turns
+from harness import Measurement, Report, arguments, table
 from read_data import Files, Records, make_files, make_records
 from read_figures import figure_table, figures, size_name
 from read_limited import Task
 from read_limited import measure as measure_limited
 from read_peers import random_peers, sequential_peers
-from read_timing import (
-    FIO_SECONDS,
-    Sizes,
-    cold_contestants,
-    fio_contestant,
-    fio_measurement,
-    measure_hot,
-    measurements,
-    usable,
-)
+from read_timing import Cold, measure_hot, usable
 from read_ways import Way, cold_ways, hot_ways, sequential_ways
 
 from ffrecord import _crc
 
 PARTS = ("hot", "cold", "sequential", "limited", "open")
 PEERS = ("lmdb", "array_record", "bagz")
-COLD_SECONDS = 3.0
+COLD_SECONDS = 2.0
 ROOM = 4 << 30
 UNTIL_THE_END = float("inf")
 
@@ -51,17 +42,16 @@ class Program:
         self.rounds, self.smoke, self.parts = options.rounds, options.smoke, options.part
         self.directory, self.report = directory, report
         self.cold_seconds = 0.05 if self.smoke else COLD_SECONDS
-        self.fio_seconds = 0.02 if self.smoke else FIO_SECONDS
         self.means = options.mean
 
     def run(self) -> None:
-        library = read_limit.compile_loops(self.directory)
+        loops = read_limit.compile_loops(self.directory)
         for work in workloads.SMOKE_READS if self.smoke else workloads.READS:
             if self.means and work.mean not in self.means:
                 continue
             if {"hot", "cold", "sequential", "limited"} & self.parts:
                 with self.files(work) as (files, records):
-                    self.of_size(library, files, records)
+                    self.of_size(loops, files, records)
         if "open" in self.parts:
             self.opens()
 
@@ -75,39 +65,37 @@ class Program:
         finally:
             files.delete()
 
-    def of_size(self, library: ctypes.CDLL, files: Files, records: Records) -> None:
+    def of_size(self, loops: read_limit.Loops, files: Files, records: Records) -> None:
         if "hot" in self.parts:
-            self.hot(library, files, records)
+            self.hot(loops, files, records)
         if "cold" in self.parts:
-            self.cold([*cold_ways(), *random_peers()], files, records, fio.random_job(records.work.mean))
+            self.cold([*cold_ways(), *random_peers()], files, records, self.job(fio.random_job(records.work.mean)))
         if "sequential" in self.parts:
-            self.sequential(library, files, records)
-        if "limited" in self.parts and (self.smoke or records.work.mean in workloads.LIMITED_MEANS):
+            self.sequential(loops, files, records)
+        if "limited" in self.parts and records.work.mean in workloads.LIMITED_MEANS[: 1 if self.smoke else None]:
             self.limited(files, records.work)
 
-    def hot(self, library: ctypes.CDLL, files: Files, records: Records) -> None:
-        ways = [*hot_ways(), *read_limit.originals(library), *random_peers(), *read_limit.random_limits(library)]
+    def job(self, job: fio.Job) -> fio.Job | None:
+        """None if it is not to run: it takes a third of a second to start, which is too long to see that it does."""
+        return job if fio.installed() and (not self.smoke or job.size == workloads.LIMITED_MEANS[0]) else None
+
+    def hot(self, loops: read_limit.Loops, files: Files, records: Records) -> None:
+        ways = [*hot_ways(), *read_original.originals(loops), *random_peers(), *read_limit.random_limits(loops)]
         self.add(measure_hot(usable(ways, files), files, records, self.rounds))
 
     def cold(
-        self, ways: Sequence[Way], files: Files, records: Records, job: fio.Job, limit: float | None = None
+        self, ways: Sequence[Way], files: Files, records: Records, job: fio.Job | None, limit: float | None = None
     ) -> None:
-        ways = usable(ways, files)
-        contestants = cold_contestants(ways, files, records, limit or self.cold_seconds)
-        if fio.installed():
-            contestants.append(fio_contestant(job, files.ffr, self.fio_seconds))
-        taken = take_turns(contestants, self.rounds)
-        found = measurements(ways, records, Sizes(records, records.batches()), taken, "cold")
-        self.add([*found, *([fio_measurement(job, records, taken[job.name])] if fio.installed() else [])])
+        self.add(Cold(usable(ways, files), files, records, limit or self.cold_seconds, job).measure(self.rounds))
 
-    def sequential(self, library: ctypes.CDLL, files: Files, records: Records) -> None:
+    def sequential(self, loops: read_limit.Loops, files: Files, records: Records) -> None:
         batch = max(1, workloads.MIB // records.work.mean)
         work = dataclasses.replace(records.work, batch=batch, order="sequential")
         ordered = dataclasses.replace(records, work=work)
         ways = [*sequential_ways(), *sequential_peers()]
-        limits = read_limit.sequential_limits(library)
+        limits = read_limit.sequential_limits(loops)
         self.add(measure_hot(usable([*ways, *limits], files), files, ordered, self.rounds))
-        self.cold(ways, files, ordered, fio.SEQUENTIAL, UNTIL_THE_END)
+        self.cold(ways, files, ordered, self.job(fio.SEQUENTIAL), UNTIL_THE_END)
 
     def limited(self, files: Files, work: workloads.Reads) -> None:
         memory = workloads.SMOKE_MEMORY if self.smoke else workloads.LIMITED_MEMORY
@@ -116,14 +104,15 @@ class Program:
             if group is None:
                 print("NOT MEASURED: cold reads with little memory. No control group with a limit can be made here.")
                 return
-            about = (str(self.directory), dataclasses.asdict(work), self.rounds, self.cold_seconds, self.fio_seconds)
-            self.add(measure_limited(Task(*about, str(group.path), group.limit_file), work))
+            task = Task(str(self.directory), work, self.rounds, self.cold_seconds, not self.smoke, group)
+            self.add(measure_limited(task))
 
     def opens(self) -> None:
-        for work in workloads.SMOKE_OPENS if self.smoke else workloads.OPENS:
+        works = workloads.SMOKE_OPENS if self.smoke else workloads.OPENS
+        for work in works:
             with read_open.made(self.directory, work) as path:
-                self.add(read_open.measure_open(path, work, self.rounds))
-                self.add([read_open.measure_forked(path, work, self.rounds)])
+                self.add(read_open.measure_open(path, work, self.rounds, work is works[-1]))
+                self.add([read_open.measure_forked(path, work, 1 if self.smoke else read_open.FORKED_ROUNDS)])
 
     def add(self, found: Sequence[Measurement]) -> None:
         """Keeps them, and shows them at once: the whole takes long."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import environment
+import workloads
 
 RESULTS = Path(__file__).with_name("results")
 ROUNDS = 7
@@ -69,6 +70,13 @@ class Measurement:
     def gigabytes_per_second(self) -> float:
         return self.size / self.median / 1e9
 
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "Measurement":
+        """What `as_record` made a record of."""
+        names = ("contestant", "seconds", "size", "count", "cache")
+        fields = {name: record[name] for name in names}
+        return cls(workload=workloads.from_fields(record["workload"]), details=record.get("details", {}), **fields)
+
     def as_record(self) -> dict[str, Any]:
         return {
             "contestant": self.contestant,
@@ -76,6 +84,8 @@ class Measurement:
             "cache": self.cache,
             "checked": True,
             "seconds": self.seconds,
+            "size": self.size,
+            "count": self.count,
             "median_seconds": self.median,
             "min_seconds": min(self.seconds),
             "max_seconds": max(self.seconds),

@@ -67,27 +67,3 @@ long by_range(const records *of, const int64_t *indices, long count, unsigned ch
     }
     return bad;
 }
-
-/* What ffrecord 1.x does on an ordinary file system: memory of its own, a pread and zlib for each record. The records
-   of a batch live in kept[0, count) until the next batch has been read, as in a training loop. */
-long as_original(const records *of, const int64_t *indices, long count, unsigned char **kept, long kept_count) {
-    static ffr_crc_function zlib;
-    unsigned char **fresh = malloc((size_t)count * sizeof *fresh);
-    long bad = 0;
-    int kernels;
-    const ffr_crc_kernel *usable = ffr_crc_kernels(&kernels);
-    for (int i = 0; i < kernels && !zlib; i++) {
-        if (!strcmp(usable[i].name, "zlib")) zlib = usable[i].update;
-    }
-    if (!zlib || !fresh) return count;
-    for (long i = 0; i < count; i++) {
-        const int64_t offset = of->offsets[indices[i]];
-        const size_t size = (size_t)(of->offsets[indices[i] + 1] - offset);
-        fresh[i] = malloc(size);
-        bad += !fresh[i] || fill(of->fd, fresh[i], size, offset) || zlib(0, fresh[i], size) != of->checksums[indices[i]];
-    }
-    for (long i = 0; i < kept_count; i++) free(kept[i]);
-    memcpy(kept, fresh, (size_t)count * sizeof *fresh);
-    free(fresh);
-    return bad;
-}

@@ -4,12 +4,13 @@ import itertools
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import coldness
 import fio
 import numpy as np
-from harness import Contestant, Measurement, WrongAnswerError, measure
+from harness import Contestant, Measurement, WrongAnswerError, measure, take_turns
 from read_data import Batch, Files, Records
 from read_ways import Results, Way
 
@@ -34,24 +35,11 @@ def usable(ways: Iterable[Way], files: Files) -> list[Way]:
     """Those whose files could be made."""
     found = []
     for way in ways:
-        if not works_yet(way, files):
-            print(f"{way.name}: not built yet, not measured", flush=True)
-        elif files.path(way.kind).exists():
+        if files.path(way.kind).exists():
             found.append(way)
         else:
             print(f"{way.name}: {way.kind} is not installed, not measured", flush=True)
     return found
-
-
-def works_yet(way: Way, files: Files) -> bool:
-    """Until the engine has all of what is measured."""
-    try:
-        if way.role == "ours":
-            with way.open(files) as results:
-                next(iter(results([Batch(np.zeros(1, np.int64), [0])])))
-    except (ValueError, AttributeError, TypeError):
-        return False
-    return True
 
 
 def consume(results: Iterable[object]) -> float:
@@ -127,17 +115,45 @@ def cold_contestant(way: Way, files: Files, batches: Sequence[Batch], sizes: Siz
     return Contestant(way.name, run, lambda: None)
 
 
+@dataclass(frozen=True)
+class Cold:
+    """Ways to read a file that is not in the page cache, and the storage itself.
+
+    Attributes:
+        limit: seconds after which a contestant is stopped in its epoch.
+        job: None to leave fio out.
+    """
+
+    ways: Sequence[Way]
+    files: Files
+    records: Records
+    limit: float
+    job: fio.Job | None
+
+    def check(self) -> None:
+        """Compares all answers, whatever is cached."""
+        batches = self.records.batches()
+        for way in self.ways:
+            way.check_opened(self.files, self.records, batches)
+
+    def take_turns(self, rounds: int) -> list[Measurement]:
+        """Of what was checked."""
+        batches = self.records.batches()
+        sizes = Sizes(self.records, batches)
+        contestants = [cold_contestant(way, self.files, batches, sizes, self.limit) for way in self.ways]
+        if self.job:
+            contestants.append(fio_contestant(self.job, self.files.ffr, min(FIO_SECONDS, self.limit)))
+        taken = take_turns(contestants, rounds)
+        found = measurements(self.ways, self.records, sizes, taken, "cold")
+        return [*found, *([fio_measurement(self.job, self.records, taken[self.job.name])] if self.job else [])]
+
+    def measure(self, rounds: int) -> list[Measurement]:
+        self.check()
+        return self.take_turns(rounds)
+
+
 def fio_contestant(job: fio.Job, path: Path, seconds: float) -> Contestant:
     return Contestant(job.name, lambda: job.run(path, seconds), lambda: None)
-
-
-def cold_contestants(ways: Sequence[Way], files: Files, records: Records, limit: float) -> list[Contestant]:
-    """Their answers are compared here, whatever is cached."""
-    batches = records.batches()
-    sizes = Sizes(records, batches)
-    for way in ways:
-        way.check_opened(files, records, batches)
-    return [cold_contestant(way, files, batches, sizes, limit) for way in ways]
 
 
 def measurements(

@@ -101,16 +101,15 @@ def into_buffer(io: str) -> Way:
     return Way(name("read_packed out", io), "ours", "ffr", opened, packed_pieces, checks=True)
 
 
-def prefetching(io: str, packed: bool = False) -> Way:
+def prefetching(io: str) -> Way:
     """`iter_batches`, which reads two batches ahead."""
 
     @contextmanager
     def opened(files: Files) -> Iterator[Results]:
         with FileReader(files.ffr, io=io) as reader:
-            yield lambda batches: reader.iter_batches((batch.array for batch in batches), prefetch=2, packed=packed)
+            yield lambda batches: reader.iter_batches((batch.array for batch in batches), prefetch=2)
 
-    method = "iter_batches packed" if packed else "iter_batches"
-    return Way(name(method, io), "ours", "ffr", opened, packed_pieces if packed else list, checks=True)
+    return Way(name("iter_batches", io), "ours", "ffr", opened, checks=True)
 
 
 def iterating(io: str) -> Way:

@@ -1,5 +1,6 @@
 """The benchmarks run, check their answers, and record what they measured on. Their numbers are not looked at."""
 
+import importlib.util
 import json
 import re
 import shutil
@@ -74,3 +75,130 @@ harness.measure([liar], 5)
     assert result.returncode == 1
     assert result.stdout == ""
     assert "WrongAnswerError: liar: 1, expected 2" in result.stderr
+
+
+@pytest.fixture(scope="module")
+def read_smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What bench_read.py --smoke prints, and the file of its results."""
+    if shutil.which("cc") is None:
+        pytest.skip("bench_read.py needs a C compiler")
+    directory = tmp_path_factory.mktemp("read")
+    out = directory / "smoke.jsonl"
+    command = [
+        sys.executable,
+        str(BENCHMARKS / "bench_read.py"),
+        "--smoke",
+        "--out",
+        str(out),
+        "--data",
+        str(directory),
+    ]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert list(directory.iterdir()) == [out]  # what it read is deleted
+    return result.stdout, out
+
+
+def test_read_results_have_context_and_rounds(read_smoke: tuple[str, Path]) -> None:
+    for line in read_smoke[1].read_text().splitlines():
+        result = json.loads(line)
+        assert set(result) >= CONTEXT | {"read_ahead_kb", "details"}
+        assert result["cache"] in ("hot", "cold")
+        assert result["contestant"] == "forked" or len(result["seconds"]) >= 5
+        assert min(result["seconds"]) > 0
+        assert result["details"]["role"] in ("ours", "peer", "original", "limit")
+        assert str(Path.home()) not in line
+
+
+def test_read_prints_its_figures(read_smoke: tuple[str, Path]) -> None:
+    printed, _ = read_smoke
+    for figure in (
+        r"cached 4 KiB: read auto / original, \w+ loop +\S+ \(\S+\) +>= 2 ",
+        r"cached 4 KiB: read_packed auto / C loop, pread +\S+ \(\S+\) +>= 0.85 ",
+        r"sequential, cached 110 kB: iteration auto / C loop, pread ",
+        r"open, 20,000 samples +\S+ ms \(\S+\) +<= 40 ms ",
+    ):
+        assert re.search(figure, printed), figure
+
+
+def test_read_says_what_it_does_not_measure(read_smoke: tuple[str, Path]) -> None:
+    printed, _ = read_smoke
+    for package in ("lmdb", "array_record", "bagz"):
+        there = importlib.util.find_spec(package) is not None
+        assert there != (f"{package} is not installed, not measured" in printed)
+    assert (shutil.which("fio") is None) == ("NOT MEASURED: fio" in printed)
+
+
+def benchmark_program(text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", text], cwd=BENCHMARKS, capture_output=True, text=True)
+
+
+def test_read_refuses_a_contestant_with_other_bytes(tmp_path: Path) -> None:
+    program = f"""
+import contextlib, pathlib, read_data, read_ways, workloads
+records = read_data.make_records(workloads.Reads(100, 4, 1000))
+files = read_data.make_files(pathlib.Path({str(tmp_path)!r}), records)
+data = bytearray(files.ffr.read_bytes())
+data[-1] ^= 1
+files.ffr.write_bytes(data)
+read_ways.ours("read", "pread", False).check_opened(files, records, records.batches())
+"""
+    result = benchmark_program(program)
+    assert result.returncode == 1
+    assert re.search(r"WrongAnswerError: read pread unchecked: record 9 of .* has other bytes", result.stderr)
+
+
+def test_cold_is_cold(tmp_path: Path) -> None:
+    program = f"""
+import pathlib, coldness
+path = pathlib.Path({str(tmp_path)!r}, "file")
+path.write_bytes(bytes(1 << 20))
+if not coldness.on_disk(path.parent):
+    raise SystemExit(77)
+coldness.warm(path)
+print(coldness.resident(path))
+coldness.evict([path])
+print(coldness.resident(path))
+"""
+    result = benchmark_program(program)
+    if result.returncode == 77:
+        pytest.skip("no storage behind the temporary directory")
+    assert result.stdout.split() == ["1.0", "0.0"], result.stderr
+
+
+def compare(before: Path, after: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCHMARKS / "compare.py"), str(before), str(after)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_compare(read_smoke: tuple[str, Path], tmp_path: Path) -> None:
+    lines = read_smoke[1].read_text().splitlines()
+    result = json.loads(lines[0])
+    for name in ("median_seconds", "min_seconds", "max_seconds"):
+        result[name] /= 1000
+    faster = tmp_path / "faster.jsonl"
+    faster.write_text("\n".join([json.dumps(result), *lines[1:]]))
+    same, other = compare(read_smoke[1], read_smoke[1]), compare(read_smoke[1], faster)
+    assert "faster" not in same.stdout and "slower" not in same.stdout
+    assert re.search(rf"hot: {result['contestant']} .* 1000.00 +faster$", other.stdout, re.MULTILINE)
+
+
+def test_compare_refuses_other_workloads(read_smoke: tuple[str, Path], tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text(read_smoke[1].read_text().replace('"mean": 110000', '"mean": 110001'))
+    result = compare(read_smoke[1], other)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert "in one file only" in result.stderr and "110001" in result.stderr
+
+
+def test_report(read_smoke: tuple[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    page = tmp_path / "benchmarks.md"
+    page.write_text((BENCHMARKS.parent / "docs" / "benchmarks.md").read_text())
+    command = [sys.executable, str(BENCHMARKS / "report.py"), str(read_smoke[1]), "--docs", str(tmp_path)]
+    for _ in range(2):
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        assert page.read_text().count("### Cached, random batches") == 1
+    assert (tmp_path / "plots" / "read_cached.svg").read_text().count("limit: C loop of pread") >= 1

@@ -139,10 +139,14 @@ def test_tasks(run, monkeypatch):
     assert run.commands("digits", ["--epochs", "3"]) == [[python, f"{run.ROOT}/examples/digits.py", "--epochs", "3"]]
     assert run.commands("test", ["-k", "x"]) == [[python, "-m", "pytest", "-k", "x"]]
     assert run.commands("bench", ["crc", "--smoke"]) == [[python, str(bench), "--smoke"]]
+    bench.with_name("bench_read.py").touch()
+    peers, read = run.commands("bench", ["read", "--smoke"])
+    assert peers[1:3] == ["-m", "pip"] and peers[-4:] == ["--group", "bench", "--constraint", str(run.CONSTRAINTS)]
+    assert read == [python, str(bench.with_name("bench_read.py")), "--smoke"]
     assert [command[0].rpartition("/")[2] for command in run.commands("lint", [])] == [
         *("ruff", "ruff", "mypy", "cython-lint")
     ]
-    with pytest.raises(SystemExit, match=r"\{crc\}"):
+    with pytest.raises(SystemExit, match=r"\{crc,read\}"):
         run.commands("bench", [])
 
 
