@@ -1,0 +1,122 @@
+"""Situations that a reader may meet on a machine: files cached or not, little memory, mounted file systems."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+GROUPS = Path("/sys/fs/cgroup")
+
+
+def evict(*paths: str) -> None:
+    """Drop a file from the page cache, as far as nobody maps it."""
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+
+def warm(*paths: str) -> None:
+    """Read a file into the page cache."""
+    for path in paths:
+        Path(path).read_bytes()
+
+
+def cached_share(path: str) -> float:
+    """Share of a file's pages in the page cache, asked page by page (mincore(2) says too much to some)."""
+    fd, buffer, found = os.open(path, os.O_RDONLY), bytearray(1), 0
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # asking must not read ahead
+    offsets = range(0, os.fstat(fd).st_size, PAGE)
+    for offset in offsets:
+        with contextlib.suppress(BlockingIOError):
+            found += os.preadv(fd, [buffer], offset, os.RWF_NOWAIT)
+    os.close(fd)
+    return found / len(offsets)
+
+
+def can_be_evicted(path: str) -> bool:
+    """Whether this file system has a page cache that forgets when asked to."""
+    try:
+        evict(path)
+        return cached_share(path) < 0.1
+    except OSError:  # no RWF_NOWAIT
+        return False
+
+
+class MemoryGroup:
+    """A control group of this process's children with a limit of memory."""
+
+    def __init__(self, path: Path, limit: str) -> None:
+        self.path, self._limit = path, path / limit
+
+    def limit(self, size: int | None) -> None:
+        """Bytes that all of its processes may use together, page cache included; None for no limit."""
+        none = "max" if self._limit.name == "memory.max" else "-1"
+        self._limit.write_text(none if size is None else str(size))
+
+    def join(self, pid: int) -> None:
+        (self.path / "cgroup.procs").write_text(str(pid))
+
+
+@contextlib.contextmanager
+def memory_group() -> Iterator[MemoryGroup]:
+    """A new group without a limit, of either version of control groups; skips where there can be none."""
+    places = ((GROUPS / "memory", "memory.limit_in_bytes"), (GROUPS, "memory.max"))
+    for root, limit in places:
+        path = root / f"ffrecord-test-{os.getpid()}"
+        try:
+            path.mkdir()
+            group = MemoryGroup(path, limit)
+            group.limit(None)
+        except OSError as error:
+            reason = error
+            with contextlib.suppress(OSError):
+                path.rmdir()
+            continue
+        try:
+            yield group
+        finally:
+            _remove(path)
+        return
+    pytest.skip(f"no control group with a limit of memory can be made here: {reason}")
+
+
+def _remove(group: Path) -> None:
+    """The processes in it have ended, but may still be leaving."""
+    for _ in range(100):
+        try:
+            return group.rmdir()
+        except OSError:
+            time.sleep(0.05)
+    return group.rmdir()
+
+
+@contextlib.contextmanager
+def fuse_mount(source: Path, *options: str) -> Iterator[Path]:
+    """`source` once more, through a FUSE file system; skips where that is not to be had."""
+    if shutil.which("bindfs") is None:
+        pytest.skip("bindfs is not installed: nothing tests files on FUSE")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("/dev/fuse may not be opened: nothing tests files on FUSE")
+    with tempfile.TemporaryDirectory() as directory:
+        done = subprocess.run(["bindfs", *options, source, directory], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"bindfs cannot mount here, so nothing tests files on FUSE: {done.stderr.strip()}")
+        try:
+            yield Path(directory)
+        finally:
+            unmount = shutil.which("fusermount3") or shutil.which("fusermount") or "umount"
+            arguments = [unmount, "-u", directory] if "fuser" in unmount else [unmount, directory]
+            for attempt in range(50):
+                if not subprocess.run(arguments, capture_output=True, check=False).returncode:
+                    break
+                assert attempt < 49, f"{directory} stays mounted"
+                time.sleep(0.1)
