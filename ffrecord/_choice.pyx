@@ -16,7 +16,7 @@ from ffrecord._requests cimport COLD, DIRECT, HOT, MAPPED, Counters, Filesystem
 cdef enum:
     STEADY = 4
     PATIENCE = 8
-    ASK_EVERY = 8              # batches with misses, for free memory
+    ASK_EVERY = 8              # batches, for free memory
 
 
 cdef void start(Filesystem* fs, bint network, bint memory) noexcept:
@@ -29,16 +29,12 @@ cdef void start(Filesystem* fs, bint network, bint memory) noexcept:
 
 cdef bint asks_for_memory(const Filesystem* fs) noexcept:
     """Whether `fits` should be found out anew before the next batch."""
-    if fs.engine == MAPPED:
-        return fs.missed > 0.01 and fs.cold % ASK_EVERY == 0
-    return fs.engine == COLD and fs.cold % ASK_EVERY == 0 and fs.steady == 0
+    return fs.batches % ASK_EVERY == 0 and (fs.engine == COLD or (fs.engine == MAPPED and fs.missed > 0.01))
 
 
 cdef double _share_missed(const Filesystem* fs, const Counters* seen) noexcept:
-    """Share of records that were not cached; by the thread's waits where nothing better is known."""
-    if seen.probed > 0:
-        return <double> seen.missed / seen.probed
-    return min(1.0, <double> seen.waits / max(seen.records, 1))
+    """Share of records that were not cached."""
+    return <double> seen.missed / seen.probed if seen.probed > 0 else 0.0
 
 
 cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
@@ -49,8 +45,8 @@ cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
         fs.swept = fs.since_sweep = 0  # an epoch later: whatever misses now was evicted
     share = _share_missed(fs, seen)
     fs.missed += (share - fs.missed) / 4
+    fs.batches += 1
     if fs.pinned:
-        fs.cold += 1
         return
     if fs.engine == HOT:
         if seen.waits > 2 + seen.records // 64:

@@ -112,6 +112,14 @@ cdef struct Reading:
     int64_t aio_error
 
 
+cdef void _estimate_misses(Counters* counters) noexcept nogil:
+    """Plain reads and page faults do not say what was cached; but that a thread waited, and how often."""
+    counters.missed = min(counters.waits, counters.records)
+    counters.probed = counters.records
+    if counters.records > 0:
+        counters.cached_bytes = <int64_t> (counters.bytes * (1.0 - <double> counters.missed / counters.records))
+
+
 cdef void _read_part(Reading* reading, int number, int64_t i, int64_t j) noexcept nogil:
     """Read requests i .. j, all of files of one file system that are held."""
     cdef Work work
@@ -130,6 +138,8 @@ cdef void _read_part(Reading* reading, int number, int64_t i, int64_t j) noexcep
         read_cached(&work, reading.requests + i, j - i, fs.engine == COLD)
     if counters.waits == waits:
         counters.waits += ffr_sleeps() - sleeps
+    if counters.probed == 0 and fs.engine != DIRECT:
+        _estimate_misses(counters)
     if error < 0:
         reading.aio_error = -error
     reading.good = work.good
@@ -199,6 +209,7 @@ cdef class Batch:
     cdef Task task
     cdef bint submitted
     cdef bint entered
+    cdef int owner                # process id that began it
     cdef Files files
     cdef object delivered         # list of arrays, or (data, offsets)
 
@@ -469,8 +480,8 @@ cdef class Files:
         cdef int number
         cdef Counters* total
         cdef Counters* seen
-        if self.owner != getpid():
-            return  # begun before a fork, in another process
+        if batch.owner != getpid():
+            return  # begun before a fork, and never ended here
         for number in range(self.filesystem_count):
             seen, total = &batch.reading.counters[number], &self.totals[number]
             if seen.requests + seen.records > 0:
@@ -497,7 +508,7 @@ cdef class Files:
         if self.closed:
             raise ClosedError("FileReader has been closed.")
         self.users += 1
-        batch.entered = True
+        batch.entered, batch.owner = True, self.owner
         self.batches += 1
         number = self.batches
         if batch.reading.k:

@@ -175,7 +175,9 @@ static inline int64_t ffr_filesystem_type(int fd) {
 
 static inline int64_t ffr_open(const char *path) {
     /* O_NONBLOCK: if the name leads to a FIFO by now, this must not wait for a writer. */
-    return ffr_result(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    int64_t fd = ffr_result(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (fd >= 0) fcntl((int)fd, F_SETFL, O_RDONLY);
+    return fd;
 }
 
 static inline int64_t ffr_identify(int fd, int64_t *device, int64_t *inode) {

@@ -27,6 +27,7 @@ cdef struct Filesystem:
     bint network
     bint nowait               # preadv2(RWF_NOWAIT) works
     bint fits                 # its files could all be in the page cache
+    int64_t batches
     double missed             # moving average of the share of records that were not cached
     int64_t steady            # batches since something else was seen: in COLD without misses, in HOT with waits
     int64_t cold              # batches in COLD with most records missed
@@ -69,7 +70,7 @@ cdef struct Counters:
     int64_t bytes             # of those
     int64_t missed            # records that were not in the page cache when asked for
     int64_t cached_bytes      # bytes that were
-    int64_t probed            # records of which that is known
+    int64_t probed            # records of which that is known, or estimated
     int64_t requests          # system calls, and requests of AIO
     int64_t waits             # times that a thread slept in a read
     int64_t io_ns
