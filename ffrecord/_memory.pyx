@@ -51,7 +51,7 @@ cdef enum:
     POOLED_LEAST = 64 << 10    # smaller blocks malloc serves well
     POOLED_MOST = 64 << 20
     POOL_LIMIT = 128 << 20     # idle bytes kept by a process
-    CLASSES = 11               # powers of two
+    CLASSES = 41               # of sizes between the two
 
 
 cdef struct Idle:
@@ -62,13 +62,15 @@ cdef int64_t _idle_bytes = 0
 
 
 cdef int _size_class(int64_t size, int64_t* rounded) noexcept:
-    """Class of a block of `size` bytes, and its real size, a power of two. Pages never touched cost nothing."""
+    """Class of a block of `size` bytes, and its real size: four classes between one power of two and the next."""
+    cdef int64_t power = POOLED_LEAST, steps
     cdef int klass = 0
-    rounded[0] = POOLED_LEAST
-    while rounded[0] < size:
-        rounded[0] *= 2
-        klass += 1
-    return klass
+    while 2 * power <= size:
+        power *= 2
+        klass += 4
+    steps = (size - power + power // 4 - 1) // (power // 4)
+    rounded[0] = power + steps * (power // 4)
+    return klass + <int> steps
 
 
 cdef class Block:
