@@ -86,8 +86,8 @@ def refuse(call: str, errno: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def small_disk(directory: str, size: int) -> None:
-    """Mount a tmpfs of `size` bytes that only this process and its children see.
+def own_mounts() -> None:
+    """From now on only this process and its children see what it mounts.
 
     Raises:
         OSError: this machine allows no mounts.
@@ -96,5 +96,15 @@ def small_disk(directory: str, size: int) -> None:
     new_namespace, private = 0x20000, 0x44000  # CLONE_NEWNS; MS_REC | MS_PRIVATE
     if libc.unshare(new_namespace) or libc.mount(b"none", b"/", None, private, None):
         raise OSError(ctypes.get_errno(), "unshare")
+
+
+def small_disk(directory: str, size: int) -> None:
+    """Mount a tmpfs of `size` bytes that only this process and its children see.
+
+    Raises:
+        OSError: this machine allows no mounts.
+    """
+    own_mounts()
+    libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(b"none", os.fsencode(directory), b"tmpfs", 0, f"size={size}".encode()):
         raise OSError(ctypes.get_errno(), "mount")
