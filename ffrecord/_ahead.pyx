@@ -1,55 +1,124 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False
+# cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False, linetrace=False
 """Reading ahead what will be wanted anyway: files that fit into free memory, from their start to their end.
 
 Whoever reads a file in random order has nearly all of it read after some batches, at the price of random reads. Where it fits
-into memory, one sweep in sequence is several times cheaper. Each batch with misses pays for a piece of it, in
+into memory, one sweep in sequence is several times cheaper; and pages that come by the kernel's sequential read-ahead
+lie in large folios, from which everything is copied faster later. Each batch with misses pays for a piece of the sweep, in
 proportion to what it missed, so a user who reads only a few batches pays little for nothing.
+
+A thread of the engine does the reading, into a buffer of its own that nobody looks at.
 """
 
+from libc.errno cimport EINTR
 from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 
-from ffrecord._descriptors cimport hold, let_go
-from ffrecord._linux cimport ffr_will_need
-from ffrecord._requests cimport Filesystem, Work
+from ffrecord._linux cimport ffr_identify, ffr_open, ffr_pread, ffr_sequential_access
+from ffrecord._requests cimport File
+from ffrecord._threads cimport is_done, submit, withdraw
+
+cdef extern from "unistd.h" nogil:
+    int close(int)
+    int getpid()
+
+cdef extern from *:
+    """
+    #define ffr_add(target, value) __atomic_add_fetch(target, value, __ATOMIC_RELAXED)
+    #define ffr_claim(target) (!__atomic_exchange_n(target, 1, __ATOMIC_ACQUIRE))
+    #define ffr_unclaim(target) __atomic_store_n(target, 0, __ATOMIC_RELEASE)
+    """
+    int64_t ffr_add(int64_t* target, int64_t value) nogil
+    bint ffr_claim(int* target) nogil
+    void ffr_unclaim(int* target) nogil
 
 cdef enum:
     AHEAD = 128 << 10          # bytes swept for each record missed; what read-ahead has by default for one page missed
-    AHEAD_MOST = 32 << 20      # bytes swept by one batch
-    LARGE = 64 << 10           # records of this mean size and more are read in any order as fast as in sequence
+    AHEAD_MOST = 64 << 20      # bytes that a batch may add, and that may be due
+    SWEEP_BYTES = 1 << 20      # of one read
+    SWEEP_THREADS = 2
 
 
-cdef int64_t _sweep_file(Work* work, int64_t f, int64_t offset, int64_t quota) noexcept nogil:
-    """Start reading up to `quota` bytes of a file; how many."""
-    cdef int64_t size = min(quota, work.files[f].size - offset)
-    if size <= 0:
-        return 0
-    if hold(work.table, f, False) == 0:
-        ffr_will_need(work.files[f].fd, offset, size)
-    let_go(work.table, f)
-    return size
+cdef void _leave_file(Sweep* sweep) noexcept nogil:
+    if sweep.fd >= 0:
+        close(sweep.fd)
+    sweep.fd = -1
 
 
-cdef void sweep(Work* work, int64_t missed, int64_t missed_bytes) noexcept nogil:
-    """Go on with the sweep of a file system's files, if they fit into memory.
+cdef int64_t _enter_file(Sweep* sweep) noexcept nogil:
+    """See that the descriptor is the file's: its size, 0 if it cannot be had."""
+    cdef File* file = &sweep.table.files[sweep.file]
+    cdef int64_t device = 0, inode = 0
+    if sweep.fd < 0 or sweep.opened != sweep.file:
+        _leave_file(sweep)
+        sweep.fd = <int> ffr_open(file.path)
+        sweep.opened = sweep.file
+        if sweep.fd >= 0:
+            ffr_sequential_access(sweep.fd)
+            if ffr_identify(sweep.fd, &device, &inode) < 0 or device != file.device or inode != file.inode:
+                _leave_file(sweep)
+    return file.size if sweep.fd >= 0 else 0
 
-    Two threads that do so at once may read a piece twice; all positions are bounded when used.
+
+cdef int64_t _read_on(Sweep* sweep, char* buffer) noexcept nogil:
+    """Read a piece of the current file: bytes, 0 at its end or where it cannot be read."""
+    cdef int64_t size = 0, rc = -EINTR
+    if sweep.table.files[sweep.file].filesystem == sweep.number:
+        size = min(<int64_t> SWEEP_BYTES, _enter_file(sweep) - sweep.offset)
+    while size > 0 and rc == -EINTR:
+        rc = ffr_pread(sweep.fd, buffer, size, sweep.offset)
+    return max(<int64_t> 0, min(rc, size))
+
+
+cdef void _run(void* argument) noexcept nogil:
+    cdef Sweep* sweep = <Sweep*> argument
+    cdef int64_t got
+    cdef char* buffer = <char*> malloc(SWEEP_BYTES)
+    while buffer != NULL and sweep.quota > 0 and not sweep.stopped and sweep.filesystem.swept < sweep.filesystem.size:
+        got = _read_on(sweep, buffer)
+        sweep.offset += got
+        sweep.filesystem.swept += got
+        ffr_add(&sweep.quota, -got)
+        if got == 0:
+            sweep.file += 1
+            sweep.offset = 0
+        if sweep.file == sweep.table.count:
+            sweep.file = 0
+            sweep.filesystem.swept = sweep.filesystem.size
+    if sweep.filesystem.swept >= sweep.filesystem.size:
+        _leave_file(sweep)
+    free(buffer)
+
+
+cdef void sweep(Sweep* sweep, int64_t missed, int64_t missed_bytes) noexcept nogil:
+    """Go on with the sweep, if the files fit into memory.
+
+    Args:
+        missed, missed_bytes: records of a batch that were not cached, and their bytes.
     """
-    cdef Filesystem* fs = work.filesystem
-    cdef int64_t f = fs.sweep_file, offset = fs.sweep_offset, size
-    cdef int64_t quota = min(missed * <int64_t> AHEAD, <int64_t> AHEAD_MOST)
-    if not fs.fits or fs.swept >= fs.size or missed_bytes >= missed * LARGE:
+    if not sweep.filesystem.fits or sweep.stopped or sweep.filesystem.swept >= sweep.filesystem.size:
         return
-    while quota > 0 and f < work.table.count:
-        size = 0
-        if work.files[f].filesystem == work.number:
-            size = _sweep_file(work, f, offset, quota)
-        quota -= size
-        fs.swept += size
-        offset += size
-        if size == 0 or offset >= work.files[f].size:
-            f += 1
-            offset = 0
-    if f >= work.table.count:
-        fs.swept = fs.size
-        f = 0
-    fs.sweep_file, fs.sweep_offset = f, offset
+    if sweep.quota < AHEAD_MOST:
+        ffr_add(&sweep.quota, min(max(missed * AHEAD, 2 * missed_bytes), <int64_t> AHEAD_MOST))
+    if not ffr_claim(&sweep.claimed):
+        return
+    if sweep.owner != getpid():
+        if sweep.owner == 0:
+            sweep.fd = -1
+        _leave_file(sweep)  # the parent's, if there is one
+    if sweep.owner != getpid() or is_done(&sweep.task):
+        sweep.owner = getpid()
+        memset(&sweep.task, 0, sizeof(sweep.task))
+        sweep.task.run, sweep.task.argument = _run, sweep
+        submit(&sweep.task, SWEEP_THREADS)
+    ffr_unclaim(&sweep.claimed)
+
+
+cdef void stop(Sweep* sweep) noexcept nogil:
+    """End the sweep; when this returns, no thread reads for it."""
+    sweep.stopped = True
+    if sweep.owner == 0:
+        return
+    if sweep.owner == getpid():
+        withdraw(&sweep.task)
+    _leave_file(sweep)

@@ -7,9 +7,9 @@ and right when everything is cached.
 """
 
 from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from ffrecord._ahead cimport sweep
+from ffrecord._ahead cimport Sweep, sweep
 from ffrecord._crc cimport crc32_update
 from ffrecord._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, ffr_will_need, iovec
 from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, File, Request, Work
@@ -18,6 +18,11 @@ cdef enum:
     RUN_BYTES = 1 << 20
     ASKED_BYTES = 128 << 10    # what a miss makes the kernel read, at least
     STAGE_BYTES = 256 << 10    # read, then checked while they are in the CPU's cache; times are taken once for each
+
+
+cdef inline int _descriptor(const Work* work, int32_t file) noexcept nogil:
+    cdef const File* of = &work.files[file]
+    return of.sequential_fd if work.sequential and of.sequential_fd >= 0 else of.fd
 
 
 cdef bint settle(Work* work, Request* request) noexcept nogil:
@@ -41,7 +46,7 @@ cdef bint finish(Work* work, Request* request) noexcept nogil:
     cdef int64_t rc = 1, start = ffr_now_ns(), read
     request.status = OK
     while request.got < request.size:
-        rc = ffr_pread(work.files[request.file].fd, request.dest + request.got, request.size - request.got,
+        rc = ffr_pread(_descriptor(work, request.file), request.dest + request.got, request.size - request.got,
                        request.offset + request.got)
         work.counters.requests += 1
         if rc == -EINTR:
@@ -109,7 +114,7 @@ cdef int64_t read_run(Work* work, Request* requests, int64_t i, int64_t k, bint 
     cdef int count = 0
     cdef int64_t j = _gather(requests, i, k, parts, &count), got = 0
     if count > 0:
-        got = _read_parts(work, work.files[requests[i].file].fd, parts, count, requests[i].offset, cached_only)
+        got = _read_parts(work, _descriptor(work, requests[i].file), parts, count, requests[i].offset, cached_only)
     while i < j:
         requests[i].got = min(got, requests[i].size)
         got -= requests[i].got
@@ -166,7 +171,7 @@ cdef void _after_first_pass(Work* work, const Request* requests, int64_t k) noex
     work.counters.probed += k
     work.counters.cached_bytes += wanted - missed_bytes
     if missed > 0:
-        sweep(work, missed, missed_bytes)
+        sweep(<Sweep*> work.sweep, missed, missed_bytes)
 
 
 cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes) noexcept nogil:

@@ -3,7 +3,7 @@
 
                      STEADY batches without a miss
       start ──▶ COLD ◀──────────────────────────▶ HOT
-                 ▲ │   one batch that waits
+                 ▲ │   waits, for more than a lock now and then
                  │ │ PATIENCE batches with mostly misses, and the files do not fit into memory
                  │ ▼
                 DIRECT   probes a few records of each batch, back when most of them are cached
@@ -49,7 +49,9 @@ cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
     if fs.pinned:
         return
     if fs.engine == HOT:
-        if seen.waits > 2 + seen.records // 64:
+        fs.waits = 0.75 * fs.waits + seen.waits
+        fs.asked = 0.75 * fs.asked + seen.records
+        if fs.waits > 2 + fs.asked / 64:
             fs.engine = COLD
             fs.steady = fs.cold = 0
             fs.missed = 0.5
@@ -63,5 +65,6 @@ cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
     fs.cold = fs.cold + 1 if fs.missed > 0.5 else 0
     if fs.steady >= STEADY:
         fs.engine = HOT
+        fs.waits = fs.asked = 0
     elif fs.cold >= PATIENCE and not fs.fits and not fs.network:
         fs.engine = DIRECT

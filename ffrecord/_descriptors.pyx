@@ -14,8 +14,9 @@ from ffrecord._linux cimport (
     ffr_file_size,
     ffr_identify,
     ffr_open,
-    ffr_open_direct,
+    ffr_open_again,
     ffr_random_access,
+    ffr_sequential_access,
     ffr_size_by_name,
 )
 from ffrecord._requests cimport REPLACED, File, Table
@@ -61,7 +62,9 @@ cdef void _close(File* file) noexcept nogil:
         close(file.fd)
     if file.direct_fd >= 0:
         close(file.direct_fd)
-    file.fd = file.direct_fd = -1
+    if file.sequential_fd >= 0:
+        close(file.sequential_fd)
+    file.fd = file.direct_fd = file.sequential_fd = -1
 
 
 cdef void _make_room(Table* table, int most) noexcept nogil:
@@ -114,21 +117,24 @@ cdef int64_t _open(Table* table, int64_t f) noexcept nogil:
     return 0
 
 
-cdef void _open_direct(File* file) noexcept nogil:
-    """The descriptor for direct reads, if the file takes them."""
-    cdef uint32_t alignment = ffr_direct_alignment(file.fd)
-    cdef int64_t fd = ffr_open_direct(file.fd) if alignment > 0 else -EINVAL
+cdef void _open_again(File* file, int* kept, bint direct) noexcept nogil:
+    """A second descriptor of the file, kept in `kept`; -2 there if it cannot be had."""
+    cdef uint32_t alignment = ffr_direct_alignment(file.fd) if direct else 1
+    cdef int64_t fd = ffr_open_again(file.fd, direct) if alignment > 0 else -EINVAL
+    if fd >= 0 and not direct:
+        ffr_sequential_access(<int> fd)
     pthread_mutex_lock(&_lock)
-    if file.direct_fd == -1:
-        file.direct_fd = <int> fd if fd >= 0 else -2
-        file.alignment = alignment if fd >= 0 else 0
+    if kept[0] == -1:
+        kept[0] = <int> fd if fd >= 0 else -2
+        if direct:
+            file.alignment = alignment if fd >= 0 else 0
         fd = -1
     pthread_mutex_unlock(&_lock)
     if fd >= 0:
         close(<int> fd)
 
 
-cdef int64_t hold(Table* table, int64_t f, bint direct) noexcept nogil:
+cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
     """See that file `f` is open and stays so until `let_go`, which must follow in any case: 0, -errno, or REPLACED."""
     cdef File* file = &table.files[f]
     cdef int64_t error = 0
@@ -140,8 +146,10 @@ cdef int64_t hold(Table* table, int64_t f, bint direct) noexcept nogil:
     pthread_mutex_unlock(&_lock)
     if not is_open:
         error = _open(table, f)
-    if error == 0 and direct and file.direct_fd == -1:
-        _open_direct(file)
+    if error == 0 and access == AROUND and file.direct_fd == -1:
+        _open_again(file, &file.direct_fd, True)
+    if error == 0 and access == SEQUENTIAL and file.sequential_fd == -1:
+        _open_again(file, &file.sequential_fd, False)
     return error
 
 
@@ -149,6 +157,8 @@ cdef void let_go(Table* table, int64_t f) noexcept nogil:
     """Undo one `hold`."""
     pthread_mutex_lock(&_lock)
     table.files[f].users -= 1
+    if table.files[f].users == 0 and table.held_count > table.held_most:
+        _make_room(table, table.held_most)
     pthread_mutex_unlock(&_lock)
 
 

@@ -10,18 +10,20 @@ A batch is read by the thread that asked, or by one of the engine's own (_thread
 """
 
 from cython cimport no_gc_clear
+from libc.errno cimport EMFILE, ENFILE
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 
+from ffrecord._ahead cimport Sweep, stop
 from ffrecord._cached cimport read_cached
 from ffrecord._choice cimport asks_for_memory, learn, start
-from ffrecord._descriptors cimport close_all, hold, keep, let_go, size_now
+from ffrecord._descriptors cimport AROUND, RANDOM, SEQUENTIAL, Access, close_all, hold, keep, let_go, size_now
 from ffrecord._direct cimport read_direct
-from ffrecord._linux cimport ffr_filesystem_type, ffr_sleeps, ffr_will_need
+from ffrecord._linux cimport ffr_filesystem_type, ffr_sleep_ms, ffr_sleeps
 from ffrecord._mapped cimport read_mapped
 from ffrecord._memory cimport Block, Mapping, array_over
 from ffrecord._parallel cimport read_parallel
-from ffrecord._plan cimport find, offset_in, plan
+from ffrecord._plan cimport find, plan
 from ffrecord._requests cimport (
     BAD_SPAN,
     CHANGED,
@@ -62,6 +64,8 @@ cdef enum:
     SHARED_BLOCK = 512 << 10   # what keeping one small sample may keep alive
     OWN_BLOCK = 64 << 10       # samples of this size and above get a block each
     PREFETCH_THREADS = 4
+    HELD_BY_PART = 64          # files that a batch reads at a time
+    PATIENCE_MS = 1000         # for a descriptor, where there is none left
     FREE_SHARE = 2             # files fit that are no more than this part of the free memory
 
 _ENGINES = {"auto": COLD, "pread": HOT, "direct": DIRECT, "mmap": MAPPED}
@@ -103,21 +107,28 @@ cdef struct Reading:
     # All that a thread needs to read a batch.
     Table* table
     Filesystem* filesystems
+    Sweep* sweeps
     Counters* counters        # of this batch, one for each file system
     Request* requests
     int64_t k
     bint check
     bint go_on
     bint good
+    bint sequential           # a piece of a long sequence
     int64_t aio_error
 
 
 cdef void _estimate_misses(Counters* counters) noexcept nogil:
-    """Plain reads and page faults do not say what was cached; but that a thread waited, and how often."""
-    counters.missed = min(counters.waits, counters.records)
+    """Plain reads and page faults do not say what was cached; but that a thread waited, and how often: a few times for locks."""
+    counters.missed = min(max(counters.waits - 2 - counters.records // 32, <int64_t> 0), counters.records)
     counters.probed = counters.records
     if counters.records > 0:
         counters.cached_bytes = <int64_t> (counters.bytes * (1.0 - <double> counters.missed / counters.records))
+
+
+cdef bint _in_sequence(const Reading* reading, const Filesystem* fs) noexcept nogil:
+    """Whether to leave it to the kernel's read-ahead, whatever random reads do."""
+    return reading.sequential and not fs.pinned and not (fs.network and fs.engine == COLD)
 
 
 cdef void _read_part(Reading* reading, int number, int64_t i, int64_t j) noexcept nogil:
@@ -126,9 +137,12 @@ cdef void _read_part(Reading* reading, int number, int64_t i, int64_t j) noexcep
     cdef Filesystem* fs = &reading.filesystems[number]
     cdef Counters* counters = &reading.counters[number]
     cdef int64_t sleeps = ffr_sleeps(), error = 0, waits = counters.waits
-    work.table, work.files, work.number, work.filesystem = reading.table, reading.table.files, number, fs
+    work.table, work.files, work.filesystem, work.sweep = reading.table, reading.table.files, fs, &reading.sweeps[number]
+    work.sequential = _in_sequence(reading, fs)
     work.counters, work.check, work.go_on, work.good = counters, reading.check, reading.go_on, reading.good
-    if fs.engine == MAPPED:
+    if work.sequential:
+        read_cached(&work, reading.requests + i, j - i, False)
+    elif fs.engine == MAPPED:
         read_mapped(&work, reading.requests + i, j - i)
     elif fs.engine == DIRECT:
         error = read_direct(&work, reading.requests + i, j - i, not fs.pinned)
@@ -156,18 +170,36 @@ cdef void _cannot_hold(Reading* reading, int64_t i, int64_t error) noexcept nogi
     reading.good = False
 
 
+cdef int64_t _hold_one(Reading* reading, int file, Access access, bint patient) noexcept nogil:
+    """Hold a file; if there are no descriptors left, wait for other batches to give some back. 0, -errno or REPLACED."""
+    cdef int64_t error = hold(reading.table, file, access)
+    cdef int waited = 0
+    while patient and (error == -EMFILE or error == -ENFILE) and waited < PATIENCE_MS:
+        let_go(reading.table, file)
+        ffr_sleep_ms(1)
+        waited += 1
+        error = hold(reading.table, file, access)
+    return error
+
+
 cdef int64_t _hold_files(Reading* reading, int number, int64_t i) noexcept nogil:
-    """Hold the files of requests i .. j, of one file system and not more than may be open; j."""
+    """Hold the files of requests i .. j, of one file system and not too many; j."""
     cdef Table* table = reading.table
     cdef int file = -1, count = 0
     cdef int engine = reading.filesystems[number].engine
+    cdef Access access = AROUND if engine == DIRECT else RANDOM
     cdef int64_t error
+    if _in_sequence(reading, &reading.filesystems[number]):
+        access = SEQUENTIAL
     while i < reading.k:
         if reading.requests[i].file != file:
             file = reading.requests[i].file
-            if table.files[file].filesystem != number or count >= table.held_most:
+            if table.files[file].filesystem != number or count >= min(table.held_most, HELD_BY_PART):
                 break
-            error = hold(table, file, engine == DIRECT)
+            error = _hold_one(reading, file, access, count == 0)
+            if count > 0 and (error == -EMFILE or error == -ENFILE):
+                let_go(table, file)  # later, when those held now are given back
+                break
             count += 1
             if error != 0 and engine != MAPPED:
                 _cannot_hold(reading, i, error)
@@ -216,7 +248,7 @@ cdef class Batch:
     def __cinit__(self, Files files, const int64_t[::1] indices, bint check, bint go_on):
         self.files = files
         self.reading.k = indices.shape[0]
-        self.reading.table, self.reading.filesystems = &files.table, files.filesystems
+        self.reading.table, self.reading.filesystems, self.reading.sweeps = &files.table, files.filesystems, files.sweeps
         self.reading.check, self.reading.go_on, self.reading.good = check, go_on, True
         self.reading.counters = <Counters*> calloc(files.filesystem_count, sizeof(Counters))
         self.reading.requests = <Request*> malloc(max(self.reading.k, 1) * sizeof(Request))
@@ -349,6 +381,7 @@ cdef class Files:
 
     cdef Table table
     cdef Filesystem* filesystems
+    cdef Sweep* sweeps            # one for each
     cdef int filesystem_count
     cdef Counters* totals         # one for each file system
     cdef readonly int64_t n
@@ -370,7 +403,8 @@ cdef class Files:
         self.table.held = <int*> calloc(max(count, 1), sizeof(int))
         self.filesystems = <Filesystem*> calloc(max(count, 1), sizeof(Filesystem))
         self.totals = <Counters*> calloc(max(count, 1), sizeof(Counters))
-        if self.table.files == NULL or self.table.held == NULL or self.filesystems == NULL or self.totals == NULL:
+        self.sweeps = <Sweep*> calloc(max(count, 1), sizeof(Sweep))
+        if not (self.table.files and self.table.held and self.filesystems and self.totals and self.sweeps):
             raise MemoryError(f"{count} files")
         for i, opened in enumerate(files):
             self._add(&self.table.files[i], opened)
@@ -385,7 +419,7 @@ cdef class Files:
         cdef Mapping mapping = opened.mapping, whole = opened.whole
         if mapping is None:
             raise TypeError("a Mapping is needed for each file")
-        file.fd = file.direct_fd = -1
+        file.fd = file.direct_fd = file.sequential_fd = -1
         file.device, file.inode = opened.device, opened.inode
         file.size, file.n, file.first, file.data_start = opened.size, opened.n, self.n, opened.data_start
         if mapping.size < PREFIX_SIZE + 12 * file.n:
@@ -395,7 +429,7 @@ cdef class Files:
             if whole.size < file.size:
                 raise ValueError(f"a mapping of {whole.size} bytes for a file of {file.size}")
             file.mapped = whole.start
-        path = os.fsencode(os.path.abspath(opened.path))
+        path = os.fsencode(os.path.join(os.getcwd(), opened.path))  # not normalised: `..` may follow a link
         file.path = path
         self.paths.append(path)
         self.mappings.append(mapping)
@@ -412,6 +446,8 @@ cdef class Files:
         if number == self.filesystem_count:
             self.filesystem_count += 1
             fs.device = file.device
+            self.sweeps[number].table, self.sweeps[number].filesystem = &self.table, fs
+            self.sweeps[number].number = number
             start(fs, filesystem.network, filesystem.memory)
             if io != "auto":
                 fs.pinned = True
@@ -422,19 +458,28 @@ cdef class Files:
         return 0
 
     def __dealloc__(self):
-        if self.table.files != NULL and self.table.held != NULL:
-            close_all(&self.table)
+        if self.table.files and self.table.held and self.filesystems and self.sweeps:
+            self._close_all()
         free(self.table.files)
         free(self.table.held)
         free(self.filesystems)
+        free(self.sweeps)
         free(self.totals)
+
+    cdef void _close_all(self) noexcept:
+        """No batch is running."""
+        cdef int number
+        with nogil:
+            for number in range(self.filesystem_count):
+                stop(&self.sweeps[number])
+            close_all(&self.table)
 
     def close(self):
         """No further batch; descriptors are closed once no batch is running. May be repeated."""
         self._count_own()
         self.closed = True
         if self.users == 0:
-            close_all(&self.table)
+            self._close_all()
 
     def size_now(self, int64_t f):
         """Size in bytes of file `f` as it is now; None after `close`."""
@@ -444,28 +489,6 @@ cdef class Files:
         """(file, sample in that file) of sample `index`, in range."""
         cdef int64_t f = find(&self.table, index)
         return f, index - self.table.files[f].first
-
-    def will_need(self, int64_t first, int64_t last):
-        """Start reading samples first .. last, both in range, into the page cache, unless all seems to be there."""
-        cdef int64_t f = find(&self.table, first), g = find(&self.table, last), low, high
-        cdef int engine
-        for f in range(f, g + 1):
-            low = self._offset(f, first) if first > self.table.files[f].first else self.table.files[f].data_start
-            high = self._offset(f, last + 1)
-            engine = self.filesystems[self.table.files[f].filesystem].engine
-            if high > low and (engine == COLD or engine == MAPPED):
-                with nogil:
-                    if hold(&self.table, f, False) == 0:
-                        ffr_will_need(self.table.files[f].fd, low, high - low)
-                    let_go(&self.table, f)
-
-    cdef int64_t _offset(self, int64_t f, int64_t index) noexcept:
-        """About where sample `index` starts in file f; it is not checked, and only advice."""
-        cdef File* file = &self.table.files[f]
-        cdef int64_t i = index - file.first
-        if i >= file.n or size_now(&self.table, f) < file.data_start:
-            return file.size
-        return max(<int64_t> 0, min(offset_in(file, i), file.size))
 
     cdef void _count_own(self) noexcept:
         """Batches that other threads were reading when this process was forked run only in its parent."""
@@ -485,13 +508,14 @@ cdef class Files:
         for number in range(self.filesystem_count):
             seen, total = &batch.reading.counters[number], &self.totals[number]
             if seen.requests + seen.records > 0:
-                learn(&self.filesystems[number], seen)
+                if not batch.reading.sequential:
+                    learn(&self.filesystems[number], seen)
                 _add_counters(total, seen)
         if batch.reading.aio_error:
             self.aio_error = <int> batch.reading.aio_error
         self.users -= 1
         if self.closed and self.users == 0:
-            close_all(&self.table)
+            self._close_all()
 
     cdef int _ask_for_memory(self) except -1:
         cdef int number
@@ -523,20 +547,19 @@ cdef class Files:
             raise IndexError(bad)
         return batch
 
-    cdef Batch _begin(self, const int64_t[::1] indices, bint check, bint go_on, bint packed, object out, bint ahead):
+    cdef Batch _begin(self, const int64_t[::1] indices, bint check, bint go_on, bint packed, object out):
+        """A batch with its memory, not read yet."""
         cdef Batch batch = self._plan(indices, check, go_on)
         if packed:
             batch._place_packed(out)
         else:
             batch._place_arrays()
-        if ahead:
-            batch.task.run, batch.task.argument = _read_all, &batch.reading
-            batch.submitted = True
-            submit(&batch.task, PREFETCH_THREADS)
-        else:
-            with nogil:
-                _read_all(&batch.reading)
         return batch
+
+    cdef object _read(self, Batch batch):
+        with nogil:
+            _read_all(&batch.reading)
+        return batch.result()
 
     def read(self, const int64_t[::1] indices not None, bint check, bint go_on):
         """The records at `indices`, each a 1-D uint8 array of its own bytes: writable, but with io="mmap".
@@ -553,7 +576,7 @@ cdef class Files:
             IndexError: its argument is the position of the first index out of range; nothing was read.
             ClosedError: `close` was called.
         """
-        return self._begin(indices, check, go_on, False, None, False).result()
+        return self._read(self._begin(indices, check, go_on, False, None))
 
     def read_packed(self, const int64_t[::1] indices not None, bint check, bint go_on, out=None):
         """The records at `indices`, back to back.
@@ -567,11 +590,20 @@ cdef class Files:
         Raises:
             ValueError: `out` is too small.
         """
-        return self._begin(indices, check, go_on, True, out, False).result()
+        return self._read(self._begin(indices, check, go_on, True, out))
 
-    def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, bint packed):
-        """A `Batch` being read by another thread; its `result()` is that of `read` or `read_packed`."""
-        return self._begin(indices, check, go_on, packed, None, True)
+    def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, bint packed, bint sequential=False):
+        """A `Batch` being read by another thread; its `result()` is that of `read` or `read_packed`.
+
+        Args:
+            sequential: it is a piece of a long sequence, of which one piece is read at a time.
+        """
+        cdef Batch batch = self._begin(indices, check, go_on, packed, None)
+        batch.reading.sequential = sequential
+        batch.task.run, batch.task.argument = _read_all, &batch.reading
+        batch.submitted = True
+        submit(&batch.task, PREFETCH_THREADS)
+        return batch
 
     def counters(self):
         """(name, device number, engine in use, counters as a dict) of each file system; of batches that have ended."""

@@ -117,14 +117,14 @@ static inline uint32_t ffr_direct_alignment(int fd) {
     return 4096;
 }
 
-/* A second descriptor of the same inode with O_DIRECT, even if the path names another file by now. */
-static inline int64_t ffr_open_direct(int fd) {
+/* A second descriptor of the same inode, even if the path names another file by now; with O_DIRECT if `direct`. */
+static inline int64_t ffr_open_again(int fd, int direct) {
 #if defined(__linux__) && defined(O_DIRECT)
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return ffr_result(open(path, O_RDONLY | O_DIRECT | O_CLOEXEC));
+    return ffr_result(open(path, O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0)));
 #else
-    (void)fd;
+    (void)fd, (void)direct;
     return -EOPNOTSUPP;
 #endif
 }
@@ -208,6 +208,14 @@ static inline int64_t ffr_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static inline void ffr_sequential_access(int fd) {
+#ifdef POSIX_FADV_SEQUENTIAL
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+#else
+    (void)fd;
+#endif
 }
 
 static inline void ffr_sleep_ms(long ms) {

@@ -4,7 +4,7 @@
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
-from ffrecord._ahead cimport sweep
+from ffrecord._ahead cimport Sweep, sweep
 from ffrecord._cached cimport settle
 from ffrecord._linux cimport ffr_now_ns, ffr_will_need
 from ffrecord._requests cimport OK, Request, Work
@@ -28,7 +28,7 @@ cdef void _ask(Work* work, const Request* requests, int64_t k) noexcept nogil:
             ffr_will_need(work.files[requests[i].file].fd, requests[i].offset, requests[i].size)
             work.counters.requests += 1
             total += requests[i].size
-    sweep(work, k, total)
+    sweep(<Sweep*> work.sweep, k, total)
 
 
 cdef inline void _prefetch(const Work* work, const Request* request) noexcept nogil:

@@ -29,16 +29,17 @@ cdef struct Filesystem:
     bint fits                 # its files could all be in the page cache
     int64_t batches
     double missed             # moving average of the share of records that were not cached
-    int64_t steady            # batches since something else was seen: in COLD without misses, in HOT with waits
+    int64_t steady            # batches in COLD without misses
+    double waits              # of the last batches in HOT, and their records: sums that fade
+    double asked
     int64_t cold              # batches in COLD with most records missed
     int64_t swept             # bytes read ahead since the sweep began, see _ahead.pyx
-    int64_t sweep_file
-    int64_t sweep_offset
     int64_t since_sweep       # bytes asked for since the last sweep began
 
 cdef struct File:
     int fd                    # -1: closed to save descriptors, or not opened yet
     int direct_fd             # -1 until needed, -2 if that failed
+    int sequential_fd         # the same; with a read-ahead of its own
     int users                 # batches that read it now
     bint used                 # since the last look for a descriptor to close
     int filesystem
@@ -92,9 +93,10 @@ cdef struct Work:
     # A batch being read by one engine, from files of one file system.
     Table* table
     File* files
-    int number                # of the file system
     Filesystem* filesystem
+    void* sweep               # of the file system, see _ahead.pxd
     Counters* counters
+    bint sequential           # a piece of a long sequence
     bint check
     bint go_on                # a bad record does not end the batch
     bint good                 # all records so far

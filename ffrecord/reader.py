@@ -34,9 +34,7 @@ T = TypeVar("T")
 
 LEGACY_WARNING = "warning: you are using an old version ffrecord file, please update the file"
 CHUNK_BYTES = 4 << 20  # iteration reads about this much at a time
-CHUNK_MOST = 1024
-CHUNKS_AHEAD = 2  # being read while the samples of one are looked at
-AHEAD_BYTES = 32 << 20  # beyond these, iteration asks the kernel to have about this much
+CHUNK_MOST = 2048
 SKIPPED_MOST = 10_000  # samples of one reader; a dataset with more of them bad is to be mended, not trained on
 
 logger = logging.getLogger("ffrecord")
@@ -282,35 +280,20 @@ class FileReader:
         """What lies at `indices`, a few megabytes at a time, the next ones being read meanwhile."""
         mean = max(1, sum(f.size for f in self._files) // max(self.n, 1))
         step = min(max(CHUNK_BYTES // mean, 1), CHUNK_MOST)
-        ahead = max(AHEAD_BYTES // mean, step) if abs(indices.step) == 1 else 0
-
-        def parts() -> Iterator[npt.NDArray[np.int64]]:
-            asked = 0
-            for start in range(0, len(indices), step):
-                part = indices[start : start + step]
-                asked = self._ask(indices, start, asked, ahead)
-                yield np.arange(part.start, part.stop, part.step)
-
-        return self.iter_batches(parts(), CHUNKS_AHEAD if len(indices) > step else 0)
-
-    def _ask(self, indices: range, start: int, asked: int, ahead: int) -> int:
-        """Have the kernel read what will be wanted after position `start`, unless it was asked before; up to where."""
-        until = min(start + ahead, len(indices))
-        if until <= asked:
-            return asked
-        first, last = sorted((indices[max(asked, start)], indices[until - 1]))
-        self._engine.will_need(first, last)
-        return until
+        parts = (indices[start : start + step] for start in range(0, len(indices), step))
+        batches = (np.arange(part.start, part.stop, part.step) for part in parts)
+        # One piece at a time, or the kernel would not see a sequence.
+        return Prefetcher(batches, partial(self._begin, False, sequential=indices.step == 1), min(len(indices) // step, 1))
 
     def _read(self, positions: npt.NDArray[np.int64]) -> list[Array]:
         result = self._call(self._engine.read, positions, self._check_data, self._on_error != "raise")
         return self._without(result, positions)
 
-    def _begin(self, packed: bool, indices: Iterable[SupportsIndex]) -> Callable[[], Any]:
+    def _begin(self, packed: bool, indices: Iterable[SupportsIndex], *, sequential: bool = False) -> Callable[[], Any]:
         """Start reading a batch; what gives its result."""
         positions = as_indices(indices)
         begin: Callable[..., _engine.Batch[Any]] = self._engine.read_ahead
-        batch = self._call(begin, positions, self._check_data, self._on_error != "raise", packed)
+        batch = self._call(begin, positions, self._check_data, self._on_error != "raise", packed, sequential)
 
         def result() -> Any:
             read = batch.result()
