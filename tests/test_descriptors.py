@@ -69,8 +69,9 @@ def test_open_files_are_bounded(engine, shards, io, held_most):
         (data, offsets), failures = files.read_packed(indices, True, False)
         assert builders.unpack((data, offsets)) == [samples[i] for i in indices]
         assert failures == []
-        assert files.open_files == len(set(open_now(names))) <= held_most
-        assert len(open_now(names)) <= held_most * (2 if io == "direct" else 1)
+        assert files.open_files <= held_most
+        # A sweep has one of its own.
+        assert len(open_now(names)) <= held_most * (2 if io == "direct" else 1) + 1
     files.close()
     assert (open_now(names), files.open_files) == ([], 0)
 
@@ -173,6 +174,15 @@ def test_names_are_those_of_the_directory_at_open(few_held, tmp_path, monkeypatc
         assert builders.read_all(reader) == samples
 
 
+def test_the_working_directory_is_gone(few_held, tmp_path, monkeypatch):
+    names, samples = few_held
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with FileReader(names) as reader:
+        assert builders.read_all(reader) == samples
+
+
 @in_every_mode
 def test_names_through_links(few_held, tmp_path, io):
     """`link/..` is where the link leads, not where it lies."""
@@ -209,10 +219,11 @@ def test_a_closed_reader_opens_nothing(tmp_path, io):
     assert (open_now(names), reader.stats().open_files) == ([], 0)
 
 
-def test_a_slice_opens_what_it_needs(shards, monkeypatch):
+@pytest.mark.parametrize("io", builders.COPYING_MODES)
+def test_a_slice_opens_what_it_needs(shards, monkeypatch, io):
     names, samples = shards
     monkeypatch.setattr("ffrecord.reader.descriptors", lambda: 3)
-    with FileReader(names) as reader:
+    with FileReader(names, io=io) as reader:
         before = set(open_now(names))
         for low, high in ((80, 81), (82, 91), (158, 160), (100, 100)):
             assert [sample.tobytes() for sample in reader[low:high]] == samples[low:high]
