@@ -1,11 +1,13 @@
 """Run Python in a child process, where a crash, a limit or a refused system call harms nobody else."""
 
+import contextlib
 import ctypes
 import os
 import platform
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,14 +44,32 @@ def finished(
     code: str, *args: object, timeout: float = 60, check: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """The same, with everything there is to know about its end."""
-    found = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": found, "OPENBLAS_NUM_THREADS": "1", **environment}
-    command = [sys.executable, "-X", "faulthandler", "-W", "error", "-c", code, *map(str, args)]
+    command, environment = _command(code, *args), {**_environment(), **environment}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
     if check:
         said = done.stderr[-4000:]
         assert (done.returncode, said) == (0, ""), f"child ended with {done.returncode}\n{said}"
     return done
+
+
+@contextlib.contextmanager
+def started(code: str, *args: object) -> Iterator[subprocess.Popen[str]]:
+    """The same, running, with pipes to and from it; killed at the end if it has not ended."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(_command(code, *args), env=_environment(), text=True, **pipes) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def _command(code: str, *args: object) -> list[str]:
+    return [sys.executable, "-X", "faulthandler", "-W", "error", "-c", code, *map(str, args)]
+
+
+def _environment() -> dict[str, str]:
+    found = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": found, "OPENBLAS_NUM_THREADS": "1"}
 
 
 def descriptors() -> dict[str, str]:

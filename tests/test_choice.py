@@ -1,8 +1,6 @@
 """`_choice`: io="auto" in real situations: cached, evicted, small or large against memory, on several file systems."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import builders
@@ -151,30 +149,17 @@ print("back", flush=True)
 def test_larger_than_memory_and_back(path):
     """The limit of a control group is this process's memory."""
     situations.evict(path)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(children.HERE), str(children.HERE.parent)])}
-    with situations.memory_group() as group:
-        child = subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", BEYOND_MEMORY, path, "auto"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        try:
-            assert child.stdout.readline() == "ready\n", child.stderr.read()
-            group.join(child.pid)
-            group.limit(40 << 20)  # and the file has 48 MB
-            child.stdin.write("\n")
-            child.stdin.flush()
-            assert child.stdout.readline() == "direct\n", child.stderr.read()
-            group.limit(None)
-            situations.warm(path)
-            out, error = child.communicate("\n", timeout=60)
-            assert (child.returncode, out, error) == (0, "back\n", "")
-        finally:
-            child.kill()
-            child.communicate()
+    with situations.memory_group() as group, children.started(BEYOND_MEMORY, path, "auto") as child:
+        assert child.stdout.readline() == "ready\n", child.stderr.read()
+        group.join(child.pid)
+        group.limit(40 << 20)  # and the file has 48 MB
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "direct\n", child.stderr.read()
+        group.limit(None)
+        situations.warm(path)
+        assert child.communicate("\n", timeout=60) == ("back\n", "")
+        assert child.returncode == 0
 
 
 # File systems
