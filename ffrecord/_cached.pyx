@@ -17,7 +17,7 @@ from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, File, R
 cdef enum:
     RUN_BYTES = 1 << 20
     ASKED_BYTES = 128 << 10    # what a miss makes the kernel read, at least
-    STAGE_BYTES = 256 << 10    # read, then checked while they are in the CPU's cache; times are taken once for each
+    STAGE_BYTES = 128 << 10    # read, then checked while they are in the CPU's cache; times are taken once for each
 
 
 cdef inline int _descriptor(const Work* work, int32_t file) noexcept nogil:
