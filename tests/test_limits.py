@@ -1,0 +1,129 @@
+"""`limits`: how much memory and how many descriptors there are."""
+
+import os
+import resource
+from pathlib import Path
+
+import children
+import pytest
+import situations
+
+from ffrecord import limits
+
+
+def test_memory_of_this_machine():
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < limits.available_memory() <= total
+
+
+@pytest.mark.parametrize(
+    ("soft", "wanted"), [(3, 1), (4, 1), (7, 1), (8, 2), (1024, 256), (4096, 1024), (20_000, 1024)]
+)
+def test_descriptors(soft, wanted):
+    code = """
+import resource, sys
+from ffrecord.limits import descriptors
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), hard))
+print(descriptors())
+"""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < soft:
+        pytest.skip(f"the hard limit of descriptors is below {soft}")
+    assert int(children.run(code, soft)) == wanted
+
+
+def test_descriptors_without_a_limit(monkeypatch):
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert limits.descriptors() == 1024
+
+
+def test_a_limit_of_a_control_group():
+    code = """
+import sys
+from ffrecord.limits import available_memory
+print(available_memory(), flush=True)
+sys.stdin.readline()
+print(available_memory(), flush=True)
+sys.stdin.readline()
+print(available_memory())
+"""
+    with situations.memory_group() as group, children.started(code) as child:
+        before = int(child.stdout.readline())
+        group.join(child.pid)
+        group.limit(50 << 20)
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert int(child.stdout.readline()) == 50 << 20
+        group.limit(None)
+        assert int(child.communicate("\n", timeout=20)[0]) == pytest.approx(before, rel=0.3)
+
+
+# What other machines say: their files in a directory
+
+GROUPS_2 = {
+    "memory.max": "max",
+    "a/memory.max": "3000",
+    "a/b/memory.max": "max",
+    "c/memory.max": "5000",
+    "broken/memory.max": "-17 what",
+}
+GROUPS_1 = {f"memory/{path.replace('memory.max', 'memory.limit_in_bytes')}": text for path, text in GROUPS_2.items()}
+MEMBERSHIPS = {
+    "0::/a/b": 3000,
+    "0::/a": 3000,
+    "0::/c": 5000,
+    "0::/": limits.UNLIMITED,
+    "0::/gone/with/all/above": limits.UNLIMITED,
+    "0::/../../elsewhere": limits.UNLIMITED,
+    "0::/broken": limits.UNLIMITED,
+    "0::/a:odd:name": 3000,
+    "4:memory:/a/b": 3000,
+    "7:cpu,memory,pids:/c": 5000,
+    "4:memory:/": limits.UNLIMITED,
+    "4:cpuset:/a": limits.UNLIMITED,
+    "9:name=systemd:/a": limits.UNLIMITED,
+    "9:name=systemd:/a\n4:memory:/c\n0::/a": 3000,
+    "": limits.UNLIMITED,
+}
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch) -> Path:
+    """A directory that the module takes for the root of all it reads."""
+    for path, text in {**GROUPS_2, **GROUPS_1}.items():
+        file = tmp_path / "sys/fs/cgroup" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+    (tmp_path / "sys/fs/cgroup/a:odd:name").mkdir()
+    (tmp_path / "sys/fs/cgroup/a:odd:name/memory.max").write_text("3000\n")
+    (tmp_path / "proc/self").mkdir(parents=True)
+
+    def elsewhere(path: str = "") -> Path:
+        return tmp_path / str(path).lstrip("/")
+
+    monkeypatch.setattr(limits, "Path", elsewhere)
+    monkeypatch.setattr(limits, "open", lambda path: elsewhere(path).open(), raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("membership", MEMBERSHIPS)
+def test_groups(machine, membership):
+    (machine / "proc/self/cgroup").write_text(membership + "\n" if membership else "")
+    (machine / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    1000000000000000 kB\n")
+    assert min(limits._group_limits()) == MEMBERSHIPS[membership]
+    assert limits.available_memory() == min(MEMBERSHIPS[membership], 10**15 << 10)
+
+
+def test_less_is_free_than_the_group_may_have(machine):
+    (machine / "proc/self/cgroup").write_text("0::/a\n")
+    (machine / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable:  2 kB\n")
+    assert limits.available_memory() == 2048
+
+
+@pytest.mark.parametrize("text", [None, "", "MemTotal: 9 kB\n", "MemAvailable:\n", "MemAvailable: many kB\n"])
+def test_a_machine_that_says_nothing(machine, text):
+    """Half of what there is in all, and no group."""
+    if text is not None:
+        (machine / "proc/meminfo").write_text(text)
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert limits.available_memory() == total // 2
