@@ -15,6 +15,8 @@ import pytest
 HERE = Path(__file__).parent
 # Python 3.12 and later warn of what these tests are about.
 forks = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+# An exception of a handler may come between open and with, where limits.py asks how much memory is free.
+interrupts = pytest.mark.filterwarnings("ignore:Exception ignored in.*_io:pytest.PytestUnraisableExceptionWarning")
 SYSCALLS = {
     "x86_64": {
         "io_setup": 206,

@@ -40,6 +40,7 @@ class Interrupted(BaseException):
     pass
 
 
+@children.interrupts
 @in_every_mode
 def test_interrupts_while_it_waits(sample_file, io):
     """The iteration is lost, the reader is not."""

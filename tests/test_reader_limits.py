@@ -121,6 +121,7 @@ class Interrupted(BaseException):
     pass
 
 
+@children.interrupts
 @in_every_mode
 def test_signal_handlers_that_raise(sample_file, io):
     """Ctrl-C in a batch: the batch is lost, nothing else."""
