@@ -12,7 +12,7 @@ cdef struct Sweep:
     int number                # of the file system
     Task task
     int owner                 # process id that submitted the task, 0 before
-    int claimed
+    int claimed               # by a thread of the process of this id, to submit the task
     bint stopped
     int64_t quota             # bytes that may be read on
     int64_t file

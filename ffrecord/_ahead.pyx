@@ -25,8 +25,12 @@ cdef extern from "unistd.h" nogil:
 cdef extern from *:
     """
     #define ffr_add(target, value) __atomic_add_fetch(target, value, __ATOMIC_RELAXED)
-    #define ffr_claim(target) (!__atomic_exchange_n(target, 1, __ATOMIC_ACQUIRE))
     #define ffr_unclaim(target) __atomic_store_n(target, 0, __ATOMIC_RELEASE)
+    /* By process id: a claim of a thread that a fork left behind counts for nothing. */
+    static int ffr_claim(int *target) {
+        int claimed = __atomic_load_n(target, __ATOMIC_RELAXED), own = getpid();
+        return claimed != own && __atomic_compare_exchange_n(target, &claimed, own, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+    }
     """
     int64_t ffr_add(int64_t* target, int64_t value) nogil
     bint ffr_claim(int* target) nogil
@@ -40,9 +44,10 @@ cdef enum:
 
 
 cdef void _leave_file(Sweep* sweep) noexcept nogil:
-    if sweep.fd >= 0:
-        close(sweep.fd)
-    sweep.fd = -1
+    cdef int fd = sweep.fd
+    sweep.fd = -1  # first: a child forked in between may leak it, but must not close what has its number then
+    if fd >= 0:
+        close(fd)
 
 
 cdef int64_t _enter_file(Sweep* sweep) noexcept nogil:

@@ -46,7 +46,7 @@ cdef extern from "sys/mman.h" nogil:
     int munmap(void*, size_t)
 
 cdef enum:
-    DEPTH = 64            # slots of a context: 1024 contexts on a default host
+    DEPTH = 128           # slots of a context: 512 contexts on a default host
     DEPTH_LEAST = 8
     ALIGNMENT = 4096
     PATIENCE_MS = 1000    # of a batch, for refusals to submit with nothing in flight
@@ -218,12 +218,15 @@ cdef int _submit(Context* context, on_piece done, void* state) noexcept nogil:
 
 
 cdef int _collect(Context* context, on_piece done, void* state) noexcept nogil:
-    """Wait for at least one event and hand over what arrived; nonzero if a callback said stop, -1 if waiting failed."""
+    """Wait for some events and hand over what arrived; nonzero if a callback said stop, -1 if waiting failed.
+
+    A quarter of what is in flight: so a thread wakes less often, and the device never runs out of requests.
+    """
     global _stale
-    cdef int64_t rc = -EINTR, i
+    cdef int64_t rc = -EINTR, i, least = max(1, context.in_flight // 4)
     cdef int slot, stop = 0
     while rc == -EINTR:
-        rc = ffr_io_getevents(context.id, 1, context.in_flight, context.events)
+        rc = ffr_io_getevents(context.id, least, context.in_flight, context.events)
     if rc < 0:
         return -1
     for i in range(rc):

@@ -196,7 +196,7 @@ cdef int64_t _hold_files(Reading* reading, int number, int64_t i) noexcept nogil
             file = reading.requests[i].file
             if table.files[file].filesystem != number or count >= min(table.held_most, HELD_BY_PART):
                 break
-            error = _hold_one(reading, file, access, count == 0)
+            error = _hold_one(reading, file, access, count == 0 and engine != MAPPED)
             if count > 0 and (error == -EMFILE or error == -ENFILE):
                 let_go(table, file)  # later, when those held now are given back
                 break
@@ -393,6 +393,7 @@ cdef class Files:
     cdef int users                # batches being read
     cdef int owner                # process id that counted them
     cdef readonly bint closed
+    cdef bint all_closed
     cdef readonly int aio_error   # errno that refused AIO last, 0 for none
 
     def __cinit__(self, files, str io="auto", int held_most=1024):
@@ -429,7 +430,9 @@ cdef class Files:
             if whole.size < file.size:
                 raise ValueError(f"a mapping of {whole.size} bytes for a file of {file.size}")
             file.mapped = whole.start
-        path = os.fsencode(os.path.join(os.getcwd(), opened.path))  # not normalised: `..` may follow a link
+        path = os.fsencode(opened.path)
+        if not os.path.isabs(path):
+            path = os.path.join(os.getcwdb(), path)  # not normalised: `..` may follow a link
         file.path = path
         self.paths.append(path)
         self.mappings.append(mapping)
@@ -467,8 +470,11 @@ cdef class Files:
         free(self.totals)
 
     cdef void _close_all(self) noexcept:
-        """No batch is running."""
+        """No batch is running; and none will, so once is enough."""
         cdef int number
+        if self.all_closed:
+            return
+        self.all_closed = True
         with nogil:
             for number in range(self.filesystem_count):
                 stop(&self.sweeps[number])

@@ -70,7 +70,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
 
         Args:
             indices: [k] ints in [0, number of samples).
-            data: k writable 1-D uint8 arrays, the bytes of each.
+            data: k 1-D uint8 arrays, the bytes of each: writable, but with io="mmap".
 
         Returns:
             The samples. `data` decoded, if not overridden and the files carry a schema.
