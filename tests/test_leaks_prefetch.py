@@ -1,0 +1,144 @@
+"""Nothing is left behind by batches that were begun and dropped: descriptors, threads, AIO contexts, memory."""
+
+import builders
+import children
+import ffr_twin
+import pytest
+from builders import IO_MODES
+from test_leaks import COUNTING
+
+# Threads and contexts of theirs are kept for the next batches; so they are few, not equal.
+LOOP = f"""{COUNTING}
+import itertools, threading
+from ffrecord import _threads
+
+def tasks():
+    return len(os.listdir("/proc/self/task"))
+
+def loop(work, times, slope):
+    for _ in range(max(10, times // 5)):
+        work()
+    gc.collect()
+    before, memory = descriptors(), resident()
+    for _ in range(times):
+        work()
+    gc.collect()
+    assert descriptors() == before, (descriptors(), before)
+    assert (tasks() <= 1 + 32, contexts() <= 16) == (True, True), (tasks(), contexts())
+    assert _threads.stats()["queued"] == 0
+    grown = resident() - memory
+    assert grown <= max(slope * times, 4 << 20), f"{{grown}} bytes after {{times}}"
+
+path, damaged, io = sys.argv[1:]
+"""
+
+WORKS = {
+    "to the end": """
+reader = FileReader(path, io=io)
+def work():
+    for arrays in reader.iter_batches([range(40)] * 3, 2):
+        pass
+    for data, offsets in reader.iter_batches([range(40)] * 3, 2, packed=True):
+        pass
+""",
+    "dropped midway": """
+reader = FileReader(path, io=io)
+def work():
+    next(reader.iter_batches(itertools.repeat(range(40)), 5))
+    batches = reader.iter_batches(itertools.repeat(range(40)), 2)
+    next(batches)
+    batches.close()
+""",
+    "reader dropped with them": """
+def work():
+    batches = FileReader(path, io=io).iter_batches(itertools.repeat(range(40)), 3)
+    next(batches)
+    del batches
+""",
+    "reader closed midway": """
+def work():
+    reader = FileReader(path, io=io)
+    batches = reader.iter_batches(itertools.repeat(range(40)), 3)
+    next(batches)
+    reader.close()
+    try:
+        next(batches)
+    except RuntimeError:
+        return
+    sys.exit("no error")
+""",
+    "failing": """
+reader = FileReader(damaged, io=io)
+def work():
+    batches = reader.iter_batches([range(40), [99], range(10), None] * 2, 3)
+    for _ in range(8):
+        try:
+            next(batches)
+        except (RuntimeError, TypeError):
+            continue
+""",
+    "results kept for a while": """
+reader, kept = FileReader(path, io=io), []
+def work():
+    kept.extend(reader.iter_batches([range(40)] * 3, 2))
+    del kept[:-4]
+""",
+    "iteration": """
+reader = FileReader(path, io=io)
+def work():
+    sum(len(sample) for sample in reader)
+    next(iter(reader))
+    reader.read_range(3, 30)
+""",
+    "beside other threads": """
+reader = FileReader(path, io=io)
+def one():
+    next(reader.iter_batches(itertools.repeat(range(40)), 3))
+def work():
+    threads = [threading.Thread(target=one) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+""",
+}
+# How often, and how much memory each time may take: blocks for the most batches that were ever read at once are kept.
+TIMES = {"beside other threads": (60, 500_000)}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> tuple[str, str]:
+    directory = tmp_path_factory.mktemp("leaks")
+    samples = builders.records([i * 500 for i in range(39)] + [300_000])
+    good = builders.write_samples(directory / "good.ffr", samples)
+    bad = builders.write(directory / "bad.ffr", builders.flip_in_sample(20)(ffr_twin.build(samples)))
+    return good, bad
+
+
+@pytest.mark.parametrize("io", IO_MODES)
+@pytest.mark.parametrize("kind", WORKS)
+def test_prefetching(files, kind, io):
+    times, slope = TIMES.get(kind, (150, 1000))
+    children.run(f"{LOOP}{WORKS[kind]}\nloop(work, {times}, {slope})", *files, io)
+
+
+@pytest.mark.parametrize("io", IO_MODES)
+def test_more_files_than_may_be_open(tmp_path, io):
+    """Opened and closed again and again, by several threads."""
+    for i in range(30):
+        builders.write_samples(tmp_path / f"{i:02}.ffr", builders.records([100, 5000], i))
+    code = f"""{LOOP}
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+reader, random = FileReader(path, io=io), np.random.default_rng(0)
+def work():
+    for _ in reader.iter_batches([random.permutation(60)[:20] for _ in range(4)], 3):
+        pass
+def most():
+    work()
+    reader.read(range(60))  # as many are open as may be
+loop(most, 150, 1000)
+reader.close()
+assert path not in "".join(os.path.realpath(f"/proc/self/fd/{{fd}}") for fd in os.listdir("/proc/self/fd"))
+"""
+    children.run(code, tmp_path, "", io)
