@@ -2,6 +2,6 @@
 
 from ffrecord._requests cimport Counters, Filesystem
 
-cdef void start(Filesystem* fs, bint network, bint memory) noexcept
+cdef void begin(Filesystem* fs, bint network, bint memory) noexcept
 cdef bint asks_for_memory(const Filesystem* fs) noexcept
 cdef void learn(Filesystem* fs, const Counters* seen) noexcept

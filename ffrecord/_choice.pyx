@@ -19,7 +19,7 @@ cdef enum:
     ASK_EVERY = 8              # batches, for free memory
 
 
-cdef void start(Filesystem* fs, bint network, bint memory) noexcept:
+cdef void begin(Filesystem* fs, bint network, bint memory) noexcept:
     """Before the first batch. memory: of tmpfs and the like."""
     fs.network = network
     fs.nowait = True

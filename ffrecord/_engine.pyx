@@ -16,7 +16,7 @@ from libc.stdlib cimport calloc, free, malloc
 
 from ffrecord._ahead cimport Sweep, stop
 from ffrecord._cached cimport read_cached
-from ffrecord._choice cimport asks_for_memory, learn, start
+from ffrecord._choice cimport asks_for_memory, begin, learn
 from ffrecord._descriptors cimport AROUND, RANDOM, SEQUENTIAL, Access, close_all, hold, keep, let_go, size_now
 from ffrecord._direct cimport read_direct
 from ffrecord._linux cimport ffr_filesystem_type, ffr_sleep_ms, ffr_sleeps
@@ -451,7 +451,7 @@ cdef class Files:
             fs.device = file.device
             self.sweeps[number].table, self.sweeps[number].filesystem = &self.table, fs
             self.sweeps[number].number = number
-            start(fs, filesystem.network, filesystem.memory)
+            begin(fs, filesystem.network, filesystem.memory)
             if io != "auto":
                 fs.pinned = True
                 fs.engine = _ENGINES[io]

@@ -36,9 +36,9 @@ def failure_error(failure: Failure, opened: OpenedFile, index: int, local: int) 
         )
     if failure.status == "changed":
         return TruncatedError(
-            f"Sample {index}: {where}: the file was cut to {detail} bytes; it had {opened.size} when it was opened, of which "
-            f"{opened.data_start} are tables"
+            f"Sample {index}: {where}: the file was cut to {detail} bytes; it had {opened.size} when it was opened, "
+            f"{opened.data_start} of them tables"
         )
     if failure.status == "replaced":
-        return file_error(ESTALE, f"Sample {index}: {where}: not the file any more that was opened, and closed since", path)
+        return file_error(ESTALE, f"Sample {index}: {where}: replaced after it was opened, and closed meanwhile", path)
     return TruncatedError(f"Sample {index}: length {size} but read {detail} bytes. {where} at offset {offset}")

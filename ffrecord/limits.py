@@ -44,7 +44,7 @@ def _group_limits() -> list[int]:
 
 
 def _limits_above(root: Path, path: str, name: str) -> list[int]:
-    """What the files `name` say from `path` up to the root. In a container the path may lead nowhere; the root is its own."""
+    """What the files `name` say from `path` up to the root. In a container, whose root is its own, the path leads nowhere."""
     group = root / path.lstrip("/")
     limits = []
     for each in [group, *(parent for parent in group.parents if parent.is_relative_to(root))]:

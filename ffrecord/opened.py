@@ -15,7 +15,7 @@ from ffrecord._memory import Mapping
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, NotAFileError, file_error
 
 CHUNK = 1 << 20
-TABLES_KEPT = 8 << 20  # bytes; larger tables do not stay in the process's resident memory only because they were checked
+TABLES_KEPT = 8 << 20  # bytes; larger tables do not stay resident only because they were checked
 
 
 @contextmanager
@@ -45,7 +45,8 @@ class OpenedFile:
         filesystem: that it is on.
         crc: stored CRC-32 of the tables; 0 in old files that have none.
         data_start: offset of the first sample, bytes.
-        mapping: bytes [0, tables_end(n)) of the file; on a network file system a copy, since there a page fault can fail.
+        mapping: bytes [0, tables_end(n)) of the file; on a network file system a copy, since there a page fault can
+            fail.
         whole: the mapping of the whole file, or None.
         checksums, offsets: uint32 [n] and int64 [n], read-only views of the mapping.
         extension: what the file says about itself, or None.

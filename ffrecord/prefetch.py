@@ -15,8 +15,8 @@ class Prefetcher(Generic[T]):
         begin: starts reading a batch, and returns what waits for it and gives its result.
         ahead: batches that may be being read while the caller works with one, >= 0.
 
-    An error, of a batch or of `batches`, is raised in its turn; the batches after it are still there. Not to be shared by
-    threads without a lock.
+    An error, of a batch or of `batches`, is raised in its turn; the batches after it are still there. Not to be
+    shared by threads without a lock.
     """
 
     def __init__(self, batches: Iterable[Any], begin: Callable[[Any], Callable[[], T]], ahead: int) -> None:

@@ -13,8 +13,8 @@ class ReadStats(NamedTuple):
         batches: read, those that failed included.
         records, bytes: delivered and, if asked for, checked.
         requests: system calls and requests of Linux AIO.
-        cache_hit_share: of the records of which it is known, the part that was in the page cache when asked for; nan before
-            the first. It is known of records read in two passes, and of the few that direct reading probes;
+        cache_hit_share: of the records of which it is known, the part that was in the page cache when asked for; nan
+            before the first. It is known of records read in two passes, and of the few that direct reading probes;
             elsewhere it is estimated by how often the thread waited.
         cached_bytes: bytes of those that were.
         io_seconds: in system calls that read, summed over threads; with io="mmap", asking for read-ahead only.

@@ -47,10 +47,11 @@ class FileReader:
         fname: a file; a list or tuple of files; a directory (the shards of its dataset.json, else its `*.ffr` in string
             order); or a glob pattern.
         check_data: compare CRC-32 of tables when opening and of every sample when reading.
-        io: how to read. "auto" learns from batch to batch what is cached, and reads accordingly (see `stats`). "pread" is
-            one plain read after the other. "direct" goes around the page cache, with Linux AIO, where the file system
-            allows. "mmap" maps the files and checks samples where they lie: `read` gives read-only views and copies nothing.
-            But where a page cannot be had, because the disk fails or somebody cuts the file, the process is killed by SIGBUS.
+        io: how to read. "auto" learns from batch to batch what is cached, and reads accordingly (see `stats`).
+            "pread" is one plain read after the other. "direct" goes around the page cache, with Linux AIO, where the
+            file system allows. "mmap" maps the files and checks samples where they lie: `read` gives read-only views
+            and copies nothing. But where a page cannot be had, because the disk fails or somebody cuts the file, the
+            process is killed by SIGBUS.
         on_error: what a sample that cannot be read does to `read` and `read_packed`: "raise"; "skip", left out and
             counted in `skipped`; or a callable that gets the exception and returns the bytes to use instead, as a
             buffer or array. Each is logged, and after SKIPPED_MOST of them the next one raises.
@@ -60,8 +61,9 @@ class FileReader:
         FormatError: a file is damaged, unfinished or none of ours.
         ChecksumError: the tables of a file do not match their CRC-32.
 
-    A reader may be shared by threads, forked at any time, and pickled (by name: it opens its files again). It holds at most
-    1,024 files open, or a quarter of the soft limit of descriptors if that is less, and opens others when they are read.
+    A reader may be shared by threads, forked at any time, and pickled (by name: it opens its files again). It holds
+    at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less, and opens others when
+    they are read.
     """
 
     __slots__ = (
@@ -168,9 +170,9 @@ class FileReader:
             indices: [k] ints in [-n, n), negative ones from the end; repeats allowed; order kept.
 
         Returns:
-            k 1-D uint8 arrays, writable and sharing no bytes; with io="mmap", read-only views of the file. Those of 64 KiB and
-            more lie in memory as they do in the file, so a `view` of a wider dtype may be unaligned. A smaller one
-            keeps up to 512 KiB of its batch alive: copy what you keep for long.
+            k 1-D uint8 arrays, writable and sharing no bytes; with io="mmap", read-only views of the file. Those of
+            64 KiB and more lie in memory as they do in the file, so a `view` of a wider dtype may be unaligned. A
+            smaller one keeps up to 512 KiB of its batch alive: copy what you keep for long.
 
         Raises:
             IndexError: an index is out of range; nothing was read.
@@ -182,15 +184,13 @@ class FileReader:
         """
         return self._read(as_indices(indices))
 
-    def read_packed(
-        self, indices: Iterable[SupportsIndex], out: npt.NDArray[Any] | None = None
-    ) -> Packed:
+    def read_packed(self, indices: Iterable[SupportsIndex], out: npt.NDArray[Any] | None = None) -> Packed:
         """The samples at `indices`, back to back: no Python object per sample.
 
         Args:
             indices: as for `read`.
-            out: memory to fill, a writable C-contiguous array of at least the sum of sizes in bytes; fresh memory if None. Left
-                in an unknown state by an error.
+            out: memory to fill, a writable C-contiguous array of at least the sum of sizes in bytes; fresh memory if
+                None. Left in an unknown state by an error.
 
         Returns:
             (data, offsets): uint8 [sum of sizes], the start of `out` if given, and int64 [k + 1]; sample j is
@@ -215,7 +215,9 @@ class FileReader:
         """
         low, high = as_int64(start), as_int64(stop)
         if not 0 <= low <= high <= self.n:
-            raise SampleIndexError(f"range {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {self._fnames[0]} …")
+            raise SampleIndexError(
+                f"range {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {self._fnames[0]} …"
+            )
         return [array for chunk in self._chunks(range(low, high)) for array in chunk]
 
     def read_one(self, index: SupportsIndex) -> Array:
@@ -244,7 +246,8 @@ class FileReader:
             packed: give what `read_packed` gives, not what `read` gives.
 
         Raises:
-            ValueError: a negative `prefetch`. While iterating, in the turn of the batch: as for `read`; what `batches` raises.
+            ValueError: a negative `prefetch`. While iterating, in the turn of the batch: as for `read`; what
+                `batches` raises.
         """
         ahead = operator.index(prefetch)
         if ahead < 0:
@@ -283,7 +286,8 @@ class FileReader:
         parts = (indices[start : start + step] for start in range(0, len(indices), step))
         batches = (np.arange(part.start, part.stop, part.step) for part in parts)
         # One piece at a time, or the kernel would not see a sequence.
-        return Prefetcher(batches, partial(self._begin, False, sequential=indices.step == 1), min(len(indices) // step, 1))
+        begin = partial(self._begin, False, sequential=indices.step == 1)
+        return Prefetcher(batches, begin, 1 if len(indices) > step else 0)
 
     def _read(self, positions: npt.NDArray[np.int64]) -> list[Array]:
         result = self._call(self._engine.read, positions, self._check_data, self._on_error != "raise")
