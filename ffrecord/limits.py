@@ -44,7 +44,7 @@ def _group_limits() -> list[int]:
 
 
 def _limits_above(root: Path, path: str, name: str) -> list[int]:
-    """What the files `name` say from `path` up to the root. In a container, whose root is its own, the path leads nowhere."""
+    """What the files `name` say from `path` up to the root. In a container, with its own root, it may not exist."""
     group = root / path.lstrip("/")
     limits = []
     for each in [group, *(parent for parent in group.parents if parent.is_relative_to(root))]:
