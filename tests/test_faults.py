@@ -60,10 +60,15 @@ from ffrecord import FFRecordError, FileReader, _aio
 logging.disable()  # of the line about refused AIO; test_fork.py looks for it
 faults = ctypes.CDLL(None)
 path, io, schedule = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-site, fresh, beside = json.loads(sys.argv[4])
+site, fresh, beside, in_sequence = json.loads(sys.argv[4])
 with FileReader(path, io="pread") as reader:
     wanted = builders.read_all(reader)
-indices = [*range(reader.n), 5, 3, 3, reader.n - 1]
+indices = [*range(reader.n)] if in_sequence else [*range(reader.n), 5, 3, 3, reader.n - 1]
+
+def read(reader):
+    if in_sequence:
+        return [sample.tobytes() for sample in reader]
+    return builders.unpack(reader.read_packed(indices))
 
 def attempt(reader, call, action, value, for_good):
     '''[fired, outcome]: "bytes", or the errno of the error.'''
@@ -73,7 +78,7 @@ def attempt(reader, call, action, value, for_good):
     if beside:
         faults.fault_set(1, beside[0], 1, 1, *beside[1:])
     try:
-        got = builders.unpack(reader.read_packed(indices))
+        got = read(reader)
     except OSError as error:
         outcome = error.errno
         assert isinstance(error, RuntimeError) and path in str(error) and str(error).count("Sample ") == 1, error
@@ -83,7 +88,7 @@ def attempt(reader, call, action, value, for_good):
     fired = faults.fault_fired(0)
     for which in (0, 1):
         faults.fault_set(which, -1, 0, 0, 0, 0)
-    assert builders.unpack(reader.read_packed(indices)) == [wanted[i] for i in indices], "wrong bytes afterwards"
+    assert read(reader) == [wanted[i] for i in indices], "wrong bytes afterwards"
     return [fired, outcome]
 
 results = []
@@ -123,10 +128,19 @@ def data(tmp_path_factory) -> str:
     return builders.write_samples(tmp_path_factory.mktemp("data") / "a.ffr", samples)
 
 
-def sweep(library: Path, data: str, io: str, site: str, wanted: list[tuple[int, int]], *, for_good: bool) -> list[list]:
-    """Outcomes of each action at the first, second … call of the batch."""
+def sweep(
+    library: Path,
+    data: str,
+    io: str,
+    site: str,
+    wanted: list[tuple[int, int]],
+    *,
+    for_good: bool,
+    in_sequence: bool = False,
+) -> list[list]:
+    """Outcomes of each action at the first, second … call of a batch, or of an iteration."""
     schedule = json.dumps([(*action, int(for_good)) for action in wanted])
-    where = json.dumps((SITES[site], site == "io_setup", BESIDE[io] if site == "pread" else None))
+    where = json.dumps((SITES[site], site == "io_setup", BESIDE[io] if site == "pread" else None, in_sequence))
     return json.loads(children.run(CHILD, data, io, schedule, where, LD_PRELOAD=str(library)))
 
 
@@ -136,6 +150,20 @@ def test_every_call_at_every_occurrence(library, data, io, site, for_good):
     """pread is the last resort and fstat has no other: only theirs are errors. All else is read in another way."""
     wanted = actions(site, for_good=for_good)
     for action, outcomes in zip(wanted, sweep(library, data, io, site, wanted, for_good=for_good), strict=True):
+        assert outcomes, f"{action}: never called"
+        final = site in ("pread", "fstat") and action[0] == FAIL and action[1] in HARD
+        assert set(outcomes) <= {"bytes", action[1]} if final else set(outcomes) <= {"bytes"}, action
+
+
+@pytest.mark.parametrize("site", ["preadv", "pread", "fstat"])
+@pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
+def test_every_call_of_an_iteration(library, data, site, for_good):
+    """Plain reads of a thread, whatever a random batch would use."""
+    wanted = actions(site, for_good=for_good)
+    found = sweep(
+        library, data, "auto" if site != "pread" else "pread", site, wanted, for_good=for_good, in_sequence=True
+    )
+    for action, outcomes in zip(wanted, found, strict=True):
         assert outcomes, f"{action}: never called"
         final = site in ("pread", "fstat") and action[0] == FAIL and action[1] in HARD
         assert set(outcomes) <= {"bytes", action[1]} if final else set(outcomes) <= {"bytes"}, action
