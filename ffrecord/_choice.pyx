@@ -45,7 +45,6 @@ cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
         fs.swept = fs.since_sweep = 0  # an epoch later: whatever misses now was evicted
     share = _share_missed(fs, seen)
     fs.missed += (share - fs.missed) / 4
-    fs.batches += 1
     if fs.pinned:
         return
     if fs.engine == HOT:

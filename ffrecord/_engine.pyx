@@ -514,6 +514,7 @@ cdef class Files:
         for number in range(self.filesystem_count):
             seen, total = &batch.reading.counters[number], &self.totals[number]
             if seen.requests + seen.records > 0:
+                self.filesystems[number].batches += 1
                 if not batch.reading.sequential:
                     learn(&self.filesystems[number], seen)
                 _add_counters(total, seen)

@@ -41,7 +41,9 @@ class Prefetcher(Generic[T]):
         except StopIteration:
             self._batches = None
         except Exception as error:
-            self._begun.append(_raising(error))
+            # Without this frame, which leads back to the error: a cycle would keep alive what is in flight.
+            rest = error.__traceback__.tb_next if error.__traceback__ else None
+            self._begun.append(_raising(error.with_traceback(rest)))
 
     def close(self) -> None:
         """Give up what is being read, after waiting for it. Nothing comes any more."""
