@@ -67,6 +67,16 @@ def work():
         return
     sys.exit("no error")
 """,
+    "dropped before an error's turn": """
+reader = FileReader(path, io=io)
+def raising():
+    yield range(40)
+    yield range(40)
+    raise ValueError
+def work():
+    next(reader.iter_batches(raising(), 3))
+    next(reader.iter_batches([range(40), range(40), None, [99]], 3))
+""",
     "failing": """
 reader = FileReader(damaged, io=io)
 def work():
