@@ -14,7 +14,8 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from ffrecord._linux cimport ffr_identify, ffr_open, ffr_pread, ffr_sequential_access
+from ffrecord._descriptors cimport is_same
+from ffrecord._linux cimport ffr_fetch_add, ffr_open, ffr_pread, ffr_sequential_access
 from ffrecord._requests cimport File
 from ffrecord._threads cimport is_done, submit, withdraw
 
@@ -24,7 +25,6 @@ cdef extern from "unistd.h" nogil:
 
 cdef extern from *:
     """
-    #define ffr_add(target, value) __atomic_add_fetch(target, value, __ATOMIC_RELAXED)
     #define ffr_unclaim(target) __atomic_store_n(target, 0, __ATOMIC_RELEASE)
     /* By process id: a claim of a thread that a fork left behind counts for nothing. */
     static int ffr_claim(int *target) {
@@ -32,7 +32,6 @@ cdef extern from *:
         return claimed != own && __atomic_compare_exchange_n(target, &claimed, own, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
     }
     """
-    int64_t ffr_add(int64_t* target, int64_t value) nogil
     bint ffr_claim(int* target) nogil
     void ffr_unclaim(int* target) nogil
 
@@ -53,14 +52,13 @@ cdef void _leave_file(Sweep* sweep) noexcept nogil:
 cdef int64_t _enter_file(Sweep* sweep) noexcept nogil:
     """See that the descriptor is the file's: its size, 0 if it cannot be had."""
     cdef File* file = &sweep.table.files[sweep.file]
-    cdef int64_t device = 0, inode = 0
     if sweep.fd < 0 or sweep.opened != sweep.file:
         _leave_file(sweep)
         sweep.fd = <int> ffr_open(file.path)
         sweep.opened = sweep.file
         if sweep.fd >= 0:
             ffr_sequential_access(sweep.fd)
-            if ffr_identify(sweep.fd, &device, &inode) < 0 or device != file.device or inode != file.inode:
+            if not is_same(file, sweep.fd):
                 _leave_file(sweep)
     return file.size if sweep.fd >= 0 else 0
 
@@ -83,14 +81,14 @@ cdef void _run(void* argument) noexcept nogil:
         got = _read_on(sweep, buffer)
         sweep.offset += got
         sweep.filesystem.swept += got
-        ffr_add(&sweep.quota, -got)
+        ffr_fetch_add(&sweep.quota, -got)
         if got == 0:
             sweep.file += 1
             sweep.offset = 0
         if sweep.file == sweep.table.count:
-            sweep.file = 0
             sweep.filesystem.swept = sweep.filesystem.size
     if sweep.filesystem.swept >= sweep.filesystem.size:
+        sweep.file = sweep.offset = 0
         _leave_file(sweep)
     free(buffer)
 
@@ -104,7 +102,7 @@ cdef void sweep(Sweep* sweep, int64_t missed, int64_t missed_bytes) noexcept nog
     if not sweep.filesystem.fits or sweep.stopped or sweep.filesystem.swept >= sweep.filesystem.size:
         return
     if sweep.quota < AHEAD_MOST:
-        ffr_add(&sweep.quota, min(max(missed * AHEAD, 2 * missed_bytes), <int64_t> AHEAD_MOST))
+        ffr_fetch_add(&sweep.quota, min(max(missed * AHEAD, 2 * missed_bytes), <int64_t> AHEAD_MOST))
     if not ffr_claim(&sweep.claimed):
         return
     if sweep.owner != getpid():

@@ -8,6 +8,7 @@ from ffrecord._requests cimport Request, Work
 cdef enum:
     RUN_PARTS = 64             # records of one preadv
 
+cdef bint goes_on(const Work* work) noexcept nogil
 cdef bint settle(Work* work, Request* request) noexcept nogil
 cdef bint finish(Work* work, Request* request) noexcept nogil
 cdef int64_t read_run(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only) noexcept nogil

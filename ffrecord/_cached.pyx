@@ -25,6 +25,11 @@ cdef inline int _descriptor(const Work* work, int32_t file) noexcept nogil:
     return of.sequential_fd if work.sequential and of.sequential_fd >= 0 else of.fd
 
 
+cdef bint goes_on(const Work* work) noexcept nogil:
+    """Whether further records are wanted."""
+    return (work.good or work.go_on) and not work.stopped[0]
+
+
 cdef bint settle(Work* work, Request* request) noexcept nogil:
     """A record has arrived: compare with its stored CRC-32, if asked; whether it is good."""
     cdef uint32_t computed
@@ -142,7 +147,7 @@ cdef int64_t _read_stage(Work* work, Request* requests, int64_t i, int64_t k, bi
 cdef void _check_stage(Work* work, Request* requests, int64_t i, int64_t j) noexcept nogil:
     """Check the records that have arrived."""
     cdef int64_t start = ffr_now_ns()
-    while i < j and (work.good or work.go_on):
+    while i < j and goes_on(work):
         if requests[i].status == OK and requests[i].got == requests[i].size:
             settle(work, &requests[i])
         i += 1
@@ -150,7 +155,7 @@ cdef void _check_stage(Work* work, Request* requests, int64_t i, int64_t j) noex
 
 
 cdef void _finish_missed(Work* work, Request* requests, int64_t i, int64_t k) noexcept nogil:
-    while i < k and (work.good or work.go_on):
+    while i < k and goes_on(work):
         if requests[i].status == MISSED:
             finish(work, &requests[i])
         i += 1
@@ -160,6 +165,9 @@ cdef void _after_first_pass(Work* work, const Request* requests, int64_t k) noex
     """Tell the counters what was cached, and ask for what was not."""
     cdef int64_t i, rest, missed = 0, missed_bytes = 0, wanted = 0
     for i in range(k):
+        if requests[i].status > OK:
+            continue
+        work.counters.probed += 1
         if requests[i].status == MISSED:
             rest = requests[i].size - requests[i].got
             missed += 1
@@ -168,7 +176,6 @@ cdef void _after_first_pass(Work* work, const Request* requests, int64_t k) noex
                 ffr_will_need(work.files[requests[i].file].fd, requests[i].offset + requests[i].got, rest)
         wanted += requests[i].size
     work.counters.missed += missed
-    work.counters.probed += k
     work.counters.cached_bytes += wanted - missed_bytes
     if missed > 0:
         sweep(<Sweep*> work.sweep, missed, missed_bytes)
@@ -181,7 +188,7 @@ cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes)
         two_passes: take what is cached first. By the time the rest is waited for, the kernel is reading it.
     """
     cdef int64_t i = 0, j
-    while i < k and (work.good or work.go_on):
+    while i < k and goes_on(work):
         j = _read_stage(work, requests, i, k, two_passes)
         _check_stage(work, requests, i, j)
         if not two_passes:

@@ -6,7 +6,8 @@
                  ▲ │   waits, for more than a lock now and then
                  │ │ PATIENCE batches with mostly misses, and the files do not fit into memory
                  │ ▼
-                DIRECT   probes a few records of each batch, back when most of them are cached
+                DIRECT   probes a few records of each batch, back when most of them are cached; or when the files fit, or
+                         direct reads are refused
 
 Direct reads leave the page cache as it is. A dataset that would fit would never be learned, hence the condition of size.
 """
@@ -16,6 +17,7 @@ from ffrecord._requests cimport COLD, DIRECT, HOT, MAPPED, Counters, Filesystem
 cdef enum:
     STEADY = 4
     PATIENCE = 8
+    RETRY_EVERY = 1024         # batches, for direct reads where they were refused
     ASK_EVERY = 8              # batches, for free memory
 
 
@@ -29,7 +31,9 @@ cdef void begin(Filesystem* fs, bint network, bint memory) noexcept:
 
 cdef bint asks_for_memory(const Filesystem* fs) noexcept:
     """Whether `fits` should be found out anew before the next batch."""
-    return fs.batches % ASK_EVERY == 0 and (fs.engine == COLD or (fs.engine == MAPPED and fs.missed > 0.01))
+    if fs.batches % ASK_EVERY != 0 or fs.engine == HOT:
+        return False
+    return not fs.pinned or (fs.engine == MAPPED and fs.missed > 0.01)
 
 
 cdef double _share_missed(const Filesystem* fs, const Counters* seen) noexcept:
@@ -44,7 +48,8 @@ cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
     if fs.swept >= fs.size and fs.since_sweep > 2 * fs.size:
         fs.swept = fs.since_sweep = 0  # an epoch later: whatever misses now was evicted
     share = _share_missed(fs, seen)
-    fs.missed += (share - fs.missed) / 4
+    if seen.probed > 0:
+        fs.missed += (share - fs.missed) / 4
     if fs.pinned:
         return
     if fs.engine == HOT:
@@ -56,14 +61,16 @@ cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
             fs.missed = 0.5
         return
     if fs.engine == DIRECT:
-        if fs.missed < 0.5:
+        if fs.missed < 0.5 or fs.fits or fs.no_direct:
             fs.engine = COLD
             fs.steady = fs.cold = 0
         return
+    if fs.batches % RETRY_EVERY == 0:
+        fs.no_direct = False
     fs.steady = fs.steady + 1 if share < 0.01 else 0
     fs.cold = fs.cold + 1 if fs.missed > 0.5 else 0
     if fs.steady >= STEADY:
         fs.engine = HOT
         fs.waits = fs.asked = 0
-    elif fs.cold >= PATIENCE and not fs.fits and not fs.network:
+    elif fs.cold >= PATIENCE and not (fs.fits or fs.network or fs.no_direct) and fs.nowait:
         fs.engine = DIRECT

@@ -3,18 +3,22 @@
 
 A reader of a few files opens each once. One of more files than it may hold closes the file that was not used for longest,
 roughly (a clock with a second chance), and opens it again by name when asked for it. The mapping of the file's tables keeps
-its inode number from being used again meanwhile, so device and inode tell whether the name still leads to the same file.
+its inode number from being used again meanwhile, so device and inode tell whether the name still leads to the same file; where
+tables are copied, size, time of change and the header's CRC-32 tell.
 """
 
 from libc.errno cimport EINVAL, EMFILE, ENFILE
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp
 
 from ffrecord._linux cimport (
     ffr_direct_alignment,
     ffr_file_size,
     ffr_identify,
+    ffr_identity,
     ffr_open,
     ffr_open_again,
+    ffr_pread,
     ffr_random_access,
     ffr_sequential_access,
     ffr_size_by_name,
@@ -33,10 +37,10 @@ cdef extern from "unistd.h" nogil:
     int close(int)
 
 cdef enum:
-    NOT_OPEN = -(1 << 30)      # no errno
+    PREFIX_SIZE = 12
 
 
-# One for all readers: it is held for a few loads, and a fork can only wait for locks it knows.
+# One for all readers, held for a few loads and never during a system call; a fork can only wait for locks it knows.
 cdef pthread_mutex_t _lock
 
 
@@ -57,18 +61,18 @@ if pthread_atfork(_before_fork, _after_fork_parent, _after_fork_child) != 0:
     raise MemoryError("pthread_atfork")
 
 
-cdef void _close(File* file) noexcept nogil:
-    if file.fd >= 0:
-        close(file.fd)
-    if file.direct_fd >= 0:
-        close(file.direct_fd)
-    if file.sequential_fd >= 0:
-        close(file.sequential_fd)
+cdef struct Taken:
+    int fds[3]
+
+
+cdef void _take(File* file, Taken* taken) noexcept nogil:
+    """Take the descriptors of a file away; with the lock held."""
+    taken.fds[0], taken.fds[1], taken.fds[2] = file.fd, file.direct_fd, file.sequential_fd
     file.fd = file.direct_fd = file.sequential_fd = -1
 
 
-cdef void _make_room(Table* table, int most) noexcept nogil:
-    """Close files nobody reads until at most `most` are open; with the lock held."""
+cdef bint _take_idle(Table* table, int most, Taken* taken) noexcept nogil:
+    """Take away those of a file that nobody reads, if more than `most` are open; whether there was one. With the lock held."""
     cdef int looks = 2 * table.held_count
     cdef File* file
     while table.held_count > most and looks > 0:
@@ -76,13 +80,29 @@ cdef void _make_room(Table* table, int most) noexcept nogil:
         if table.hand >= table.held_count:
             table.hand = 0
         file = &table.files[table.held[table.hand]]
-        if file.users > 0 or file.used:
-            file.used = False
-            table.hand += 1
-        else:
-            _close(file)
+        if file.users == 0 and not file.used:
+            _take(file, taken)
             table.held_count -= 1
             table.held[table.hand] = table.held[table.held_count]
+            return True
+        file.used = False
+        table.hand += 1
+    return False
+
+
+cdef void _make_room(Table* table, int most) noexcept nogil:
+    """Close files nobody reads until at most `most` are open. Without the lock: closing may wait for a server."""
+    cdef Taken taken
+    cdef bint some = True
+    cdef int fd
+    while some:
+        pthread_mutex_lock(&_lock)
+        some = _take_idle(table, most, &taken)
+        pthread_mutex_unlock(&_lock)
+        if some:
+            for fd in taken.fds:
+                if fd >= 0:
+                    close(fd)
 
 
 cdef void keep(Table* table, int64_t f, int fd) noexcept nogil:
@@ -94,23 +114,35 @@ cdef void keep(Table* table, int64_t f, int fd) noexcept nogil:
         table.held[table.held_count] = <int> f
         table.held_count += 1
         fd = -1
-        _make_room(table, table.held_most)
     pthread_mutex_unlock(&_lock)
     if fd >= 0:
         close(fd)  # another thread was faster
+    _make_room(table, table.held_most)
+
+
+cdef bint is_same(const File* file, int fd) noexcept nogil:
+    """Whether the descriptor is of the file that was opened first."""
+    cdef ffr_identity found
+    cdef uint8_t prefix[PREFIX_SIZE]
+    if ffr_identify(fd, &found) < 0:
+        return False
+    if not file.copied:
+        return found.device == file.device and found.inode == file.inode
+    # Servers may number anew what they forgot; and nothing here keeps a number from being given to another file.
+    if found.size != file.size or found.mtime_ns != file.mtime_ns:
+        return False
+    return ffr_pread(fd, prefix, PREFIX_SIZE, 0) == PREFIX_SIZE and memcmp(prefix, file.tables, PREFIX_SIZE) == 0
 
 
 cdef int64_t _open(Table* table, int64_t f) noexcept nogil:
     """Open file `f` by name: 0, -errno, or REPLACED."""
-    cdef int64_t fd = ffr_open(table.files[f].path), device = 0, inode = 0
+    cdef int64_t fd = ffr_open(table.files[f].path)
     if fd == -EMFILE or fd == -ENFILE:
-        pthread_mutex_lock(&_lock)
         _make_room(table, 0)
-        pthread_mutex_unlock(&_lock)
         fd = ffr_open(table.files[f].path)
     if fd < 0:
         return fd
-    if ffr_identify(<int> fd, &device, &inode) < 0 or device != table.files[f].device or inode != table.files[f].inode:
+    if not is_same(&table.files[f], <int> fd):
         close(<int> fd)
         return REPLACED
     keep(table, f, <int> fd)
@@ -118,13 +150,13 @@ cdef int64_t _open(Table* table, int64_t f) noexcept nogil:
 
 
 cdef void _open_again(File* file, int* kept, bint direct) noexcept nogil:
-    """A second descriptor of the file, kept in `kept`; -2 there if it cannot be had."""
+    """A second descriptor of the file, kept in `kept`; -2 there if the file has none, -1 if there is none left now."""
     cdef uint32_t alignment = ffr_direct_alignment(file.fd) if direct else 1
     cdef int64_t fd = ffr_open_again(file.fd, direct) if alignment > 0 else -EINVAL
     if fd >= 0 and not direct:
         ffr_sequential_access(<int> fd)
     pthread_mutex_lock(&_lock)
-    if kept[0] == -1:
+    if kept[0] == -1 and fd != -EMFILE and fd != -ENFILE:
         kept[0] = <int> fd if fd >= 0 else -2
         if direct:
             file.alignment = alignment if fd >= 0 else 0
@@ -155,29 +187,35 @@ cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
 
 cdef void let_go(Table* table, int64_t f) noexcept nogil:
     """Undo one `hold`."""
+    cdef bint crowded
     pthread_mutex_lock(&_lock)
     table.files[f].users -= 1
-    if table.files[f].users == 0 and table.held_count > table.held_most:
-        _make_room(table, table.held_most)
+    crowded = table.files[f].users == 0 and table.held_count > table.held_most
     pthread_mutex_unlock(&_lock)
+    if crowded:
+        _make_room(table, table.held_most)
 
 
 cdef int64_t size_now(Table* table, int64_t f) noexcept nogil:
     """Bytes of file `f` as it is now, or -errno. What was replaced is as it was: its mapping keeps it."""
     cdef File* file = &table.files[f]
-    cdef int64_t size = NOT_OPEN
-    pthread_mutex_lock(&_lock)  # or another thread could close the descriptor
+    cdef int64_t size
+    pthread_mutex_lock(&_lock)
+    file.users += 1  # or another thread could close the descriptor
+    pthread_mutex_unlock(&_lock)
     if file.fd >= 0:
         size = ffr_file_size(file.fd)
-    pthread_mutex_unlock(&_lock)
-    return size if size != NOT_OPEN else ffr_size_by_name(file.path, file.device, file.inode, file.size)
+    elif file.copied:
+        size = file.size
+    else:
+        size = ffr_size_by_name(file.path, file.device, file.inode, file.size)
+    let_go(table, f)
+    return size
 
 
 cdef void close_all(Table* table) noexcept nogil:
     """Close every file; no batch may be reading."""
     cdef int i
-    pthread_mutex_lock(&_lock)
     for i in range(table.held_count):
-        _close(&table.files[table.held[i]])
-    table.held_count = table.hand = 0
-    pthread_mutex_unlock(&_lock)
+        table.files[table.held[i]].used = False
+    _make_room(table, 0)

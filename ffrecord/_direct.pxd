@@ -4,4 +4,7 @@ from libc.stdint cimport int64_t
 
 from ffrecord._requests cimport Request, Work
 
+cdef enum:
+    NO_DIRECT = 1
+
 cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) noexcept nogil

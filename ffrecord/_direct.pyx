@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ffrecord._aio cimport SLOT_SIZE, Piece, read_pieces
-from ffrecord._cached cimport finish, read_run, settle
+from ffrecord._cached cimport finish, goes_on, read_cached, read_run, settle
 from ffrecord._linux cimport ffr_now_ns, ffr_pread
 from ffrecord._requests cimport FAILED, MISSED, OK, TRUNCATED, Request, Work
 
@@ -62,7 +62,7 @@ cdef int _on_piece(void* state, const Piece* piece, const char* data, int64_t re
         direct.work.files[direct.requests[piece.first].file].alignment = 0  # this file takes no direct reads after all
     for i in range(piece.first, piece.last + 1):
         _deliver(direct, &direct.requests[i], piece, data, result)
-    return 0 if direct.work.good or direct.work.go_on else 1
+    return 0 if goes_on(direct.work) else 1
 
 
 cdef int64_t _cut(int fd, int64_t alignment, const Request* requests, int64_t first, int64_t end, Piece* pieces) noexcept nogil:
@@ -105,7 +105,7 @@ cdef int64_t _cut_all(Work* work, const Request* requests, int64_t k, Piece* pie
 
 
 cdef int64_t _read_pieces(Work* work, Request* requests, int64_t k) noexcept nogil:
-    """Read what direct reads can; 0, or -errno if AIO was refused or had no memory, and nothing was read."""
+    """Read what direct reads can; 0, or -errno if AIO was refused, had no memory, or no file takes it, and nothing was read."""
     cdef int64_t i, count = 0, error
     cdef Piece* pieces
     cdef Direct state
@@ -116,7 +116,8 @@ cdef int64_t _read_pieces(Work* work, Request* requests, int64_t k) noexcept nog
     pieces = <Piece*> calloc(count, sizeof(Piece))
     if pieces == NULL:
         return -ENOMEM
-    error = read_pieces(pieces, _cut_all(work, requests, k, pieces), _on_piece, &state)
+    count = _cut_all(work, requests, k, pieces)
+    error = read_pieces(pieces, count, _on_piece, &state) if count > 0 else NO_DIRECT
     free(pieces)
     return error
 
@@ -136,22 +137,11 @@ cdef void _probe(Work* work, Request* requests, int64_t k) noexcept nogil:
         i += step
 
 
-cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) noexcept nogil:
-    """Read sorted requests by AIO, those of files without direct reads through the page cache.
-
-    Args:
-        probe: read a few of them through the page cache, and count what was there.
-
-    Returns 0; or -errno if AIO was refused or had no memory, and everything was read through the page cache.
-    """
-    cdef int64_t i, error, start = ffr_now_ns()
-    if probe and work.filesystem.nowait:
-        _probe(work, requests, k)
-    error = _read_pieces(work, requests, k)
-    work.counters.io_ns += ffr_now_ns() - start
-    # What was probed, what takes no direct reads, and after a refusal everything.
+cdef void _finish_rest(Work* work, Request* requests, int64_t k) noexcept nogil:
+    """What was probed and missed, what takes no direct reads, and empty records."""
+    cdef int64_t i
     for i in range(k):
-        if not work.good and not work.go_on:
+        if not goes_on(work):
             break
         if requests[i].status == MISSED or (requests[i].status == OK and requests[i].got < requests[i].size):
             if requests[i].status == OK:
@@ -159,4 +149,28 @@ cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) n
             finish(work, &requests[i])
         elif requests[i].status == OK and requests[i].size == 0:
             settle(work, &requests[i])
-    return error
+
+
+cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) noexcept nogil:
+    """Read sorted requests by AIO, those of files without direct reads through the page cache.
+
+    Args:
+        probe: read a few of them through the page cache, and count what was there.
+
+    Returns:
+        0; or, if everything was read through the page cache, -errno of the refusal, NO_DIRECT if no file takes direct reads.
+    """
+    cdef int64_t error = NO_DIRECT, start = ffr_now_ns()
+    cdef int64_t i, unread = 0
+    if probe and work.filesystem.nowait:
+        _probe(work, requests, k)
+    for i in range(k):
+        unread += requests[i].status == OK and requests[i].got < requests[i].size
+    if unread > 0:
+        error = _read_pieces(work, requests, k)
+        work.counters.io_ns += ffr_now_ns() - start
+        if error != 0 and not probe:
+            read_cached(work, requests, k, True)
+            return error
+    _finish_rest(work, requests, k)
+    return error if unread > 0 else 0

@@ -18,6 +18,7 @@ class _Opened(Protocol):
     fd: int
     device: int
     inode: int
+    mtime_ns: int
     size: int
     n: int
     data_start: int
@@ -64,6 +65,7 @@ class Files:
     def read_ahead(
         self, indices: npt.NDArray[np.int64], check: bool, go_on: bool, packed: Literal[True], sequential: bool = False
     ) -> Batch[_Packed]: ...
+    def sizes(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
     def counters(self) -> list[tuple[str, int, str, dict[str, Any]]]: ...
 
 def filesystem_type(fd: int) -> int: ...

@@ -9,21 +9,19 @@
 A batch is read by the thread that asked, or by one of the engine's own (_threads.pyx) while that computes.
 """
 
+from cpython.exc cimport PyErr_CheckSignals
 from cython cimport no_gc_clear
-from libc.errno cimport EMFILE, ENFILE
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
 
 from ffrecord._ahead cimport Sweep, stop
-from ffrecord._cached cimport read_cached
 from ffrecord._choice cimport asks_for_memory, begin, learn
-from ffrecord._descriptors cimport AROUND, RANDOM, SEQUENTIAL, Access, close_all, hold, keep, let_go, size_now
-from ffrecord._direct cimport read_direct
-from ffrecord._linux cimport ffr_filesystem_type, ffr_sleep_ms, ffr_sleeps
-from ffrecord._mapped cimport read_mapped
+from ffrecord._descriptors cimport close_all, keep, size_now
+from ffrecord._linux cimport ffr_filesystem_type
 from ffrecord._memory cimport Block, Mapping, array_over
-from ffrecord._parallel cimport read_parallel
 from ffrecord._plan cimport find, plan
+from ffrecord._reading cimport Reading, read_all
 from ffrecord._requests cimport (
     BAD_SPAN,
     CHANGED,
@@ -42,9 +40,8 @@ from ffrecord._requests cimport (
     Key,
     Request,
     Table,
-    Work,
 )
-from ffrecord._threads cimport Task, submit, withdraw
+from ffrecord._threads cimport Task, submit, wait_for, withdraw
 from ffrecord._threads cimport finish as finish_task
 
 import os
@@ -64,9 +61,12 @@ cdef enum:
     SHARED_BLOCK = 512 << 10   # what keeping one small sample may keep alive
     OWN_BLOCK = 64 << 10       # samples of this size and above get a block each
     PREFETCH_THREADS = 4
-    HELD_BY_PART = 64          # files that a batch reads at a time
-    PATIENCE_MS = 1000         # for a descriptor, where there is none left
+    LOOK_MS = 50               # between looks for signals, while a batch is waited for
+    LARGE = 32 << 20           # bytes of a batch that is read by another thread, so that signals can be looked for
     FREE_SHARE = 2             # files fit that are no more than this part of the free memory
+
+# Bytes of a batch: what no machine has, and what sums cannot pass unseen.
+cdef int64_t MOST = <int64_t> 1 << 46
 
 _ENGINES = {"auto": COLD, "pread": HOT, "direct": DIRECT, "mmap": MAPPED}
 MODES = tuple(_ENGINES)
@@ -103,133 +103,11 @@ class Failure(Exception):
         self.offset, self.size, self.stored = offset, size, stored
 
 
-cdef struct Reading:
-    # All that a thread needs to read a batch.
-    Table* table
-    Filesystem* filesystems
-    Sweep* sweeps
-    Counters* counters        # of this batch, one for each file system
-    Request* requests
-    int64_t k
-    bint check
-    bint go_on
-    bint good
-    bint sequential           # a piece of a long sequence
-    int64_t aio_error
-
-
-cdef void _estimate_misses(Counters* counters) noexcept nogil:
-    """Plain reads and page faults do not say what was cached; but that a thread waited, and how often: a few times for locks."""
-    counters.missed = min(max(counters.waits - 2 - counters.records // 32, <int64_t> 0), counters.records)
-    counters.probed = counters.records
-    if counters.records > 0:
-        counters.cached_bytes = <int64_t> (counters.bytes * (1.0 - <double> counters.missed / counters.records))
-
-
-cdef bint _in_sequence(const Reading* reading, const Filesystem* fs) noexcept nogil:
-    """Whether to leave it to the kernel's read-ahead, whatever random reads do."""
-    return reading.sequential and not fs.pinned and not (fs.network and fs.engine == COLD)
-
-
-cdef void _read_part(Reading* reading, int number, int64_t i, int64_t j) noexcept nogil:
-    """Read requests i .. j, all of files of one file system that are held."""
-    cdef Work work
-    cdef Filesystem* fs = &reading.filesystems[number]
-    cdef Counters* counters = &reading.counters[number]
-    cdef int64_t sleeps = ffr_sleeps(), error = 0, waits = counters.waits
-    work.table, work.files, work.filesystem, work.sweep = reading.table, reading.table.files, fs, &reading.sweeps[number]
-    work.sequential = _in_sequence(reading, fs)
-    work.counters, work.check, work.go_on, work.good = counters, reading.check, reading.go_on, reading.good
-    if work.sequential:
-        read_cached(&work, reading.requests + i, j - i, False)
-    elif fs.engine == MAPPED:
-        read_mapped(&work, reading.requests + i, j - i)
-    elif fs.engine == DIRECT:
-        error = read_direct(&work, reading.requests + i, j - i, not fs.pinned)
-    elif fs.engine == COLD and (fs.network or not fs.nowait):
-        read_parallel(&work, reading.requests + i, j - i)
-    else:
-        read_cached(&work, reading.requests + i, j - i, fs.engine == COLD)
-    if counters.waits == waits:
-        counters.waits += ffr_sleeps() - sleeps
-    if counters.probed == 0 and fs.engine != DIRECT:
-        _estimate_misses(counters)
-    if error < 0:
-        reading.aio_error = -error
-    reading.good = work.good
-
-
-cdef void _cannot_hold(Reading* reading, int64_t i, int64_t error) noexcept nogil:
-    """Request i and those after it are of a file that cannot be opened again."""
-    cdef int file = reading.requests[i].file
-    while i < reading.k and reading.requests[i].file == file:
-        if reading.requests[i].status == OK:
-            reading.requests[i].status = REPLACED if error > 0 else FAILED
-            reading.requests[i].detail = max(-error, <int64_t> 0)
-        i += 1
-    reading.good = False
-
-
-cdef int64_t _hold_one(Reading* reading, int file, Access access, bint patient) noexcept nogil:
-    """Hold a file; if there are no descriptors left, wait for other batches to give some back. 0, -errno or REPLACED."""
-    cdef int64_t error = hold(reading.table, file, access)
-    cdef int waited = 0
-    while patient and (error == -EMFILE or error == -ENFILE) and waited < PATIENCE_MS:
-        let_go(reading.table, file)
-        ffr_sleep_ms(1)
-        waited += 1
-        error = hold(reading.table, file, access)
-    return error
-
-
-cdef int64_t _hold_files(Reading* reading, int number, int64_t i) noexcept nogil:
-    """Hold the files of requests i .. j, of one file system and not too many; j."""
-    cdef Table* table = reading.table
-    cdef int file = -1, count = 0
-    cdef int engine = reading.filesystems[number].engine
-    cdef Access access = AROUND if engine == DIRECT else RANDOM
-    cdef int64_t error
-    if _in_sequence(reading, &reading.filesystems[number]):
-        access = SEQUENTIAL
-    while i < reading.k:
-        if reading.requests[i].file != file:
-            file = reading.requests[i].file
-            if table.files[file].filesystem != number or count >= min(table.held_most, HELD_BY_PART):
-                break
-            error = _hold_one(reading, file, access, count == 0 and engine != MAPPED)
-            if count > 0 and (error == -EMFILE or error == -ENFILE):
-                let_go(table, file)  # later, when those held now are given back
-                break
-            count += 1
-            if error != 0 and engine != MAPPED:
-                _cannot_hold(reading, i, error)
-        i += 1
-    return i
-
-
-cdef void _let_go_files(Reading* reading, int64_t i, int64_t j) noexcept nogil:
-    cdef int file = -1
-    while i < j:
-        if reading.requests[i].file != file:
-            file = reading.requests[i].file
-            let_go(reading.table, file)
-        i += 1
-
-
-cdef void _read_all(void* argument) noexcept nogil:
-    """Read a planned batch with all `dest` set."""
-    cdef Reading* reading = <Reading*> argument
-    cdef int64_t i = 0, j
-    cdef int number
-    for j in range(reading.k):
-        reading.good &= reading.requests[j].status == OK
-    while i < reading.k and (reading.good or reading.go_on):
-        number = reading.table.files[reading.requests[i].file].filesystem
-        j = _hold_files(reading, number, i)
-        if reading.good or reading.go_on:
-            _read_part(reading, number, i, j)
-        _let_go_files(reading, i, j)
-        i = j
+cdef int64_t _sum(int64_t total, int64_t size) except -1:
+    """total + size, both not negative."""
+    if size > MOST - total:
+        raise MemoryError(f"more than {MOST} bytes in one batch")
+    return total + size
 
 
 @no_gc_clear
@@ -241,14 +119,16 @@ cdef class Batch:
     cdef Task task
     cdef bint submitted
     cdef bint entered
+    cdef bint planned
     cdef int owner                # process id that began it
     cdef Files files
     cdef object delivered         # list of arrays, or (data, offsets)
 
-    def __cinit__(self, Files files, const int64_t[::1] indices, bint check, bint go_on):
+    def __cinit__(self, Files files not None, const int64_t[::1] indices not None, bint check, bint go_on):
         self.files = files
         self.reading.k = indices.shape[0]
         self.reading.table, self.reading.filesystems, self.reading.sweeps = &files.table, files.filesystems, files.sweeps
+        self.reading.filesystem_count = files.filesystem_count
         self.reading.check, self.reading.go_on, self.reading.good = check, go_on, True
         self.reading.counters = <Counters*> calloc(files.filesystem_count, sizeof(Counters))
         self.reading.requests = <Request*> malloc(max(self.reading.k, 1) * sizeof(Request))
@@ -259,6 +139,7 @@ cdef class Batch:
     def __dealloc__(self):
         if self.submitted:
             # Nobody may write to the memory once it is given back.
+            self.reading.stopped = True
             with nogil:
                 withdraw(&self.task)
         if self.entered:
@@ -270,6 +151,13 @@ cdef class Batch:
     cdef Request* _asked(self, int64_t i) noexcept:
         """The request for what was asked at position i."""
         return &self.reading.requests[self.places[i]]
+
+    cdef int64_t size(self) noexcept:
+        """Bytes of all records."""
+        cdef int64_t i, total = 0
+        for i in range(self.reading.k):
+            total += self.reading.requests[i].size
+        return total
 
     cdef list _failures(self):
         """In the order asked for."""
@@ -286,7 +174,7 @@ cdef class Batch:
 
     cdef int _place_arrays(self) except -1:
         """Memory for each record, and the arrays over it."""
-        cdef int64_t i, room = 0, used = 0
+        cdef int64_t i, room = 0, used = 0, total = 0
         cdef Block shared = None
         cdef object owner
         cdef list arrays = []
@@ -297,6 +185,7 @@ cdef class Batch:
                 owner = self.files.wholes[request.file]
                 request.dest = self.files.table.files[request.file].mapped + request.offset
             elif request.size >= OWN_BLOCK:
+                total = _sum(total, request.size)
                 owner = Block(request.size + COPY_ALIGNMENT)
                 request.dest = (<Block> owner).start + request.offset % COPY_ALIGNMENT
             else:
@@ -333,7 +222,7 @@ cdef class Batch:
         cdef int64_t[::1] offsets = offsets_array
         for i in range(self.reading.k):
             offsets[i] = total
-            total += self._asked(i).size
+            total = _sum(total, self._asked(i).size)
         offsets[self.reading.k] = total
         if out is None:
             block = Block(total)
@@ -350,8 +239,17 @@ cdef class Batch:
         self.delivered = data, offsets_array
         return 0
 
+    cdef int _wait(self) except -1:
+        """Wait until it is read, and let signals through meanwhile: then it goes on, and can be waited for again."""
+        cdef bint done = False
+        while not done:
+            with nogil:
+                done = wait_for(&self.task, LOOK_MS)
+            PyErr_CheckSignals()
+        return 0
+
     def result(self):
-        """Wait for the batch, once.
+        """Wait for the batch. After an exception of a signal handler it may be called again, after a result not.
 
         Returns:
             (delivered, failures): what `Files.read` returns; None if it was submitted before this process was forked, and is
@@ -359,6 +257,7 @@ cdef class Batch:
         """
         cdef bint there = True
         if self.submitted:
+            self._wait()
             with nogil:
                 there = finish_task(&self.task)
             self.submitted = False
@@ -369,6 +268,7 @@ cdef class Batch:
         return (delivered, self._failures()) if there else None
 
 
+@no_gc_clear
 cdef class Files:
     """Open files whose records are numbered through.
 
@@ -385,7 +285,8 @@ cdef class Files:
     cdef int filesystem_count
     cdef Counters* totals         # one for each file system
     cdef readonly int64_t n
-    cdef readonly int64_t batches
+    cdef readonly int64_t batches  # that have ended
+    cdef int64_t planned
     cdef list mappings            # of the tables
     cdef list wholes              # mappings of whole files, or None
     cdef list names               # of the file systems
@@ -415,13 +316,15 @@ cdef class Files:
         for i, opened in enumerate(files):
             if opened.fd >= 0:
                 keep(&self.table, i, opened.fd)
+                opened.fd = -1
 
     cdef int _add(self, File* file, object opened) except -1:
         cdef Mapping mapping = opened.mapping, whole = opened.whole
         if mapping is None:
             raise TypeError("a Mapping is needed for each file")
         file.fd = file.direct_fd = file.sequential_fd = -1
-        file.device, file.inode = opened.device, opened.inode
+        file.device, file.inode, file.mtime_ns = opened.device, opened.inode, opened.mtime_ns
+        file.copied = opened.filesystem.network
         file.size, file.n, file.first, file.data_start = opened.size, opened.n, self.n, opened.data_start
         if mapping.size < PREFIX_SIZE + 12 * file.n:
             raise ValueError(f"a mapping of {mapping.size} bytes for the tables of {file.n} samples")
@@ -489,7 +392,12 @@ cdef class Files:
 
     def size_now(self, int64_t f):
         """Size in bytes of file `f` as it is now; None after `close`."""
-        return None if self.closed else size_now(&self.table, f)
+        cdef int64_t size
+        if self.closed:
+            return None
+        with nogil:
+            size = size_now(&self.table, f)
+        return size
 
     def locate(self, int64_t index):
         """(file, sample in that file) of sample `index`, in range."""
@@ -500,7 +408,8 @@ cdef class Files:
         """Batches that other threads were reading when this process was forked run only in its parent."""
         cdef int64_t f
         if self.owner != getpid():
-            self.owner, self.users = getpid(), 0
+            self.owner, self.users, self.batches = getpid(), 0, 0
+            memset(self.totals, 0, self.filesystem_count * sizeof(Counters))
             for f in range(self.table.count):
                 self.table.files[f].users = 0
 
@@ -518,6 +427,7 @@ cdef class Files:
                 if not batch.reading.sequential:
                     learn(&self.filesystems[number], seen)
                 _add_counters(total, seen)
+        self.batches += batch.planned
         if batch.reading.aio_error:
             self.aio_error = <int> batch.reading.aio_error
         self.users -= 1
@@ -540,8 +450,8 @@ cdef class Files:
             raise ClosedError("FileReader has been closed.")
         self.users += 1
         batch.entered, batch.owner = True, self.owner
-        self.batches += 1
-        number = self.batches
+        self.planned += 1
+        number = self.planned
         if batch.reading.k:
             self._ask_for_memory()
             keys = <Key*> malloc(2 * batch.reading.k * sizeof(Key))
@@ -552,6 +462,7 @@ cdef class Files:
             free(keys)
         if bad >= 0:
             raise IndexError(bad)
+        batch.planned = True
         return batch
 
     cdef Batch _begin(self, const int64_t[::1] indices, bint check, bint go_on, bint packed, object out):
@@ -563,9 +474,17 @@ cdef class Files:
             batch._place_arrays()
         return batch
 
+    cdef void _submit(self, Batch batch) noexcept:
+        batch.task.run, batch.task.argument = read_all, &batch.reading
+        batch.submitted = True
+        submit(&batch.task, PREFETCH_THREADS)
+
     cdef object _read(self, Batch batch):
-        with nogil:
-            _read_all(&batch.reading)
+        if batch.size() >= LARGE:
+            self._submit(batch)
+        else:
+            with nogil:
+                read_all(&batch.reading)
         return batch.result()
 
     def read(self, const int64_t[::1] indices not None, bint check, bint go_on):
@@ -607,10 +526,19 @@ cdef class Files:
         """
         cdef Batch batch = self._begin(indices, check, go_on, packed, None)
         batch.reading.sequential = sequential
-        batch.task.run, batch.task.argument = _read_all, &batch.reading
-        batch.submitted = True
-        submit(&batch.task, PREFETCH_THREADS)
+        self._submit(batch)
         return batch
+
+    def sizes(self, const int64_t[::1] indices not None):
+        """Sizes in bytes of the records at `indices`, int64 [k]; 0 for those that cannot be read. Errors as for `read`."""
+        cdef Batch batch = self._plan(indices, False, False)
+        cdef int64_t i
+        sizes_array = np.empty(batch.reading.k, np.int64)
+        cdef int64_t[::1] sizes = sizes_array
+        batch.planned = False  # nothing is read
+        for i in range(batch.reading.k):
+            sizes[i] = batch._asked(i).size
+        return sizes_array
 
     def counters(self):
         """(name, device number, engine in use, counters as a dict) of each file system; of batches that have ended."""
@@ -631,6 +559,8 @@ cdef class Files:
 
 
 cdef str _engine_name(const Filesystem* fs):
+    if fs.engine == DIRECT and fs.no_direct:
+        return _NAMES[COLD]
     return "threads" if fs.engine == COLD and (fs.network or not fs.nowait) else _NAMES[fs.engine]
 
 

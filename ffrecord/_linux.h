@@ -180,11 +180,17 @@ static inline int64_t ffr_open(const char *path) {
     return fd;
 }
 
-static inline int64_t ffr_identify(int fd, int64_t *device, int64_t *inode) {
+typedef struct {
+    int64_t device, inode, size, mtime_ns;
+} ffr_identity;
+
+static inline int64_t ffr_identify(int fd, ffr_identity *identity) {
     struct stat status;
     if (fstat(fd, &status) < 0) return -(int64_t)errno;
-    *device = (int64_t)status.st_dev;
-    *inode = (int64_t)status.st_ino;
+    identity->device = (int64_t)status.st_dev;
+    identity->inode = (int64_t)status.st_ino;
+    identity->size = (int64_t)status.st_size;
+    identity->mtime_ns = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
     return 0;
 }
 
@@ -217,6 +223,10 @@ static inline void ffr_sequential_access(int fd) {
     (void)fd;
 #endif
 }
+
+#define ffr_prefetch(address) __builtin_prefetch(address)
+/* What was there before. */
+#define ffr_fetch_add(target, value) __atomic_fetch_add(target, value, __ATOMIC_RELAXED)
 
 static inline void ffr_sleep_ms(long ms) {
     struct timespec wait = {ms / 1000, (ms % 1000) * 1000000};

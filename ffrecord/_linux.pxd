@@ -32,9 +32,17 @@ cdef extern from "_linux.h" nogil:
     void ffr_will_need(int fd, int64_t offset, int64_t size)
     int64_t ffr_filesystem_type(int fd)
     int64_t ffr_open(const char* path)
-    int64_t ffr_identify(int fd, int64_t* device, int64_t* inode)
+    ctypedef struct ffr_identity:
+        int64_t device
+        int64_t inode
+        int64_t size
+        int64_t mtime_ns
+
+    int64_t ffr_identify(int fd, ffr_identity* identity)
     int64_t ffr_size_by_name(const char* path, int64_t device, int64_t inode, int64_t otherwise)
     int64_t ffr_sleeps()
     int64_t ffr_now_ns()
     void ffr_sequential_access(int fd)
+    void ffr_prefetch(const void* address)
+    int64_t ffr_fetch_add(int64_t* target, int64_t value)
     void ffr_sleep_ms(long ms)

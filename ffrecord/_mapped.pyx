@@ -5,15 +5,9 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from ffrecord._ahead cimport Sweep, sweep
-from ffrecord._cached cimport settle
-from ffrecord._linux cimport ffr_now_ns, ffr_will_need
+from ffrecord._cached cimport goes_on, settle
+from ffrecord._linux cimport ffr_now_ns, ffr_prefetch, ffr_will_need
 from ffrecord._requests cimport OK, Request, Work
-
-cdef extern from *:
-    """
-    #define ffr_prefetch(address) __builtin_prefetch(address)
-    """
-    void ffr_prefetch(const void* address) nogil
 
 cdef enum:
     AHEAD = 8                   # records
@@ -50,7 +44,7 @@ cdef void read_mapped(Work* work, Request* requests, int64_t k) noexcept nogil:
     work.counters.io_ns += ffr_now_ns() - start
     start = ffr_now_ns()
     for i in range(k):
-        if not work.good and not work.go_on:
+        if not goes_on(work):
             break
         if requests[i].status != OK:
             continue

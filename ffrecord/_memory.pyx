@@ -80,6 +80,8 @@ cdef class Block:
         cdef void* memory = NULL
         self.start = NULL
         self.klass = -1
+        if size < 0:
+            raise MemoryError(f"{size} bytes for samples")
         self.size = max(size, 1)
         if POOLED_LEAST <= size <= POOLED_MOST:
             self.klass = _size_class(size, &self.size)

@@ -8,16 +8,10 @@ everything is read even where no thread can be started.
 from libc.stdint cimport int64_t
 from libc.string cimport memset
 
-from ffrecord._cached cimport RUN_PARTS, finish, read_run, settle
-from ffrecord._linux cimport ffr_now_ns, ffr_sleeps
+from ffrecord._cached cimport RUN_PARTS, finish, goes_on, read_run, settle
+from ffrecord._linux cimport ffr_fetch_add, ffr_now_ns, ffr_sleeps
 from ffrecord._requests cimport MISSED, OK, Counters, Request, Work
 from ffrecord._threads cimport Task, submit, withdraw
-
-cdef extern from *:
-    """
-    #define ffr_add(target, value) __atomic_fetch_add(target, value, __ATOMIC_RELAXED)
-    """
-    int64_t ffr_add(int64_t* target, int64_t value) nogil
 
 cdef enum:
     THREADS = 16               # in flight; network file systems gain up to 8 to 32
@@ -58,8 +52,8 @@ cdef void _run(void* argument) noexcept nogil:
     cdef Part* part = <Part*> argument
     cdef Shared* shared = part.shared
     cdef int64_t i, sleeps = ffr_sleeps()
-    while part.work.good or part.work.go_on:
-        i = ffr_add(&shared.following, shared.step)
+    while goes_on(&part.work):
+        i = ffr_fetch_add(&shared.following, shared.step)
         if i >= shared.k:
             break
         _read_share(&part.work, shared.requests, i, min(i + shared.step, shared.k))

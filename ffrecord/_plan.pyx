@@ -10,13 +10,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memset
 
 from ffrecord._descriptors cimport size_now
+from ffrecord._linux cimport ffr_prefetch
 from ffrecord._requests cimport BAD_SPAN, CHANGED, FAILED, OK, TRUNCATED, File, Key, Request, Table
-
-cdef extern from *:
-    """
-    #define ffr_prefetch(address) __builtin_prefetch(address)
-    """
-    void ffr_prefetch(const void* address) nogil
 
 cdef enum:
     PREFIX_SIZE = 12

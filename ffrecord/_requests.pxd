@@ -20,12 +20,12 @@ cdef enum Engine:
 
 cdef struct Filesystem:
     int64_t device
-    int64_t kind              # f_type of statfs(2)
     int64_t size              # bytes of the reader's files on it
     int engine                # an Engine, for batches from now on
     bint pinned               # the user chose it
     bint network
     bint nowait               # preadv2(RWF_NOWAIT) works
+    bint no_direct            # direct reads are refused, for now
     bint fits                 # its files could all be in the page cache
     int64_t batches
     double missed             # moving average of the share of records that were not cached
@@ -46,6 +46,8 @@ cdef struct File:
     uint32_t alignment        # of direct reads; 0: none on this file
     int64_t device
     int64_t inode
+    int64_t mtime_ns
+    bint copied               # the tables are a copy, and do not keep the inode number from being used again
     int64_t size
     int64_t n
     int64_t first             # index of its sample 0 among all
@@ -99,4 +101,5 @@ cdef struct Work:
     bint sequential           # a piece of a long sequence
     bint check
     bint go_on                # a bad record does not end the batch
+    const int* stopped        # nonzero when nobody wants the rest any more
     bint good                 # all records so far

@@ -30,5 +30,8 @@ cdef bint finish(Task* task) noexcept nogil
 # would call lost. Of one's own tasks inside a task, neither this nor finish can dead-lock.
 cdef bint withdraw(Task* task) noexcept nogil
 
+# Waits until it is done, but at most so long and perhaps less. False if it is not yet: somebody may be at it, or nobody.
+cdef bint wait_for(Task* task, int milliseconds) noexcept nogil
+
 # Whether finish would return True at once, having nothing to run.
 cdef bint is_done(Task* task) noexcept nogil

@@ -101,7 +101,7 @@ cdef void _reset() noexcept nogil:
     pthread_condattr_init(&monotonic)
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC)
     pthread_cond_init(&_offered, &monotonic)
-    pthread_cond_init(&_completed, NULL)
+    pthread_cond_init(&_completed, &monotonic)
     pthread_condattr_destroy(&monotonic)
     _first = _last = NULL
     _queued = _done = 0
@@ -127,6 +127,16 @@ cdef void _leave() noexcept nogil:
 _reset()
 if pthread_atfork(_enter, _leave, _reset) != 0:
     raise MemoryError("pthread_atfork")
+
+
+cdef void _in_ms(timespec* until, int milliseconds) noexcept nogil:
+    """The time so much later than now."""
+    clock_gettime(CLOCK_MONOTONIC, until)
+    until.tv_sec += milliseconds // 1000
+    until.tv_nsec += milliseconds % 1000 * 1_000_000
+    if until.tv_nsec >= 1_000_000_000:
+        until.tv_sec += 1
+        until.tv_nsec -= 1_000_000_000
 
 
 # Tasks. The lock is held wherever nothing else is said.
@@ -214,6 +224,18 @@ cdef bint withdraw(Task* task) noexcept nogil:
     return _settle(task)
 
 
+cdef bint wait_for(Task* task, int milliseconds) noexcept nogil:
+    cdef timespec until
+    cdef bint waits
+    _enter()
+    if task.state != DONE and task.generation == _generation:
+        _in_ms(&until, milliseconds)
+        pthread_cond_timedwait(&_completed, &_lock, &until)
+    waits = task.state != DONE and task.generation == _generation
+    _leave()
+    return not waits
+
+
 cdef bint is_done(Task* task) noexcept nogil:
     cdef bint done
     _enter()
@@ -254,12 +276,7 @@ cdef bint _start() noexcept nogil:
 cdef bint _wait() noexcept nogil:
     """Wait for something on the queue; False if there was nothing for too long."""
     cdef timespec until
-    clock_gettime(CLOCK_MONOTONIC, &until)
-    until.tv_sec += _patience_ms // 1000
-    until.tv_nsec += _patience_ms % 1000 * 1_000_000
-    if until.tv_nsec >= 1_000_000_000:
-        until.tv_sec += 1
-        until.tv_nsec -= 1_000_000_000
+    _in_ms(&until, _patience_ms)
     # Whatever woke it, a queue with something on it is not left: the signal may have been for this thread.
     return pthread_cond_timedwait(&_offered, &_lock, &until) == 0 or _first != NULL
 
@@ -296,7 +313,7 @@ def stats():
 
 
 def keep_idle(int milliseconds):
-    """How long idle threads stay from now on, 10,000 unless told; 0 ends those there are. Returns what it was.
+    """How long idle threads stay from now on, 1,000 unless told; 0 ends those there are. Returns what it was.
 
     Raises:
         ValueError: a negative number.

@@ -39,6 +39,13 @@ _KINDS = {
     0x19830326: Filesystem("beegfs", network=True),
     0x5346414F: Filesystem("afs", network=True),
     0x01021997: Filesystem("9p", network=True),
+    0x6B414653: Filesystem("afs", network=True),
+    0x73757245: Filesystem("coda", network=True),
+    0x20030528: Filesystem("orangefs", network=True),
+    0xAAD7AAEA: Filesystem("panfs", network=True),
+    0x01161970: Filesystem("gfs2", network=True),
+    0x7461636F: Filesystem("ocfs2", network=True),
+    0x786F4256: Filesystem("vboxsf", network=True),
     0x65735546: Filesystem("fuse", network=True),
 }
 

@@ -8,7 +8,7 @@ UNLIMITED = 1 << 62
 
 
 def available_memory() -> int:
-    """Bytes that could hold file pages: MemAvailable, or a lower limit of a control group that this process is in."""
+    """Bytes that could hold file pages: MemAvailable, or less where a control group of this process leaves less."""
     return min(_mem_available(), *_group_limits())
 
 
@@ -37,20 +37,32 @@ def _group_limits() -> list[int]:
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            limits += _limits_above(Path("/sys/fs/cgroup"), path, "memory.max")
+            limits += _limits_above(Path("/sys/fs/cgroup"), path, ("memory.max", "memory.current", "memory.stat:file"))
+            limits += _limits_above(Path("/sys/fs/cgroup"), path, ("memory.high", "memory.current", "memory.stat:file"))
         elif "memory" in controllers.split(","):
-            limits += _limits_above(Path("/sys/fs/cgroup/memory"), path, "memory.limit_in_bytes")
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat:total_cache")
+            limits += _limits_above(Path("/sys/fs/cgroup/memory"), path, names)
     return limits
 
 
-def _limits_above(root: Path, path: str, name: str) -> list[int]:
-    """What the files `name` say from `path` up to the root. In a container, with its own root, it may not exist."""
+def _limits_above(root: Path, path: str, names: tuple[str, ...]) -> list[int]:
+    """What groups leave free, from `path` up to the root. In a container, with its own root, it may not exist."""
     group = root / path.lstrip("/")
     limits = []
     for each in [group, *(parent for parent in group.parents if parent.is_relative_to(root))]:
-        try:
-            text = (each / name).read_text().strip()
-        except OSError:
-            continue
-        limits.append(int(text) if text.isdigit() else UNLIMITED)
+        limit, usage, cached = (_number(each, name) for name in names)
+        if limit is not None:
+            limits.append(max(0, limit - max(0, (usage or 0) - (cached or 0))))
     return limits
+
+
+def _number(group: Path, name: str) -> int | None:
+    """A number in a file of a group: alone, or after a word of it, as in "memory.stat:cache"; None if there is none."""
+    file, _, word = name.partition(":")
+    try:
+        text = (group / file).read_text()
+    except OSError:
+        return None
+    if word:
+        text = next((line.split()[1] for line in text.splitlines() if line.split()[0] == word), "")
+    return int(text) if text.strip().isdigit() else None

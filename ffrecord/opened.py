@@ -40,8 +40,8 @@ class OpenedFile:
         whole: map all of the file, not only its tables.
 
     Attributes:
-        fd, path, size, n: descriptor, or -1 after `close`; name, bytes, samples.
-        device, inode: of the file, st_dev and st_ino.
+        fd, path, size, n: descriptor, or -1 after `close` or when another took it over; name, bytes, samples.
+        device, inode, mtime_ns: of the file, st_dev, st_ino and st_mtime_ns.
         filesystem: that it is on.
         crc: stored CRC-32 of the tables; 0 in old files that have none.
         data_start: offset of the first sample, bytes.
@@ -93,6 +93,7 @@ class OpenedFile:
         if not stat.S_ISREG(status.st_mode):
             raise ArgumentError(f"{self.path} is not a file")
         self.size, self.device, self.inode = status.st_size, status.st_dev, status.st_ino
+        self.mtime_ns = status.st_mtime_ns
         self.filesystem = filesystems.of_type(filesystem_type(self.fd))
 
     def _map(self) -> None:

@@ -1,5 +1,6 @@
 """Batches in the order asked for, some of them being read while the caller works with an earlier one."""
 
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
@@ -33,7 +34,14 @@ class Prefetcher(Generic[T]):
             self._begin_one(self._batches)
         if not self._begun:
             raise StopIteration
-        return self._begun.popleft()()
+        try:
+            result = self._begun[0]()
+        except Exception:
+            self._begun.popleft()
+            raise
+        # Not before: after a KeyboardInterrupt the batch is still to be had.
+        self._begun.popleft()
+        return result
 
     def _begin_one(self, batches: Iterator[Any]) -> None:
         try:
@@ -41,9 +49,7 @@ class Prefetcher(Generic[T]):
         except StopIteration:
             self._batches = None
         except Exception as error:
-            # Without this frame, which leads back to the error: a cycle would keep alive what is in flight.
-            rest = error.__traceback__.tb_next if error.__traceback__ else None
-            self._begun.append(_raising(error.with_traceback(rest)))
+            self._begun.append(_raising(error))
 
     def close(self) -> None:
         """Give up what is being read, after waiting for it. Nothing comes any more."""
@@ -52,7 +58,17 @@ class Prefetcher(Generic[T]):
 
 
 def _raising(error: Exception) -> Callable[[], Any]:
+    """What raises an error in its turn.
+
+    It has no traceback meanwhile: frames lead back to what keeps the error, and such a cycle would keep all that is in
+    flight until a collection. What it said goes into a note, as of Python 3.11.
+    """
+    if hasattr(error, "add_note"):
+        error.add_note("While this batch was begun:\n" + "".join(traceback.format_tb(error.__traceback__)))
+    error.__context__ = None
+    kept = error.with_traceback(None)
+
     def result() -> Any:
-        raise error
+        raise kept
 
     return result

@@ -281,13 +281,19 @@ class FileReader:
 
     def _chunks(self, indices: range) -> Iterator[list[Array]]:
         """What lies at `indices`, a few megabytes at a time, the next ones being read meanwhile."""
-        mean = max(1, sum(f.size for f in self._files) // max(self.n, 1))
-        step = min(max(CHUNK_BYTES // mean, 1), CHUNK_MOST)
-        parts = (indices[start : start + step] for start in range(0, len(indices), step))
-        batches = (np.arange(part.start, part.stop, part.step) for part in parts)
-        # One piece at a time, or the kernel would not see a sequence.
         begin = partial(self._begin, False, sequential=indices.step == 1)
-        return Prefetcher(batches, begin, 1 if len(indices) > step else 0)
+        # One piece at a time, or the kernel would not see a sequence.
+        return Prefetcher(self._cut(indices), begin, 1 if len(indices) > 1 else 0)
+
+    def _cut(self, indices: range) -> Iterator[npt.NDArray[np.int64]]:
+        """`indices` in pieces of about CHUNK_BYTES."""
+        while indices:
+            part = indices[:CHUNK_MOST]
+            positions = np.arange(part.start, part.stop, part.step)
+            ends = np.cumsum(self._call(self._engine.sizes, positions))
+            count = 1 + int(np.searchsorted(ends[1:], CHUNK_BYTES, "right"))
+            yield positions[:count]
+            indices = indices[count:]
 
     def _read(self, positions: npt.NDArray[np.int64]) -> list[Array]:
         result = self._call(self._engine.read, positions, self._check_data, self._on_error != "raise")
@@ -295,7 +301,7 @@ class FileReader:
 
     def _begin(self, packed: bool, indices: Iterable[SupportsIndex], *, sequential: bool = False) -> Callable[[], Any]:
         """Start reading a batch; what gives its result."""
-        positions = as_indices(indices)
+        positions = as_indices(indices).copy()  # the caller may use its array again meanwhile
         begin: Callable[..., _engine.Batch[Any]] = self._engine.read_ahead
         batch = self._call(begin, positions, self._check_data, self._on_error != "raise", packed, sequential)
 

@@ -17,6 +17,7 @@ ROWS = [
     {"_ahead", "_plan"},
     {"_cached"},
     {"_direct", "_mapped", "_parallel"},
+    {"_reading"},
     {"extension", "_engine"},
     {"manifest"},
     {"opened", "paths"},

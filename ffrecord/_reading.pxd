@@ -1,0 +1,24 @@
+"""What the batch engine uses of _reading."""
+
+from libc.stdint cimport int64_t
+
+from ffrecord._ahead cimport Sweep
+from ffrecord._requests cimport Counters, Filesystem, Request, Table
+
+cdef struct Reading:
+    # All that a thread needs to read a batch.
+    Table* table
+    Filesystem* filesystems
+    Sweep* sweeps             # one for each
+    Counters* counters        # of this batch, one for each
+    int filesystem_count
+    Request* requests
+    int64_t k
+    bint check
+    bint go_on
+    bint good
+    bint sequential           # a piece of a long sequence
+    int stopped               # nobody wants it any more
+    int64_t aio_error
+
+cdef void read_all(void* reading_) noexcept nogil

@@ -1,0 +1,135 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
+"""Read a planned batch: part by part, each of files of one file system, which are held meanwhile, by the engine it has now."""
+
+from libc.errno cimport EMFILE, ENFILE
+from libc.stdint cimport int64_t
+
+from ffrecord._cached cimport read_cached
+from ffrecord._descriptors cimport AROUND, RANDOM, SEQUENTIAL, Access, hold, let_go
+from ffrecord._direct cimport read_direct
+from ffrecord._linux cimport ffr_sleep_ms, ffr_sleeps
+from ffrecord._mapped cimport read_mapped
+from ffrecord._parallel cimport read_parallel
+from ffrecord._requests cimport COLD, DIRECT, FAILED, MAPPED, OK, REPLACED, Counters, Filesystem, Table, Work
+
+cdef enum:
+    HELD_BY_PART = 64          # files that a batch reads at a time
+    PATIENCE_MS = 1000         # for a descriptor, where there is none left
+
+
+cdef void _estimate_misses(Counters* counters) noexcept nogil:
+    """Plain reads and page faults do not say what was cached; but that a thread waited, and how often: a few times for locks."""
+    counters.missed = min(max(counters.waits - 2 - counters.records // 32, <int64_t> 0), counters.records)
+    counters.probed = counters.records
+    if counters.records > 0:
+        counters.cached_bytes = <int64_t> (counters.bytes * (1.0 - <double> counters.missed / counters.records))
+
+
+cdef bint _in_sequence(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
+    """Whether to leave it to the kernel's read-ahead, whatever random reads do."""
+    return reading.sequential and not fs.pinned and not (fs.network and engine == COLD)
+
+
+cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_t j) noexcept nogil:
+    """Read requests i .. j, all of files of one file system that are held, by its engine."""
+    cdef Work work
+    cdef Filesystem* fs = &reading.filesystems[number]
+    cdef Counters* counters = &reading.counters[number]
+    cdef int64_t sleeps = ffr_sleeps(), error = 0, waits = counters.waits
+    work.table, work.files, work.filesystem, work.sweep = reading.table, reading.table.files, fs, &reading.sweeps[number]
+    work.sequential = _in_sequence(reading, fs, engine)
+    work.counters, work.check, work.go_on, work.good = counters, reading.check, reading.go_on, reading.good
+    work.stopped = &reading.stopped
+    if work.sequential:
+        read_cached(&work, reading.requests + i, j - i, False)
+    elif engine == MAPPED:
+        read_mapped(&work, reading.requests + i, j - i)
+    elif engine == DIRECT:
+        error = read_direct(&work, reading.requests + i, j - i, not fs.pinned)
+    elif engine == COLD and (fs.network or not fs.nowait):
+        read_parallel(&work, reading.requests + i, j - i)
+    else:
+        read_cached(&work, reading.requests + i, j - i, engine == COLD)
+    if counters.waits == waits:
+        counters.waits += ffr_sleeps() - sleeps
+    if error != 0:
+        fs.no_direct = True
+    if error < 0:
+        reading.aio_error = -error
+    reading.good = work.good
+
+
+cdef void _cannot_hold(Reading* reading, int64_t i, int64_t error) noexcept nogil:
+    """Request i and those after it are of a file that cannot be opened again."""
+    cdef int file = reading.requests[i].file
+    while i < reading.k and reading.requests[i].file == file:
+        if reading.requests[i].status == OK:
+            reading.requests[i].status = REPLACED if error > 0 else FAILED
+            reading.requests[i].detail = max(-error, <int64_t> 0)
+        i += 1
+    reading.good = False
+
+
+cdef int64_t _hold_one(Reading* reading, int file, Access access, bint patient) noexcept nogil:
+    """Hold a file; if there are no descriptors left, wait for other batches to give some back. 0, -errno or REPLACED."""
+    cdef int64_t error = hold(reading.table, file, access)
+    cdef int waited = 0
+    while patient and (error == -EMFILE or error == -ENFILE) and waited < PATIENCE_MS:
+        let_go(reading.table, file)
+        ffr_sleep_ms(1)
+        waited += 1
+        error = hold(reading.table, file, access)
+    return error
+
+
+cdef int64_t _hold_files(Reading* reading, int number, int engine, int64_t i) noexcept nogil:
+    """Hold the files of requests i .. j, of one file system and not too many; j."""
+    cdef Table* table = reading.table
+    cdef int file = -1, count = 0
+    cdef Access access = AROUND if engine == DIRECT else RANDOM
+    cdef int64_t error
+    if _in_sequence(reading, &reading.filesystems[number], engine):
+        access = SEQUENTIAL
+    while i < reading.k:
+        if reading.requests[i].file != file:
+            file = reading.requests[i].file
+            if table.files[file].filesystem != number or count >= min(table.held_most, HELD_BY_PART):
+                break
+            error = _hold_one(reading, file, access, count == 0 and engine != MAPPED)
+            if count > 0 and (error == -EMFILE or error == -ENFILE):
+                let_go(table, file)  # later, when those held now are given back
+                break
+            count += 1
+            if error != 0 and engine != MAPPED:
+                _cannot_hold(reading, i, error)
+        i += 1
+    return i
+
+
+cdef void _let_go_files(Reading* reading, int64_t i, int64_t j) noexcept nogil:
+    cdef int file = -1
+    while i < j:
+        if reading.requests[i].file != file:
+            file = reading.requests[i].file
+            let_go(reading.table, file)
+        i += 1
+
+
+cdef void read_all(void* reading_) noexcept nogil:
+    """Read a planned batch with all `dest` set: a task for any thread."""
+    cdef Reading* reading = <Reading*> reading_
+    cdef int64_t i = 0, j
+    cdef int number, engine
+    for j in range(reading.k):
+        reading.good &= reading.requests[j].status == OK
+    while i < reading.k and (reading.good or reading.go_on) and not reading.stopped:
+        number = reading.table.files[reading.requests[i].file].filesystem
+        engine = reading.filesystems[number].engine  # once: another thread may learn something else meanwhile
+        j = _hold_files(reading, number, engine, i)
+        if reading.good or reading.go_on:
+            _read_part(reading, number, engine, i, j)
+        _let_go_files(reading, i, j)
+        i = j
+    for number in range(reading.filesystem_count):
+        if reading.counters[number].probed == 0 and reading.filesystems[number].engine != DIRECT:
+            _estimate_misses(&reading.counters[number])
