@@ -64,6 +64,47 @@ def test_interrupts_while_it_waits(sample_file, io):
         signal.signal(signal.SIGALRM, before)
 
 
+@children.interrupts
+@in_every_mode
+@pytest.mark.parametrize("packed", [False, True])
+def test_going_on_after_interrupts(tmp_path, io, packed):
+    """Wherever the handler struck, what comes afterwards is whole and in order; each may cost one batch, not two."""
+    count = 3000
+    path = builders.write_samples(tmp_path / "a.ffr", [b"%06d" % i * 200 for i in range(count)])
+    found, waiting, interrupted = [], [], []
+
+    def interrupt(*_: object) -> None:
+        if waiting:
+            waiting.clear()
+            interrupted.append(1)
+            raise Interrupted
+
+    def following() -> object:
+        try:
+            waiting.append(1)
+            result = next(batches, "end")
+            waiting.clear()
+        except Interrupted:
+            return following()
+        return result
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with FileReader(path, io=io) as reader:
+            batches = reader.iter_batches([[i, count - 1 - i] for i in range(count)], 3, packed=packed)
+            signal.setitimer(signal.ITIMER_REAL, 0.002, 0.0017)
+            while (result := following()) != "end":
+                first, last = builders.unpack(result) if packed else [array.tobytes() for array in result]
+                found.append((int(first[:6]), int(last[:6]), len(first), len(last)))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert all((first + last, *sizes) == (count - 1, 1200, 1200) for first, last, *sizes in found)
+    order = [first for first, *_ in found]
+    assert order == sorted(set(order))
+    assert count - len(interrupted) <= len(order)
+
+
 @pytest.mark.parametrize("how", ["sys.exit()", "os._exit(0)", "pass", "reader.close()", "del reader"])
 def test_a_process_may_end_midway(sample_file, how):
     code = f"""
