@@ -19,6 +19,8 @@ cdef enum:
 cdef struct Direct:
     Work* work
     Request* requests
+    int64_t arrived           # pieces
+    int64_t refused           # -errno of a piece that the kernel did not take, 0 for none
 
 
 cdef bint _deliver(Direct* direct, Request* request, const Piece* piece, const char* data, int64_t result) noexcept nogil:
@@ -58,6 +60,10 @@ cdef int _on_piece(void* state, const Piece* piece, const char* data, int64_t re
     cdef Direct* direct = <Direct*> state
     cdef int64_t i
     direct.work.counters.requests += 1
+    if data != NULL:
+        direct.arrived += 1
+    else:
+        direct.refused = result
     if result == -EINVAL:
         direct.work.files[direct.requests[piece.first].file].alignment = 0  # this file takes no direct reads after all
     for i in range(piece.first, piece.last + 1):
@@ -109,7 +115,7 @@ cdef int64_t _read_pieces(Work* work, Request* requests, int64_t k) noexcept nog
     cdef int64_t i, count = 0, error
     cdef Piece* pieces
     cdef Direct state
-    state.work, state.requests = work, requests
+    state.work, state.requests, state.arrived, state.refused = work, requests, 0, 0
     # A record of s bytes touches at most s / SLOT_SIZE + 2 pieces.
     for i in range(k):
         count += requests[i].size // SLOT_SIZE + 2
@@ -119,7 +125,8 @@ cdef int64_t _read_pieces(Work* work, Request* requests, int64_t k) noexcept nog
     count = _cut_all(work, requests, k, pieces)
     error = read_pieces(pieces, count, _on_piece, &state) if count > 0 else NO_DIRECT
     free(pieces)
-    return error
+    # Not one was taken: then each was read in the ordinary way, and AIO is no use here.
+    return state.refused if error == 0 and state.arrived == 0 else error
 
 
 cdef void _probe(Work* work, Request* requests, int64_t k) noexcept nogil:
@@ -151,6 +158,14 @@ cdef void _finish_rest(Work* work, Request* requests, int64_t k) noexcept nogil:
             settle(work, &requests[i])
 
 
+cdef bint _all_unread(const Request* requests, int64_t k) noexcept nogil:
+    cdef int64_t i
+    for i in range(k):
+        if requests[i].got > 0:
+            return False
+    return True
+
+
 cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) noexcept nogil:
     """Read sorted requests by AIO, those of files without direct reads through the page cache.
 
@@ -169,7 +184,7 @@ cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) n
     if unread > 0:
         error = _read_pieces(work, requests, k)
         work.counters.io_ns += ffr_now_ns() - start
-        if error != 0 and not probe:
+        if (error == NO_DIRECT or error < 0) and not probe and _all_unread(requests, k):
             read_cached(work, requests, k, True)
             return error
     _finish_rest(work, requests, k)

@@ -181,7 +181,7 @@ cdef class Batch:
         cdef Request* request
         for i in range(self.reading.k):
             request = self._asked(i)
-            if self.files.table.files[request.file].mapped != NULL:
+            if self.files.table.files[request.file].mapped != NULL and request.status == OK:
                 owner = self.files.wholes[request.file]
                 request.dest = self.files.table.files[request.file].mapped + request.offset
             elif request.size >= OWN_BLOCK:

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
 """Read a planned batch: part by part, each of files of one file system, which are held meanwhile, by the engine it has now."""
 
-from libc.errno cimport EMFILE, ENFILE
+from libc.errno cimport EMFILE, ENFILE, ENOENT
 from libc.stdint cimport int64_t
 
 from ffrecord._cached cimport read_cached
@@ -64,7 +64,7 @@ cdef void _cannot_hold(Reading* reading, int64_t i, int64_t error) noexcept nogi
     cdef int file = reading.requests[i].file
     while i < reading.k and reading.requests[i].file == file:
         if reading.requests[i].status == OK:
-            reading.requests[i].status = REPLACED if error > 0 else FAILED
+            reading.requests[i].status = REPLACED if error > 0 or error == -ENOENT else FAILED
             reading.requests[i].detail = max(-error, <int64_t> 0)
         i += 1
     reading.good = False

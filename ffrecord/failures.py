@@ -40,5 +40,9 @@ def failure_error(failure: Failure, opened: OpenedFile, index: int, local: int) 
             f"{opened.data_start} of them tables"
         )
     if failure.status == "replaced":
-        return file_error(ESTALE, f"Sample {index}: {where}: replaced after it was opened, and closed meanwhile", path)
+        return file_error(
+            ESTALE,
+            f"Sample {index}: {where}: the file was replaced or removed after it was opened, and closed meanwhile",
+            path,
+        )
     return TruncatedError(f"Sample {index}: length {size} but read {detail} bytes. {where} at offset {offset}")

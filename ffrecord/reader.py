@@ -5,6 +5,7 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from errno import EMFILE, ENFILE
 from functools import partial
 from itertools import pairwise
 from types import TracebackType
@@ -101,7 +102,7 @@ class FileReader:
         held_most = descriptors()
         try:
             for path in self._fnames:
-                self._files.append(OpenedFile(path, check=self._check_data, whole=io == "mmap"))
+                self._files.append(self._open(path, whole=io == "mmap"))
                 if len(self._files) > held_most:
                     self._files[-1].close()
             for opened, shard in zip(self._files, shards or (), strict=bool(shards)):
@@ -113,6 +114,17 @@ class FileReader:
             raise
         if self._check_data:
             self._warn_legacy()
+
+    def _open(self, path: str, *, whole: bool) -> OpenedFile:
+        try:
+            return OpenedFile(path, check=self._check_data, whole=whole)
+        except OSError as error:
+            if error.errno not in (EMFILE, ENFILE):
+                raise
+            # Other readers have the rest: this one does with what it holds, and opens its files when it reads them.
+            for opened in self._files:
+                opened.close()
+            return OpenedFile(path, check=self._check_data, whole=whole)
 
     # What it is
 
