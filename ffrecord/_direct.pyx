@@ -104,14 +104,22 @@ cdef int64_t _cut_all(Work* work, const Request* requests, int64_t k, Piece* pie
         while j < k and requests[j].file == requests[i].file:
             j += 1
         alignment = work.files[requests[i].file].alignment  # once: another thread may find that this file takes none
-        if alignment > 0:
+        if alignment > 0 and work.files[requests[i].file].direct_fd >= 0:
             count += _cut(work.files[requests[i].file].direct_fd, alignment, requests, i, j, pieces + count)
         i = j
     return count
 
 
+cdef int64_t _why_none(const Work* work, const Request* requests, int64_t k) noexcept nogil:
+    cdef int64_t i
+    for i in range(k):
+        if work.files[requests[i].file].direct_fd == -1:
+            return NOT_NOW  # no descriptor was left
+    return NO_DIRECT
+
+
 cdef int64_t _read_pieces(Work* work, Request* requests, int64_t k) noexcept nogil:
-    """Read what direct reads can; 0, or -errno if AIO was refused, had no memory, or no file takes it, and nothing was read."""
+    """Read what direct reads can; 0, or if nothing was: -errno of what AIO was refused for, NO_DIRECT or NOT_NOW."""
     cdef int64_t i, count = 0, error
     cdef Piece* pieces
     cdef Direct state
@@ -123,7 +131,7 @@ cdef int64_t _read_pieces(Work* work, Request* requests, int64_t k) noexcept nog
     if pieces == NULL:
         return -ENOMEM
     count = _cut_all(work, requests, k, pieces)
-    error = read_pieces(pieces, count, _on_piece, &state) if count > 0 else NO_DIRECT
+    error = read_pieces(pieces, count, _on_piece, &state) if count > 0 else _why_none(work, requests, k)
     free(pieces)
     # Not one was taken: then each was read in the ordinary way, and AIO is no use here.
     return state.refused if error == 0 and state.arrived == 0 else error
@@ -173,7 +181,7 @@ cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) n
         probe: read a few of them through the page cache, and count what was there.
 
     Returns:
-        0; or, if everything was read through the page cache, -errno of the refusal, NO_DIRECT if no file takes direct reads.
+        0; or, if everything was read through the page cache, -errno of the refusal, NO_DIRECT or NOT_NOW.
     """
     cdef int64_t error = NO_DIRECT, start = ffr_now_ns()
     cdef int64_t i, unread = 0
@@ -184,7 +192,7 @@ cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) n
     if unread > 0:
         error = _read_pieces(work, requests, k)
         work.counters.io_ns += ffr_now_ns() - start
-        if (error == NO_DIRECT or error < 0) and not probe and _all_unread(requests, k):
+        if error != 0 and not probe and _all_unread(requests, k):
             read_cached(work, requests, k, True)
             return error
     _finish_rest(work, requests, k)

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 
 from ffrecord._cached cimport read_cached
 from ffrecord._descriptors cimport AROUND, RANDOM, SEQUENTIAL, Access, hold, let_go
-from ffrecord._direct cimport read_direct
+from ffrecord._direct cimport NO_DIRECT, read_direct
 from ffrecord._linux cimport ffr_sleep_ms, ffr_sleeps
 from ffrecord._mapped cimport read_mapped
 from ffrecord._parallel cimport read_parallel
@@ -52,7 +52,7 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
         read_cached(&work, reading.requests + i, j - i, engine == COLD)
     if counters.waits == waits:
         counters.waits += ffr_sleeps() - sleeps
-    if error != 0:
+    if error < 0 or error == NO_DIRECT:
         fs.no_direct = True
     if error < 0:
         reading.aio_error = -error
