@@ -120,6 +120,7 @@ cdef class Batch:
     cdef bint submitted
     cdef bint entered
     cdef bint planned
+    cdef bint lost                # to a fork
     cdef int owner                # process id that began it
     cdef Files files
     cdef object delivered         # list of arrays, or (data, offsets)
@@ -249,7 +250,7 @@ cdef class Batch:
         return 0
 
     def result(self):
-        """Wait for the batch. After an exception of a signal handler it may be called again, after a result not.
+        """Wait for the batch. May be called again, as after an exception of a signal handler.
 
         Returns:
             (delivered, failures): what `Files.read` returns; None if it was submitted before this process was forked, and is
@@ -264,8 +265,8 @@ cdef class Batch:
         if self.entered:
             self.entered = False
             self.files._leave(self)
-        delivered, self.delivered = self.delivered, None
-        return (delivered, self._failures()) if there else None
+        self.lost |= not there
+        return None if self.lost else (self.delivered, self._failures())
 
 
 @no_gc_clear
