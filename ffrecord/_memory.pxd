@@ -8,6 +8,7 @@ cdef class Block:
     cdef char* start
     cdef int64_t size     # bytes, at least what was asked for
     cdef int klass        # of the pool; -1: not pooled
+    cdef bint _take_idle(self) noexcept
 
 
 cdef class Mapping:

@@ -61,22 +61,23 @@ cdef Idle* _idle[CLASSES]
 cdef int64_t _idle_bytes = 0
 
 
-cdef int _size_class(int64_t size, int64_t* rounded) noexcept:
-    """Class of a block of `size` bytes, and its real size: four classes between one power of two and the next."""
-    cdef int64_t power = POOLED_LEAST, steps
+cdef int64_t _class_size(int klass) noexcept:
+    """Bytes of the blocks of a class: four classes between one power of two and the next."""
+    cdef int64_t power = <int64_t> POOLED_LEAST << (klass // 4)
+    return power + klass % 4 * (power // 4)
+
+
+cdef int _size_class(int64_t size) noexcept:
+    """The first class whose blocks have `size` bytes."""
     cdef int klass = 0
-    while 2 * power <= size:
-        power *= 2
-        klass += 4
-    steps = (size - power + power // 4 - 1) // (power // 4)
-    rounded[0] = power + steps * (power // 4)
-    return klass + <int> steps
+    while _class_size(klass) < size:
+        klass += 1
+    return klass
 
 
 cdef class Block:
 
     def __cinit__(self, int64_t size):
-        global _idle_bytes
         cdef void* memory = NULL
         self.start = NULL
         self.klass = -1
@@ -84,17 +85,28 @@ cdef class Block:
             raise MemoryError(f"{size} bytes for samples")
         self.size = max(size, 1)
         if POOLED_LEAST <= size <= POOLED_MOST:
-            self.klass = _size_class(size, &self.size)
-            if _idle[self.klass] != NULL:
-                self.start = <char*> _idle[self.klass]
-                _idle[self.klass] = _idle[self.klass].next
-                _idle_bytes -= self.size
+            self.klass = _size_class(size)
+            if self._take_idle():
                 return
+            self.size = _class_size(self.klass)
         if posix_memalign(&memory, HUGE_PAGE if size >= HUGE_PAGE else ALIGNMENT, self.size) != 0:
             raise MemoryError(f"{size} bytes for samples")
         self.start = <char*> memory
         if size >= HUGE_PAGE:
             ffr_huge_pages(memory, size)
+
+    cdef bint _take_idle(self) noexcept:
+        """Take an idle block of this class, or one of up to twice its size; whether there was one."""
+        global _idle_bytes
+        cdef int klass
+        for klass in range(self.klass, min(self.klass + 5, <int> CLASSES)):
+            if _idle[klass] != NULL:
+                self.start = <char*> _idle[klass]
+                _idle[klass] = _idle[klass].next
+                self.klass, self.size = klass, _class_size(klass)
+                _idle_bytes -= self.size
+                return True
+        return False
 
     def __dealloc__(self):
         global _idle_bytes
