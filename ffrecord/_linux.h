@@ -110,7 +110,7 @@ static inline uint32_t ffr_direct_alignment(int fd) {
             if (memory == 0 || offset == 0) return 0;
             if ((mask & 0x20000) && read_offset) offset = read_offset;
             if (memory > 4096 || offset > 65536 || (offset & (offset - 1))) return 0;
-            return offset > 4096 ? offset : 4096;
+            return offset > 512 ? offset : 512;
         }
     }
 #endif
