@@ -1,4 +1,7 @@
-"""The tables and plots of docs/benchmarks.md: `python report.py RESULTS.jsonl`, of a run of bench_read.py."""
+"""The tables and plots of docs/benchmarks.md: `python report.py RESULTS.jsonl ...`, of runs of bench_read.py.
+
+Of several files, each part is taken from the last that has it: a part that was measured again replaces its older self.
+"""
 
 import argparse
 import json
@@ -49,10 +52,23 @@ TABLES: dict[str, Chosen] = {
 }
 
 
-def load(path: Path) -> tuple[list[Measurement], dict[str, Any]]:
-    """The measurements of reading, and the last line, which says what they were made on."""
-    lines = [line for line in map(json.loads, path.read_text().splitlines()) if line["bench"] == "read"]
-    return [Measurement.from_record(line) for line in lines], lines[-1]
+def load(paths: Sequence[Path]) -> tuple[list[Measurement], list[dict[str, Any]]]:
+    """The measurements of reading, and a line of each file, which says what they were made on."""
+    parts: dict[tuple[Any, ...], list[Measurement]] = {}
+    about = []
+    for path in paths:
+        lines = [line for line in map(json.loads, path.read_text().splitlines()) if line["bench"] == "read"]
+        measured = [Measurement.from_record(line) for line in lines]
+        parts.update({part_of(each): [] for each in measured})
+        for each in measured:
+            parts[part_of(each)].append(each)
+        about.append(lines[-1])
+    return [each for part in parts.values() for each in part], about
+
+
+def part_of(measurement: Measurement) -> tuple[Any, ...]:
+    """What is measured together, contestant by contestant."""
+    return type(measurement.workload).__name__, measurement.workload, measurement.cache
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -85,8 +101,11 @@ def figure_rows(found: Sequence[Figure]) -> str:
     return markdown(["", "median (min..max)", "target", ""], [figure.row() for figure in found])
 
 
-def about(line: dict[str, Any], rounds: int) -> str:
-    """What was measured on."""
+def about(lines: Sequence[dict[str, Any]], rounds: int) -> str:
+    """What was measured on: the same machine with the same versions, at one commit or several."""
+    line = lines[-1]
+    again = ", of the later what was measured again" if len(lines) > 1 else ""
+    commits = " and ".join(f"{each['commit']}{' with changes' if each['dirty'] else ''}" for each in lines)
     machine, versions = line["machine"], line["versions"]
     ahead = ", ".join(
         f"{disk} {size} KiB" for disk, size in line["read_ahead_kb"].items() if not disk.startswith("zram")
@@ -95,16 +114,16 @@ def about(line: dict[str, Any], rounds: int) -> str:
         [
             f"- {machine['cpu']}, {machine['cpus']} CPUs{', virtual' if machine['virtual'] else ''},"
             f" {machine['memory_bytes'] / 2**30:.0f} GiB of memory, {machine['os']}, {line['fs']}; read-ahead: {ahead}",
-            f"- commit {line['commit']}{' with changes' if line['dirty'] else ''}, CRC-32 kernel {line['crc_kernel']},"
+            f"- commit {commits}{again}, CRC-32 kernel {line['crc_kernel']},"
             f" {line['time'][:10]}; {rounds} rounds",
             f"- {', '.join(f'{name} {version}' for name, version in versions.items())}",
         ]
     )
 
 
-def text(measured: Sequence[Measurement], line: dict[str, Any]) -> str:
+def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
     parts = [
-        about(line, max(len(m.seconds) for m in measured)),
+        about(lines, max(len(m.seconds) for m in measured)),
         "### Figures and their targets",
         figure_rows(figures(measured)),
     ]
@@ -154,12 +173,12 @@ def replaced(page: str, made: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", type=Path)
+    parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--docs", type=Path, default=DOCS, help="directory of benchmarks.md")
     given = parser.parse_args(arguments)
-    measured, line = load(given.results)
+    measured, lines = load(given.results)
     page = given.docs / "benchmarks.md"
-    page.write_text(replaced(page.read_text(), text(measured, line)))
+    page.write_text(replaced(page.read_text(), text(measured, lines)))
     plots(measured, given.docs / "plots")
 
 
