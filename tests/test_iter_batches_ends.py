@@ -64,6 +64,8 @@ def test_interrupts_while_it_waits(sample_file, io):
         signal.signal(signal.SIGALRM, before)
 
 
+# The handler's exception may come up in somebody's callback of the garbage collector, which can only report it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @children.interrupts
 @in_every_mode
 @pytest.mark.parametrize("packed", [False, True])

@@ -36,7 +36,8 @@ def loop(work, times, slope):
     gc.collect()
     assert (descriptors(), contexts()) == before, (descriptors(), contexts(), before)
     grown = resident() - memory
-    assert grown <= max(slope * times, 1 << 20), f"{grown} bytes after {times}"
+    # A thread of the engine that ended and came again has a new stack, and an arena of malloc.
+    assert grown <= max(slope * times, 2 << 20), f"{grown} bytes after {times}"
 
 def refused(*arguments, **options):
     try:
