@@ -111,12 +111,38 @@ cdef class Block:
     def __dealloc__(self):
         global _idle_bytes
         cdef Idle* idle = <Idle*> self.start
-        if self.klass >= 0 and idle != NULL and _idle_bytes + self.size <= POOL_LIMIT:
+        if self.klass >= 0 and idle != NULL:
+            _give_up_idle(self.klass, POOL_LIMIT - self.size)
             idle.next = _idle[self.klass]
             _idle[self.klass] = idle
             _idle_bytes += self.size
         else:
             free(self.start)
+
+
+cdef void _give_up_idle(int klass, int64_t most) noexcept:
+    """Free idle blocks until at most `most` bytes are left: of other classes first, `klass` was used last."""
+    global _idle_bytes
+    cdef int i = 0
+    cdef Idle* idle
+    while _idle_bytes > most:
+        if _idle[i] == NULL or (i == klass and _idle_bytes > _idle_of(klass)):
+            i = (i + 1) % CLASSES
+            continue
+        idle = _idle[i]
+        _idle[i] = idle.next
+        _idle_bytes -= _class_size(i)
+        free(idle)
+
+
+cdef int64_t _idle_of(int klass) noexcept:
+    """Idle bytes of a class."""
+    cdef int64_t total = 0
+    cdef Idle* idle = _idle[klass]
+    while idle != NULL:
+        total += _class_size(klass)
+        idle = idle.next
+    return total
 
 
 cdef object array_over(object owner, char* start, int64_t size):
