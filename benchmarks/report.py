@@ -114,8 +114,7 @@ def about(lines: Sequence[dict[str, Any]], rounds: int) -> str:
         [
             f"- {machine['cpu']}, {machine['cpus']} CPUs{', virtual' if machine['virtual'] else ''},"
             f" {machine['memory_bytes'] / 2**30:.0f} GiB of memory, {machine['os']}, {line['fs']}; read-ahead: {ahead}",
-            f"- commit {commits}{again}, CRC-32 kernel {line['crc_kernel']},"
-            f" {line['time'][:10]}; {rounds} rounds",
+            f"- commit {commits}{again}, CRC-32 kernel {line['crc_kernel']}, {line['time'][:10]}; {rounds} rounds",
             f"- {', '.join(f'{name} {version}' for name, version in versions.items())}",
         ]
     )
