@@ -27,17 +27,14 @@ from ffrecord._linux cimport (
     ffr_map_unforked,
     ffr_prepare_read,
     ffr_sleep_ms,
+    pthread_atfork,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_t,
+    pthread_mutex_unlock,
 )
 
 import os
-
-cdef extern from "pthread.h" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_lock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
-    int pthread_mutex_init(pthread_mutex_t*, void*)
-    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil, void (*child)() noexcept nogil)
 
 cdef extern from "unistd.h" nogil:
     int getpid()

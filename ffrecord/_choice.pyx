@@ -12,6 +12,8 @@
 Direct reads leave the page cache as it is. A dataset that would fit would never be learned, hence the condition of size.
 """
 
+from libc.stdint cimport int64_t
+
 from ffrecord._requests cimport COLD, DIRECT, HOT, MAPPED, Counters, Filesystem
 
 cdef enum:
@@ -19,6 +21,7 @@ cdef enum:
     PATIENCE = 8
     RETRY_EVERY = 1024         # batches, for direct reads where they were refused
     ASK_EVERY = 8              # batches, for free memory
+    FREE_SHARE = 2             # files fit that are no more than this part of it
 
 
 cdef void begin(Filesystem* fs, bint network, bint memory) noexcept:
@@ -30,24 +33,23 @@ cdef void begin(Filesystem* fs, bint network, bint memory) noexcept:
 
 
 cdef bint asks_for_memory(const Filesystem* fs) noexcept:
-    """Whether `fits` should be found out anew before the next batch."""
-    if fs.batches % ASK_EVERY != 0 or fs.engine == HOT:
-        return False
-    return not fs.pinned or (fs.engine == MAPPED and fs.missed > 0.01)
+    """Whether to `weigh` before the next batch: not while everything is cached, for it takes longer than a small batch."""
+    return fs.missing and fs.batches >= fs.ask_at and (fs.engine == MAPPED or not fs.pinned)
 
 
-cdef double _share_missed(const Filesystem* fs, const Counters* seen) noexcept:
-    """Share of records that were not cached."""
-    return <double> seen.missed / seen.probed if seen.probed > 0 else 0.0
+cdef void weigh(Filesystem* fs, int64_t available) noexcept:
+    """Whether the files fit into that many bytes of free memory."""
+    fs.fits = fs.size <= available // FREE_SHARE
+    fs.ask_at = fs.batches + ASK_EVERY
 
 
 cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
     """After a batch."""
-    cdef double share
+    cdef double share = <double> seen.missed / seen.probed if seen.probed > 0 else 0.0
+    fs.missing = seen.missed > 0
     fs.since_sweep += seen.bytes
     if fs.swept >= fs.size and fs.since_sweep > 2 * fs.size:
         fs.swept = fs.since_sweep = 0  # an epoch later: whatever misses now was evicted
-    share = _share_missed(fs, seen)
     if seen.probed > 0:
         fs.missed += (share - fs.missed) / 4
     if fs.pinned:

@@ -22,16 +22,13 @@ from ffrecord._linux cimport (
     ffr_random_access,
     ffr_sequential_access,
     ffr_size_by_name,
+    pthread_atfork,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_t,
+    pthread_mutex_unlock,
 )
 from ffrecord._requests cimport REPLACED, File, Table
-
-cdef extern from "pthread.h" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_lock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
-    int pthread_mutex_init(pthread_mutex_t*, void*)
-    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil, void (*child)() noexcept nogil)
 
 cdef extern from "unistd.h" nogil:
     int close(int)

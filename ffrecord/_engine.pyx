@@ -16,7 +16,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from ffrecord._ahead cimport Sweep, stop
-from ffrecord._choice cimport asks_for_memory, begin, learn
+from ffrecord._choice cimport asks_for_memory, begin, learn, weigh
 from ffrecord._descriptors cimport close_all, keep, size_now
 from ffrecord._linux cimport ffr_filesystem_type
 from ffrecord._memory cimport Block, Mapping, array_over
@@ -40,8 +40,9 @@ from ffrecord._requests cimport (
     Key,
     Request,
     Table,
+    add_counters,
 )
-from ffrecord._threads cimport Task, submit, wait_for, withdraw
+from ffrecord._threads cimport Task, is_queued, submit, wait_for, withdraw
 from ffrecord._threads cimport finish as finish_task
 
 import os
@@ -63,7 +64,6 @@ cdef enum:
     PREFETCH_THREADS = 4
     LOOK_MS = 50               # between looks for signals, while a batch is waited for
     LARGE = 32 << 20           # bytes of a batch that is read by another thread, so that signals can be looked for
-    FREE_SHARE = 2             # files fit that are no more than this part of the free memory
 
 # Bytes of a batch: what no machine has, and what sums cannot pass unseen.
 cdef int64_t MOST = <int64_t> 1 << 46
@@ -241,11 +241,14 @@ cdef class Batch:
         return 0
 
     cdef int _wait(self) except -1:
-        """Wait until it is read, and let signals through meanwhile: then it goes on, and can be waited for again."""
-        cdef bint done = False
-        while not done:
+        """Wait until it is read, and let signals through meanwhile: then it goes on, and can be waited for again.
+
+        Returns, too, if no thread takes it: then it is for the caller.
+        """
+        cdef bint ended = False
+        while not ended:
             with nogil:
-                done = wait_for(&self.task, LOOK_MS)
+                ended = wait_for(&self.task, LOOK_MS) or is_queued(&self.task)
             PyErr_CheckSignals()
         return 0
 
@@ -427,7 +430,7 @@ cdef class Files:
                 self.filesystems[number].batches += 1
                 if not batch.reading.sequential:
                     learn(&self.filesystems[number], seen)
-                _add_counters(total, seen)
+                add_counters(total, seen)
         self.batches += batch.planned
         if batch.reading.aio_error:
             self.aio_error = <int> batch.reading.aio_error
@@ -439,7 +442,7 @@ cdef class Files:
         cdef int number
         for number in range(self.filesystem_count):
             if asks_for_memory(&self.filesystems[number]):
-                self.filesystems[number].fits = self.filesystems[number].size <= available_memory() // FREE_SHARE
+                weigh(&self.filesystems[number], available_memory())
         return 0
 
     cdef Batch _plan(self, const int64_t[::1] indices, bint check, bint go_on):
@@ -563,15 +566,3 @@ cdef str _engine_name(const Filesystem* fs):
     if fs.engine == DIRECT and fs.no_direct:
         return _NAMES[COLD]
     return "threads" if fs.engine == COLD and (fs.network or not fs.nowait) else _NAMES[fs.engine]
-
-
-cdef void _add_counters(Counters* total, const Counters* more) noexcept:
-    total.records += more.records
-    total.bytes += more.bytes
-    total.missed += more.missed
-    total.cached_bytes += more.cached_bytes
-    total.probed += more.probed
-    total.requests += more.requests
-    total.waits += more.waits
-    total.io_ns += more.io_ns
-    total.crc_ns += more.crc_ns

@@ -9,6 +9,14 @@ cdef extern from "sys/uio.h" nogil:
         size_t iov_len
 
 
+cdef extern from "pthread.h" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    int pthread_mutex_lock(pthread_mutex_t*)
+    int pthread_mutex_unlock(pthread_mutex_t*)
+    int pthread_mutex_init(pthread_mutex_t*, void*)
+    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil, void (*child)() noexcept nogil)
+
 cdef extern from "_linux.h" nogil:
     ctypedef unsigned long ffr_aio_context
     ctypedef struct ffr_iocb:

@@ -10,7 +10,7 @@ from ffrecord._linux cimport ffr_now_ns, ffr_prefetch, ffr_will_need
 from ffrecord._requests cimport OK, Request, Work
 
 cdef enum:
-    AHEAD = 8                   # records
+    AHEAD = 8                  # records
     AHEAD_LINES = 4            # cache lines of each, until the CPU's own prefetching sees where it goes
 
 

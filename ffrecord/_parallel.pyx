@@ -10,7 +10,7 @@ from libc.string cimport memset
 
 from ffrecord._cached cimport RUN_PARTS, finish, goes_on, read_run, settle
 from ffrecord._linux cimport ffr_fetch_add, ffr_now_ns, ffr_sleeps
-from ffrecord._requests cimport MISSED, OK, Counters, Request, Work
+from ffrecord._requests cimport MISSED, OK, Counters, Request, Work, add_counters
 from ffrecord._threads cimport Task, submit, withdraw
 
 cdef enum:
@@ -60,15 +60,6 @@ cdef void _run(void* argument) noexcept nogil:
     part.counters.waits = ffr_sleeps() - sleeps
 
 
-cdef void _add(Counters* total, const Counters* more) noexcept nogil:
-    total.records += more.records
-    total.bytes += more.bytes
-    total.requests += more.requests
-    total.waits += more.waits
-    total.io_ns += more.io_ns
-    total.crc_ns += more.crc_ns
-
-
 cdef int64_t _step(const Request* requests, int64_t k) noexcept nogil:
     """Requests that a thread takes at once, so that each gets some and small ones come in runs."""
     cdef int64_t i, total = 1
@@ -96,5 +87,5 @@ cdef void read_parallel(Work* work, Request* requests, int64_t k) noexcept nogil
     for t in range(count):
         if t > 0:
             withdraw(&parts[t].task)
-        _add(work.counters, &parts[t].counters)
+        add_counters(work.counters, &parts[t].counters)
         work.good &= parts[t].work.good

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 
 from ffrecord._cached cimport read_cached
 from ffrecord._descriptors cimport AROUND, RANDOM, SEQUENTIAL, Access, hold, let_go
-from ffrecord._direct cimport NO_DIRECT, read_direct
+from ffrecord._direct cimport NOT_NOW, read_direct
 from ffrecord._linux cimport ffr_sleep_ms, ffr_sleeps
 from ffrecord._mapped cimport read_mapped
 from ffrecord._parallel cimport read_parallel
@@ -36,7 +36,7 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
     cdef Filesystem* fs = &reading.filesystems[number]
     cdef Counters* counters = &reading.counters[number]
     cdef int64_t sleeps = ffr_sleeps(), error = 0, waits = counters.waits
-    work.table, work.files, work.filesystem, work.sweep = reading.table, reading.table.files, fs, &reading.sweeps[number]
+    work.files, work.filesystem, work.sweep = reading.table.files, fs, &reading.sweeps[number]
     work.sequential = _in_sequence(reading, fs, engine)
     work.counters, work.check, work.go_on, work.good = counters, reading.check, reading.go_on, reading.good
     work.stopped = &reading.stopped
@@ -52,8 +52,8 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
         read_cached(&work, reading.requests + i, j - i, engine == COLD)
     if counters.waits == waits:
         counters.waits += ffr_sleeps() - sleeps
-    if error < 0 or error == NO_DIRECT:
-        fs.no_direct = True
+    if engine == DIRECT and error != NOT_NOW:
+        fs.no_direct = error != 0
     if error < 0:
         reading.aio_error = -error
     reading.good = work.good

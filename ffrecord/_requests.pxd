@@ -28,6 +28,8 @@ cdef struct Filesystem:
     bint no_direct            # direct reads are refused, for now
     bint fits                 # its files could all be in the page cache
     int64_t batches
+    int64_t ask_at            # batch from which free memory may be asked for again
+    bint missing              # the last batch had records that were not cached
     double missed             # moving average of the share of records that were not cached
     int64_t steady            # batches in COLD without misses
     double waits              # of the last batches in HOT, and their records: sums that fade
@@ -93,7 +95,6 @@ cdef struct Key:
 
 cdef struct Work:
     # A batch being read by one engine, from files of one file system.
-    Table* table
     File* files
     Filesystem* filesystem
     void* sweep               # of the file system, see _ahead.pxd
@@ -103,3 +104,15 @@ cdef struct Work:
     bint go_on                # a bad record does not end the batch
     const int* stopped        # nonzero when nobody wants the rest any more
     bint good                 # all records so far
+
+
+cdef inline void add_counters(Counters* total, const Counters* more) noexcept nogil:
+    total.records += more.records
+    total.bytes += more.bytes
+    total.missed += more.missed
+    total.cached_bytes += more.cached_bytes
+    total.probed += more.probed
+    total.requests += more.requests
+    total.waits += more.waits
+    total.io_ns += more.io_ns
+    total.crc_ns += more.crc_ns

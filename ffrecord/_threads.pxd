@@ -33,5 +33,8 @@ cdef bint withdraw(Task* task) noexcept nogil
 # Waits until it is done, but at most so long and perhaps less. False if it is not yet: somebody may be at it, or nobody.
 cdef bint wait_for(Task* task, int milliseconds) noexcept nogil
 
+# Whether nobody has begun it.
+cdef bint is_queued(Task* task) noexcept nogil
+
 # Whether finish would return True at once, having nothing to run.
 cdef bint is_done(Task* task) noexcept nogil

@@ -17,9 +17,15 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
+from ffrecord._linux cimport (
+    pthread_atfork,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_t,
+    pthread_mutex_unlock,
+)
+
 cdef extern from "pthread.h" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
     ctypedef struct pthread_cond_t:
         pass
     ctypedef struct pthread_condattr_t:
@@ -28,9 +34,6 @@ cdef extern from "pthread.h" nogil:
         pass
     ctypedef unsigned long pthread_t
     enum: PTHREAD_CREATE_DETACHED
-    int pthread_mutex_init(pthread_mutex_t*, void*)
-    int pthread_mutex_lock(pthread_mutex_t*)
-    int pthread_mutex_unlock(pthread_mutex_t*)
     int pthread_condattr_init(pthread_condattr_t*)
     int pthread_condattr_setclock(pthread_condattr_t*, int)
     int pthread_condattr_destroy(pthread_condattr_t*)
@@ -44,7 +47,6 @@ cdef extern from "pthread.h" nogil:
     int pthread_attr_setstacksize(pthread_attr_t*, size_t)
     int pthread_attr_destroy(pthread_attr_t*)
     int pthread_create(pthread_t*, pthread_attr_t*, void* (*)(void*) noexcept nogil, void*)
-    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil, void (*child)() noexcept nogil)
 
 cdef extern from "signal.h" nogil:
     ctypedef struct sigset_t:
@@ -234,6 +236,14 @@ cdef bint wait_for(Task* task, int milliseconds) noexcept nogil:
     waits = task.state != DONE and task.generation == _generation
     _leave()
     return not waits
+
+
+cdef bint is_queued(Task* task) noexcept nogil:
+    cdef bint waits
+    _enter()
+    waits = _waits(task)
+    _leave()
+    return waits
 
 
 cdef bint is_done(Task* task) noexcept nogil:

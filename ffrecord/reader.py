@@ -299,13 +299,11 @@ class FileReader:
 
     def _cut(self, indices: range) -> Iterator[npt.NDArray[np.int64]]:
         """`indices` in pieces of about CHUNK_BYTES."""
-        while indices:
-            part = indices[:CHUNK_MOST]
+        for start in range(0, len(indices), CHUNK_MOST):
+            part = indices[start : start + CHUNK_MOST]
             positions = np.arange(part.start, part.stop, part.step)
             ends = np.cumsum(self._call(self._engine.sizes, positions))
-            count = 1 + int(np.searchsorted(ends[1:], CHUNK_BYTES, "right"))
-            yield positions[:count]
-            indices = indices[count:]
+            yield from np.split(positions, np.flatnonzero(np.diff(ends // CHUNK_BYTES)) + 1)
 
     def _read(self, positions: npt.NDArray[np.int64]) -> list[Array]:
         result = self._call(self._engine.read, positions, self._check_data, self._on_error != "raise")

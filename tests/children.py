@@ -4,10 +4,11 @@ import contextlib
 import ctypes
 import os
 import platform
+import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,28 @@ def _command(code: str, *args: object) -> list[str]:
 def _environment() -> dict[str, str]:
     found = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     return {**os.environ, "PYTHONPATH": found, "OPENBLAS_NUM_THREADS": "1"}
+
+
+@contextlib.contextmanager
+def alarms(handler: Callable[..., None]) -> Iterator[None]:
+    """SIGALRM goes to `handler` inside, and no timer is left behind."""
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Exit status of a forked child that runs `work`: 0 if that returns something true."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def descriptors() -> dict[str, str]:

@@ -52,6 +52,16 @@ def sample_file(tmp_path_factory: pytest.TempPathFactory) -> SampleFile:
     return SampleFile(builders.write_samples(tmp_path_factory.mktemp("sample") / "sample.ffr", samples), samples)
 
 
+@pytest.fixture(scope="session")
+def good_and_damaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Names of two files of the same 40 samples; in the second, sample 20 does not match its CRC-32."""
+    directory = tmp_path_factory.mktemp("leaks")
+    samples = builders.records([i * 500 for i in range(39)] + [300_000])
+    good = builders.write_samples(directory / "good.ffr", samples)
+    bad = builders.write(directory / "bad.ffr", builders.flip_in_sample(20)(builders.ffr_twin.build(samples)))
+    return good, bad
+
+
 @pytest.fixture(params=builders.IO_MODES)
 def reader(request: pytest.FixtureRequest, sample_file: SampleFile) -> Iterator[FileReader]:
     """An open reader of `sample_file`, in every io mode."""

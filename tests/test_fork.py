@@ -15,17 +15,6 @@ from ffrecord import FileReader, _aio
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 
 
-def in_child(work) -> int:
-    """Exit status of a forked child that runs `work` and says what it returns."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if work() else 1)
-        finally:
-            os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def reads_all(reader: FileReader, samples: list[bytes], seed: int = 0) -> bool:
     """Whether a shuffled batch of everything is right, twice."""
     for _ in range(2):
@@ -42,7 +31,7 @@ def test_fork_after_a_batch(sample_file, io, first):
     with FileReader(sample_file.path, io=io) as reader:
         reader.read(range(first))
         for _ in range(3):
-            assert in_child(lambda: reads_all(reader, sample_file.samples)) == 0
+            assert children.in_child(lambda: reads_all(reader, sample_file.samples)) == 0
             assert reads_all(reader, sample_file.samples)
 
 
@@ -53,11 +42,11 @@ def test_grandchildren(sample_file, io):
 
         def child() -> bool:
             reader.read(range(50))
-            return in_child(lambda: reads_all(reader, sample_file.samples)) == 0 and reads_all(
+            return children.in_child(lambda: reads_all(reader, sample_file.samples)) == 0 and reads_all(
                 reader, sample_file.samples
             )
 
-        assert in_child(child) == 0
+        assert children.in_child(child) == 0
 
 
 @pytest.mark.parametrize("io", IO_MODES)
@@ -70,7 +59,7 @@ def test_a_child_that_closes_or_ends_harms_nobody(sample_file, io):
             _aio.release()
             return reader.closed
 
-        assert in_child(child) == 0
+        assert children.in_child(child) == 0
         assert reads_all(reader, sample_file.samples)
 
 
@@ -89,7 +78,7 @@ def test_fork_while_another_thread_reads(sample_file, io):
         for thread in threads:
             thread.start()
         try:
-            statuses = [in_child(lambda: reads_all(reader, sample_file.samples)) for _ in range(17)]
+            statuses = [children.in_child(lambda: reads_all(reader, sample_file.samples)) for _ in range(17)]
         finally:
             stop.set()
             for thread in threads:
@@ -108,7 +97,7 @@ def test_twenty_readers_at_once(sample_file):
     def child(number: int) -> bool:
         return all(reads_all(reader, sample_file.samples, number) for reader in readers[number::4])
 
-    assert [in_child(lambda number=number: child(number)) for number in range(4)] == [0] * 4
+    assert [children.in_child(lambda number=number: child(number)) for number in range(4)] == [0] * 4
     for reader in readers:
         assert reads_all(reader, sample_file.samples)
         reader.close()

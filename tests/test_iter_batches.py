@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import builders
+import children
 import ffr_twin
 import numpy as np
 import pytest
@@ -205,3 +206,27 @@ def test_several_iterators_of_one_reader(sample_file, io):
         for thread in threads:
             thread.join()
     assert not wrong
+
+
+def test_batches_that_no_thread_takes(sample_file):
+    """Every thread of the engine is busy elsewhere: then who waits for a batch reads it."""
+    code = """
+import sys, time
+import builders
+from ffrecord import FileReader, _threads
+tasks = _threads.Probe(64, microseconds=3_000_000)
+for i in range(64):
+    tasks.submit(i, 32)
+start = time.monotonic()
+with FileReader(sys.argv[1]) as reader:
+    assert reader._engine.n == 301
+    for arrays in reader.iter_batches([range(301)] * 5, 2):
+        assert len(arrays) == 301
+    rounds = (32 << 20) // sum(map(len, arrays)) + 1
+    large = reader.read(list(range(301)) * rounds)  # more than is read without looking for signals
+    assert sum(map(len, large)) >= 32 << 20
+assert time.monotonic() - start < 2.5
+import os
+os._exit(0)
+"""
+    children.run(code, sample_file.path)

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
 
 import builders
 import children
@@ -48,20 +47,15 @@ def test_interrupts_while_it_waits(sample_file, io):
     def interrupt(*_: object) -> None:
         raise Interrupted
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with FileReader(sample_file.path, io=io) as reader:
-            for i in range(30):
-                try:
-                    signal.setitimer(signal.ITIMER_REAL, 0.0005 + i * 0.0002)
-                    for arrays in reader.iter_batches(itertools.repeat(range(reader.n)), 1 + i % 4):
-                        del arrays
-                except Interrupted:
-                    continue
-            assert builders.read_all(reader) == sample_file.samples
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with children.alarms(interrupt), FileReader(sample_file.path, io=io) as reader:
+        for i in range(30):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + i * 0.0002)
+                for arrays in reader.iter_batches(itertools.repeat(range(reader.n)), 1 + i % 4):
+                    del arrays
+            except Interrupted:
+                continue
+        assert builders.read_all(reader) == sample_file.samples
 
 
 # The handler's exception may come up in somebody's callback of the garbage collector, which can only report it.
@@ -90,17 +84,12 @@ def test_going_on_after_interrupts(tmp_path, io, packed):
             return following()
         return result
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with FileReader(path, io=io) as reader:
-            batches = reader.iter_batches([[i, count - 1 - i] for i in range(count)], 3, packed=packed)
-            signal.setitimer(signal.ITIMER_REAL, 0.002, 0.0017)
-            while (result := following()) != "end":
-                first, last = builders.unpack(result) if packed else [array.tobytes() for array in result]
-                found.append((int(first[:6]), int(last[:6]), len(first), len(last)))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with children.alarms(interrupt), FileReader(path, io=io) as reader:
+        batches = reader.iter_batches([[i, count - 1 - i] for i in range(count)], 3, packed=packed)
+        signal.setitimer(signal.ITIMER_REAL, 0.002, 0.0017)
+        while (result := following()) != "end":
+            first, last = builders.unpack(result) if packed else [array.tobytes() for array in result]
+            found.append((int(first[:6]), int(last[:6]), len(first), len(last)))
     assert all((first + last, *sizes) == (count - 1, 1200, 1200) for first, last, *sizes in found)
     order = [first for first, *_ in found]
     assert order == sorted(set(order))
@@ -147,17 +136,6 @@ def right(batches: object, samples: list[bytes], first: int = 0) -> bool:
     return found == [[samples[i] for i in indices] for indices in BATCHES[first:]]
 
 
-def in_child(work: Callable[[], bool]) -> int:
-    """Exit status of a forked child that runs `work` and says what it returns."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if work() else 1)
-        finally:
-            os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 @in_every_mode
 @pytest.mark.parametrize("prefetch", [0, 1, 4, 70])
 def test_a_fork_with_batches_in_flight(sample_file, io, prefetch):
@@ -167,7 +145,7 @@ def test_a_fork_with_batches_in_flight(sample_file, io, prefetch):
         for delivered in range(1, 21):
             next(batches)
             if delivered in (1, 3, 20):
-                assert in_child(lambda first=delivered: right(batches, sample_file.samples, first)) == 0
+                assert children.in_child(lambda first=delivered: right(batches, sample_file.samples, first)) == 0
         assert right(batches, sample_file.samples, 20)
 
 
@@ -187,7 +165,7 @@ def test_a_child_that_closes_midway(sample_file, io):
             reader.close()
             return sample_file.path not in descriptors().values()
 
-        assert [in_child(child), in_child(child_without_reading)] == [0, 0]
+        assert [children.in_child(child), children.in_child(child_without_reading)] == [0, 0]
         assert right(batches, sample_file.samples, 1)
 
 
@@ -203,7 +181,7 @@ def test_a_child_that_drops_what_was_begun(sample_file, io):
             batches.clear()
             return dropped and builders.read_all(reader) == sample_file.samples
 
-        assert in_child(child) == 0
+        assert children.in_child(child) == 0
         assert all(right(each, sample_file.samples, 1) for each in batches)
 
 
@@ -222,7 +200,8 @@ def test_forks_while_other_threads_iterate(sample_file, io):
             thread.start()
         try:
             statuses = [
-                in_child(lambda: right(reader.iter_batches(BATCHES, 2), sample_file.samples)) for _ in range(12)
+                children.in_child(lambda: right(reader.iter_batches(BATCHES, 2), sample_file.samples))
+                for _ in range(12)
             ]
         finally:
             stop.set()

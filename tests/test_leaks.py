@@ -119,21 +119,12 @@ def work():
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory) -> tuple[str, str]:
-    directory = tmp_path_factory.mktemp("leaks")
-    samples = builders.records([i * 500 for i in range(39)] + [300_000])
-    good = builders.write_samples(directory / "good.ffr", samples)
-    bad = builders.write(directory / "bad.ffr", builders.flip_in_sample(20)(ffr_twin.build(samples)))
-    return good, bad
-
-
 @pytest.mark.parametrize("io", IO_MODES)
 @pytest.mark.parametrize("kind", WORKS)
-def test_reading(files, kind, io):
+def test_reading(good_and_damaged, kind, io):
     times, work = WORKS[kind]
     code = f"{COUNTING}\npath, damaged, io = sys.argv[1:]\n{work}\nloop(work, {times}, 100)"
-    children.run(code, *files, io)
+    children.run(code, *good_and_damaged, io)
 
 
 BAD_FILES = {
@@ -227,7 +218,7 @@ def test_writing(tmp_path, kind):
     assert {path.name for path in tmp_path.iterdir()} == left
 
 
-def test_no_shared_memory_and_no_threads(files):
+def test_no_shared_memory_and_no_threads(good_and_damaged):
     """Names in /dev/shm would be left behind by a kill, threads do not survive a fork."""
     code = f"""{COUNTING}
 tasks = len(os.listdir("/proc/self/task"))
@@ -239,4 +230,4 @@ assert len(os.listdir("/proc/self/task")) == tasks
 with open("/proc/self/maps") as maps:
     assert not [line for line in maps if "/dev/shm" in line and sys.argv[1] not in line]
 """
-    children.run(code, files[0])
+    children.run(code, good_and_damaged[0])

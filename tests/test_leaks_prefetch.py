@@ -2,7 +2,6 @@
 
 import builders
 import children
-import ffr_twin
 import pytest
 from builders import IO_MODES
 from test_leaks import COUNTING
@@ -116,20 +115,11 @@ def work():
 TIMES = {"beside other threads": (30, 1_000_000)}
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory) -> tuple[str, str]:
-    directory = tmp_path_factory.mktemp("leaks")
-    samples = builders.records([i * 500 for i in range(39)] + [300_000])
-    good = builders.write_samples(directory / "good.ffr", samples)
-    bad = builders.write(directory / "bad.ffr", builders.flip_in_sample(20)(ffr_twin.build(samples)))
-    return good, bad
-
-
 @pytest.mark.parametrize("io", IO_MODES)
 @pytest.mark.parametrize("kind", WORKS)
-def test_prefetching(files, kind, io):
+def test_prefetching(good_and_damaged, kind, io):
     times, slope = TIMES.get(kind, (60, 1000))
-    children.run(f"{LOOP}{WORKS[kind]}\nloop(work, {times}, {slope})", *files, io)
+    children.run(f"{LOOP}{WORKS[kind]}\nloop(work, {times}, {slope})", *good_and_damaged, io)
 
 
 @pytest.mark.parametrize("io", IO_MODES)

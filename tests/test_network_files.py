@@ -146,16 +146,6 @@ def test_threads_share_a_reader(path):
     assert not wrong
 
 
-def in_child(work) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if work() else 1)
-        finally:
-            os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def test_fork_during_reads(path):
     """Of the threads that are reading, a child has none; its reads need new ones."""
     stop, wrong = threading.Event(), []
@@ -172,7 +162,7 @@ def test_fork_during_reads(path):
         thread = threading.Thread(target=work)
         thread.start()
         try:
-            statuses = [in_child(lambda: right(2)) for _ in range(15)]
+            statuses = [children.in_child(lambda: right(2)) for _ in range(15)]
         finally:
             stop.set()
             thread.join()

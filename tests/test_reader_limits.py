@@ -130,8 +130,7 @@ def test_signal_handlers_that_raise(sample_file, io):
         raise Interrupted
 
     open_before = descriptors()
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
+    with children.alarms(interrupt):
         reader = FileReader(sample_file.path, io=io)
         for i in range(40):
             try:
@@ -143,9 +142,6 @@ def test_signal_handlers_that_raise(sample_file, io):
         assert builders.read_all(reader) == sample_file.samples
         reader.close()
         assert not any(".ffr" in path and path != open_before.get(number) for number, path in descriptors().items())
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.parametrize(

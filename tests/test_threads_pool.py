@@ -217,17 +217,6 @@ def test_wrong_arguments():
 # Fork
 
 
-def in_child(work: Callable[[], bool]) -> int:
-    """Exit status of a forked child that runs `work` and says what it returns."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if work() else 1)
-        finally:
-            os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def works() -> bool:
     """Whether a process that begins with nothing gets its threads."""
     clean = _threads.stats() == {"threads": 0, "idle": 0, "queued": 0, "done": 0}
@@ -246,22 +235,22 @@ def test_a_fork_loses_what_is_not_done():
         lost = [call(i) for i in range(4) for call in (probe.is_done, probe.finish, probe.withdraw, probe.count)]
         first = works()
         probe.submit(3, 1)
-        return kept and not any(lost) and first and probe.finish(3) and in_child(works) == 0
+        return kept and not any(lost) and first and probe.finish(3) and children.in_child(works) == 0
 
-    assert in_child(child) == 0
+    assert children.in_child(child) == 0
     assert all(probe.finish(i) for i in range(4))
     assert [probe.count(i) for i in range(4)] == [1] * 4
 
 
 def test_a_child_may_drop_what_it_lost():
     probes = [submitted(50, 2, microseconds=1000)]
-    assert in_child(lambda: probes.clear() is None and works()) == 0
+    assert children.in_child(lambda: probes.clear() is None and works()) == 0
     assert all(probes[0].finish(i) for i in range(50))
 
 
 def test_fork_while_tasks_run():
     def fork() -> None:
-        assert [in_child(works) for _ in range(60)] == [0] * 60
+        assert [children.in_child(works) for _ in range(60)] == [0] * 60
 
     while_others_hustle(fork)
 
