@@ -10,7 +10,7 @@ from setuptools import Extension, setup
 COVERAGE = bool(os.environ.get("FFRECORD_COVERAGE"))
 SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"] if os.environ.get("FFRECORD_SANITIZE") else []
 
-ENGINE = ["_descriptors", "_ahead", "_choice", "_plan", "_cached", "_parallel", "_direct", "_mapped"]
+ENGINE = ["_descriptors", "_ahead", "_choice", "_plan", "_cached", "_copied", "_parallel", "_direct", "_mapped"]
 ENGINE += ["_reading", "_engine"]
 
 

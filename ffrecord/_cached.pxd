@@ -9,7 +9,9 @@ cdef enum:
     RUN_PARTS = 64             # records of one preadv
 
 cdef bint goes_on(const Work* work) noexcept nogil
+cdef bint copy_record(Work* work, Request* request, const char* source, bint around) noexcept nogil
 cdef bint settle(Work* work, Request* request) noexcept nogil
 cdef bint finish(Work* work, Request* request) noexcept nogil
+cdef void finish_missed(Work* work, Request* requests, int64_t i, int64_t k) noexcept nogil
 cdef int64_t read_run(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only) noexcept nogil
 cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes) noexcept nogil

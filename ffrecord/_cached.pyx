@@ -8,9 +8,10 @@ and right when everything is cached.
 
 from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP
 from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.string cimport memcpy
 
 from ffrecord._ahead cimport Sweep, sweep
-from ffrecord._crc cimport crc32_update
+from ffrecord._crc cimport crc32_copy, crc32_update
 from ffrecord._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, ffr_will_need, iovec
 from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, File, Request, Work
 
@@ -30,10 +31,16 @@ cdef bint goes_on(const Work* work) noexcept nogil:
     return (work.good or work.go_on) and not work.stopped[0]
 
 
-cdef bint settle(Work* work, Request* request) noexcept nogil:
-    """A record has arrived: compare with its stored CRC-32, if asked; whether it is good."""
-    cdef uint32_t computed
+cdef inline bint _arrived(Work* work, Request* request) noexcept nogil:
     request.status = OK
+    work.counters.records += 1
+    work.counters.bytes += request.size
+    return True
+
+
+cdef bint settle(Work* work, Request* request) noexcept nogil:
+    """A record has been read: compare with its stored CRC-32, if asked; whether it is good."""
+    cdef uint32_t computed
     if work.check:
         computed = crc32_update(0, request.dest, request.size)
         if computed != request.stored:
@@ -41,9 +48,20 @@ cdef bint settle(Work* work, Request* request) noexcept nogil:
             request.detail = computed
             work.good = False
             return False
-    work.counters.records += 1
-    work.counters.bytes += request.size
-    return True
+    return _arrived(work, request)
+
+
+cdef bint copy_record(Work* work, Request* request, const char* source, bint around) noexcept nogil:
+    """Read a record from memory, `around` as for crc32_copy; whether it is good. What is checked is the copy."""
+    cdef uint32_t computed = request.stored
+    if work.check or around:  # if around, faster than memcpy all the same
+        computed = crc32_copy(0, request.dest, source, request.size, around)
+    else:
+        memcpy(request.dest, source, request.size)
+    if work.check and computed != request.stored:
+        return False
+    request.got = request.size
+    return _arrived(work, request)
 
 
 cdef bint finish(Work* work, Request* request) noexcept nogil:
@@ -154,7 +172,8 @@ cdef void _check_stage(Work* work, Request* requests, int64_t i, int64_t j) noex
     work.counters.crc_ns += ffr_now_ns() - start
 
 
-cdef void _finish_missed(Work* work, Request* requests, int64_t i, int64_t k) noexcept nogil:
+cdef void finish_missed(Work* work, Request* requests, int64_t i, int64_t k) noexcept nogil:
+    """Read what was MISSED."""
     while i < k and goes_on(work):
         if requests[i].status == MISSED:
             finish(work, &requests[i])
@@ -192,9 +211,9 @@ cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes)
         j = _read_stage(work, requests, i, k, two_passes)
         _check_stage(work, requests, i, j)
         if not two_passes:
-            _finish_missed(work, requests, i, j)
+            finish_missed(work, requests, i, j)
         i = j
     if two_passes:
         if work.filesystem.nowait:
             _after_first_pass(work, requests, k)
-        _finish_missed(work, requests, 0, k)
+        finish_missed(work, requests, 0, k)

@@ -18,6 +18,7 @@ cdef extern from "_crc_kernels.h":
     void ffr_crc_init() noexcept nogil
     const ffr_crc_kernel* ffr_crc_kernels(int* count) noexcept nogil
     uint32_t ffr_crc_update(uint32_t value, const void* data, size_t size) noexcept nogil
+    uint32_t ffr_crc_copy(uint32_t value, void* dest, const void* data, size_t size, bint around) noexcept nogil
     uint32_t ffr_crc_combine(uint32_t crc1, uint32_t crc2, uint64_t size2) noexcept nogil
 
 
@@ -31,6 +32,10 @@ ffr_crc_init()
 
 cdef uint32_t crc32_update(uint32_t value, const void* data, size_t size) noexcept nogil:
     return ffr_crc_update(value, data, size)
+
+
+cdef uint32_t crc32_copy(uint32_t value, void* dest, const void* data, size_t size, bint around) noexcept nogil:
+    return ffr_crc_copy(value, dest, data, size, around)
 
 
 cdef inline uint32_t _mask(object value) except? 0:

@@ -90,6 +90,8 @@ static const unsigned char first_mask[32] = {
 #define WIDTH 16
 #define VECTOR uint8x16_t
 #define LOAD(p) vld1q_u8((const unsigned char *)(p))
+#define STORE(p, v) vst1q_u8((unsigned char *)(p), v)
+#define STORE_AROUND(p, v) STORE(p, v)
 #define FIRST(p, size) vandq_u8(LOAD(p), LOAD(first_mask + 16 - (size)))
 #define SHORT(value, p, size) update_crc_instructions(value, p, size)
 #define START(crc) vreinterpretq_u8_u32(vsetq_lane_u32(crc, vdupq_n_u32(0), 0))

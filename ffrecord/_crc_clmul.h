@@ -4,6 +4,8 @@
    TARGET                  attribute of the functions: the CPU features used
    WIDTH, VECTOR           bytes in a vector (16, 32 or 64) and its type
    LOAD(p)                 a vector from any address
+   STORE(p, v)             to any address
+   STORE_AROUND(p, v)      to a multiple of WIDTH, around the CPU's caches where that can be said
    FIRST(p, size)          the first `size` (1..WIDTH) bytes at p, then zeros; WIDTH bytes may be read
    SHORT(value, p, size)   the CRC-32 of 0..WIDTH bytes
    START(crc)              a vector of zeros but for its first four bytes
@@ -17,6 +19,17 @@
 /* Eight chains hide the latency of the multiplier. */
 enum { NAME(BLOCK) = 8 * WIDTH };
 
+/* The vector at p, which is also stored `to` bytes further if this copies. */
+TARGET static ALWAYS_INLINE VECTOR NAME(take)(const unsigned char *p, uintptr_t to, copying mode) {
+    VECTOR v = LOAD(p);
+    if (mode == COPY) {
+        STORE((uintptr_t)p + to, v);
+    } else if (mode == COPY_AROUND) {
+        STORE_AROUND((uintptr_t)p + to, v);
+    }
+    return v;
+}
+
 /* v moved forward, onto `next`. */
 TARGET static inline VECTOR NAME(fold)(VECTOR v, VECTOR factors, VECTOR next) {
     return XOR3(LOW(v, factors), HIGH(v, factors), next);
@@ -29,54 +42,71 @@ TARGET static inline VECTOR NAME(products)(VECTOR v, const uint64_t *factors) {
 }
 
 /* sum, and the final products of the last `size` bytes, at p; a multiple of WIDTH. */
-TARGET static inline VECTOR NAME(rest)(VECTOR sum, const unsigned char *p, size_t size) {
+TARGET static ALWAYS_INLINE VECTOR NAME(rest)(VECTOR sum, const unsigned char *p, size_t size, uintptr_t to, copying mode) {
     for (; size; size -= WIDTH, p += WIDTH) {
-        sum = XOR(sum, NAME(products)(LOAD(p), whole_factors(size)));
+        sum = XOR(sum, NAME(products)(NAME(take)(p, to, mode), whole_factors(size)));
     }
     return sum;
 }
 
 /* The final products of the last `size` bytes, those of a and then those at p; a multiple of WIDTH, at least BLOCK. */
-TARGET static inline VECTOR NAME(blocks)(VECTOR a, const unsigned char *p, size_t size) {
-    VECTOR b = LOAD(p), c = LOAD(p + WIDTH), d = LOAD(p + 2 * WIDTH), e = LOAD(p + 3 * WIDTH);
-    VECTOR f = LOAD(p + 4 * WIDTH), g = LOAD(p + 5 * WIDTH), h = LOAD(p + 6 * WIDTH);
+TARGET static ALWAYS_INLINE VECTOR NAME(blocks)(VECTOR a, const unsigned char *p, size_t size, uintptr_t to, copying mode) {
+    VECTOR b = NAME(take)(p, to, mode);
+    VECTOR c = NAME(take)(p + WIDTH, to, mode);
+    VECTOR d = NAME(take)(p + 2 * WIDTH, to, mode);
+    VECTOR e = NAME(take)(p + 3 * WIDTH, to, mode);
+    VECTOR f = NAME(take)(p + 4 * WIDTH, to, mode);
+    VECTOR g = NAME(take)(p + 5 * WIDTH, to, mode);
+    VECTOR h = NAME(take)(p + 6 * WIDTH, to, mode);
     const VECTOR factors = REPEAT(block_factors[WIDTH / 32]);
     for (p += 7 * WIDTH, size -= NAME(BLOCK); size >= NAME(BLOCK); p += NAME(BLOCK), size -= NAME(BLOCK)) {
-        a = NAME(fold)(a, factors, LOAD(p));
-        b = NAME(fold)(b, factors, LOAD(p + WIDTH));
-        c = NAME(fold)(c, factors, LOAD(p + 2 * WIDTH));
-        d = NAME(fold)(d, factors, LOAD(p + 3 * WIDTH));
-        e = NAME(fold)(e, factors, LOAD(p + 4 * WIDTH));
-        f = NAME(fold)(f, factors, LOAD(p + 5 * WIDTH));
-        g = NAME(fold)(g, factors, LOAD(p + 6 * WIDTH));
-        h = NAME(fold)(h, factors, LOAD(p + 7 * WIDTH));
+        a = NAME(fold)(a, factors, NAME(take)(p, to, mode));
+        b = NAME(fold)(b, factors, NAME(take)(p + WIDTH, to, mode));
+        c = NAME(fold)(c, factors, NAME(take)(p + 2 * WIDTH, to, mode));
+        d = NAME(fold)(d, factors, NAME(take)(p + 3 * WIDTH, to, mode));
+        e = NAME(fold)(e, factors, NAME(take)(p + 4 * WIDTH, to, mode));
+        f = NAME(fold)(f, factors, NAME(take)(p + 5 * WIDTH, to, mode));
+        g = NAME(fold)(g, factors, NAME(take)(p + 6 * WIDTH, to, mode));
+        h = NAME(fold)(h, factors, NAME(take)(p + 7 * WIDTH, to, mode));
     }
     const uint64_t *final = whole_factors(size + NAME(BLOCK));
     a = XOR(NAME(products)(a, final), NAME(products)(b, final + WIDTH / 8));
     c = XOR(NAME(products)(c, final + 2 * WIDTH / 8), NAME(products)(d, final + 3 * WIDTH / 8));
     e = XOR(NAME(products)(e, final + 4 * WIDTH / 8), NAME(products)(f, final + 5 * WIDTH / 8));
     g = XOR(NAME(products)(g, final + 6 * WIDTH / 8), NAME(products)(h, final + 7 * WIDTH / 8));
-    return NAME(rest)(XOR(XOR3(a, c, e), g), p, size);
+    return NAME(rest)(XOR(XOR3(a, c, e), g), p, size, to, mode);
 }
 
-TARGET static uint32_t NAME(update)(uint32_t value, const void *data, size_t size) {
-    const unsigned char *p = data;
-    if (size <= WIDTH) {
-        return SHORT(value, p, size);
-    }
+/* For sizes above WIDTH. */
+TARGET static ALWAYS_INLINE uint32_t NAME(of)(uint32_t value, const unsigned char *p, size_t size, uintptr_t to, copying mode) {
     /* The ragged vector comes first: its factors make up for its length, and what follows is whole vectors. */
     size_t first = (size - 1) % WIDTH + 1;
-    VECTOR sum, v = XOR(FIRST(p, first), START(~value));
+    const unsigned char *start = p;
+    if (mode != NO_COPY) {
+        /* What is delivered is what is checked, though somebody may be changing what is copied: read once. */
+        start = (const unsigned char *)((uintptr_t)p + to);
+        STORE((uintptr_t)p + to, LOAD(p));
+    }
+    VECTOR sum, v = XOR(FIRST(start, first), START(~value));
     if (size <= DIRECT_SIZE) {
-        sum = NAME(rest)(NAME(products)(v, ragged_factors(size)), p + first, size - first);
+        sum = NAME(rest)(NAME(products)(v, ragged_factors(size)), p + first, size - first, to, mode);
     } else {
         p += first;
         size -= first;
-        v = NAME(fold)(v, REPEAT(shift_factors[first]), LOAD(p));
-        sum = size < NAME(BLOCK) ? NAME(rest)(NAME(products)(v, whole_factors(size)), p + WIDTH, size - WIDTH)
-                                 : NAME(blocks)(v, p + WIDTH, size);
+        v = NAME(fold)(v, REPEAT(shift_factors[first]), NAME(take)(p, to, mode));
+        sum = size < NAME(BLOCK) ? NAME(rest)(NAME(products)(v, whole_factors(size)), p + WIDTH, size - WIDTH, to, mode)
+                                 : NAME(blocks)(v, p + WIDTH, size, to, mode);
     }
     return ~REMAINDER(sum);
+}
+
+TARGET static uint32_t NAME(update)(uint32_t value, const void *data, size_t size) {
+    return size <= WIDTH ? SHORT(value, (const unsigned char *)data, size) : NAME(of)(value, data, size, 0, NO_COPY);
+}
+
+TARGET static uint32_t NAME(copy)(uint32_t value, void *dest, const void *data, size_t size, int around) {
+    const uintptr_t to = (uintptr_t)dest - (uintptr_t)data;
+    return around ? NAME(of)(value, data, size, to, COPY_AROUND) : NAME(of)(value, data, size, to, COPY);
 }
 
 #undef NAME
@@ -84,6 +114,8 @@ TARGET static uint32_t NAME(update)(uint32_t value, const void *data, size_t siz
 #undef WIDTH
 #undef VECTOR
 #undef LOAD
+#undef STORE
+#undef STORE_AROUND
 #undef FIRST
 #undef SHORT
 #undef START

@@ -7,6 +7,11 @@
 
 #include "_crc_factors.h"
 
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+/* What a kernel does beside computing. */
+typedef enum { NO_COPY, COPY, COPY_AROUND } copying;
+
 #if defined(__x86_64__)
 #include "_crc_x86.h"
 #elif defined(__aarch64__) && defined(__linux__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -65,12 +70,21 @@ static uint32_t update_zlib(uint32_t value, const void *data, size_t size) {
     return value;
 }
 
+enum { PIECE = 8192 };
+
+/* Stores around the caches are not ordered with others. */
+static void ffr_fence(void) {
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
+}
+
 static ffr_crc_kernel usable[8];
 static int usable_count;
 
-static void offer(int works, const char *name, ffr_crc_function update) {
+static void offer(int works, const char *name, ffr_crc_function update, ffr_crc_copier copy) {
     if (works) {
-        usable[usable_count++] = (ffr_crc_kernel){name, update};
+        usable[usable_count++] = (ffr_crc_kernel){name, update, copy};
     }
 }
 
@@ -83,15 +97,15 @@ static void offer_of_this_cpu(void) {
                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                  __builtin_cpu_supports("bmi2");
     init_factors();
-    offer(widest, "avx512", update_512);
-    offer(wide && __builtin_cpu_supports("avx2"), "avx2", update_256);
-    offer(narrow, "pclmul", update_128);
+    offer(widest, "avx512", update_512, copy_512);
+    offer(wide && __builtin_cpu_supports("avx2"), "avx2", update_256, copy_256);
+    offer(narrow, "pclmul", update_128, copy_128);
 #elif defined(ARM_KERNELS)
     const unsigned long features = getauxval(AT_HWCAP), pmull = 1ul << 4, crc = 1ul << 7;
     init_factors();
     init_streams();
-    offer((features & pmull) && (features & crc), "pmull", update_pmull);
-    offer((features & crc) != 0, "armv8-crc", update_crc_instructions);
+    offer((features & pmull) && (features & crc), "pmull", update_pmull, copy_pmull);
+    offer((features & crc) != 0, "armv8-crc", update_crc_instructions, NULL);
 #endif
 }
 
@@ -103,8 +117,8 @@ void ffr_crc_init(void) {
     init_slices();
     find_zlib();
     offer_of_this_cpu();
-    offer(zlib_crc32 != NULL, "zlib", update_zlib);
-    offer(1, "portable", update_portable);
+    offer(zlib_crc32 != NULL, "zlib", update_zlib, NULL);
+    offer(1, "portable", update_portable, NULL);
 }
 
 const ffr_crc_kernel *ffr_crc_kernels(int *count) {
@@ -113,6 +127,34 @@ const ffr_crc_kernel *ffr_crc_kernels(int *count) {
 }
 
 uint32_t ffr_crc_update(uint32_t value, const void *data, size_t size) { return usable[0].update(value, data, size); }
+
+/* Of pieces that stay in the CPU's first cache between copy and check. */
+static uint32_t copy_by_pieces(ffr_crc_function update, uint32_t value, unsigned char *dest, const unsigned char *data, size_t size) {
+    while (size) {
+        size_t piece = size < PIECE ? size : PIECE;
+        memcpy(dest, data, piece);
+        value = update(value, dest, piece);
+        dest += piece, data += piece, size -= piece;
+    }
+    return value;
+}
+
+uint32_t ffr_crc_copy_with(const ffr_crc_kernel *kernel, uint32_t value, void *dest, const void *data, size_t size, int around) {
+    /* Whole vectors are then stored to whole cache lines. */
+    size_t tail = ((uintptr_t)dest + size) % 64, body = size - tail;
+    if (kernel->copy == NULL || size < FFR_COPY_LEAST + tail) {
+        return copy_by_pieces(kernel->update, value, dest, data, size);
+    }
+    value = kernel->copy(value, dest, data, body, around);
+    if (around) {
+        ffr_fence();
+    }
+    return copy_by_pieces(kernel->update, value, (unsigned char *)dest + body, (const unsigned char *)data + body, tail);
+}
+
+uint32_t ffr_crc_copy(uint32_t value, void *dest, const void *data, size_t size, int around) {
+    return ffr_crc_copy_with(&usable[0], value, dest, data, size, around);
+}
 
 uint32_t ffr_crc_combine(uint32_t crc1, uint32_t crc2, uint64_t size2) {
     return multiply(shift_by(size2), crc1) ^ crc2;

@@ -23,6 +23,8 @@ static const unsigned char first_mask[64] __attribute__((aligned(64))) = {
 #define WIDTH 16
 #define VECTOR __m128i
 #define LOAD(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
+#define STORE(p, v) _mm_storeu_si128((__m128i *)(p), v)
+#define STORE_AROUND(p, v) _mm_stream_si128((__m128i *)(p), v)
 #define FIRST(p, size) _mm_and_si128(LOAD(p), LOAD(first_mask + 32 - (size)))
 #define SHORT(value, p, size) short_128(value, p, size)
 #define START(crc) _mm_cvtsi32_si128((int)(crc))
@@ -72,6 +74,8 @@ TARGET static inline uint32_t short_128(uint32_t value, const unsigned char *p, 
 #define WIDTH 32
 #define VECTOR __m256i
 #define LOAD(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
+#define STORE(p, v) _mm256_storeu_si256((__m256i *)(p), v)
+#define STORE_AROUND(p, v) _mm256_stream_si256((__m256i *)(p), v)
 #define FIRST(p, size) _mm256_and_si256(LOAD(p), LOAD(first_mask + 32 - (size)))
 #define SHORT(value, p, size) update_128(value, p, size)
 #define START(crc) _mm256_inserti128_si256(_mm256_setzero_si256(), _mm_cvtsi32_si128((int)(crc)), 0)
@@ -91,6 +95,8 @@ TARGET static inline uint32_t short_128(uint32_t value, const unsigned char *p, 
 #define WIDTH 64
 #define VECTOR __m512i
 #define LOAD(p) _mm512_loadu_si512((const void *)(p))
+#define STORE(p, v) _mm512_storeu_si512((void *)(p), v)
+#define STORE_AROUND(p, v) _mm512_stream_si512((void *)(p), v)
 #define FIRST(p, size) _mm512_maskz_loadu_epi8(_bzhi_u64(~0ull, (unsigned)(size)), p)
 #define SHORT(value, p, size) short_512(value, p, size)
 #define START(crc) _mm512_inserti32x4(_mm512_setzero_si512(), _mm_cvtsi32_si128((int)(crc)), 0)

@@ -16,12 +16,14 @@ from ffrecord._linux cimport (
     ffr_file_size,
     ffr_identify,
     ffr_identity,
+    ffr_map_file,
     ffr_open,
     ffr_open_again,
     ffr_pread,
     ffr_random_access,
     ffr_sequential_access,
     ffr_size_by_name,
+    ffr_unmap,
     pthread_atfork,
     pthread_mutex_init,
     pthread_mutex_lock,
@@ -60,12 +62,16 @@ if pthread_atfork(_before_fork, _after_fork_parent, _after_fork_child) != 0:
 
 cdef struct Taken:
     int fds[3]
+    char* window
+    int64_t size
 
 
 cdef void _take(File* file, Taken* taken) noexcept nogil:
-    """Take the descriptors of a file away; with the lock held."""
+    """Take the descriptors and the window of a file away; with the lock held."""
     taken.fds[0], taken.fds[1], taken.fds[2] = file.fd, file.direct_fd, file.sequential_fd
     file.fd = file.direct_fd = file.sequential_fd = -1
+    taken.window, taken.size = file.window, file.size
+    file.window = NULL
 
 
 cdef bint _take_idle(Table* table, int most, Taken* taken) noexcept nogil:
@@ -100,6 +106,8 @@ cdef void _make_room(Table* table, int most) noexcept nogil:
             for fd in taken.fds:
                 if fd >= 0:
                     close(fd)
+            if taken.window != NULL:
+                ffr_unmap(taken.window, taken.size)
 
 
 cdef void keep(Table* table, int64_t f, int fd) noexcept nogil:
@@ -163,6 +171,18 @@ cdef void _open_again(File* file, int* kept, bint direct) noexcept nogil:
         close(<int> fd)
 
 
+cdef void _open_window(File* file) noexcept nogil:
+    """Map the file, which is open; where that fails, not again."""
+    cdef char* window = ffr_map_file(file.fd, file.size)
+    pthread_mutex_lock(&_lock)
+    file.windowless |= window == NULL
+    if file.window == NULL:
+        file.window, window = window, NULL
+    pthread_mutex_unlock(&_lock)
+    if window != NULL:
+        ffr_unmap(window, file.size)  # another thread was faster
+
+
 cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
     """See that file `f` is open and stays so until `let_go`, which must follow in any case: 0, -errno, or REPLACED."""
     cdef File* file = &table.files[f]
@@ -179,6 +199,8 @@ cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
         _open_again(file, &file.direct_fd, True)
     if error == 0 and access == SEQUENTIAL and file.sequential_fd == -1:
         _open_again(file, &file.sequential_fd, False)
+    if error == 0 and access == COPYING and file.window == NULL and not file.windowless:
+        _open_window(file)
     return error
 
 

@@ -144,6 +144,17 @@ static inline void *ffr_map_unforked(size_t size) {
     return memory;
 }
 
+/* All of a file to copy from, in no order; NULL if it cannot be had. */
+static inline char *ffr_map_file(int fd, int64_t size) {
+    void *memory = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    if (memory == MAP_FAILED) return NULL;
+#ifdef MADV_RANDOM
+    madvise(memory, (size_t)size, MADV_RANDOM);
+#endif
+    return memory;
+}
+static inline void ffr_unmap(char *memory, int64_t size) { munmap(memory, (size_t)size); }
+
 static inline void ffr_random_access(int fd) {
 #ifdef POSIX_FADV_RANDOM
     posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);

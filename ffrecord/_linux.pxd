@@ -36,6 +36,8 @@ cdef extern from "_linux.h" nogil:
     int64_t ffr_open_again(int fd, bint direct)
     int64_t ffr_file_size(int fd)
     void* ffr_map_unforked(size_t size)
+    char* ffr_map_file(int fd, int64_t size)
+    void ffr_unmap(char* memory, int64_t size)
     void ffr_random_access(int fd)
     void ffr_will_need(int fd, int64_t offset, int64_t size)
     int64_t ffr_filesystem_type(int fd)

@@ -2,10 +2,9 @@
 """Check records where they lie in a mapping of their file, and copy them from there if asked: no system call per record."""
 
 from libc.stdint cimport int64_t
-from libc.string cimport memcpy
 
 from ffrecord._ahead cimport Sweep, sweep
-from ffrecord._cached cimport goes_on, settle
+from ffrecord._cached cimport copy_record, goes_on, settle
 from ffrecord._linux cimport ffr_now_ns, ffr_prefetch, ffr_will_need
 from ffrecord._requests cimport OK, Request, Work
 
@@ -35,7 +34,7 @@ cdef inline void _prefetch(const Work* work, const Request* request) noexcept no
 cdef void read_mapped(Work* work, Request* requests, int64_t k) noexcept nogil:
     """Check sorted requests in place; those whose dest is elsewhere are copied there first.
 
-    A record that is copied is checked in the copy, so what is delivered is what was checked.
+    What is delivered as a copy is what was checked.
     """
     cdef int64_t i, start = ffr_now_ns()
     cdef char* data
@@ -51,9 +50,8 @@ cdef void read_mapped(Work* work, Request* requests, int64_t k) noexcept nogil:
         if i + AHEAD < k and requests[i + AHEAD].status == OK:
             _prefetch(work, &requests[i + AHEAD])
         data = work.files[requests[i].file].mapped + requests[i].offset
-        if requests[i].dest != data:
-            memcpy(requests[i].dest, data, requests[i].size)
-        requests[i].got = requests[i].size
-        settle(work, &requests[i])
+        if requests[i].dest == data or not copy_record(work, &requests[i], data, False):
+            requests[i].got = requests[i].size
+            settle(work, &requests[i])
     # Here reading is page faults and cache misses, while checking.
     work.counters.crc_ns += ffr_now_ns() - start

@@ -5,16 +5,21 @@ from libc.errno cimport EMFILE, ENFILE, ENOENT
 from libc.stdint cimport int64_t
 
 from ffrecord._cached cimport read_cached
-from ffrecord._descriptors cimport AROUND, RANDOM, SEQUENTIAL, Access, hold, let_go
+from ffrecord._copied cimport can_copy, read_copied
+from ffrecord._descriptors cimport AROUND, COPYING, RANDOM, SEQUENTIAL, Access, hold, let_go
 from ffrecord._direct cimport NOT_NOW, read_direct
 from ffrecord._linux cimport ffr_sleep_ms, ffr_sleeps
 from ffrecord._mapped cimport read_mapped
 from ffrecord._parallel cimport read_parallel
-from ffrecord._requests cimport COLD, DIRECT, FAILED, MAPPED, OK, REPLACED, Counters, Filesystem, Table, Work
+from ffrecord._requests cimport COLD, DIRECT, FAILED, HOT, MAPPED, OK, REPLACED, Counters, Filesystem, Table, Work
 
 cdef enum:
     HELD_BY_PART = 64          # files that a batch reads at a time
     PATIENCE_MS = 1000         # for a descriptor, where there is none left
+    COPIED_LEAST = 8           # records of a batch: fewer are as soon had by system calls
+
+# Bytes of files that are mapped to copy from; the page tables of each process take 1/512 of it.
+cdef int64_t WINDOWS_MOST = <int64_t> 64 << 30
 
 
 cdef void _estimate_misses(Counters* counters) noexcept nogil:
@@ -28,6 +33,13 @@ cdef void _estimate_misses(Counters* counters) noexcept nogil:
 cdef bint _in_sequence(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
     """Whether to leave it to the kernel's read-ahead, whatever random reads do."""
     return reading.sequential and not fs.pinned and not (fs.network and engine == COLD)
+
+
+cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
+    """Whether to copy from mappings what is cached."""
+    if engine != HOT or fs.pinned or fs.network or reading.sequential:
+        return False
+    return reading.k >= COPIED_LEAST and fs.size <= WINDOWS_MOST
 
 
 cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_t j) noexcept nogil:
@@ -48,6 +60,8 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
         error = read_direct(&work, reading.requests + i, j - i, not fs.pinned)
     elif engine == COLD and (fs.network or not fs.nowait):
         read_parallel(&work, reading.requests + i, j - i)
+    elif _copies(reading, fs, engine) and can_copy():
+        read_copied(&work, reading.requests + i, j - i)
     else:
         read_cached(&work, reading.requests + i, j - i, engine == COLD)
     if counters.waits == waits:
@@ -90,6 +104,8 @@ cdef int64_t _hold_files(Reading* reading, int number, int engine, int64_t i) no
     cdef int64_t error
     if _in_sequence(reading, &reading.filesystems[number], engine):
         access = SEQUENTIAL
+    elif _copies(reading, &reading.filesystems[number], engine):
+        access = COPYING
     while i < reading.k:
         if reading.requests[i].file != file:
             file = reading.requests[i].file

@@ -56,6 +56,8 @@ cdef struct File:
     int64_t data_start
     const uint8_t* tables     # the file from its start, all of its tables
     char* mapped              # all of the file, read-only, or NULL
+    char* window              # the same, to copy from, while the file is open; NULL: not made, or that failed
+    bint windowless           # that failed
     const char* path
     int64_t seen              # last batch that compared its size
 

@@ -18,9 +18,21 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 GROUPS = Path("/sys/fs/cgroup")
 
 
+def unmap_pages(path: str) -> None:
+    """Let go of the pages of a file that this process's mappings hold; they stay mapped, and come again when touched."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, _, _, _, _, *name = line.split(maxsplit=5)
+        if name == [path]:
+            first, last = (int(address, 16) for address in addresses.split("-"))
+            if libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED):
+                raise OSError(ctypes.get_errno(), "madvise")
+
+
 def evict(*paths: str) -> None:
-    """Drop a file from the page cache, as far as nobody maps it."""
+    """Drop a file from the page cache, as far as no other process maps it."""
     for path in paths:
+        unmap_pages(path)
         fd = os.open(path, os.O_RDONLY)
         os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)

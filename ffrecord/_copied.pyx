@@ -1,0 +1,114 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
+"""Copy cached records out of mappings of their files, checking on the way: no system call per record, and no signal kills.
+
+A record whose pages cannot be had is read by pread instead, which says what is wrong with it.
+"""
+
+from libc.stdint cimport int64_t
+
+from ffrecord._cached cimport copy_record, finish_missed, goes_on, read_cached
+from ffrecord._linux cimport ffr_file_size, ffr_now_ns, ffr_prefetch, ffr_sleeps
+from ffrecord._requests cimport MISSED, OK, File, Request, Work
+
+cdef extern from "_guard.h" nogil:
+    ctypedef struct ffr_guard:
+        const char* start
+        const char* end
+    bint ffr_guard_ready()
+    bint ffr_guarded(ffr_guard* guard, void (*run)(void*) noexcept nogil, void* argument)
+
+cdef enum:
+    AHEAD = 8                  # records
+    AHEAD_LINES = 4            # cache lines of each, until the CPU's own prefetching sees where it goes
+    STAGE_BYTES = 1 << 20      # between looks whether it is still cached
+    STAGE_RECORDS = 256
+    WAITS_MOST = 2             # of a stage, and one for every RECORDS_PER_WAIT: more, and the records are no longer cached
+    RECORDS_PER_WAIT = 64
+    AROUND_BYTES = 16 << 20    # of a batch: it would push everything else out of the CPU's caches, and itself too
+
+cdef struct Copying:
+    Work* work
+    Request* requests
+    int64_t i                  # the first not copied yet
+    int64_t k
+    bint around
+    ffr_guard guard
+
+
+cdef bint can_copy() noexcept nogil:
+    """Whether faults of this thread would be caught."""
+    return ffr_guard_ready()
+
+
+cdef inline void _prefetch(const Copying* copying, int64_t i) noexcept nogil:
+    cdef const Request* request = &copying.requests[i]
+    cdef const char* window
+    cdef int line
+    if i < copying.k and request.status == OK:
+        window = copying.work.files[request.file].window
+        if window != NULL:
+            for line in range(AHEAD_LINES):
+                ffr_prefetch(window + request.offset + 64 * line)
+
+
+cdef void _copy(void* argument) noexcept nogil:
+    """Copy a stage's records. It may be left at any of them by a fault; `i` is its number then."""
+    cdef Copying* copying = <Copying*> argument
+    cdef Request* request
+    cdef const File* file
+    cdef int64_t total = 0, stop = min(copying.i + STAGE_RECORDS, copying.k)
+    while copying.i < stop and total < STAGE_BYTES and goes_on(copying.work):
+        _prefetch(copying, copying.i + AHEAD)
+        request = &copying.requests[copying.i]
+        if request.status == OK:
+            file = &copying.work.files[request.file]
+            copying.guard.start, copying.guard.end = file.window, file.window + file.size
+            if file.window == NULL or not copy_record(copying.work, request, file.window + request.offset, copying.around):
+                request.status = MISSED  # where a file was cut, its last page ends in zeros
+            total += request.size
+        copying.i += 1
+
+
+cdef void _take_back(Work* work, Request* requests, int64_t i, int64_t j) noexcept nogil:
+    """Unchecked records that a file had no longer, and whose place was read as zeros, are missed."""
+    cdef int64_t size = 0
+    cdef int file = -1
+    while i < j:
+        if requests[i].status == OK:
+            if requests[i].file != file:
+                file = requests[i].file
+                size = ffr_file_size(work.files[file].fd)
+            if requests[i].offset + requests[i].size > size:
+                requests[i].status = MISSED
+                requests[i].got = 0
+                work.counters.records -= 1
+                work.counters.bytes -= requests[i].size
+        i += 1
+
+
+cdef bint _copy_stage(Copying* copying) noexcept nogil:
+    """Copy some records; whether they came without waiting."""
+    cdef int64_t start = ffr_now_ns(), first = copying.i, sleeps = ffr_sleeps()
+    if ffr_guarded(&copying.guard, _copy, copying):
+        copying.requests[copying.i].status = MISSED
+        copying.i += 1
+    if not copying.work.check:
+        _take_back(copying.work, copying.requests, first, copying.i)
+    copying.work.counters.io_ns += ffr_now_ns() - start
+    finish_missed(copying.work, copying.requests, first, copying.i)
+    return ffr_sleeps() - sleeps <= WAITS_MOST + (copying.i - first) // RECORDS_PER_WAIT
+
+
+cdef void read_copied(Work* work, Request* requests, int64_t k) noexcept nogil:
+    """Read sorted requests of files that have a `window`, if `can_copy`; in two passes what turns out not to be cached."""
+    cdef Copying copying
+    cdef int64_t i, total = 0
+    cdef bint cached = True
+    for i in range(k):
+        total += requests[i].size
+    copying.work, copying.requests, copying.i, copying.k = work, requests, 0, k
+    copying.around = total >= AROUND_BYTES
+    while copying.i < k and cached and goes_on(work):
+        cached = _copy_stage(&copying)
+    if copying.i < k and goes_on(work):
+        read_cached(work, requests + copying.i, k - copying.i, True)

@@ -1,0 +1,112 @@
+/* Reading mapped memory that may fail: where it does, SIGBUS ends the reading function instead of the process.
+
+   A page of a mapping that cannot be had (its file was cut, its disk failed) is told by SIGBUS to the thread that touched
+   it. ffr_guarded says beforehand where this thread will touch; a fault there jumps back into it. Every other SIGBUS goes
+   where it would have gone without us. One such handler serves the process, and nothing else of ours handles signals.
+
+   Whoever installs a handler later (faulthandler, the workers of torch's DataLoader) displaces ours, and whoever blocks the
+   signal makes the kernel kill at the first fault; so ffr_guard_ready asks before each batch. */
+#ifndef FFRECORD_GUARD_H
+#define FFRECORD_GUARD_H
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct {
+    sigjmp_buf back;
+    const char *volatile start; /* what this thread may touch now: start .. end */
+    const char *volatile end;
+} ffr_guard;
+
+/* The dynamic TLS of a library that is loaded late may be allocated on first use, which a handler must not do. */
+#if defined(__GLIBC__) && !defined(__SANITIZE_THREAD__)
+#define FFR_TLS static __thread __attribute__((tls_model("initial-exec")))
+#else
+#define FFR_TLS static __thread
+#endif
+
+FFR_TLS ffr_guard *volatile ffr_guarding; /* of this thread, NULL outside of ffr_guarded */
+FFR_TLS volatile int ffr_passing;         /* this thread is in the handler that was there before */
+static struct sigaction ffr_before;       /* that handler */
+static int ffr_installing;                /* process id of who is at it */
+
+static void ffr_pass_on(int number, siginfo_t *info, void *context) {
+    struct sigaction before = ffr_before, standard;
+    int sent = info->si_code <= 0; /* by a process: nothing is wrong with the memory */
+    if (!(before.sa_flags & SA_SIGINFO) && before.sa_handler == SIG_IGN && sent) return;
+    /* Handlers that displaced each other may pass on in a circle. */
+    if (ffr_passing || (!(before.sa_flags & SA_SIGINFO) && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN))) {
+        memset(&standard, 0, sizeof standard);
+        standard.sa_handler = SIG_DFL;
+        sigaction(number, &standard, NULL);
+        if (sent || ffr_passing) raise(number);
+        return; /* and fault again */
+    }
+    ffr_passing = 1;
+    if (before.sa_flags & SA_SIGINFO)
+        before.sa_sigaction(number, info, context);
+    else
+        before.sa_handler(number);
+    ffr_passing = 0;
+}
+
+static void ffr_on_bus_error(int number, siginfo_t *info, void *context) {
+    ffr_guard *guard = ffr_guarding;
+    const char *address = (const char *)info->si_addr;
+    if (guard != NULL && info->si_code > 0 && address >= guard->start && address < guard->end) {
+        ffr_guarding = NULL;
+        siglongjmp(guard->back, 1);
+    }
+    ffr_pass_on(number, info, context);
+}
+
+static int ffr_is_ours(const struct sigaction *action) {
+    return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == ffr_on_bus_error;
+}
+
+static void ffr_install(void) {
+    struct sigaction ours, now;
+    int nobody = __atomic_load_n(&ffr_installing, __ATOMIC_RELAXED), own = (int)getpid();
+    /* By process id: whoever was at it in the parent of a fork does not go on here. */
+    if (nobody == own || !__atomic_compare_exchange_n(&ffr_installing, &nobody, own, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        return;
+    memset(&ours, 0, sizeof ours);
+    ours.sa_sigaction = ffr_on_bus_error;
+    /* SA_NODEFER: a jump out of the handler must not leave the signal blocked. */
+    ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+    sigemptyset(&ours.sa_mask);
+    if (sigaction(SIGBUS, NULL, &now) == 0 && !ffr_is_ours(&now)) {
+        ffr_before = now;
+        sigaction(SIGBUS, &ours, NULL);
+    }
+    __atomic_store_n(&ffr_installing, 0, __ATOMIC_RELEASE);
+}
+
+/* Whether a fault in this thread would come to us; installs the handler where it is not there. */
+static int ffr_guard_ready(void) {
+    struct sigaction now;
+    sigset_t blocked;
+    if (pthread_sigmask(SIG_BLOCK, NULL, &blocked) != 0 || sigismember(&blocked, SIGBUS)) return 0;
+    if (sigaction(SIGBUS, NULL, &now) != 0) return 0;
+    if (ffr_is_ours(&now)) return 1;
+    ffr_install();
+    return sigaction(SIGBUS, NULL, &now) == 0 && ffr_is_ours(&now);
+}
+
+/* Run a function that tells `guard` where it touches; 1 if it was ended by a fault there, else 0. It must hold no lock. */
+static int ffr_guarded(ffr_guard *guard, void (*run)(void *), void *argument) {
+    if (sigsetjmp(guard->back, 0)) return 1;
+    guard->start = guard->end = NULL;
+    ffr_guarding = guard;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    run(argument);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    ffr_guarding = NULL;
+    return 0;
+}
+
+#endif
