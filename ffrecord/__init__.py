@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 from ffrecord import fields, fileio, package, utils
 from ffrecord.dataset_writer import DatasetWriter, Summary
-from ffrecord.errors import ChecksumError, FFRecordError, FormatError, WorkerError
+from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MismatchError, WorkerError
 from ffrecord.folder import PackedFolder
 from ffrecord.folder_pack import pack_folder
 from ffrecord.fsalign import checkFsAlign
@@ -18,6 +18,7 @@ __all__ = [
     "FileReader",
     "FileWriter",
     "FormatError",
+    "MismatchError",
     "PackedFolder",
     "Summary",
     "WorkerError",

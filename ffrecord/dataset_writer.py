@@ -1,25 +1,35 @@
 """DatasetWriter: many processes write a dataset into a directory of shards."""
 
+import logging
 import operator
 import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, SupportsIndex, overload
+from typing import Any, Literal, SupportsIndex, overload
 
 from ffrecord import extension, manifest
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
+from ffrecord.manifest import Shard
+from ffrecord.sharding import base, resume
+from ffrecord.sharding.base import Base
 from ffrecord.sharding.encoding import Encoding, choose
 from ffrecord.sharding.engine import write_shards
 from ffrecord.sharding.job import Indices, Job, Means
-from ffrecord.sharding.layout import PROBES, ByBytes, ByCount, split_evenly
+from ffrecord.sharding.journal import Request
+from ffrecord.sharding.layout import BEGINNING, PROBES, STEM, ByBytes, ByCount, split_evenly
 from ffrecord.sharding.part_directory import PartDirectory, check_vacant
+from ffrecord.sharding.resume import Kept
 from ffrecord.sharding.selection import length, select, shuffle
+from ffrecord.sharding.shard_file import Files
+from ffrecord.sharding.verify import check_listed
 from ffrecord.workers import interrupts
 from ffrecord.workers.crew import start_method_of, usable_workers
 
 SHARD_SIZE = 256 << 20
+
+_log = logging.getLogger("ffrecord")
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,7 @@ class Summary:
         shards: how many files.
         seconds: from the call to the last fsync.
         seed: of the shuffle, None without one.
+        kept_shards: how many of them an interrupted write had finished before.
     """
 
     path: str
@@ -41,6 +52,7 @@ class Summary:
     shards: int
     seconds: float
     seed: int | None = None
+    kept_shards: int = 0
 
     @property
     def mb_per_second(self) -> float:
@@ -73,9 +85,14 @@ class DatasetWriter:
             dataset, serializer and fields must pickle.
         progress: a bar on stderr; None for only if that is a terminal.
         stuck_after: seconds after which a worker that makes no progress with a sample is given up; None for never.
+        mode: "create" makes a directory. "append" adds shards to one, with the columns or the serializer that it has;
+            its shards are not touched, and readers of it go on.
+        resume: keep what an interrupted write of the same path has finished, if the same was asked for; its shards are
+            verified. False discards that. docs/writing.md says what is compared.
 
     Raises:
         FileExistsError (also a RuntimeError): the path is no directory, or one that is not empty.
+        FileNotFoundError: there is nothing to append to.
         TypeError, ValueError: an argument of the wrong type or range.
     """
 
@@ -92,6 +109,8 @@ class DatasetWriter:
         start_method: str | None = None,
         progress: bool | None = None,
         stuck_after: float | None = None,
+        mode: Literal["create", "append"] = "create",
+        resume: bool = True,
     ) -> None:
         self._path = _directory(path)
         if fields is not None and serializer is not None:
@@ -108,7 +127,14 @@ class DatasetWriter:
         self._workers = _workers(num_workers)
         self._start_method = start_method_of(start_method)
         self._progress, self._stuck_after = progress, _limit(stuck_after)
-        check_vacant(self._path)
+        self._appends, self._resume = _mode(mode) == "append", bool(resume)
+        self._check_target()
+
+    def _check_target(self) -> None:
+        if self._appends:
+            base.check_extendable(self._path)
+        else:
+            check_vacant(self._path)
 
     def from_indexed_dataset(
         self,
@@ -132,63 +158,146 @@ class DatasetWriter:
             TypeError: no len() or no [i]; something does not pickle; samples that no schema describes.
             WorkerError: the dataset or the encoding failed at a sample, or a worker process died; names the sample.
             OSError (also a RuntimeError): writing failed.
+            BlockingIOError (also a RuntimeError): another one writes to the path.
+            MismatchError: an interrupted write of the path was asked for something else, or what is appended to has
+                other columns or another serializer; says what differs.
 
-        In every case of an error, of Ctrl-C and of SIGTERM (which then raises SystemExit) nothing is at the path, all
-        processes have ended and all temporary files are gone.
+        In every case of an error, of Ctrl-C and of SIGTERM (which then raises SystemExit) nothing is at the path that
+        was not there before, all processes have ended and all temporary files are gone, but for finished shards: they
+        stay in the hidden directory `.NAME.part` beside the path (`.dataset.part` inside, when appending), which a note
+        of the exception says, and the same call goes on from there.
         """
-        started = time.monotonic()
-        check_vacant(self._path)
+        self._check_target()
         chosen = select(length(dataset), indices)
+        asked: Request = {"call": "from_indexed_dataset", "samples": len(chosen), "indices": resume.fingerprint(chosen)}
         used = None
         if shuffle_indices:
-            chosen, used = shuffle(chosen, seed)
-        means = Means(
-            self._workers, _positive("chunksize", chunksize), self._start_method, self._stuck_after, self._progress
-        )
+            chosen, used = shuffle(chosen, self._seed(seed))
+        return self._write(dataset, chosen, self._means(chunksize), asked, used)
+
+    def _seed(self, seed: int | None) -> int | None:
+        """Without one, that of the interrupted write to go on with: any order will do, but not two."""
+        found = resume.earlier(PartDirectory(self._path, among_others=self._appends)).get("seed")
+        return found if seed is None and self._resume and isinstance(found, int) else seed
+
+    def _means(self, chunksize: int) -> Means:
+        size = _positive("chunksize", chunksize)
+        return Means(self._workers, size, self._start_method, self._stuck_after, self._progress)
+
+    def _write(self, dataset: Any, indices: Indices, means: Means, asked: Request, seed: int | None) -> Summary:
+        """Write dataset[i] for every i of `indices`.
+
+        Args:
+            asked: what else the call was asked for; to be compared by one that goes on.
+            seed: of the order.
+        """
+        started = time.monotonic()
+        part = PartDirectory(self._path, among_others=self._appends)
         with interrupts.sigterm_exits():
-            shards, size = self._write(dataset, chosen, means, used)
-        return Summary(self._path, len(chosen), size, shards, time.monotonic() - started, used)
+            try:
+                with interrupts.undisturbed():
+                    part.acquire()
+                shards, size, kept = self._write_into(part, dataset, indices, means, asked | {"seed": seed})
+                with interrupts.undisturbed():
+                    part.discard()
+            except BaseException as error:
+                with interrupts.undisturbed():
+                    _note(error, resume.remark(part))
+                raise
+        seconds = time.monotonic() - started
+        return Summary(self._path, len(indices), size, shards, seconds, seed, kept)
 
-    def _write(self, dataset: Any, indices: Indices, means: Means, seed: int | None) -> tuple[int, int]:
-        """(number of shards, bytes of all samples)."""
-        probes = self._probes(indices)
-        encoding = choose(dataset, probes, self._fields, self._serializer, means)
-        part = PartDirectory(self._path)
-        try:
-            part.create()
-            job = self._job(dataset, indices, encoding, part.path)
-            shards, size = write_shards(job, means)
-            manifest.save(part.path, manifest.build(shards, encoding.schema, seed), self._path)
-            with interrupts.undisturbed():
-                part.publish([manifest.NAME, *(shard.name for shard in shards)])
-        finally:
-            with interrupts.undisturbed():
-                part.discard()
-        return len(shards), size
+    def _write_into(
+        self, part: PartDirectory, dataset: Any, indices: Indices, means: Means, asked: Request
+    ) -> tuple[int, int, int]:
+        """(number of shards, bytes of all samples, how many shards were there)."""
+        published = resume.settle(part, resume=self._resume)
+        if not published:
+            self._check_target()
+        found = base.look(self._path) if self._appends else None
+        encoding = self._encoding(dataset, indices, means, found)
+        request = asked | self._request(encoding, found)
+        start = BEGINNING if found is None else found.start
+        kept = resume.go_on(part, request, start, published=published, threads=max(1, means.workers))
+        if kept.published:
+            return len(kept.shards), kept.start.bytes, len(kept.shards)
+        if published:
+            self._check_target()
+        shards, size = kept.shards, kept.start.bytes
+        if not shards or kept.start.samples < len(indices):
+            files = Files(part.open, self._path, STEM if found is None else found.stem)
+            more, size = write_shards(self._job(dataset, indices, encoding, files, part, kept), means)
+            shards = [*shards, *more]
+        self._publish(part, shards, encoding, found, asked["seed"])
+        return len(shards), size, len(kept.shards)
 
-    def _probes(self, indices: Indices) -> list[int]:
+    def _publish(
+        self, part: PartDirectory, shards: list[Shard], encoding: Encoding, found: Base | None, seed: int | None
+    ) -> None:
+        names = [shard.name for shard in shards]
+        if found is not None:
+            for shard in shards:
+                check_listed(part.finished, shard, check=True).close()
+            listing = manifest.build([*found.listing.shards, *shards], encoding.schema)
+            with interrupts.undisturbed():
+                part.publish_more(names, found.listing, listing)
+            return
+        listing = manifest.build(shards, encoding.schema, seed)
+        manifest.save(part.finished, listing, self._path)
+        with interrupts.undisturbed():
+            part.publish([manifest.NAME, *names], listing.fingerprint)
+
+    def _encoding(self, dataset: Any, indices: Indices, means: Means, found: Base | None) -> Encoding:
+        fields = self._fields
+        if found is not None and fields is None and self._serializer is None and found.listing.schema is not None:
+            fields = Schema.from_builtins(found.listing.schema)
+        probes = self._probes(indices, known=fields is not None or self._serializer is not None)
+        encoding = choose(dataset, probes, fields, self._serializer, means)
+        if found is not None:
+            said = encoding.extension
+            base.check_same(self._path, found, encoding.schema, None if said is None else said.serializer)
+        return encoding
+
+    def _request(self, encoding: Encoding, found: Base | None) -> Request:
+        """What a later write has to be asked for too, if it is to go on with this one."""
+        said = encoding.extension
+        cut = {"samples_per_shard": self._samples_per_shard, "num_shards": self._num_shards}
+        if cut == dict.fromkeys(cut):
+            cut = {"shard_size": self._shard_size}
+        return {
+            "mode": "append" if self._appends else "create",
+            "dataset appended to": None if found is None else found.listing.fingerprint,
+            **cut,
+            "schema": encoding.schema,
+            "serializer": None if said is None else said.serializer,
+            "writer": None if said is None else said.writer,
+            "samples looked at": {str(probe.sample): [probe.size, probe.crc] for probe in encoding.probes},
+        }
+
+    def _probes(self, indices: Indices, *, known: bool) -> list[int]:
         """Indices of the samples to look at beforehand; none if nothing depends on them."""
-        known = self._fields is not None or self._serializer is not None
         exact = self._samples_per_shard is not None or self._num_shards is not None
         if (known and exact) or not len(indices):
             return []
         spread = sorted({k * (len(indices) - 1) // (PROBES - 1) for k in range(PROBES)})
         return [int(indices[position]) for position in spread]
 
-    def _job(self, dataset: Any, indices: Indices, encoding: Encoding, directory: str) -> Job:
+    def _job(
+        self, dataset: Any, indices: Indices, encoding: Encoding, files: Files, part: PartDirectory, kept: Kept
+    ) -> Job:
         cut = self._cut(len(indices), encoding)
         payload = None if encoding.extension is None else extension.encode(encoding.extension)
         if payload is None and isinstance(cut, ByBytes):
             # Unused table space has to be in a block, even if that has nothing to say.
             payload = b""
-        return Job(dataset, indices, encoding.role, encoding.encode, cut, payload, directory, self._path)
+        return Job(dataset, indices, encoding.role, encoding.encode, cut, payload, files, part.keep, kept.start)
 
     def _cut(self, total: int, encoding: Encoding) -> ByCount | ByBytes:
         if self._samples_per_shard is not None:
             return ByCount(self._samples_per_shard)
         if self._num_shards is not None:
             return split_evenly(total, self._num_shards)
-        return ByBytes(self._shard_size, encoding.probes) if total else ByCount(1)
+        return ByBytes(self._shard_size, [probe.size for probe in encoding.probes]) if total else ByCount(1)
 
 
 def _directory(path: Any) -> str:
@@ -198,6 +307,22 @@ def _directory(path: Any) -> str:
     if not name:
         raise ArgumentError("path is empty")
     return name
+
+
+def _mode(mode: str) -> str:
+    if mode not in ("create", "append"):
+        raise ValueError(f"mode is {mode!r}, expected 'create' or 'append'")
+    return mode
+
+
+def _note(error: BaseException, note: str | None) -> None:
+    """Add to what an error says; Python 3.10 has no place for it there."""
+    if note is None:
+        return
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:
+        _log.warning("%s", note)
 
 
 def _limit(seconds: float | None) -> float | None:

@@ -9,12 +9,14 @@ from typing import Any
 
 from ffrecord import manifest
 from ffrecord.paths import check_type
+from ffrecord.sharding import resume
 from ffrecord.sharding.engine import write_shards
 from ffrecord.sharding.job import Job, Means
 from ffrecord.sharding.layout import shard_count, split_evenly
 from ffrecord.sharding.part_directory import PartDirectory, check_no_shards
 from ffrecord.sharding.progress import Progress
 from ffrecord.sharding.selection import length
+from ffrecord.sharding.shard_file import Files
 from ffrecord.workers import interrupts
 from ffrecord.workers.crew import usable_workers
 from ffrecord.writer import FileWriter
@@ -45,6 +47,8 @@ def dump(
 
     Raises:
         FileExistsError (also a RuntimeError): the directory holds shards already.
+        BlockingIOError (also a RuntimeError): another one writes to the directory.
+        MismatchError: a `DatasetWriter` of the directory was interrupted and has left finished shards.
         ValueError: nfiles < 1.
         WorkerError: (several files) the dataset failed at a sample, or a worker process died; names the sample.
         OSError (also a RuntimeError): writing failed.
@@ -91,8 +95,11 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encode:
         warnings.warn(f"Split into {count} files rather than {files} files", UserWarning, stacklevel=3)
     part = PartDirectory(directory, among_others=True)
     try:
-        part.create()
-        job = Job(dataset, range(total), "serializer", encode, cut, None, part.path, directory)
+        with interrupts.undisturbed():
+            part.acquire()
+            resume.claim(part)
+        places = Files(part.open, directory)
+        job = Job(dataset, range(total), "serializer", encode, cut, None, places, part.keep)
         workers = min(count, usable_workers(), WORKERS_MAX)
         shards, _ = write_shards(job, Means(workers, progress=verbose))
         with interrupts.undisturbed():

@@ -4,6 +4,7 @@
      └ FFRecordError
         ├ FormatError      not such a file, cut short, or its numbers contradict each other
         ├ ChecksumError    well-formed, but the bytes do not match their CRC-32
+        ├ MismatchError    what is asked is not what was begun, or what is there
         └ WorkerError      a worker process failed or died; names the sample it was at
 
 Everything else is built in: `IndexError`, `TypeError`, `ValueError` (bad argument, closed), and the `OSError` of the
@@ -15,9 +16,10 @@ and `filename` would stay `None`. All of them pickle from their message, as work
 """
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["ChecksumError", "FFRecordError", "FormatError", "WorkerError"]
+__all__ = ["ChecksumError", "FFRecordError", "FormatError", "MismatchError", "WorkerError"]
 
 
 class FFRecordError(Exception):
@@ -48,6 +50,18 @@ class ChecksumError(FFRecordError, RuntimeError, ValueError):
     ) -> None:
         super().__init__(message)
         self.path, self.index, self.stored, self.computed = path, index, stored, computed
+
+
+class MismatchError(FFRecordError, RuntimeError, ValueError):
+    """What is asked differs from the interrupted write that it would go on with, or from the dataset it would add to.
+
+    Attributes:
+        differences: each in words, with both values.
+    """
+
+    def __init__(self, message: str, differences: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.differences = list(differences)
 
 
 class WorkerError(FFRecordError, RuntimeError):

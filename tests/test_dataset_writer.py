@@ -353,7 +353,10 @@ def test_a_target_that_comes_to_be_meanwhile_is_not_touched(tmp_path: Path) -> N
 
     with pytest.raises(FileExistsError, match="nothing was published"):
         write(tmp_path / "set", Rival())
-    assert os.listdir(tmp_path) == ["set"] and os.listdir(tmp_path / "set") == ["theirs"]
+    assert sorted(os.listdir(tmp_path)) == [".set.part", "set"] and os.listdir(tmp_path / "set") == ["theirs"]
+    (tmp_path / "set" / "theirs").unlink()
+    assert write(tmp_path / "set", [b"x"] * 10).kept_shards == 1
+    assert os.listdir(tmp_path) == ["set"] and read_all(tmp_path / "set") == [b"x"] * 10
 
 
 def test_target_of_several_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,13 @@ import pickle
 import pytest
 
 from ffrecord import errors
-from ffrecord.errors import ChecksumError, FFRecordError, FormatError, WorkerError, file_error
+from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MismatchError, WorkerError, file_error
 
 BASES = [
     (FormatError, (FFRecordError, RuntimeError, ValueError)),
     (ChecksumError, (FFRecordError, RuntimeError, ValueError)),
     (WorkerError, (FFRecordError, RuntimeError)),
+    (MismatchError, (FFRecordError, RuntimeError, ValueError)),
     (errors.TruncatedError, (FormatError, OSError, RuntimeError)),
     (errors.SampleIndexError, (IndexError, RuntimeError)),
     (errors.ConcatIndexError, (IndexError, ValueError, RuntimeError)),
@@ -34,7 +35,7 @@ def test_caught_as(kind, bases):
 
 
 def test_public_names():
-    assert sorted(errors.__all__) == ["ChecksumError", "FFRecordError", "FormatError", "WorkerError"]
+    assert sorted(errors.__all__) == ["ChecksumError", "FFRecordError", "FormatError", "MismatchError", "WorkerError"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in BASES], ids=lambda kind: kind.__name__)

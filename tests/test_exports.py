@@ -19,6 +19,7 @@ OWNERS = {
     "FileReader": "reader",
     "FileWriter": "writer",
     "FormatError": "errors",
+    "MismatchError": "errors",
     "PackedFolder": "folder",
     "Summary": "dataset_writer",
     "WorkerError": "errors",

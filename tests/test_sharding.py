@@ -15,7 +15,17 @@ from ffrecord.manifest import Shard
 from ffrecord.sharding import shard_file
 from ffrecord.sharding.finisher import Finisher
 from ffrecord.sharding.job import tasks
-from ffrecord.sharding.layout import SLOTS_MAX, ByBytes, ByCount, Layout, Segment, shard_count, shard_name, split_evenly
+from ffrecord.sharding.layout import (
+    SLOTS_MAX,
+    ByBytes,
+    ByCount,
+    Layout,
+    Segment,
+    Start,
+    shard_count,
+    shard_name,
+    split_evenly,
+)
 from ffrecord.sharding.part_directory import PartDirectory, check_no_shards, check_vacant
 from ffrecord.sharding.selection import length, select, shuffle
 from ffrecord.sharding.shared_buffer import SharedBuffer
@@ -291,9 +301,10 @@ def test_finisher_cancelled_does_nothing_more() -> None:
 
 
 def filled(part: PartDirectory) -> None:
-    part.create()
-    for name in ("a.ffr", "b.ffr"):
-        (Path(part.path) / name).write_bytes(b"x")
+    part.acquire()
+    for number, name in enumerate(("a.ffr", "b.ffr")):
+        (Path(part.open) / name).write_bytes(b"x")
+        part.keep(Shard(name, 1, 30, 0), Start(number + 1, number + 1, number + 1))
 
 
 @pytest.mark.parametrize("before", ["missing", "empty", "link"])
@@ -307,7 +318,7 @@ def test_part_directory_appears_whole(tmp_path: Path, before: str) -> None:
     part = PartDirectory(str(target))
     filled(part)
     assert not real.exists() or not os.listdir(real)
-    assert os.path.basename(part.path).startswith(".set.") and part.path.endswith(".part")
+    assert part.path == str(real.parent / ".set.part")
     part.publish(["a.ffr", "b.ffr"])
     part.discard()
     assert sorted(os.listdir(target)) == ["a.ffr", "b.ffr"]

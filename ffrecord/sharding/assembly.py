@@ -1,15 +1,16 @@
 """The parent's books: where every piece goes, in index order, and which shards are complete."""
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from ffrecord import format
 from ffrecord.errors import FFRecordError
+from ffrecord.manifest import Shard
 from ffrecord.sharding import shard_file
 from ffrecord.sharding.finisher import Finisher
-from ffrecord.sharding.layout import Layout, Segment, shard_name
+from ffrecord.sharding.job import Job
+from ffrecord.sharding.layout import BEGINNING, Layout, Segment, Start
 from ffrecord.sharding.messages import Place, Sized
 
 
@@ -19,6 +20,7 @@ class _OpenShard:
     def __init__(self) -> None:
         self.sizes, self.checksums = bytearray(), bytearray()
         self.placed = self.written = 0
+        self.next = BEGINNING  # known once the shard is closed
 
     def add(self, piece: Sized, first: int, last: int) -> None:
         """Add samples first .. last - 1 of a piece."""
@@ -33,23 +35,18 @@ class Assembly:
     Args:
         total: samples of the dataset.
         layout: gives the places.
-        payload: of every shard's extension block; None for no block.
-        directory: an existing one for the shards.
-        label: its final path, for messages.
+        job: of which it needs payload, files, keep and start.
         finisher: completes shards.
     """
 
-    def __init__(
-        self, total: int, layout: Layout, payload: bytes | None, directory: str, label: str, finisher: Finisher
-    ) -> None:
-        self._total, self._layout, self._payload = total, layout, payload
-        self._directory, self._label, self._finisher = Path(directory), Path(label), finisher
+    def __init__(self, total: int, layout: Layout, job: Job, finisher: Finisher) -> None:
+        self._total, self._layout, self._job, self._finisher = total, layout, job, finisher
         self._early: dict[int, Sized] = {}  # pieces that wait for one before them
         self._placed: dict[int, tuple[list[Segment], int]] = {}  # pieces not yet written, with their size
         self._open: dict[int, _OpenShard] = {}
-        self._made = 0  # files
-        self._settled = 0  # shards 0 .. _settled - 1 have been seen to be closed
-        self.written = self.bytes = 0
+        self._end = job.start  # of the shards that have been seen to be closed
+        self._made = job.start.shard  # files
+        self.written, self.bytes = job.start.samples, job.start.bytes
         self._open_new()
         self._settle()
 
@@ -97,7 +94,7 @@ class Assembly:
         self.bytes += size
         for segment in segments:
             self._open[segment.shard].written += segment.samples
-            if segment.shard < self._settled:
+            if segment.shard < self._end.shard:
                 self._finish_if_complete(segment.shard)
         return samples, size
 
@@ -105,15 +102,16 @@ class Assembly:
         """Make the files of the shards that the layout has begun."""
         starts = self._layout.data_starts
         for number in range(self._made, len(starts)):
-            name = shard_name(number)
-            shard_file.create(str(self._directory / name), str(self._label / name), starts[number])
+            shard_file.create(self._job.files.path(number), self._job.files.final(number), starts[number])
             self._open[number] = _OpenShard()
         self._made = len(starts)
 
     def _settle(self) -> None:
         """Look at the shards that got their last sample just now."""
-        newly, self._settled = range(self._settled, self._layout.closed), self._layout.closed
-        for number in newly:
+        for number in range(self._end.shard, self._layout.closed):
+            shard, before = self._open[number], self._end
+            size = int(np.frombuffer(shard.sizes, format.OFFSET).sum())
+            self._end = shard.next = Start(number + 1, before.samples + shard.placed, before.bytes + size)
             self._finish_if_complete(number)
 
     def _finish_if_complete(self, number: int) -> None:
@@ -121,20 +119,22 @@ class Assembly:
         if shard.written < shard.placed:
             return
         del self._open[number]
-        name = shard_name(number)
-        self._finisher.add(
-            partial(
-                shard_file.finish,
-                str(self._directory / name),
-                str(self._label / name),
-                self._layout.data_starts[number],
-                np.frombuffer(shard.sizes, format.OFFSET),
-                np.frombuffer(shard.checksums, format.CRC),
-                self._payload,
-            )
+        self._finisher.add(partial(self._finish, number, shard))
+
+    def _finish(self, number: int, shard: _OpenShard) -> Shard:
+        """Complete a shard; runs in the finisher's thread."""
+        finished = shard_file.finish(
+            self._job.files.path(number),
+            self._job.files.final(number),
+            self._layout.data_starts[number],
+            np.frombuffer(shard.sizes, format.OFFSET),
+            np.frombuffer(shard.checksums, format.CRC),
+            self._job.payload,
         )
+        self._job.keep(finished, shard.next)
+        return finished
 
     def check(self) -> None:
         """Raise FFRecordError unless everything was accounted for."""
         if not self.complete or self._early or self._placed or self._open:
-            raise FFRecordError(f"{self._label}: {self.written} samples written, expected {self._total}")
+            raise FFRecordError(f"{self._job.files.label}: {self.written} samples written, expected {self._total}")

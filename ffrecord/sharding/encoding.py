@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from ffrecord._crc import crc32
 from ffrecord.buffers import as_bytes
 from ffrecord.extension import Extension
 from ffrecord.fields import Schema
@@ -20,6 +21,20 @@ from ffrecord.workers.process import Link, without_process
 PLAIN = (bytes, bytearray, memoryview)
 
 
+class Probe(NamedTuple):
+    """One sample, looked at beforehand.
+
+    Attributes:
+        sample: its index.
+        size: of its record, bytes.
+        crc: CRC-32 of the record.
+    """
+
+    sample: int
+    size: int
+    crc: int
+
+
 @dataclass(frozen=True)
 class Encoding:
     """How samples become records.
@@ -29,21 +44,21 @@ class Encoding:
         encode: sample → buffer.
         schema: the columns as plain builtins; None for records without a schema.
         extension: what every file should say about itself; None for nothing.
-        probes: sizes in bytes of the records of a few samples; empty where nobody asked.
+        probes: what the records of a few samples were like; empty where nobody asked.
     """
 
     role: Literal["serializer", "fields"]
     encode: Encode
     schema: dict[str, Any] | None
     extension: Extension | None
-    probes: Sequence[int] = ()
+    probes: Sequence[Probe] = ()
 
 
 class Probed(msgspec.Struct):
     """What a few samples show; `schema` is None for records without a schema."""
 
     schema: dict[str, Any] | None
-    sizes: list[int]
+    probes: list[Probe]
 
 
 def choose(dataset: Any, probes: list[int], fields: Schema | None, serializer: Encode | None, means: Means) -> Encoding:
@@ -62,14 +77,14 @@ def choose(dataset: Any, probes: list[int], fields: Schema | None, serializer: E
     writer = f"ffrecord {version('ffrecord')}"
     if serializer is not None:
         extension = Extension(serializer=_name(serializer), writer=writer)
-        return Encoding("serializer", serializer, None, extension, probed.sizes)
+        return Encoding("serializer", serializer, None, extension, probed.probes)
     if fields is None and probed.schema is None:
-        return Encoding("serializer", as_it_is, None, None, probed.sizes)
+        return Encoding("serializer", as_it_is, None, None, probed.probes)
     schema = Schema.from_builtins(probed.schema) if fields is None and probed.schema is not None else fields
     if schema is None:
         raise TypeError("neither fields nor samples to infer them from")
     builtins = schema.to_builtins()
-    return Encoding("fields", schema.encode, builtins, Extension(schema=builtins, writer=writer), probed.sizes)
+    return Encoding("fields", schema.encode, builtins, Extension(schema=builtins, writer=writer), probed.probes)
 
 
 def as_it_is(sample: Any) -> Any:
@@ -137,8 +152,9 @@ def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None)
         heart.at(heartbeats.OURS, indices[-1])
         schema = None if all(isinstance(sample, PLAIN) for sample in samples) else Schema.infer(samples)
         encode = as_it_is if schema is None else schema.encode
-    sizes = []
+    probes = []
     for index, sample in zip(indices, samples, strict=True):
         heart.at(heartbeats.SAMPLE, index)
-        sizes.append(len(as_bytes(encode(sample))))
-    return Probed(None if schema is None else schema.to_builtins(), sizes)
+        record = as_bytes(encode(sample))
+        probes.append(Probe(index, len(record), crc32(record)))
+    return Probed(None if schema is None else schema.to_builtins(), probes)

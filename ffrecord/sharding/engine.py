@@ -20,21 +20,21 @@ PATIENCE = 0.5  # seconds that a running fsync gets when a write is given up
 
 
 def write_shards(job: Job, means: Means) -> tuple[list[Shard], int]:
-    """Write all shards of a job; all is durable but their names.
+    """Write the shards of a job from its start on; all is durable but their names.
 
     Returns:
-        (shards in order, bytes of all samples).
+        (the shards in order, bytes of all samples, those before the start among them).
 
     Raises:
         WorkerError: the dataset or the encoding failed, or a worker died; names the sample.
         OSError (also a RuntimeError): writing failed.
     """
     total = len(job.indices)
-    layout = Layout(total, job.cut, None if job.payload is None else len(job.payload))
+    layout = Layout(total, job.cut, None if job.payload is None else len(job.payload), job.start)
     finisher = Finisher()
     try:
-        assembly = Assembly(total, layout, job.payload, job.directory, job.label, finisher)
-        if means.workers and total:
+        assembly = Assembly(total, layout, job, finisher)
+        if means.workers and total > job.start.samples:
             Foreman(job, means, assembly, finisher).run()
         else:
             _write_here(job, means, assembly, finisher)
@@ -50,8 +50,8 @@ def write_shards(job: Job, means: Means) -> tuple[list[Shard], int]:
 def _write_here(job: Job, means: Means, assembly: Assembly, finisher: Finisher) -> None:
     """Do the job up to its last sample in this process."""
     heart = Heart()
-    packer = Packer(job.dataset, job.encode, job.directory, job.label, heart)
-    progress = Progress(len(job.indices), means.progress, job.label)
+    packer = Packer(job.dataset, job.encode, job.files, heart)
+    progress = Progress(len(job.indices), means.progress, job.files.label, job.start.samples)
     finisher.start()
     try:
         with without_process(heart):
@@ -62,7 +62,7 @@ def _write_here(job: Job, means: Means, assembly: Assembly, finisher: Finisher) 
 
 
 def _pack(job: Job, means: Means, packer: Packer, assembly: Assembly, finisher: Finisher, progress: Progress) -> None:
-    for start, indices in tasks(job.indices, means.task_samples):
+    for start, indices in tasks(job.indices, means.task_samples, job.start.samples):
         for piece in packer.pieces(start, indices.tolist()):
             for place in assembly.sized(piece.sized()):
                 packer.write(piece, place.segments)

@@ -26,8 +26,9 @@ class Foreman:
 
     def __init__(self, job: Job, means: Means, assembly: Assembly, finisher: Finisher) -> None:
         self._job, self._means, self._assembly, self._finisher = job, means, assembly, finisher
-        self._count = min(means.workers, -(-len(job.indices) // means.task_samples))
-        self._tasks = tasks(job.indices, means.task_samples)
+        first = job.start.samples
+        self._count = min(means.workers, -(-(len(job.indices) - first) // means.task_samples))
+        self._tasks = tasks(job.indices, means.task_samples, first)
         self._reports: list[int] = [0] * self._count  # samples each worker was given and has not reported on
         self._owner: dict[int, int] = {}  # worker of each piece that is not written
         self._decoder = msgspec.msgpack.Decoder(Sized | Written)
@@ -40,7 +41,7 @@ class Foreman:
             OSError (also a RuntimeError): writing failed.
         """
         job, means = self._job, self._means
-        arguments = {"dataset": job.dataset, job.role: job.encode, "directory": job.directory, "label": job.label}
+        arguments = {"dataset": job.dataset, job.role: job.encode, "files": job.files}
         crew = Crew(pack, arguments, self._count, start_method=means.start_method, stuck_after=means.stuck_after)
         try:
             crew.start()
@@ -52,7 +53,8 @@ class Foreman:
                 crew.end()
 
     def _supervise(self, crew: Crew) -> None:
-        progress = Progress(len(self._job.indices), self._means.progress, self._job.label)
+        job = self._job
+        progress = Progress(len(job.indices), self._means.progress, job.files.label, job.start.samples)
         try:
             while not self._assembly.complete:
                 self._hand_out(crew)

@@ -1,14 +1,16 @@
 """What a write is to do, and with what."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.sharding.layout import ByBytes, ByCount
+from ffrecord.manifest import Shard
+from ffrecord.sharding.layout import BEGINNING, ByBytes, ByCount, Start
 from ffrecord.sharding.packing import Encode
+from ffrecord.sharding.shard_file import Files
 
 TASK_SAMPLES = 1024  # at most, so that the indices of a task are one packet
 
@@ -26,8 +28,9 @@ class Job:
         encode: sample → buffer.
         cut: into shards.
         payload: of every shard's extension block; None for no block.
-        directory: an existing, empty one.
-        label: the directory's final path, for messages and the progress bar.
+        files: where the shards are made, and what they will be called.
+        keep: called with every finished, durable shard, and the start of the next one, from a thread.
+        start: after the shards that are there already.
     """
 
     dataset: Any
@@ -36,8 +39,9 @@ class Job:
     encode: Encode
     cut: ByCount | ByBytes
     payload: bytes | None
-    directory: str
-    label: str
+    files: Files
+    keep: Callable[[Shard, Start], None]
+    start: Start = BEGINNING
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Means:
         return min(self.chunksize, TASK_SAMPLES)
 
 
-def tasks(indices: Indices, samples: int) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """(position of the first, indices) of every `samples` samples."""
-    for start in range(0, len(indices), samples):
+def tasks(indices: Indices, samples: int, first: int = 0) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """(position of the first, indices) of every `samples` samples, beginning at position `first`."""
+    for start in range(first, len(indices), samples):
         yield start, np.asarray(indices[start : start + samples], np.int64)

@@ -22,11 +22,26 @@ FIRST_MARGIN = 0.25  # the first shard has only a few probes to go by
 MARGIN = 0.0625
 SPARE_SLOTS = 16
 PROBES = 8
+STEM = "PART"
 
 
-def shard_name(number: int) -> str:
-    """The file name of shard `number`, as the original's `dump` gives it."""
-    return f"PART_{number:05d}{format.SUFFIX}"
+def shard_name(number: int, stem: str = STEM) -> str:
+    """The file name of shard `number`, with this stem as the original's `dump` gives it."""
+    return f"{stem}_{number:05d}{format.SUFFIX}"
+
+
+class Start(NamedTuple):
+    """Where a layout begins: after what an earlier write, or another one, has finished.
+
+    Attributes:
+        shard: number of the first shard.
+        samples: of the dataset that lie in shards before it.
+        bytes: of these samples.
+    """
+
+    shard: int = 0
+    samples: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,9 @@ class ByBytes:
 
     size: int
     probes: Sequence[int] = ()
+
+
+BEGINNING = Start()
 
 
 def split_evenly(total: int, shards: int) -> ByCount:
@@ -82,6 +100,7 @@ class Layout:
         total: samples of the whole dataset, >= 0.
         cut: by count or by bytes.
         payload_size: bytes of the extension block's payload; None for shards without a block (by count only).
+        start: what there is already.
 
     Attributes:
         placed: samples placed so far.
@@ -89,13 +108,13 @@ class Layout:
         data_starts: offset of the first sample of each shard opened so far, bytes.
     """
 
-    def __init__(self, total: int, cut: ByCount | ByBytes, payload_size: int | None) -> None:
+    def __init__(self, total: int, cut: ByCount | ByBytes, payload_size: int | None, start: Start = BEGINNING) -> None:
         self._total, self._cut = total, cut
         self._block = 0 if payload_size is None else format.BLOCK.size + payload_size
-        self.placed = self.closed = 0
-        self.data_starts: list[int] = []
-        self._bytes = 0  # of all samples placed
-        if total == 0:
+        self.placed, self.closed = start.samples, start.shard
+        self.data_starts: list[int] = [0] * start.shard
+        self._bytes = start.bytes  # of all samples placed
+        if total == 0 and not start.shard:
             self._open()
             self.closed = 1
 

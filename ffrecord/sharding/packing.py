@@ -8,7 +8,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -19,8 +18,9 @@ from ffrecord._crc import crc32
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import write_all
 from ffrecord.errors import file_error
-from ffrecord.sharding.layout import Segment, shard_name
+from ffrecord.sharding.layout import Segment
 from ffrecord.sharding.messages import Place, Sized, Task, Written
+from ffrecord.sharding.shard_file import Files
 from ffrecord.sharding.shared_buffer import SharedBuffer
 from ffrecord.workers import heartbeats
 from ffrecord.workers.heartbeats import Heart
@@ -71,14 +71,12 @@ class Packer:
     Args:
         dataset: of which dataset[i] are the samples.
         encode: sample → buffer.
-        directory: where the shards are, made by the parent.
-        label: the directory's final path, for messages.
+        files: where the shards are, made by the parent.
         heart: told where this is.
     """
 
-    def __init__(self, dataset: Any, encode: Encode, directory: str, label: str, heart: Heart) -> None:
-        self._dataset, self._encode, self._heart = dataset, encode, heart
-        self._directory, self._label = Path(directory), Path(label)
+    def __init__(self, dataset: Any, encode: Encode, files: Files, heart: Heart) -> None:
+        self._dataset, self._encode, self._heart, self._files = dataset, encode, heart, files
         self._open: tuple[int, int] | None = None  # (shard, descriptor)
         self._idle: list[SharedBuffer] = []  # the one used last at the end: its pages are in the cache
 
@@ -118,7 +116,7 @@ class Packer:
             try:
                 write_all(self._descriptor(segment.shard), piece.records.view(start, stop), segment.offset)
             except OSError as error:
-                path = str(self._label / shard_name(segment.shard))
+                path = self._files.final(segment.shard)
                 what = f"{segment.samples} samples up to {piece.last} could not be written at {segment.offset}"
                 raise file_error(error.errno or errno.EIO, f"{path}: {what}", path) from None
             first, start = first + segment.samples, stop
@@ -131,7 +129,7 @@ class Packer:
         if self._open is None or self._open[0] != shard:
             self.close()
             flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._open = shard, os.open(self._directory / shard_name(shard), flags)
+            self._open = shard, os.open(self._files.path(shard), flags)
         return self._open[1]
 
     def close(self) -> None:
@@ -146,8 +144,7 @@ def pack(
     heart: Heart,
     *,
     dataset: Any,
-    directory: str,
-    label: str,
+    files: Files,
     serializer: Encode | None = None,
     fields: Encode | None = None,
 ) -> None:
@@ -155,7 +152,7 @@ def pack(
     encode = serializer or fields
     if encode is None:
         raise TypeError("pack needs serializer or fields")
-    _Desk(link, heart, Packer(dataset, encode, directory, label, heart)).work()
+    _Desk(link, heart, Packer(dataset, encode, files, heart)).work()
 
 
 class _Desk:

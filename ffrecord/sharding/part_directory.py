@@ -1,28 +1,54 @@
-"""A directory of shards that appears whole: written under a temporary name, then renamed.
+"""A directory of shards that appears whole: filled in a hidden part directory, then given its final name.
+
+    .NAME.part/            one for each target, so that a later write finds what an interrupted one has finished
+        journal            what was asked for and what is finished; locked by the one who writes
+        open-<random>/     shards being filled; of no use to anybody else
+        finished/          complete, durable shards under their final names
 
 The target may be missing or empty; then one rename publishes everything. Where the target cannot be replaced (it holds
-other files, is a mount point or the working directory, or its parent is not ours to write to) the files are made in a
-hidden directory inside it and renamed into it one by one.
+other files, is a mount point or the working directory, or its parent is not ours to write to) the part directory is
+inside it, as `.dataset.part`, and the files are renamed into it one by one.
 """
 
 import contextlib
 import errno
+import fcntl
+import hashlib
+import io
+import logging
 import os
 import secrets
 import shutil
-import stat
-from collections.abc import Sequence
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ffrecord import format, manifest
-from ffrecord.durable import PART_SUFFIX, fsync_directory, part_name
-from ffrecord.errors import file_error
+from ffrecord.durable import NAME_BYTES, PART_SUFFIX, fsync_directory
+from ffrecord.errors import StateError, file_error
+from ffrecord.manifest import Manifest, Shard
+from ffrecord.sharding import journal, publishing
+from ffrecord.sharding.journal import Finished, Journal, Publishing
+from ffrecord.sharding.layout import Start
+
+INSIDE = f".dataset{PART_SUFFIX}"
+PATIENCE = 1.0  # seconds for the processes of a writer that was killed to end, and its lock with them
+PAUSE = 0.02
+SYNC_EVERY = 1.0  # seconds' worth of finished shards that a power cut may make forget
+
+_log = logging.getLogger("ffrecord")
 
 
 def check_vacant(path: str) -> None:
-    """Raise FileExistsError, which is also a RuntimeError, unless nothing or an empty directory is at `path`."""
+    """Raise FileExistsError, which is also a RuntimeError, unless nothing or an empty directory is at `path`.
+
+    What an interrupted write has left there does not count.
+    """
     _check_directory(path)
-    there = sorted(os.listdir(path)) if os.path.isdir(path) else []
+    ours = {INSIDE, *_being_published(path)}
+    there = sorted(set(os.listdir(path)) - ours) if os.path.isdir(path) else []
     if there:
         some = ", ".join(there[:3]) + (", …" if len(there) > 3 else "")
         raise file_error(errno.EEXIST, f"{path} is not empty, it holds {some}", path)
@@ -42,92 +68,261 @@ def _check_directory(path: str) -> None:
         raise file_error(errno.EEXIST, f"{path} is there and no directory", path)
 
 
+def _being_published(path: str) -> Sequence[str]:
+    """Names in a directory that an interrupted publication has put there, or might have."""
+    part = PartDirectory(path)
+    mark = journal.peek(part.journal_path).publishing
+    if mark is None or not (part.inside or publishing.happened(part.target, mark)):
+        return []
+    return mark.names
+
+
+def hidden_name(target: str) -> str:
+    """The part directory beside `target`."""
+    directory, name = os.path.split(target)
+    encoded = os.fsencode(name)
+    if len(encoded) > NAME_BYTES:
+        name = f"{os.fsdecode(encoded[:NAME_BYTES])}.{hashlib.sha256(encoded).hexdigest()[:16]}"
+    return os.path.join(directory, f".{name}{PART_SUFFIX}")
+
+
 class PartDirectory:
-    """A directory under a temporary name, and its way to the final one.
+    """The part directory of a target, and its way to the final name.
 
     Args:
         target: the final path; missing parents are made. A symbolic link is followed.
         among_others: whether other files may be there.
 
     Attributes:
-        path: the temporary directory; there after `create`.
+        target: its real path.
+        inside: whether it is inside the target.
+        path: of the part directory; there after `acquire`.
+        open, finished, journal_path: what is in it.
+        journal: there after `acquire`.
+
+    Use: `acquire`, then `discard` or `leave`, both of which do nothing without a lock.
     """
 
     def __init__(self, target: str, *, among_others: bool = False) -> None:
-        self._target = os.path.realpath(target)
-        others = among_others and os.path.isdir(self._target) and bool(os.listdir(self._target))
-        self._inside = others or _irreplaceable(self._target)
-        inside = str(Path(self._target) / f".{secrets.token_hex(6)}{PART_SUFFIX}")
-        self.path = inside if self._inside else part_name(self._target)
+        self.target = os.path.realpath(target)
+        inside = str(Path(self.target) / INSIDE)
+        others = among_others and os.path.isdir(self.target) and bool(os.listdir(self.target))
+        self.inside = others or os.path.isdir(inside) or _irreplaceable(self.target)
+        self.path = inside if self.inside else hidden_name(self.target)
+        self.open = str(Path(self.path) / f"open-{secrets.token_hex(6)}")
+        self.finished = str(Path(self.path) / "finished")
+        self.journal_path = str(Path(self.path) / journal.NAME)
+        self._lock: io.FileIO | None = None
+        self._mutex = threading.Lock()  # shards are kept by a thread that may outlive the patience of a clean-up
+        self._synced = 0.0
 
-    def create(self) -> None:
-        """Make the directory.
+    @property
+    def held(self) -> bool:
+        """Whether this process has it, not one that was forked from that."""
+        return self._lock is not None and not self._lock.closed
+
+    def acquire(self) -> None:
+        """Make the directory, or take over what is there, and lock it.
 
         Raises:
+            BlockingIOError (also a RuntimeError): another one writes to this target.
             OSError (also a RuntimeError): refused.
         """
         try:
             _make_parents(self.path)
-            os.mkdir(self.path)
+            self._lock = self._locked()
+            _ours.add(self)
+            self._renew()
+            self.journal = Journal(self._lock.fileno())
+        except BlockingIOError:
+            sentence = (
+                f"{self.target}: another process, or another thread, writes to it: it has the lock of {self.path}"
+            )
+            raise file_error(errno.EWOULDBLOCK, sentence, self.target) from None
         except OSError as error:
-            raise file_error(
-                error.errno or errno.EIO, f"Failed to create directory {self._target}", self._target
-            ) from None
+            self.leave()
+            sentence = f"Failed to create directory {self.target}"
+            raise file_error(error.errno or errno.EIO, sentence, self.target) from None
 
-    def publish(self, names: Sequence[str], guard: manifest.Manifest | None = None) -> None:
+    def _locked(self) -> io.FileIO:
+        """The journal, open and locked."""
+        path, deadline = self.journal_path, time.monotonic() + PATIENCE
+        while True:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.path)
+            with contextlib.suppress(FileNotFoundError):
+                file = io.FileIO(path, "r+", opener=_no_link)
+                try:
+                    _flock(file)
+                    # The one who had it may have removed it, or published all.
+                    if os.path.samestat(os.fstat(file.fileno()), os.lstat(path)):
+                        return file
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        file.close()
+                        raise
+                except BaseException:
+                    file.close()
+                    raise
+                file.close()
+            time.sleep(PAUSE)
+
+    def _renew(self) -> None:
+        """Remove what was being filled, and make room for what will be."""
+        for entry in os.listdir(self.path):
+            if entry.startswith("open-"):
+                shutil.rmtree(Path(self.path) / entry)
+        os.mkdir(self.open)
+        if os.stat(self.open).st_uid != os.lstat(self.path).st_uid:
+            # In a directory like /tmp anybody can make one of this name.
+            raise PermissionError(errno.EPERM, f"{self.path} belongs to another user")
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.finished)
+
+    def keep(self, shard: Shard, following: Start) -> None:
+        """Take note that a shard is complete and durable.
+
+        Args:
+            following: where the layout goes on after it.
+
+        Raises:
+            StateError: too late.
+            OSError: refused.
+        """
+        with self._mutex:
+            if not self.held:
+                raise StateError(f"{self.target}: given up")
+            os.rename(Path(self.open) / shard.name, Path(self.finished) / shard.name)
+            self.journal.append(Finished(shard, following))
+            if time.monotonic() - self._synced >= SYNC_EVERY:
+                fsync_directory(self.finished)
+                self.journal.sync()
+                self._synced = time.monotonic()
+
+    def publish(self, names: Sequence[str], fingerprint: str | None = None, guard: Manifest | None = None) -> None:
         """Put everything, durable, under its final name.
 
         Args:
-            names: of all files in the directory, the one that must not be missing while others are first.
-            guard: for files without a manifest: one that is there while they are moved in one by one, so that a
-                directory left half done says what is missing and is not read as a smaller dataset.
+            names: of all files in `finished`, the one that must not be missing while others are first.
+            fingerprint: of the manifest among them.
+            guard: for files without a manifest: one that is there while they are moved in one by one.
 
         Raises:
             FileExistsError: something came to be at the target meanwhile.
             OSError (also a RuntimeError): a step failed. The target is as before, unless the message says that only its
                 durability is unknown.
         """
-        try:
-            fsync_directory(self.path)
-            self._move_inside(names, guard) if self._inside else self._replace()
-        except OSError as error:
-            sentence = f"{self._target}: nothing was published"
-            raise file_error(_as_exists(error.errno), sentence, self._target) from None
-        try:
-            fsync_directory(self._target if self._inside else os.path.dirname(self._target))
-        except OSError as error:
-            sentence = f"{self._target}: all is in place, but fsync of a directory failed and a crash may undo it"
-            raise file_error(error.errno or errno.EIO, sentence, self._target) from None
+        with self._naming("nothing was published"):
+            if fingerprint is not None:
+                self._mark(Publishing(list(names), None, fingerprint))
+            if not self.inside:
+                fsync_directory(self.finished)
+                publishing.replace(self.finished, self.target)
+            elif guard is not None:
+                publishing.guarded_move(self.finished, self.target, names, guard)
+            else:
+                publishing.move(self.finished, self.target, names)
+        with self._naming("all is in place, but fsync of a directory failed and a crash may undo it"):
+            fsync_directory(self.target if self.inside else os.path.dirname(self.target))
 
-    def _replace(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.chmod(self.path, stat.S_IMODE(os.stat(self._target).st_mode))
-        os.rename(self.path, self._target)
+    def publish_more(self, names: Sequence[str], before: Manifest, listing: Manifest) -> None:
+        """Put everything, durable, beside what is at the target, then replace its manifest.
 
-    def _move_inside(self, names: Sequence[str], guard: manifest.Manifest | None) -> None:
-        moved: list[Path] = []
-        if guard is not None:
-            manifest.save(self.path, guard)
-            names = [manifest.NAME, *names]
+        Args:
+            before: the manifest that is there; where there is none, one of what is there, which is saved first.
+            listing: the one that is there afterwards.
+
+        Raises:
+            OSError (also a RuntimeError): a step failed. The target is as before, unless the message says that only its
+                durability is unknown.
+        """
+        with self._naming("nothing was added"):
+            self._mark(Publishing(list(names), before.fingerprint, listing.fingerprint))
+            publishing.add(self.finished, self.target, names, before, listing)
+
+    def _mark(self, mark: Publishing) -> None:
+        fsync_directory(self.finished)
+        self.journal.append(mark)
+        self.journal.sync()
+
+    @contextlib.contextmanager
+    def _naming(self, consequence: str) -> Iterator[None]:
         try:
-            for name in names:
-                place = Path(self._target) / name
-                if os.path.lexists(place):
-                    raise FileExistsError(errno.EEXIST, f"{place} came to be meanwhile")
-                os.rename(Path(self.path) / name, place)
-                moved.append(place)
-        except BaseException:
-            for place in reversed(moved):
-                place.unlink(missing_ok=True)
-            raise
-        if guard is not None:
-            fsync_directory(self._target)
-            (Path(self._target) / manifest.NAME).unlink()
-        self.discard()
+            yield
+        except OSError as error:
+            if isinstance(error, RuntimeError):
+                raise  # it says more
+            raise file_error(_as_exists(error.errno), f"{self.target}: {consequence}", self.target) from None
+
+    def leave(self) -> list[str]:
+        """Remove what is not finished, and if nothing is, everything; unlock. May be repeated.
+
+        Returns:
+            the names of the finished shards that stay.
+        """
+        with self._mutex:
+            if not self.held:
+                return []
+            shutil.rmtree(self.open, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                kept = sorted(name for name in os.listdir(self.finished) if name.endswith(format.SUFFIX))
+                if kept:
+                    self._unlock()
+                    return kept
+            self._remove()
+            return []
 
     def discard(self) -> None:
-        """Remove what is still under the temporary name; may be repeated."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove everything in it and unlock; may be repeated."""
+        with self._mutex:
+            if self.held:
+                self._remove()
+
+    def _remove(self) -> None:
+        # The journal last: who waits for its lock must not be given a directory that is being emptied.
+        for directory in (self.open, self.finished):
+            shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.unlink(self.journal_path)
+            os.rmdir(self.path)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+        _ours.discard(self)
+
+    def forget(self) -> None:
+        """In a forked child: leave everything to the parent."""
+        self._mutex = threading.Lock()
+        self._unlock()
+
+
+_ours: "weakref.WeakSet[PartDirectory]" = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    """A lock lasts as long as any process has its descriptor, so a child of a dead writer must not."""
+    for part in list(_ours):
+        part.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+
+
+def _flock(file: io.FileIO) -> None:
+    """Lock a file; raise BlockingIOError if another has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        # Lustre mounted without -o flock says ENOSYS, NFS without its lock service ENOLCK.
+        _log.warning("%s: no locks here (%s): two writers of one target would not notice each other", file.name, error)
 
 
 def _irreplaceable(target: str) -> bool:

@@ -17,11 +17,14 @@ class Progress:
         total: samples.
         show: True always, False never, None if stderr is a terminal.
         label: what stands before the bar.
+        done: samples that were there before.
     """
 
-    def __init__(self, total: int, show: bool | None, label: str) -> None:
+    def __init__(self, total: int, show: bool | None, label: str, done: int = 0) -> None:
         disable = None if show is None else not show
-        self._bar: Any = _Bar(total=total, desc=label, unit=" samples", unit_scale=True, miniters=1, disable=disable)
+        self._bar: Any = _Bar(
+            total=total, initial=done, desc=label, unit=" samples", unit_scale=True, miniters=1, disable=disable
+        )
         self._bytes = 0
 
     def add(self, samples: int, size: int) -> None:

@@ -3,6 +3,8 @@
 import contextlib
 import errno
 import os
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -10,7 +12,35 @@ from ffrecord import format
 from ffrecord.durable import reserve
 from ffrecord.errors import CountError, file_error
 from ffrecord.manifest import Shard
+from ffrecord.sharding.layout import STEM, shard_name
 from ffrecord.writer import write_tables
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the shards of a write are while they are filled, and what they will be called.
+
+    Attributes:
+        directory: an existing one, for this write alone: a process of an earlier one that still writes knows another.
+        label: the final directory, for messages and the progress bar.
+        stem: of all names.
+    """
+
+    directory: str
+    label: str
+    stem: str = STEM
+
+    def name(self, number: int) -> str:
+        """The file name of shard `number`."""
+        return shard_name(number, self.stem)
+
+    def path(self, number: int) -> str:
+        """The path of shard `number` while it is filled."""
+        return str(Path(self.directory) / self.name(number))
+
+    def final(self, number: int) -> str:
+        """The path it will have, for messages."""
+        return str(Path(self.label) / self.name(number))
 
 
 def create(path: str, label: str, data_start: int) -> None:

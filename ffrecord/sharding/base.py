@@ -1,0 +1,106 @@
+"""The dataset that shards are added to: what it holds, and under which names more of it can go on."""
+
+import os
+import re
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from ffrecord import format, manifest
+from ffrecord.errors import FormatError, MismatchError, MissingFileError
+from ffrecord.extension import Extension
+from ffrecord.manifest import Manifest, Shard
+from ffrecord.opened import OpenedFile
+from ffrecord.sharding.differences import differences
+from ffrecord.sharding.layout import STEM, Start, shard_name
+from ffrecord.sharding.verify import check_listed
+
+
+@dataclass(frozen=True)
+class Base:
+    """What is there.
+
+    Attributes:
+        listing: of its shards; made from their headers where there is no manifest.
+        fingerprint: of the manifest that is there; None for none.
+        serializer: as the shards say; None if they do not.
+        stem, start: of the names of further shards, which sort after all that are there.
+    """
+
+    listing: Manifest
+    fingerprint: str | None
+    serializer: str | None
+    stem: str
+    start: Start
+
+
+def check_extendable(path: str) -> None:
+    """Raise FileNotFoundError unless `path` is a directory with a manifest or shards."""
+    there = os.listdir(path) if os.path.isdir(path) else []
+    if not any(name == manifest.NAME or name.endswith(format.SUFFIX) for name in there):
+        raise MissingFileError(2, f"{path} holds no dataset to append to", path)
+
+
+def look(path: str) -> Base:
+    """The dataset in a directory: what its manifest lists, else all its `*.ffr` in string order.
+
+    Raises:
+        FormatError, ChecksumError: manifest or shards are damaged, or not of one another.
+        OSError: one is missing or cannot be read.
+    """
+    check_extendable(path)
+    listed = manifest.load(path)
+    names = [name for name in os.listdir(path) if name.endswith(format.SUFFIX)]
+    if listed is None:
+        shards, said = _describe(path, sorted(names))
+        listing, there = manifest.build(shards, None if said is None else said.schema), None
+    else:
+        listing, there, said = listed, listed.fingerprint, None
+        for shard in reversed(listed.shards):
+            with closing(check_listed(path, shard)) as opened:
+                said = opened.extension
+    stem, start = names_after(names)
+    return Base(listing, there, None if said is None else said.serializer, stem, start)
+
+
+def _describe(path: str, names: Sequence[str]) -> tuple[list[Shard], Extension | None]:
+    """(shards as their headers describe them, what the first one says about itself)."""
+    shards: list[Shard] = []
+    said: Extension | None = None
+    for name in names:
+        with closing(OpenedFile(os.path.join(path, name), check=False)) as opened:
+            if not shards:
+                said = opened.extension
+            elif not (said or Extension()).same_schema(opened.extension):
+                raise FormatError(f"{opened.path}: its columns are not those of {names[0]}")
+            shards.append(Shard(name, opened.n, opened.size, opened.crc))
+    return shards, said
+
+
+def names_after(names: Collection[str]) -> tuple[str, Start]:
+    """(stem, number) of shard names that sort after all of `names`, which are of shards."""
+    if not names:
+        return STEM, Start()
+    last = max(names)
+    bare = last[: -len(format.SUFFIX)]
+    if counted := re.fullmatch(r"(.+)_([0-9]{5,})", bare):
+        stem, number = counted[1], int(counted[2]) + 1
+        if shard_name(number, stem) > last:
+            return stem, Start(number)
+    return bare, Start()
+
+
+def check_same(path: str, base: Base, schema: dict[str, Any] | None, serializer: str | None) -> None:
+    """Compare how records are made with how those that are there were.
+
+    Raises:
+        MismatchError: they differ. Shards without a manifest that name no serializer agree with any.
+    """
+    before = {"schema": base.listing.schema, "serializer": base.serializer}
+    now = {"schema": schema, "serializer": serializer}
+    if base.fingerprint is None and schema is None is base.listing.schema and base.serializer is None:
+        return
+    found = differences(before, now)
+    if found:
+        raise MismatchError(f"{path}: what is appended differs from what is there: {'; '.join(found)}", found)

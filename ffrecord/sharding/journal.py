@@ -1,0 +1,150 @@
+"""The journal of a part directory: what was asked for, which shards are finished, whether they are being published.
+
+One line of JSON for each entry. Nothing is believed that cannot be checked: a shard counts only if its file matches its
+line, byte for byte, so a line that a power cut tore or lost costs work and nothing else.
+"""
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ffrecord.durable import read_all, write_all
+from ffrecord.manifest import Shard
+from ffrecord.sharding.layout import Start
+
+NAME = "journal"
+VERSION = 1
+SIZE_MAX = 64 << 20  # bytes; about 400,000 shards. What a reader takes in, whatever a file says
+
+Request = dict[str, Any]
+
+
+class Begun(msgspec.Struct, tag="begun"):
+    """What was asked for; the first line."""
+
+    version: int
+    request: Request
+
+
+class Finished(msgspec.Struct, tag="finished"):
+    """A shard is complete and durable.
+
+    Attributes:
+        shard: as the manifest will list it.
+        next: where the layout goes on after it.
+    """
+
+    shard: Shard
+    next: Start
+
+
+class Publishing(msgspec.Struct, tag="publishing"):
+    """All is complete and about to get its final names.
+
+    Attributes:
+        names: of the files, in the order in which they are moved.
+        before: fingerprint of the manifest that is there before; None for none.
+        after: of the one that is there afterwards.
+    """
+
+    names: list[str]
+    before: str | None
+    after: str
+
+
+Entry = Begun | Finished | Publishing
+
+
+@dataclass
+class Story:
+    """What a journal tells.
+
+    Attributes:
+        request: what was asked for; None if it does not say, or in the words of another version.
+        finished: by name, the latest of each.
+        publishing: the last entry, if it is one.
+        end: of what can be read, without that last entry, bytes.
+    """
+
+    request: Request | None = None
+    finished: dict[str, Finished] = field(default_factory=dict)
+    publishing: Publishing | None = None
+    end: int = 0
+
+
+class Journal:
+    """An open one.
+
+    Args:
+        fd: open for reading and writing; whoever opened it closes it.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.story = tell(read_all(fd, min(os.fstat(fd).st_size, SIZE_MAX), 0))
+        self._end = self.story.end
+
+    def clear(self) -> None:
+        """Forget everything."""
+        os.ftruncate(self._fd, 0)
+        self._end, self.story = 0, Story()
+
+    def begin(self, request: Request) -> None:
+        """Begin anew."""
+        self.clear()
+        self.append(Begun(VERSION, request))
+
+    def append(self, entry: Entry) -> None:
+        """Add an entry, after those that can be read; durable after `sync`.
+
+        Raises:
+            OSError: of the failed call.
+        """
+        os.ftruncate(self._fd, self._end)
+        line = msgspec.json.encode(entry) + b"\n"
+        write_all(self._fd, memoryview(line), self._end)
+        self._end += len(line)
+
+    def sync(self) -> None:
+        """Have all entries survive a crash."""
+        os.fsync(self._fd)
+
+
+def peek(path: str) -> Story:
+    """What the journal at `path` tells, or would if there were one."""
+    try:
+        with open(path, "rb") as file:
+            return tell(file.read(SIZE_MAX))
+    except OSError:
+        return Story()
+
+
+def tell(data: bytes) -> Story:
+    """What these bytes of a journal tell: all up to the first line that is none."""
+    story, end = Story(), 0
+    for line in data.splitlines(keepends=True):
+        try:
+            entry = msgspec.json.decode(line, type=Entry)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            break
+        if not line.endswith(b"\n") or isinstance(entry, Begun) != (end == 0):
+            break
+        if isinstance(entry, Begun) and entry.version != VERSION:
+            break
+        end += len(line)
+        _add(story, entry, end)
+    return story
+
+
+def _add(story: Story, entry: Entry, end: int) -> None:
+    story.publishing = None
+    if isinstance(entry, Publishing):
+        story.publishing = entry
+        return
+    if isinstance(entry, Begun):
+        story.request = entry.request
+    else:
+        story.finished[entry.shard.name] = entry
+    story.end = end

@@ -1,0 +1,111 @@
+"""Finished files get their final names: all at once where a rename can do that, else one by one and so that it can be
+undone."""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from ffrecord import manifest
+from ffrecord.durable import fsync_directory
+from ffrecord.manifest import Manifest
+from ffrecord.sharding.journal import Publishing
+
+
+def replace(source: str, target: str) -> None:
+    """Give a directory its final name, where nothing or an empty directory is.
+
+    Raises:
+        OSError: refused; nothing was changed.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.chmod(source, stat.S_IMODE(os.stat(target).st_mode))
+    os.rename(source, target)
+
+
+def move(source: str, target: str, names: Sequence[str]) -> None:
+    """Move files from one directory to another of the same file system, in this order.
+
+    Raises:
+        OSError: a step failed, or a name is taken; what was moved is back.
+    """
+    moved: list[str] = []
+    try:
+        for name in names:
+            place = Path(target) / name
+            if os.path.lexists(place):
+                raise FileExistsError(errno.EEXIST, f"{place} came to be meanwhile")
+            os.rename(Path(source) / name, place)
+            moved.append(name)
+        fsync_directory(target)
+    except BaseException:
+        _move_back(source, target, moved)
+        raise
+
+
+def _move_back(source: str, target: str, names: Sequence[str]) -> None:
+    """Undo `move`, the last one first."""
+    for name in reversed(names):
+        os.rename(Path(target) / name, Path(source) / name)
+
+
+def guarded_move(source: str, target: str, names: Sequence[str], guard: Manifest) -> None:
+    """`move`, with a manifest in place meanwhile: a directory left half done says what is missing, and is not read as a
+    smaller dataset."""
+    manifest.save(source, guard)
+    move(source, target, [manifest.NAME, *names])
+    (Path(target) / manifest.NAME).unlink()
+
+
+def add(source: str, target: str, names: Sequence[str], before: Manifest, listing: Manifest) -> None:
+    """Move files to the others in a directory, then have its manifest replaced by one that lists them too.
+
+    Args:
+        before: what is there; saved where there is no manifest, since without one the files would be read as they come.
+        listing: what is there afterwards.
+
+    Raises:
+        OSError: a step failed. The directory reads as before, unless `listing` is in place.
+    """
+    there = fingerprint(target)
+    if there is None:
+        manifest.save(target, before)
+    elif there != before.fingerprint:
+        raise FileExistsError(errno.EEXIST, f"{target}: its {manifest.NAME} was changed meanwhile")
+    move(source, target, names)
+    try:
+        manifest.save(target, listing)
+    except BaseException:
+        if fingerprint(target) != listing.fingerprint:
+            _move_back(source, target, names)
+        raise
+
+
+def fingerprint(directory: str) -> str | None:
+    """That of the manifest in a directory; None for none that can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        listed = manifest.load(directory)
+        return None if listed is None else listed.fingerprint
+    return None
+
+
+def happened(target: str, mark: Publishing) -> bool:
+    """Whether a publication that was interrupted had got to its end."""
+    there = all(os.path.lexists(Path(target) / name) for name in mark.names)
+    return there and fingerprint(target) == mark.after
+
+
+def take_back(source: str, target: str, mark: Publishing) -> bool:
+    """Undo a publication that was interrupted before its end.
+
+    Returns:
+        whether that could be done; not if the directory has become another dataset meanwhile, which is left alone.
+    """
+    # An append saves a manifest where there was none, before anything is moved.
+    if fingerprint(target) not in (None, mark.before, mark.after):
+        return False
+    arrived = [name for name in mark.names if not os.path.lexists(Path(source) / name)]
+    _move_back(source, target, [name for name in arrived if os.path.lexists(Path(target) / name)])
+    return True

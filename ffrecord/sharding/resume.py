@@ -1,0 +1,187 @@
+"""What an interrupted write has finished, found again by the next one: verified, and gone on from."""
+
+import contextlib
+import hashlib
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+
+from ffrecord.errors import FFRecordError, MismatchError
+from ffrecord.manifest import Shard
+from ffrecord.sharding import publishing
+from ffrecord.sharding.differences import differences
+from ffrecord.sharding.job import Indices
+from ffrecord.sharding.journal import Finished, Request, Story, peek
+from ffrecord.sharding.layout import Start
+from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord.sharding.verify import check_whole
+
+HASH_SAMPLES = 1 << 20
+THREADS_MAX = 8
+
+_log = logging.getLogger("ffrecord")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What needs no writing.
+
+    Attributes:
+        shards: in order.
+        start: where the layout goes on.
+        published: whether all of it is under its final name.
+    """
+
+    shards: list[Shard]
+    start: Start
+    published: bool = False
+
+
+def earlier(part: PartDirectory) -> Request:
+    """What an interrupted write of the same target was asked for; empty if there is none."""
+    return peek(part.journal_path).request or {}
+
+
+def fingerprint(indices: Indices) -> str:
+    """128 bits in hex that tell one order of samples from another."""
+    digest = hashlib.blake2b(digest_size=16)
+    for start in range(0, len(indices), HASH_SAMPLES):
+        digest.update(np.asarray(indices[start : start + HASH_SAMPLES], np.int64).tobytes())
+    return digest.hexdigest()
+
+
+def settle(part: PartDirectory, *, resume: bool) -> bool:
+    """See to what an interrupted write has left in a part directory, before anything else is looked at.
+
+    A publication that was interrupted is undone, unless it had got to its end.
+
+    Args:
+        resume: whether finished shards are wanted; without, they are removed.
+
+    Returns:
+        whether the leftover is of a write that was published to the last file.
+
+    Raises:
+        MismatchError: the publication cannot be undone, since the target has become another dataset.
+    """
+    mark = part.journal.story.publishing
+    published = mark is not None and publishing.happened(part.target, mark)
+    if mark is not None and part.inside and not published:
+        undone = publishing.take_back(part.finished, part.target, mark)
+        if resume and not undone:
+            raise MismatchError(
+                f"{part.target} has become another dataset since a write of it was interrupted in {part.path}; "
+                "resume=False discards what that one has finished"
+            )
+    if not resume:
+        _remove_others(part, [])
+        part.journal.clear()
+    return published and resume
+
+
+def claim(part: PartDirectory) -> None:
+    """Take a part directory for a write that cannot be gone on with.
+
+    Raises:
+        MismatchError: one that can has finished shards there; it is left alone.
+    """
+    story, there = part.journal.story, os.listdir(part.finished)
+    if story.request is not None and there:
+        part.leave()
+        raise MismatchError(
+            f"{part.target}: {part.path} has {len(there)} finished files of an interrupted DatasetWriter"
+        )
+    _remove_others(part, [])
+
+
+def go_on(part: PartDirectory, request: Request, start: Start, *, published: bool, threads: int) -> Kept:
+    """Find out which finished shards can stay, remove all others, and have the journal go on from there.
+
+    Args:
+        request: what is asked now.
+        start: where the layout of all begins.
+        published: as `settle` said.
+        threads: to verify with.
+
+    Raises:
+        MismatchError: something else was asked for when the write was begun. Nothing was changed.
+        OSError: the journal cannot be written.
+    """
+    story = part.journal.story
+    there = [name for name in story.finished if os.path.lexists(Path(part.finished) / name)]
+    if story.request is None or not (there or published):
+        return _afresh(part, request, start)
+    found = differences(story.request, request)
+    if published and found:
+        return _afresh(part, request, start)
+    if published:
+        # What is asked may be what was published a moment before its writer was killed.
+        _log.warning("%s: an earlier write of it was complete", part.target)
+        entries = _in_order(story, min(entry.next.shard for entry in story.finished.values()) - 1)
+        return Kept([entry.shard for entry in entries], entries[-1].next, published=True)
+    if found:
+        raise MismatchError(_refusal(part, len(there), found), found)
+    whole = _whole(part, _in_order(story, start.shard), threads)
+    _remove_others(part, [entry.shard.name for entry in whole])
+    if whole:
+        _log.warning("%s: keeping %d finished shards of an interrupted write", part.target, len(whole))
+    return Kept([entry.shard for entry in whole], whole[-1].next if whole else start)
+
+
+def _afresh(part: PartDirectory, request: Request, start: Start) -> Kept:
+    _remove_others(part, [])
+    part.journal.begin(request)
+    return Kept([], start)
+
+
+def _in_order(story: Story, first: int) -> list[Finished]:
+    """Finished shards from number `first` on, up to the first that is missing."""
+    entries = {entry.next.shard - 1: entry for entry in story.finished.values()}
+    numbers = takewhile(entries.__contains__, range(first, first + len(entries)))
+    return [entries[number] for number in numbers]
+
+
+def _whole(part: PartDirectory, finished: list[Finished], threads: int) -> list[Finished]:
+    """Those before the first that is not, to the last byte, what it was."""
+
+    def is_whole(entry: Finished) -> bool:
+        with contextlib.suppress(FFRecordError, OSError):
+            check_whole(part.finished, entry.shard)
+            return True
+        return False
+
+    with ThreadPoolExecutor(min(threads, THREADS_MAX)) as pool:
+        try:
+            results = list(pool.map(is_whole, finished))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [entry for entry, _ in takewhile(lambda pair: pair[1], zip(finished, results, strict=True))]
+
+
+def _remove_others(part: PartDirectory, names: list[str]) -> None:
+    for name in set(os.listdir(part.finished)) - set(names):
+        os.unlink(Path(part.finished) / name)
+
+
+def _refusal(part: PartDirectory, count: int, found: list[str]) -> str:
+    return (
+        f"{part.target}: {part.path} has {count} finished shards of an interrupted write that was asked for something "
+        f"else: {'; '.join(found)}. Ask for the same to go on with it, or pass resume=False to discard them"
+    )
+
+
+def remark(part: PartDirectory) -> str | None:
+    """Leave a part directory, and say for the error that ended a write what stays; None for nothing."""
+    kept = part.leave()
+    if not kept:
+        return None
+    return (
+        f"{part.target}: nothing was published. {len(kept)} finished shards stay in {part.path}; the same call goes on "
+        "from there, and resume=False discards them"
+    )
