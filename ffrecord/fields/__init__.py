@@ -7,6 +7,10 @@
     tensors.py   torch tensors
     images.py    PIL images
     jpeg.py      JPEG images
+    rgb.py       RGB images, as plain pixels or JPEG
+                 pixels.py: plain pixels and limits; jpeg_values.py, jpeg_header.py: what is a JPEG;
+                 jpeg_codec.py: its pixels
+    zstd.py      any of these, compressed
     tree.py      the structure around the fields: dict, tuple, list
     layout.py    where each column is in a record; one record there and back
     batch.py     many records at once
@@ -14,7 +18,8 @@
     spec.py      structure and fields <-> plain builtins
     schema.py    Schema, which joins them
 
-docs/fields.md is the specification of the bytes. torch is never imported here, Pillow and simplejpeg only where used.
+docs/fields.md is the specification of the bytes. torch is never imported here; Pillow, simplejpeg and zstandard only
+where used.
 """
 
 from ffrecord.fields.arrays import NDArrayField
@@ -23,9 +28,11 @@ from ffrecord.fields.field import Field, Fixed, register
 from ffrecord.fields.images import ImageField
 from ffrecord.fields.jpeg import JPEGField
 from ffrecord.fields.layout import Slot
+from ffrecord.fields.rgb import RGBImageField
 from ffrecord.fields.scalars import BoolField, FloatField, IntField, NoneField, ScalarField
 from ffrecord.fields.schema import Schema, schema_of
 from ffrecord.fields.tensors import TensorField
+from ffrecord.fields.zstd import ZstdField
 
 __all__ = [
     "BoolField",
@@ -39,11 +46,13 @@ __all__ = [
     "JSONField",
     "NDArrayField",
     "NoneField",
+    "RGBImageField",
     "ScalarField",
     "Schema",
     "Slot",
     "StrField",
     "TensorField",
+    "ZstdField",
     "register",
     "schema_of",
 ]

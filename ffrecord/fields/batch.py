@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array, Field
-from ffrecord.fields.layout import SIZE, Layout, Slot
-from ffrecord.fields.shapes import check_bools
+from ffrecord.fields.layout import SIZE, Layout, Slot, column_label
+from ffrecord.fields.shapes import check_items
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
@@ -108,26 +108,25 @@ class Batch:
         return parts[0] if len(parts) == 1 else [value for part in parts for value in part]
 
     def column(self, position: int) -> Any:
-        """The column at `position`: an array [k, *shape] if its size is fixed, else the list of its k values.
+        """The column at `position`: an array [k, *shape] if its size is fixed, else what its field makes of its values.
 
         Raises:
             FormatError: from its field.
         """
-        slot = self.layout.slots[position]
+        field, slot = self.layout.columns[position][1], self.layout.slots[position]
         if slot is None:
-            return self.values(position)
-        return self.layout.columns[position][1].column(fixed_column(self.data, self.starts, slot))
+            return field.collect(self.payloads(position))
+        return field.column(fixed_column(self.data, self.starts, slot))
 
 
 def fixed_column(data: Bytes, starts: Offsets, slot: Slot) -> Array:
     """The values at `slot` of the records that begin at `starts` in `data`: a new, aligned array [k, *shape].
 
     Raises:
-        FormatError: bytes that are no bools.
+        FormatError: bytes that are no items of the dtype.
     """
     column = _gather(data, starts, slot)
-    if slot.dtype.kind == "b":
-        check_bools(column)
+    check_items(column)
     return column
 
 
@@ -169,4 +168,4 @@ def _blame(name: str, field: Field, payloads: Sequence[memoryview]) -> None:
         try:
             field.decode(payload)
         except FormatError as error:
-            raise FormatError(f"record {i} of the batch: {name}: {error}") from error
+            raise FormatError(f"record {i} of the batch: {column_label(name, field)}: {error}") from error

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -73,6 +73,7 @@ class Field:
         Raises:
             TypeError: not a value of this field.
             ValueError: of the right type, but outside what the field holds.
+            OSError: a path that cannot be read, for fields that take paths.
         """
         raise NotImplementedError(f"{type(self).__name__}.encode")
 
@@ -93,6 +94,10 @@ class Field:
     def column(self, column: Array) -> Any:
         """What `Schema.decode_columns` gives for `column` [k, *shape]; only called where `fixed` is not None."""
         return column
+
+    def collect(self, payloads: Sequence[memoryview]) -> Any:
+        """What `Schema.decode_columns` gives for k values of varying size; only called where `fixed` is None."""
+        return [self.decode(payload) for payload in payloads]
 
     def spec(self) -> dict[str, Any]:
         """The parameters as plain builtins that msgpack holds, for the schema of a file."""

@@ -1,7 +1,6 @@
 """Field of PIL images, without loss."""
 
 import io
-import struct
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,19 +10,14 @@ from ffrecord.errors import FormatError
 from ffrecord.fields.describe import describe, is_image
 from ffrecord.fields.field import Field, check_range, mismatch, register
 from ffrecord.fields.optional import require
+from ffrecord.fields.pixels import MODES, PIXELS_MAX, pack_pixels, too_large, unpack_pixels
 
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
-# Modes that PNG does not hold are stored as they are: dtype of a channel, channels.
-RAW_MODES = {
-    "CMYK": ("|u1", 4),
-    "YCbCr": ("|u1", 3),
-    "LAB": ("|u1", 3),
-    "HSV": ("|u1", 3),
-    "I": ("<i4", 1),
-    "F": ("<f4", 1),
-}
+# Modes that PNG does not hold are stored as they are.
+RAW_MODES = tuple(mode for mode in MODES if mode not in PNG_MODES)
+NAME = "an image field"
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-RAW = struct.Struct("<B8sII")  # 0, mode, width, height
+PIXELS_PER_BYTE = 8 * 1032  # of one bit each; deflate makes at most 1032 bytes of one
 
 
 @register
@@ -56,27 +50,41 @@ class ImageField(Field):
         if not value.width or not value.height:
             raise ValueError(mismatch(self, value, "an image without pixels"))
         try:
-            return _raw(value) if value.mode in RAW_MODES else self._png(value)
+            return pack_pixels(value.mode, np.asarray(value)) if value.mode in RAW_MODES else self._png(value)
         except (OSError, SyntaxError) as error:
             raise ValueError(f"{describe(value)} does not load: {error}") from error
 
     def _png(self, image: Any) -> bytes:
+        wrong = too_large("a PNG", image.width, image.height)
+        if wrong:
+            raise ValueError(f"{wrong}; NDArrayField('uint8', (None, None, 3)) holds any")
         out = io.BytesIO()
         _with_whole_palette(image).save(out, "PNG", compress_level=self.compress_level)
         return out.getvalue()
 
     def decode(self, data: memoryview) -> Any:
-        pillow = require("PIL.Image", "image", "an image field")
         if data[: len(PNG_MAGIC)] != PNG_MAGIC:
-            return _from_raw(data, pillow)
+            mode, pixels = unpack_pixels(data, RAW_MODES)
+            height, width, _ = pixels.shape
+            native = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
+            return require("PIL.Image", "image", NAME).frombytes(mode, (width, height), native.tobytes())
+        plugin = require("PIL.PngImagePlugin", "image", NAME)
         try:
-            image = pillow.open(io.BytesIO(data), formats=["PNG"])
+            # Not Image.open, whose limits are the program's own, and who warns below them.
+            image = plugin.PngImageFile(io.BytesIO(data))
+            self._check_size(image, len(data))
             image.load()
-        except MemoryError:
+        except (MemoryError, FormatError):
             raise
         except Exception as error:  # Pillow documents no list of what bad bytes may raise
             raise FormatError(f"a PNG of {len(data)} bytes that Pillow does not read: {error}") from error
         return image
+
+    def _check_size(self, image: Any, size: int) -> None:
+        limit = min(PIXELS_MAX, PIXELS_PER_BYTE * size)
+        wrong = too_large(f"a PNG of {size} bytes and", image.width, image.height, limit)
+        if wrong:
+            raise FormatError(wrong)
 
 
 def _with_whole_palette(image: Any) -> Any:
@@ -93,23 +101,3 @@ def _with_whole_palette(image: Any) -> Any:
     whole = image.copy()
     whole.putpalette(colours + [0] * (256 * len(mode) - len(colours)), mode)
     return whole
-
-
-def _raw(image: Any) -> bytes:
-    pixels = np.asarray(image).astype(RAW_MODES[image.mode][0], copy=False)
-    return b"".join((RAW.pack(0, image.mode.encode(), image.width, image.height), pixels.tobytes()))
-
-
-def _from_raw(data: memoryview, pillow: Any) -> Any:
-    if len(data) < RAW.size or data[0] != 0:
-        raise FormatError(f"{len(data)} bytes that are neither PNG nor plain pixels")
-    _, name, width, height = RAW.unpack(data[: RAW.size])
-    mode = name.rstrip(b"\0").decode("latin-1")
-    if mode not in RAW_MODES:
-        raise FormatError(f"plain pixels of mode {mode!r}, expected one of {', '.join(RAW_MODES)}")
-    dtype, channels = np.dtype(RAW_MODES[mode][0]), RAW_MODES[mode][1]
-    expected = width * height * channels * dtype.itemsize
-    if len(data) - RAW.size != expected or not expected:
-        raise FormatError(f"{len(data) - RAW.size} bytes of {mode} pixels, expected {expected} of {width} x {height}")
-    pixels = np.frombuffer(data[RAW.size :], dtype)
-    return pillow.frombytes(mode, (width, height), pixels.astype(dtype.newbyteorder("=")).tobytes())

@@ -83,7 +83,8 @@ class Layout:
         left = size - self.head_size
         for position, each in zip(self.variable, sizes, strict=True):
             if each > left:
-                return f"{self.columns[position][0]}: size {each}, only {left} bytes left of a record of {size}"
+                column = column_label(*self.columns[position])
+                return f"{column}: size {each}, only {left} bytes left of a record of {size}"
             left -= each
         return f"record of {size} bytes, but its columns end at {size - left}"
 
@@ -131,13 +132,13 @@ class Layout:
             try:
                 field.decode(record[start:stop])
             except FormatError as error:
-                raise FormatError(f"{name}: {error}") from error
+                raise FormatError(f"{column_label(name, field)}: {error}") from error
 
     def explain(self, values: Sequence[Any]) -> None:
         """Raise what keeps `values` from being encoded, with the name of the column; return if nothing does.
 
         Raises:
-            TypeError, ValueError: as `Field.encode`.
+            TypeError, ValueError, OSError: as `Field.encode`.
         """
         for (name, field), slot, value in zip(self.columns, self.slots, values, strict=True):
             try:
@@ -146,8 +147,15 @@ class Layout:
                 raise TypeError(f"{name}: {error}") from error
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
+            except OSError as error:  # a field that takes paths
+                raise OSError(error.errno, f"{name}: {error.strerror or error}", error.filename) from error
             if slot and size != slot.size:
                 raise ValueError(f"{name}: {field!r} encoded {size} bytes, its fixed size is {slot.size}")
+
+
+def column_label(name: str, field: Field) -> str:
+    """A column and its field, for messages about bytes that the field does not read."""
+    return f"{name} ({type(field).__name__})"
 
 
 def _place(fields: Sequence[Field]) -> tuple[tuple[Slot | None, ...], int]:
@@ -172,7 +180,7 @@ def _fixed_encoder(layout: Layout) -> Callable[[Sequence[Any]], bytes]:
     def encode(values: Sequence[Any]) -> bytes:
         try:
             record = b"".join([to_bytes(value) for to_bytes, value in zip(encoders, values)])  # noqa: B905  # same schema
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OSError):
             explain(values)
             raise
         if len(record) != expected:
@@ -192,7 +200,7 @@ def _mixed_encoder(layout: Layout, sizes: struct.Struct) -> Callable[[Sequence[A
         try:
             for (to_bytes, varies), value in zip(encoders, values):  # noqa: B905  # same schema
                 (payloads if varies else fixed).append(to_bytes(value))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OSError):
             explain(values)
             raise
         if sum(map(len, fixed)) != expected:

@@ -15,6 +15,7 @@ from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.layout import Layout, Slot
 from ffrecord.fields.spec import from_spec, to_spec
 from ffrecord.fields.tree import Tree, builder, flattener, leaves, replaced
+from ffrecord.fields.zstd import same_bytes
 
 ToTensor = Callable[[Array, str], Any]
 
@@ -86,7 +87,7 @@ class Schema:
         """
         for name, field in fields.items():
             old = self.fields[name]
-            if old.kind != field.kind or old.fixed != field.fixed:
+            if not same_bytes(old, field):
                 raise ValueError(f"{name}: {field!r} does not read what {old!r} wrote")
         return Schema(replaced(self._tree, iter([fields.get(name, self.fields[name]) for name in self.columns])))
 
@@ -96,6 +97,7 @@ class Schema:
         Raises:
             TypeError: a value, or the structure, is of another type than its column; names the column.
             ValueError: of the right type, but with another shape, length, keys or range.
+            OSError: a path, for a field that takes paths, that cannot be read; names the column.
         """
         return self._encode(self._flatten(sample))
 
@@ -147,7 +149,8 @@ class Schema:
             tensor: as in `decode`; gets the array of a whole column where the shape is fixed.
 
         Returns:
-            column -> new array [k, *shape] if its size is fixed, else the list of its k values; always None is a list.
+            column -> new array [k, *shape] if its size is fixed (before compression), else the list of its k values;
+            always None is a list.
             `unflatten` makes them a sample-shaped structure of columns.
 
         Raises:

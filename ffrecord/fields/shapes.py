@@ -127,20 +127,28 @@ def from_bytes(data: memoryview, dtype: np.dtype[Any], shape: Shape | None, fixe
         if not countable(found, dtype.itemsize) or math.prod(found) * dtype.itemsize != len(data):
             raise FormatError(f"{len(data)} bytes of {dtype} items, expected those of shape {found}")
     array = np.frombuffer(data, dtype).reshape(found).copy()
-    if dtype.kind == "b":
-        check_bools(array)
+    check_items(array)
     return array
 
 
-def check_bools(array: Array) -> None:
-    """Refuse bytes that numpy and torch would take for bools that are neither.
+def check_items(array: Array) -> None:
+    """Refuse bytes that numpy takes for bools that are neither, or for characters that there are not.
 
     Raises:
-        FormatError: a byte above 1.
+        FormatError: a byte above 1, a character above U+10FFFF.
     """
-    largest = int(array.view(np.uint8).max(initial=0))
-    if largest > 1:
-        raise FormatError(f"a bool of byte {largest}, expected 0 or 1")
+    if array.dtype.kind == "b":
+        _check_largest(array, np.dtype(np.uint8), "a bool of byte", 1)
+    elif array.dtype.kind == "U":
+        _check_largest(
+            array, np.dtype(np.uint32).newbyteorder(array.dtype.byteorder), "a character of number", 0x10FFFF
+        )
+
+
+def _check_largest(array: Array, dtype: np.dtype[Any], what: str, most: int) -> None:
+    largest = int(array.reshape(-1).view(dtype).max(initial=0))
+    if largest > most:
+        raise FormatError(f"{what} {largest}, expected at most {most}")
 
 
 def views(column: Array) -> list[Any]:

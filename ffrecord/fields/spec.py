@@ -24,7 +24,7 @@ def to_spec(tree: Tree) -> dict[str, Any]:
 
 def _node_spec(tree: Tree) -> dict[str, Any]:
     if isinstance(tree, Field):
-        return {"kind": tree.kind, **tree.spec()}
+        return field_spec(tree)
     items: list[Any] = [_node_spec(child) for child in tree.children]
     if tree.kind == "dict":
         items = [[key, item] for key, item in zip(tree.keys, items, strict=True)]
@@ -61,7 +61,7 @@ def _node(spec: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
         items = _items(spec, path)
         children = [_node(item, f"{path}[{i}]", depth + 1, nodes) for i, item in enumerate(items)]
         return Node(kind, (), tuple(children))
-    return _field(kind, spec, path)
+    return _field(spec, path)
 
 
 def _items(spec: Mapping[str, Any], path: str) -> Any:
@@ -83,15 +83,33 @@ def _dict(spec: Mapping[str, Any], path: str, depth: int, nodes: NodeCount) -> N
     return Node("dict", keys, tuple(children))
 
 
-def _field(kind: Any, spec: Mapping[str, Any], path: str) -> Field:
+def _field(spec: Mapping[str, Any], path: str) -> Field:
+    try:
+        return field_from_spec(spec)
+    except FormatError as error:
+        raise FormatError(f"schema: {label(path)}: {error}") from error
+    except (TypeError, ValueError, OverflowError, LookupError) as error:
+        raise ValueError(f"{label(path)}: {spec['kind']}: {error}") from error
+
+
+def field_spec(field: Field) -> dict[str, Any]:
+    """The builtins of one field."""
+    return {"kind": field.kind, **field.spec()}
+
+
+def field_from_spec(spec: Mapping[str, Any]) -> Field:
+    """The field of `spec`, in which anything may be wrong.
+
+    Raises:
+        FormatError: of a kind that is not registered in this process.
+        TypeError, ValueError, OverflowError, LookupError: unknown, wrong or missing parameters.
+    """
+    kind = spec.get("kind")
     cls = KINDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
         shown = repr(kind[:60]) if isinstance(kind, str) else describe(kind)
         raise FormatError(
-            f"schema: {label(path)}: field kind {shown} is unknown here; import the module that registers it with "
-            "ffrecord.fields.register, or use a release that has it"
+            f"field kind {shown} is unknown here; import the module that registers it with ffrecord.fields.register, "
+            "or use a release that has it. FileReader reads the records as bytes without it"
         )
-    try:
-        return cls.from_spec({key: value for key, value in spec.items() if key != "kind"})
-    except (TypeError, ValueError, OverflowError, LookupError) as error:
-        raise ValueError(f"{label(path)}: {kind}: {error}") from error
+    return cls.from_spec({key: value for key, value in spec.items() if key != "kind"})

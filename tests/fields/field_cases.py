@@ -1,6 +1,9 @@
 """Strategies for schemas and their samples, and what it means that two samples are the same."""
 
 import struct
+import subprocess
+import sys
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from ffrecord.fields import (
     NoneField,
     ScalarField,
     StrField,
+    ZstdField,
 )
 
 DTYPES = ["|b1", "|u1", "<i2", ">i4", "<u8", "<f2", ">f4", "<f8", "<c8", "<M8[ns]", ">m8[s]", "|S3", "<U2"]
@@ -36,6 +40,7 @@ JSON = st.recursive(
 
 
 def fields() -> st.SearchStrategy[Field]:
+    """Fields that need no library that may be missing, plain ones."""
     axes = st.lists(st.none() | st.integers(0, 3), max_size=3)
     return st.one_of(
         st.sampled_from([IntField(), FloatField(), BoolField(), StrField(), BytesField(), JSONField(), NoneField()]),
@@ -44,11 +49,16 @@ def fields() -> st.SearchStrategy[Field]:
     )
 
 
+def all_fields() -> st.SearchStrategy[Field]:
+    """Fields, compressed ones too where they can be."""
+    return fields() | st.builds(ZstdField, fields()) if find_spec("zstandard") else fields()
+
+
 def trees() -> st.SearchStrategy[Any]:
     """What `Schema.of` takes."""
     keys = TEXT | st.sampled_from(["image", "a.b", "[0]", "value", ""])
     return st.recursive(
-        fields(),
+        all_fields(),
         lambda inner: (
             st.dictionaries(keys, inner, max_size=4)
             | st.lists(inner, max_size=3)
@@ -70,6 +80,8 @@ def samples(tree: Any) -> st.SearchStrategy[Any]:
 
 def values(field: Field) -> st.SearchStrategy[Any]:
     """Values of `field`."""
+    if isinstance(field, ZstdField):
+        return values(field.inner)
     if isinstance(field, ScalarField):
         return hnp.arrays(field.dtype, ()).map(lambda array: array[()])
     if isinstance(field, NDArrayField):
@@ -119,3 +131,28 @@ def pack(records: list[bytes], before: bytes = b"", after: bytes = b"") -> tuple
     """`records` as `FileReader.read_packed` gives them, with other bytes around."""
     data = np.frombuffer(before + b"".join(records) + after, np.uint8)
     return data, np.cumsum([len(before), *map(len, records)])
+
+
+BLOCKED = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Blocker(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Blocker())
+import numpy as np
+from ffrecord.fields import ImageField, IntField, JPEGField, RGBImageField, Schema, ZstdField
+try:
+    {action}
+except ImportError as error:
+    print(error)
+"""
+
+
+def run_without(blocked: list[str], action: str) -> str:
+    """What `action` prints, or the `ImportError` it ends in, where the modules `blocked` are not installed."""
+    program = BLOCKED.format(blocked=blocked, action=action)
+    return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout

@@ -183,17 +183,31 @@ def payload(*numbers: int, items: bytes = b"") -> bytes:
 )
 def test_hostile_payloads(shape: Any, data: bytes, words: str) -> None:
     schema = Schema.of(NDArrayField("<u4", shape))
-    with pytest.raises(FormatError, match=f"value: {words}"):
+    with pytest.raises(FormatError, match=rf"value \(NDArrayField\): {words}"):
         schema.decode(payload(len(data), items=data))
 
 
 def test_bytes_that_are_no_bools() -> None:
     for shape, data in (((2,), b"\1\2"), ((None,), payload(10, 2, items=b"\1\2"))):
         schema = Schema.of(NDArrayField("?", shape))
-        with pytest.raises(FormatError, match="value: a bool of byte 2"):
+        with pytest.raises(FormatError, match=r"value \(NDArrayField\): a bool of byte 2"):
             schema.decode(data)
-        with pytest.raises(FormatError, match="record 0 of the batch: value: a bool of byte 2"):
+        with pytest.raises(FormatError, match=r"record 0 of the batch: value \(NDArrayField\): a bool of byte 2"):
             schema.decode_columns(*pack([data]))
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_bytes_that_are_no_characters(order: str) -> None:
+    good = np.array([["a", "\U0010ffff"], ["", "ab"]], f"{order}U2")
+    beyond = (0x110000).to_bytes(4, "little" if order == "<" else "big")
+    for shape, head in (((2, 2), b""), ((None, 2), payload(8 + good.nbytes, 2))):
+        schema = Schema.of(NDArrayField(f"{order}U2", shape))
+        assert same(schema.decode(head + good.tobytes()), good)
+        damaged = head + good.tobytes()[:-4] + beyond
+        for decode in (lambda: schema.decode(damaged), lambda: schema.decode_columns(*pack([damaged]))):  # noqa: B023
+            with pytest.raises(FormatError, match=r"value \(NDArrayField\): a character of number 1114112"):
+                decode()
+    assert Schema.of(NDArrayField("U3", ())).decode(np.array("abc").tobytes()) == "abc"
 
 
 def test_samples_of_a_batch_are_independent() -> None:

@@ -73,11 +73,11 @@ def test_refused(field: Field, value: Any, error: type[Exception], words: str) -
 @pytest.mark.parametrize(
     ("field", "payload", "words"),
     [
-        (StrField(), b"ab\xff", "value: not UTF-8: invalid start byte at byte 2 of 3"),
-        (JSONField(), b"", "value: not JSON"),
-        (JSONField(), b"{'a': 1}", "value: not JSON"),
-        (JSONField(), b"[" * 100_000, "value: not JSON"),
-        (JSONField(), b'"\xff"', "value: not JSON"),
+        (StrField(), b"ab\xff", r"value \(StrField\): not UTF-8: invalid start byte at byte 2 of 3"),
+        (JSONField(), b"", r"value \(JSONField\): not JSON"),
+        (JSONField(), b"{'a': 1}", r"value \(JSONField\): not JSON"),
+        (JSONField(), b"[" * 100_000, r"value \(JSONField\): not JSON"),
+        (JSONField(), b'"\xff"', r"value \(JSONField\): not JSON"),
     ],
 )
 def test_damaged(field: Field, payload: bytes, words: str) -> None:

@@ -12,7 +12,7 @@ def test_page() -> None:
     try:
         done = doctest.testfile(str(PAGE), module_relative=False, encoding="utf-8")
     finally:
-        field.KINDS.pop("example.zipped_text", None)
+        field.KINDS.pop("example.edges", None)
     assert done.attempted > 15 and not done.failed
 
 

@@ -1,37 +1,15 @@
 """JPEG: bytes pass through, arrays and images are compressed, all decode to arrays."""
 
 import io
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
-from field_cases import pack, same
+from field_cases import pack, run_without, same
+from field_images import SMOOTH, Image, jpeg_bytes, resized, simplejpeg
 
 from ffrecord.errors import FormatError
-from ffrecord.fields import JPEGField, Schema, jpeg
-
-Image = pytest.importorskip("PIL.Image")
-simplejpeg = pytest.importorskip("simplejpeg")
-
-Y, X = np.mgrid[:48, :64]
-SMOOTH = np.stack([4 * Y, 3 * X, Y + X], axis=2).astype(np.uint8)
-
-
-def jpeg_bytes(mode: str = "RGB", **options: Any) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(SMOOTH).convert(mode).save(out, "JPEG", **options)
-    return out.getvalue()
-
-
-@pytest.fixture(params=["simplejpeg", "Pillow"])
-def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run the test with either library."""
-    if request.param == "Pillow":
-        installed = jpeg.optional
-        monkeypatch.setattr(jpeg, "optional", lambda name: None if name == "simplejpeg" else installed(name))
-    return str(request.param)
+from ffrecord.fields import JPEGField, Schema
 
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
@@ -94,19 +72,20 @@ def test_batches(decoder: str) -> None:
         (SMOOTH[0, 0], ValueError, "found a uint8 array of shape"),
         (np.zeros((0, 5), np.uint8), ValueError, "sides of 1 to 65535"),
         (np.zeros((1, 65536), np.uint8), ValueError, "sides of 1 to 65535"),
-        (Image.new("RGBA", (2, 2)), TypeError, "found a PIL image of mode RGBA"),
-        ("x.jpg", TypeError, "found str 'x.jpg'"),
+        (Image.new("RGBA", (2, 2)), TypeError, "found a PIL image of mode RGBA .*; convert it to RGB or L"),
+        (Image.new("I;16", (2, 2)), TypeError, "found a PIL image of mode I;16"),
+        (SMOOTH.astype(np.uint16), TypeError, "found a uint16 array"),
+        (
+            np.broadcast_to(np.uint8(0), (20000, 20000)),
+            ValueError,
+            "an image of 20000 x 20000 pixels, expected at most",
+        ),
+        (5, TypeError, "value: expected JPEG bytes, .*, found int 5"),
     ],
 )
 def test_refused(value: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         Schema.of(JPEGField()).encode(value)
-
-
-def test_cut_image_is_refused(tmp_path: Any) -> None:
-    (tmp_path / "x.jpg").write_bytes(jpeg_bytes()[:-30])
-    with Image.open(tmp_path / "x.jpg") as image, pytest.raises(ValueError, match=r"a PIL image of .* does not load"):
-        JPEGField().encode(image)
 
 
 @pytest.mark.parametrize(
@@ -123,12 +102,6 @@ def test_parameters_refused(arguments: Any, error: type[Exception], words: str) 
         JPEGField(*arguments)
 
 
-def resized(data: bytes, width: int, height: int) -> bytes:
-    """`data` with another size in its frame header."""
-    at = data.index(b"\xff\xc0") + 5
-    return data[:at] + height.to_bytes(2, "big") + width.to_bytes(2, "big") + data[at + 4 :]
-
-
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -136,12 +109,12 @@ def resized(data: bytes, width: int, height: int) -> bytes:
         (b"\xff\xd8\xff", "a JPEG of 3 bytes"),
         (jpeg_bytes()[:-300], "a JPEG of"),
         (jpeg_bytes()[:100], "a JPEG of 100 bytes"),
-        (resized(jpeg_bytes(), 65500, 65500), "a JPEG of .*(4290250000|65500 x 65500) pixels"),
+        (resized(jpeg_bytes(), 65500, 65500), "a JPEG of .*65500 x 65500 pixels, expected at most"),
         (resized(jpeg_bytes(), 0, 10), "a JPEG of"),
     ],
 )
 def test_damaged(decoder: str, data: bytes, words: str) -> None:
-    with pytest.raises(FormatError, match=f"value: {words}"):
+    with pytest.raises(FormatError, match=rf"value \(JPEGField\): {words}"):
         Schema.of(JPEGField()).decode(len(data).to_bytes(8, "little") + data)
 
 
@@ -172,29 +145,14 @@ def test_replaced_to_read_bytes() -> None:
     assert schema.replace({"image": JPEGField(as_bytes=True)}).decode(record) == {"image": jpeg_bytes()}
 
 
-BLOCKED = """
-import sys
-from importlib.abc import MetaPathFinder
-
-class Blocker(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {blocked!r}:
-            raise ModuleNotFoundError(name, name=name)
-
-sys.meta_path.insert(0, Blocker())
-import numpy as np
-from ffrecord.fields import ImageField, JPEGField, Schema
-try:
-    {action}
-except ImportError as error:
-    print(error)
-"""
-
-
 @pytest.mark.parametrize(
     ("blocked", "action", "words"),
     [
-        (["PIL"], "ImageField().decode(memoryview(b''))", "an image field needs PIL: pip install ffrecord[image]"),
+        (
+            ["PIL"],
+            "ImageField().decode(memoryview(b'\\x89PNG\\r\\n\\x1a\\n'))",
+            "an image field needs PIL: pip install ffrecord[image]",
+        ),
         (["PIL", "simplejpeg"], "JPEGField().encode(np.zeros((8, 8), 'u1'))", "needs PIL: pip install ffrecord[jpeg]"),
         (["PIL", "simplejpeg"], "JPEGField().decode(memoryview({data!r}))", "needs PIL: pip install ffrecord[jpeg]"),
         (["PIL"], "JPEGField().decode(memoryview({cmyk!r}))", "a JPEG of CMYK needs PIL: pip install ffrecord[image]"),
@@ -205,6 +163,5 @@ except ImportError as error:
 )
 def test_missing_libraries(blocked: list[str], action: str, words: str) -> None:
     data, cmyk = jpeg_bytes(), jpeg_bytes("CMYK")
-    program = BLOCKED.format(blocked=blocked, action=action.format(data=data, cmyk=cmyk))
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert words.format(size=len(data)) in done.stdout
+    printed = run_without(blocked, action.format(data=data, cmyk=cmyk))
+    assert words.format(size=len(data)) in printed

@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ffrecord.errors import FormatError
-from ffrecord.fields import JSONField, NoneField, Schema
+from ffrecord.fields import JSONField, NoneField, Schema, ZstdField
 
 quick = settings(deadline=None, max_examples=100)
 
 
 def plain(tree: Any) -> Any:
-    """`tree` without the JSON fields, whose values nothing tells from other structure."""
+    """`tree` without compression, and without the JSON fields, whose values nothing tells from other structure."""
+    if isinstance(tree, ZstdField):
+        return plain(tree.inner)
     if isinstance(tree, JSONField):
         return NoneField()
     if isinstance(tree, dict):
@@ -68,8 +70,10 @@ def test_columns_are_stacked_samples(case: Any) -> None:
 def _item(schema: Schema, name: str, column: Any, i: int) -> Any:
     if isinstance(column, list):
         return column[i]
-    assert name in schema.slots and column.flags.writeable and column.flags.aligned
-    return schema.fields[name].unstack(column)[i]
+    field = schema.fields[name]
+    plain_field = field.inner if isinstance(field, ZstdField) else field
+    assert plain_field.fixed and column.flags.writeable and column.flags.aligned
+    return plain_field.unstack(column)[i]
 
 
 @quick
@@ -116,11 +120,15 @@ BROKEN = st.recursive(
     | st.integers()
     | st.floats()
     | st.text(max_size=8)
-    | st.sampled_from(["dict", "tuple", "list", "int", "ndarray", "tensor", "jpeg", "image", "<f4", "|S9999999999"]),
+    | st.sampled_from(
+        ["dict", "tuple", "list", "int", "ndarray", "tensor", "jpeg", "image", "rgb", "zstd", "<f4", "|S9999999999"]
+    ),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["kind", "items", "dtype", "shape", "quality", "version"]) | st.text(max_size=3), inner
+            st.sampled_from(["kind", "items", "dtype", "shape", "quality", "inner", "level", "version"])
+            | st.text(max_size=3),
+            inner,
         )
     ),
     max_leaves=8,

@@ -77,9 +77,9 @@ def test_errors_name_the_column() -> None:
     schema = Schema.of({"day": DateField()})
     with pytest.raises(TypeError, match=r"^day: expected a date, found 5"):
         schema.encode({"day": 5})
-    with pytest.raises(FormatError, match=r"^day: not a date"):
+    with pytest.raises(FormatError, match=r"^day \(DateField\): not a date"):
         schema.decode(bytes(4))
-    with pytest.raises(FormatError, match=r"^record 0 of the batch: day: not a date"):
+    with pytest.raises(FormatError, match=r"^record 0 of the batch: day \(DateField\): not a date"):
         schema.decode_batch(*pack([bytes(4)]))
     assert schema.decode_columns(*pack([bytes(4)]))["day"].tolist() == [0]  # columns are what is stored
 

@@ -49,15 +49,15 @@ def sizes(name: int, extra: int) -> bytes:
     [
         (b"", r"record of 0 bytes, expected 28 or more \(id 8, image 4\)"),
         (RECORD[:27], "record of 27 bytes, expected 28 or more"),
-        (RECORD[:-1], "extra: size 5, only 4 bytes left of a record of 35"),
+        (RECORD[:-1], r"extra \(BytesField\): size 5, only 4 bytes left of a record of 35"),
         (RECORD + b"\0", "record of 37 bytes, but its columns end at 36"),
-        (sizes(2**64 - 1, 5), "name: size 18446744073709551615, only 8 bytes left of a record of 36"),
-        (sizes(3, 2**64 - 1), "extra: size 18446744073709551615, only 5 bytes left"),
-        (sizes(2**63, 2**63 + 8), "name: size 9223372036854775808, only 8"),
-        (sizes(2**64 - 5, 13), "name: size 18446744073709551611, only 8"),
-        (sizes(9, 0), "name: size 9, only 8"),
+        (sizes(2**64 - 1, 5), r"name \(StrField\): size 18446744073709551615, only 8 bytes left of a record of 36"),
+        (sizes(3, 2**64 - 1), r"extra \(BytesField\): size 18446744073709551615, only 5 bytes left"),
+        (sizes(2**63, 2**63 + 8), r"name \(StrField\): size 9223372036854775808, only 8"),
+        (sizes(2**64 - 5, 13), r"name \(StrField\): size 18446744073709551611, only 8"),
+        (sizes(9, 0), r"name \(StrField\): size 9, only 8"),
         (sizes(4, 3), "record of 36 bytes, but its columns end at 35"),
-        (sizes(2, 6), "name: not UTF-8"),
+        (sizes(2, 6), r"name \(StrField\): not UTF-8"),
     ],
 )
 def test_hostile_records(record: bytes, words: str) -> None:

@@ -103,12 +103,12 @@ def test_huge_ints(field: Field, words: str) -> None:
 @pytest.mark.parametrize("field", [BoolField(), ScalarField("bool")])
 def test_bytes_that_are_no_bool(field: Field) -> None:
     schema = Schema.of(field)
-    with pytest.raises(FormatError, match="value: a bool of byte 2"):
+    with pytest.raises(FormatError, match=r"value \(\w+\): a bool of byte 2"):
         schema.decode(b"\2")
     data = np.frombuffer(b"\0\1\2", np.uint8)
-    with pytest.raises(FormatError, match="record 2 of the batch: value: a bool of byte 2"):
+    with pytest.raises(FormatError, match=r"record 2 of the batch: value \(\w+\): a bool of byte 2"):
         schema.decode_batch(data, [0, 1, 2, 3])
-    with pytest.raises(FormatError, match="record 2 of the batch: value: a bool of byte 2"):
+    with pytest.raises(FormatError, match=r"record 2 of the batch: value \(\w+\): a bool of byte 2"):
         schema.decode_columns(data, [0, 1, 2, 3])
 
 

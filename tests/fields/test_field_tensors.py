@@ -128,7 +128,7 @@ def test_dtype_by_name_or_object() -> None:
 
 
 def test_bytes_that_are_no_bools() -> None:
-    with pytest.raises(FormatError, match="value: a bool of byte 2"):
+    with pytest.raises(FormatError, match=r"value \(TensorField\): a bool of byte 2"):
         Schema.of(TensorField("bool", (2,))).decode(b"\1\2")
 
 

@@ -1,0 +1,83 @@
+"""JPEG bytes to arrays and back, by simplejpeg where it is installed, else by Pillow."""
+
+import io
+from typing import Any
+
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.field import Array
+from ffrecord.fields.optional import optional, require
+from ffrecord.fields.pixels import PIXELS_MAX, too_large
+
+MAGIC = b"\xff\xd8\xff"
+SIDE_MAX = 65535
+# Each block of a channel takes a bit or more, and some channel has a block for 16 x 16 pixels or fewer.
+PIXELS_PER_BYTE = 2048
+
+WITHOUT = "a JPEG field without simplejpeg"
+
+
+def pixels_max(size: int) -> int:
+    """The pixels that a JPEG of `size` bytes can have; what says more lies, and nothing is allocated for it."""
+    return min(PIXELS_MAX, PIXELS_PER_BYTE * size)
+
+
+def compress(array: Array, quality: int) -> bytes:
+    """The JPEG of `array`, C-ordered uint8 [H, W, 3] (RGB) or [H, W], its chroma halved in both directions."""
+    grey = array.ndim == 2
+    simplejpeg = optional("simplejpeg")
+    if simplejpeg is not None:
+        pixels, space, sampling = (array[:, :, None], "GRAY", "Gray") if grey else (array, "RGB", "420")
+        return bytes(simplejpeg.encode_jpeg(pixels, quality, space, sampling))
+    out = io.BytesIO()
+    require("PIL.Image", "jpeg", WITHOUT).fromarray(array).save(out, "JPEG", quality=quality, subsampling="4:2:0")
+    return out.getvalue()
+
+
+def decompress(data: bytes | bytearray | memoryview, grey: bool) -> Array:
+    """The pixels of JPEG `data`, a new uint8 array: [H, W] if the JPEG is grey and `grey` allows it, else [H, W, 3].
+
+    Raises:
+        FormatError: no JPEG that can be read whole, or of more pixels than `pixels_max`.
+    """
+    simplejpeg = optional("simplejpeg")
+    if simplejpeg is None:
+        return _by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT), grey)
+    try:
+        height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+        _check_size(width, height, len(data))
+        if space == "Gray" and grey:
+            flat: Array = simplejpeg.decode_jpeg(data, "GRAY")
+            return flat[:, :, 0]
+        if space in ("Gray", "YCbCr", "RGB"):
+            colour: Array = simplejpeg.decode_jpeg(data, "RGB")
+            return colour
+        plugin = require("PIL.JpegImagePlugin", "image", f"a JPEG of {space}")
+    except FormatError:
+        raise
+    except ValueError as error:
+        # It refuses what it could repair, such as stray bytes between segments; Pillow repairs that, but refuses an
+        # image that ends early.
+        plugin = optional("PIL.JpegImagePlugin")
+        if plugin is None:
+            raise FormatError(f"a JPEG of {len(data)} bytes that simplejpeg does not read: {error}") from error
+    return _by_pillow(data, plugin, grey)
+
+
+def _check_size(width: int, height: int, size: int) -> None:
+    wrong = too_large(f"a JPEG of {size} bytes and", width, height, pixels_max(size))
+    if wrong:
+        raise FormatError(wrong)
+
+
+def _by_pillow(data: bytes | bytearray | memoryview, plugin: Any, grey: bool) -> Array:
+    try:
+        # Not Image.open, whose limits are the program's own, and who warns below them.
+        image = plugin.JpegImageFile(io.BytesIO(data))
+        _check_size(image.width, image.height, len(data))
+        return np.array(image if image.mode == "RGB" or (grey and image.mode == "L") else image.convert("RGB"))
+    except (MemoryError, FormatError):
+        raise
+    except Exception as error:  # Pillow documents no list of what bad bytes may raise
+        raise FormatError(f"a JPEG of {len(data)} bytes that Pillow does not read: {error}") from error

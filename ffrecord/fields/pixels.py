@@ -1,0 +1,56 @@
+"""Limits of compressed images, and images as plain pixels."""
+
+import struct
+
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.field import Array
+
+PIXELS_MAX = 178_956_970  # of an image that is decompressed, about 0.5 GB of RGB; Pillow's own limit too
+HEADER = struct.Struct("<B8sII")  # 0, mode, width, height
+
+# Mode of PIL -> dtype of a channel, channels.
+MODES = {
+    "RGB": ("|u1", 3),
+    "CMYK": ("|u1", 4),
+    "YCbCr": ("|u1", 3),
+    "LAB": ("|u1", 3),
+    "HSV": ("|u1", 3),
+    "I": ("<i4", 1),
+    "F": ("<f4", 1),
+}
+
+
+def pack_pixels(mode: str, pixels: Array) -> bytes:
+    """The payload of `pixels` [height, width] or [height, width, channels] of `mode`."""
+    height, width = pixels.shape[:2]
+    return b"".join((HEADER.pack(0, mode.encode(), width, height), pixels.astype(MODES[mode][0], copy=False).tobytes()))
+
+
+def unpack_pixels(data: memoryview, modes: tuple[str, ...]) -> tuple[str, Array]:
+    """Mode and pixels of a payload, the latter [height, width, channels] as a view of it.
+
+    Raises:
+        FormatError: no such payload, of none of `modes`, without pixels, or not of the size it says.
+    """
+    if len(data) < HEADER.size or data[0] != 0:
+        raise FormatError(f"{len(data)} bytes that begin with {bytes(data[:3])!r}: neither compressed nor plain pixels")
+    _, name, width, height = HEADER.unpack(data[: HEADER.size])
+    mode = name.rstrip(b"\0").decode("latin-1")
+    if mode not in modes:
+        raise FormatError(f"plain pixels of mode {mode!r}, expected {' or '.join(modes)}")
+    dtype, channels = np.dtype(MODES[mode][0]), MODES[mode][1]
+    expected = width * height * channels * dtype.itemsize
+    if len(data) - HEADER.size != expected or not expected:
+        raise FormatError(
+            f"{len(data) - HEADER.size} bytes of {mode} pixels, expected {expected} of {width} x {height}"
+        )
+    return mode, np.frombuffer(data[HEADER.size :], dtype).reshape(height, width, channels)
+
+
+def too_large(what: str, width: int, height: int, limit: int = PIXELS_MAX) -> str | None:
+    """The sentence that `what`, such as "a PNG", has more than `limit` pixels, or None: it has not."""
+    if width * height <= limit:
+        return None
+    return f"{what} of {width} x {height} pixels, expected at most {limit} in all"

@@ -1,0 +1,14 @@
+"""Fixtures of the tests of fields."""
+
+import pytest
+
+from ffrecord.fields import jpeg_codec
+
+
+@pytest.fixture(params=["simplejpeg", "Pillow"])
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the test with either library."""
+    if request.param == "Pillow":
+        installed = jpeg_codec.optional
+        monkeypatch.setattr(jpeg_codec, "optional", lambda name: None if name == "simplejpeg" else installed(name))
+    return str(request.param)
