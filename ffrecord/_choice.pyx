@@ -18,7 +18,7 @@ from ffrecord._requests cimport COLD, DIRECT, HOT, MAPPED, Counters, Filesystem
 
 cdef enum:
     STEADY = 4
-    PATIENCE = 8
+    PATIENCE = 3
     RETRY_EVERY = 1024         # batches, for direct reads where they were refused
     ASK_EVERY = 8              # batches, for free memory
     FREE_SHARE = 2             # files fit that are no more than this part of it

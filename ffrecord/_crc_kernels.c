@@ -141,7 +141,7 @@ static uint32_t copy_by_pieces(ffr_crc_function update, uint32_t value, unsigned
 
 uint32_t ffr_crc_copy_with(const ffr_crc_kernel *kernel, uint32_t value, void *dest, const void *data, size_t size, int around) {
     /* Whole vectors are then stored to whole cache lines. */
-    size_t tail = ((uintptr_t)dest + size) % 64, body = size - tail;
+    size_t tail = ((size_t)dest + size) % 64, body = size - tail;
     if (kernel->copy == NULL || size < FFR_COPY_LEAST + tail) {
         return copy_by_pieces(kernel->update, value, dest, data, size);
     }

@@ -546,6 +546,7 @@ cdef class Files:
 
     def counters(self):
         """(name, device number, engine in use, counters as a dict) of each file system; of batches that have ended."""
+        self._count_own()
         return [
             (
                 self.names[number],

@@ -2,6 +2,7 @@
    with sanitizers, for other CPUs, and with GENERIC as on a CPU that none of the kernels is for. */
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,55 @@ static void check(const ffr_crc_kernel *kernel, const unsigned char *data, size_
     }
 }
 
+/* Copies between blocks of just this size. */
+static void check_copy(const ffr_crc_kernel *kernel, const unsigned char *data, size_t alignment, size_t size, int around,
+                       uint32_t value, uint32_t expected) {
+    unsigned char *source = malloc(alignment + size), *dest = malloc(alignment * 7 % 64 + size);
+    if (source == NULL || dest == NULL) {
+        abort();
+    }
+    memcpy(source + alignment, data, size);
+    unsigned char *start = dest + alignment * 7 % 64;
+    uint32_t computed = ffr_crc_copy_with(kernel, value, start, source + alignment, size, around);
+    if (computed != expected || memcmp(start, data, size) != 0) {
+        printf("%s, copying: size %zu, alignment %zu, around %d: %08x, expected %08x\n", kernel->name, size, alignment,
+               around, computed, expected);
+        exit(1);
+    }
+    free(source);
+    free(dest);
+}
+
+static unsigned char restless[LONG];
+static int resting;
+
+static void *disturb(void *unused) {
+    for (unsigned i = 0; !__atomic_load_n(&resting, __ATOMIC_RELAXED); i++) {
+        __atomic_fetch_xor(&restless[i * 37 % LONG], 255, __ATOMIC_RELAXED);
+    }
+    return unused;
+}
+
+/* While another thread changes what is copied, the result is still that of the copy. */
+static void check_disturbed(const ffr_crc_kernel *kernel) {
+    unsigned char dest[LONG];
+    pthread_t other;
+    resting = 0;
+    if (pthread_create(&other, NULL, disturb, NULL) != 0) {
+        abort();
+    }
+    for (size_t i = 0; i < 3000; i++) {
+        size_t size = LONG - i;
+        uint32_t computed = ffr_crc_copy_with(kernel, 0, dest, restless, size, i % 2);
+        if (computed != kernel->update(0, dest, size)) {
+            printf("%s: %zu bytes that change were not checked as copied\n", kernel->name, size);
+            exit(1);
+        }
+    }
+    __atomic_store_n(&resting, 1, __ATOMIC_RELAXED);
+    pthread_join(other, NULL);
+}
+
 int main(void) {
     static unsigned char data[LONG];
     int count;
@@ -52,6 +102,7 @@ int main(void) {
         for (int i = 0; i < count; i++) {
             for (size_t alignment = 0; alignment < (size < LONGEST ? ALIGNMENTS : 1); alignment++) {
                 check(&kernels[i], data, alignment, size, value, expected);
+                check_copy(&kernels[i], data, alignment, size, (alignment + size) % 2, value, expected);
             }
         }
     }
@@ -63,6 +114,7 @@ int main(void) {
         }
     }
     for (int i = 0; i < count; i++) {
+        check_disturbed(&kernels[i]);
         puts(kernels[i].name);
     }
     return 0;

@@ -24,7 +24,7 @@ def need(program: str) -> str:
 def compile_check(compiler: str, directory: Path, *options: str) -> Path:
     program = directory / "check"
     include = f"-I{ROOT / 'ffrecord'}"
-    command = [need(compiler), *options, include, str(CHECK), "-o", str(program), "-ldl"]
+    command = [need(compiler), *options, include, str(CHECK), "-o", str(program), "-ldl", "-pthread"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return program

@@ -1,0 +1,276 @@
+"""`_copied`: what is cached is copied from mappings, and whatever happens to the files kills nobody."""
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import builders
+import children
+import ffr_twin
+import numpy as np
+import pytest
+
+from ffrecord import FileReader
+from ffrecord.errors import FFRecordError
+
+COPIED_LEAST = 8
+
+# What children begin with: a reader whose batches are being copied, and what became of a file under it.
+HOT = """
+import faulthandler, mmap, os, random, resource, signal, sys, threading
+from pathlib import Path
+from ffrecord import FileReader
+from ffrecord.errors import TruncatedError
+path = sys.argv[1]
+faulthandler.disable()
+
+def requests(reader, count=64):
+    before = reader.stats().requests
+    for sample in reader.read([random.randrange(reader.n) for _ in range(count)]):
+        assert len(set(sample.tolist())) == 1
+    return reader.stats().requests - before
+
+def hot(**options):
+    reader = FileReader(path, **options)
+    for _ in range(20):
+        requests(reader)
+    assert requests(reader) == 0
+    return reader
+
+def cut(reader, to=20_000):
+    '''It is an error, not a signal.'''
+    os.truncate(path, to)
+    try:
+        reader.read(range(reader.n))
+    except TruncatedError:
+        return
+    sys.exit("nothing was noticed")
+
+def fault():
+    '''At a mapping of somebody else's.'''
+    with open(path, "rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    os.truncate(path, 0)
+    return mapping[0]
+"""
+
+
+@pytest.fixture
+def path(tmp_path) -> str:
+    """1,000 samples of up to 9,999 bytes, all of a sample's bytes the same."""
+    sizes = np.random.default_rng(0).integers(1, 10_000, 1000)
+    return builders.write_samples(tmp_path / "a.ffr", [bytes([i % 251]) * int(size) for i, size in enumerate(sizes)])
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """On tmpfs, whose files are cached from the first batch on."""
+    if not os.path.isdir("/dev/shm") or not os.access("/dev/shm", os.W_OK):
+        pytest.skip("/dev/shm is not there")
+    directory = tempfile.mkdtemp(dir="/dev/shm")
+    yield Path(directory)
+    shutil.rmtree(directory)
+
+
+def test_no_system_calls_when_hot(path):
+    children.run(f"{HOT}reader = hot()\nassert requests(reader, {COPIED_LEAST}) == 0", path)
+
+
+def test_few_records_are_read_by_calls(path):
+    children.run(f"{HOT}reader = hot()\nassert requests(reader, {COPIED_LEAST - 1}) > 0", path)
+
+
+@pytest.mark.parametrize("io", ["pread", "direct"])
+def test_not_in_pinned_modes(path, io):
+    children.run(f"{HOT}reader = FileReader(path, io={io!r})\nfor _ in range(20): assert requests(reader) > 0", path)
+
+
+@pytest.mark.parametrize("sizes", [(0,) * 9, (0, 1, 63, 64, 65, 4095, 4096, 4097, 0), (70_000, 1, 2 << 20, 0) * 3])
+def test_samples_of_all_sizes(in_memory, sizes):
+    samples = builders.records(sizes)
+    with FileReader(builders.write_samples(in_memory / "a.ffr", samples)) as reader:
+        order = [*range(len(samples)), *range(0, len(samples), 2)]
+        assert [sample.tobytes() for sample in reader.read(order)] == [samples[i] for i in order]
+        assert builders.unpack(reader.read_packed(order)) == [samples[i] for i in order]
+        assert reader.stats().requests == 0
+
+
+def test_much_at_once_goes_around_the_caches(in_memory):
+    """32 MiB and more: in another thread, too."""
+    samples = builders.records([3_000_001] * 12)
+    with FileReader(builders.write_samples(in_memory / "a.ffr", samples)) as reader:
+        assert builders.read_all(reader) == samples
+        assert builders.unpack(reader.read_packed(range(12))) == samples
+        assert reader.stats().requests == 0
+
+
+def outcome(path: str, io: str, check: bool) -> object:
+    """What a batch of every sample, each twice, gives; or its error."""
+    try:
+        with FileReader(path, check, io=io) as reader:
+            return builders.unpack(reader.read_packed([*range(reader.n), *range(reader.n)]))
+    except FFRecordError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_damage_is_told_as_by_calls(in_memory, check):
+    whole = ffr_twin.build(builders.small())
+    cuts = [whole[:size] for size in range(builders.BLOCK_START, len(whole))]
+    flips = [whole[:i] + bytes([whole[i] ^ 0x10]) + whole[i + 1 :] for i in range(builders.BLOCK_START, len(whole))]
+    found = 0
+    for data in [*cuts, *flips]:
+        path = builders.write(in_memory / "a.ffr", data)
+        expected = outcome(path, "pread", check)
+        assert outcome(path, "auto", check) == expected
+        found += isinstance(expected, tuple)
+    assert found > (500 if check else 0)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_cut_at_any_moment(path, check):
+    """By another thread, while batches are being copied."""
+    code = f"""{HOT}
+whole = Path(path).read_bytes()
+noticed = 0
+for round in range(40):
+    with open(path, "wb") as file:
+        file.write(whole)
+    with hot(check_data={check}) as reader:
+        cutter = threading.Timer(random.random() / 200, os.truncate, (path, random.randrange(13_000, len(whole))))
+        cutter.start()
+        try:
+            while cutter.is_alive() or round % 2:
+                requests(reader, 500)
+        except TruncatedError:
+            noticed += 1
+        cutter.join()
+assert noticed >= 20, noticed
+"""
+    children.run(code, path)
+
+
+def test_neighbours_of_what_was_cut_off(path):
+    """Also where a page is cut in two, whose rest reads as zeros."""
+    code = f"""{HOT}
+reader = hot(on_error="skip")
+sizes = [len(sample) for sample in reader.read(range(1000))]
+first = os.path.getsize(path) - sum(sizes)
+os.truncate(path, first + sum(sizes[:500]) + 1)
+good = reader.read(range(1000))
+assert [len(sample) for sample in good] == sizes[:500], len(good)
+assert all(set(sample.tolist()) == {{i % 251}} for i, sample in enumerate(good))
+"""
+    done = children.finished(code, path)
+    assert done.returncode == 0, done.stderr
+
+
+# Signals of others
+
+
+@pytest.mark.parametrize("handlers", ["pass", "faulthandler.enable()"])
+@pytest.mark.parametrize("later", ["pass", "faulthandler.enable()", "faulthandler.disable()"])
+def test_faults_of_others_kill_as_ever(path, handlers, later):
+    done = children.finished(f"{HOT}{handlers}\nreader = hot()\n{later}\nrequests(reader)\nfault()", path)
+    assert done.returncode == -signal.SIGBUS, done
+    last = handlers if later == "pass" else later
+    assert ("Fatal Python error: Bus error" in done.stderr) == (last == "faulthandler.enable()")
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_signals_that_are_sent_arrive(path, before):
+    code = f"""{HOT}
+got = []
+if {before}:
+    signal.signal(signal.SIGBUS, lambda *_: got.append(1))
+reader = hot()
+if not {before}:
+    signal.signal(signal.SIGBUS, lambda *_: got.append(1))
+    requests(reader)
+os.kill(os.getpid(), signal.SIGBUS)
+assert got == [1]
+cut(reader)
+assert got == [1]
+"""
+    children.run(code, path)
+
+
+def test_ignored_as_before(path):
+    code = f"{HOT}signal.signal(signal.SIGBUS, signal.SIG_IGN)\nreader = hot()\nos.kill(os.getpid(), signal.SIGBUS)\ncut(reader)"
+    children.run(code, path)
+
+
+def test_sent_by_default_kills(path):
+    done = children.finished(f"{HOT}reader = hot()\nos.kill(os.getpid(), signal.SIGBUS)", path)
+    assert done.returncode == -signal.SIGBUS
+
+
+def test_blocked(path):
+    """Then a fault would kill, so nothing is copied."""
+    code = f"""{HOT}
+reader = hot()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGBUS])
+assert requests(reader) > 0
+cut(reader)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGBUS])
+"""
+    children.run(code, path)
+
+
+@pytest.mark.parametrize("displace", ["faulthandler.enable()", "signal.signal(signal.SIGBUS, signal.SIG_DFL)"])
+@children.forks
+def test_displaced_in_a_forked_child(path, displace):
+    """As torch's workers do, and faulthandler."""
+    code = f"""{HOT}
+reader = hot()
+child = os.fork()
+if child == 0:
+    {displace}
+    assert requests(reader) == 0
+    cut(reader)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    children.run(code, path)
+
+
+# Mappings
+
+
+WINDOWS = f"""{HOT}
+def windows():
+    return sum(line.rstrip().endswith(".ffr") for line in Path("/proc/self/maps").read_text().splitlines())
+"""
+
+
+def test_unmapped_when_closed(path):
+    children.run(
+        f"{WINDOWS}reader = hot()\nassert windows() == 2\nreader.close()\ndel reader\nassert windows() == 0", path
+    )
+
+
+def test_no_more_than_open_files(tmp_path):
+    for shard in range(60):
+        builders.write_samples(tmp_path / f"{shard:02}.ffr", [bytes([shard]) * 500] * 20)
+    code = f"""{WINDOWS}
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+reader = FileReader(path)
+for _ in range(20):
+    requests(reader, 400)
+    assert windows() <= 60 + 2 * 16, windows()  # the tables of all, and a few
+"""
+    children.run(code, tmp_path)
+
+
+def test_without_address_space(path):
+    code = f"""{HOT}
+reader = FileReader(path)
+used = 4096 * int(Path("/proc/self/statm").read_text().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 20), -1))
+for _ in range(20):
+    assert requests(reader, 16) > 0
+"""
+    children.run(code, path)
