@@ -199,8 +199,8 @@ assert got == [1]
 
 
 def test_ignored_as_before(path):
-    code = f"{HOT}signal.signal(signal.SIGBUS, signal.SIG_IGN)\nreader = hot()\nos.kill(os.getpid(), signal.SIGBUS)\ncut(reader)"
-    children.run(code, path)
+    ignore = "signal.signal(signal.SIGBUS, signal.SIG_IGN)"
+    children.run(f"{HOT}{ignore}\nreader = hot()\nos.kill(os.getpid(), signal.SIGBUS)\ncut(reader)", path)
 
 
 def test_sent_by_default_kills(path):
