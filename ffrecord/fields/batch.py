@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array, Field
 from ffrecord.fields.layout import SIZE, Layout, Slot, column_label
-from ffrecord.fields.shapes import check_items
+from ffrecord.fields.shapes import CHECKED, check_items
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
@@ -126,7 +126,8 @@ def fixed_column(data: Bytes, starts: Offsets, slot: Slot) -> Array:
         FormatError: bytes that are no items of the dtype.
     """
     column = _gather(data, starts, slot)
-    check_items(column)
+    if slot.dtype.kind in CHECKED:
+        check_items(column)
     return column
 
 

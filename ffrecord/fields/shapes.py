@@ -16,6 +16,7 @@ Shape = tuple[int | None, ...]
 
 NDIM_MAX = 32  # of numpy before 2.0
 DIRECT = 16384  # bytes; from about here on a copy saved is worth more than the call that saves it
+CHECKED = "bU"  # kinds of dtypes of which not all bytes are items
 _U64 = struct.Struct("<Q")
 
 
@@ -127,19 +128,20 @@ def from_bytes(data: memoryview, dtype: np.dtype[Any], shape: Shape | None, fixe
         if not countable(found, dtype.itemsize) or math.prod(found) * dtype.itemsize != len(data):
             raise FormatError(f"{len(data)} bytes of {dtype} items, expected those of shape {found}")
     array = np.frombuffer(data, dtype).reshape(found).copy()
-    check_items(array)
+    if dtype.kind in CHECKED:
+        check_items(array)
     return array
 
 
 def check_items(array: Array) -> None:
-    """Refuse bytes that numpy takes for bools that are neither, or for characters that there are not.
+    """Refuse bytes that are no items of the dtype, of a kind in `CHECKED`, though numpy takes them for such.
 
     Raises:
         FormatError: a byte above 1, a character above U+10FFFF.
     """
     if array.dtype.kind == "b":
         _check_largest(array, np.dtype(np.uint8), "a bool of byte", 1)
-    elif array.dtype.kind == "U":
+    else:
         _check_largest(
             array, np.dtype(np.uint32).newbyteorder(array.dtype.byteorder), "a character of number", 0x10FFFF
         )

@@ -1,10 +1,12 @@
 """str, bytes and JSON."""
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
-from field_cases import same
+from field_cases import JSON, same
+from hypothesis import given, settings
 
 from ffrecord.errors import FormatError
 from ffrecord.fields import BytesField, Field, JSONField, Schema, StrField
@@ -39,6 +41,14 @@ def test_bytes(field: Field, value: Any, payload: bytes, back: Any) -> None:
     record = schema.encode(value)
     assert record == len(payload).to_bytes(8, "little") + payload
     assert same(schema.decode(record), value if isinstance(field, JSONField) else back)
+
+
+@settings(deadline=None)
+@given(JSON)
+def test_json_is_what_json_reads(value: Any) -> None:
+    payload = JSONField().encode(value)
+    assert same(json.loads(payload), value)
+    assert same(JSONField().decode(memoryview(json.dumps(value).encode())), value)
 
 
 def cyclic() -> list[Any]:

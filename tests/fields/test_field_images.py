@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from field_cases import pack
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ffrecord.errors import FormatError
 from ffrecord.fields import ImageField, Schema
@@ -33,6 +35,15 @@ def test_modes(mode: str, level: int) -> None:
     for schema in (Schema.infer([image]), Schema.of(ImageField(compress_level=level))):
         back = schema.decode(schema.encode(image))
         assert (back.mode, back.size, back.tobytes()) == (mode, image.size, image.tobytes())
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(MODES), st.integers(1, 20), st.integers(1, 20), st.integers(0, 9), st.binary(max_size=40))
+def test_round_trip(mode: str, width: int, height: int, level: int, seed: bytes) -> None:
+    size = len(Image.new(mode, (width, height)).tobytes())
+    image = Image.frombytes(mode, (width, height), ((seed or b"\0") * size)[:size])
+    back = ImageField(level).decode(memoryview(ImageField(level).encode(image)))
+    assert (back.mode, back.size, back.tobytes()) == (mode, image.size, image.tobytes())
 
 
 def test_palette_and_transparency() -> None:

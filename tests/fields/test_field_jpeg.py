@@ -9,7 +9,7 @@ from field_cases import pack, run_without, same
 from field_images import SMOOTH, Image, jpeg_bytes, resized, simplejpeg
 
 from ffrecord.errors import FormatError
-from ffrecord.fields import JPEGField, Schema
+from ffrecord.fields import JPEGField, Schema, jpeg_codec
 
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
@@ -137,6 +137,12 @@ def test_harmless_damage_is_repaired(decoder: str) -> None:
     at = data.index(b"\xff\xdb")
     stray = data[:at] + b"\0\0\0" + data[at:]
     assert JPEGField().decode(memoryview(stray)).shape == (48, 64, 3)
+
+
+def test_damage_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jpeg_codec, "optional", lambda name: simplejpeg if name == "simplejpeg" else None)
+    with pytest.raises(FormatError, match="a JPEG of 100 bytes that simplejpeg does not read"):
+        JPEGField().decode(memoryview(jpeg_bytes()[:100]))
 
 
 def test_replaced_to_read_bytes() -> None:

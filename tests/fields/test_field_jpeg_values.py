@@ -107,6 +107,17 @@ def test_closed_images(field: Field, tmp_path: Path) -> None:
         Schema.of(field).encode(image)
 
 
+@pytest.mark.parametrize("field", FIELDS)
+def test_images_of_other_files_that_do_not_load(field: Field) -> None:
+    out = io.BytesIO()
+    Image.fromarray(SMOOTH).save(out, "BMP")
+    with (
+        Image.open(io.BytesIO(out.getvalue()[:-100])) as image,
+        pytest.raises(ValueError, match=r"value: a PIL image of mode RGB and size \(64, 48\) does not load"),
+    ):
+        Schema.of(field).encode(image)
+
+
 def segment(marker: int, body: bytes) -> bytes:
     return struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body
 

@@ -2,16 +2,21 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pytest
 from field_cases import pack, same
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from ffrecord.errors import FormatError
-from ffrecord.fields import Schema, TensorField
+from ffrecord.fields import Schema, TensorField, ZstdField
 
 torch = pytest.importorskip("torch")
+zstandard = find_spec("zstandard")
 
 NATIVE = [
     "bool",
@@ -48,6 +53,19 @@ def test_dtypes_and_shapes(dtype: str, shape: tuple[int, ...]) -> None:
         )
         assert schema.decode(record).dtype == np.dtype(BITS.get(dtype, dtype))
         assert Schema.from_builtins(schema.to_builtins()) == schema
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.sampled_from(NATIVE), st.booleans(), st.booleans())
+def test_round_trip(data: st.DataObject, dtype: str, varying: bool, compressed: bool) -> None:
+    shape = data.draw(hnp.array_shapes(min_dims=0, min_side=0, max_side=4))
+    array = data.draw(hnp.arrays(dtype, shape))
+    field = TensorField(dtype, [None] * len(shape) if varying else shape)
+    schema = Schema.of(ZstdField(field) if compressed and zstandard else field)
+    records = pack([schema.encode(torch.from_numpy(array.copy()))] * 3)
+    assert same(schema.decode_batch(*records), [array] * 3)
+    column = schema.decode_columns(*records)["value"]
+    assert same(column, [array] * 3) if varying and shape else same(column, np.stack([array] * 3))
 
 
 def test_bfloat16_bytes() -> None:

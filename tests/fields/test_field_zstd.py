@@ -110,6 +110,7 @@ def test_schema() -> None:
         {"kind": "zstd", "inner": {"kind": "ndarray", "dtype": "<f4", "shape": [None, 4]}, "level": 9}
     ]
     assert Schema.from_builtins(schema.to_builtins()) == schema == pickle.loads(pickle.dumps(schema))
+    assert ZstdField(IntField()).expects == IntField().expects
     assert repr(schema.fields["[0]"]) == "ZstdField(NDArrayField('float32', (None, 4)), level=9)"
 
 
