@@ -17,8 +17,9 @@ class ReadStats(NamedTuple):
             before the first. It is known of records read in two passes, and of the few that direct reading probes;
             elsewhere it is estimated by how often the thread waited.
         cached_bytes: bytes of those that were.
-        io_seconds: in system calls that read, summed over threads; with io="mmap", asking for read-ahead only.
-        crc_seconds: computing CRC-32, summed over threads; with io="mmap", page faults and copying too.
+        io_seconds: in system calls that read, summed over threads, and copying from mappings, which checks on the way;
+            with io="mmap", asking for read-ahead only.
+        crc_seconds: computing CRC-32 apart from that; with io="mmap", page faults and copying too.
         waits: times that a thread slept in a read.
         skipped: samples left out or replaced by `on_error`.
         open_files: held open now.
