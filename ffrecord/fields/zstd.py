@@ -86,6 +86,8 @@ class ZstdField(Field):
             content: bytes = _decompressor().decompress(data, allow_extra_data=False)
         except zstandard.ZstdError as error:
             raise FormatError(f"{len(data)} bytes that are no Zstandard frame: {error}") from error
+        if len(content) != size:  # zstandard 0.22 takes a frame to be skipped for an empty one
+            raise FormatError(f"{len(data)} bytes that are no Zstandard frame: {len(content)} bytes, not {size}")
         return content
 
     def _check_content(self, size: int, compressed: int) -> None:

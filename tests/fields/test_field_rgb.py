@@ -2,6 +2,7 @@
 
 import io
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from ffrecord import DatasetWriter
 from ffrecord.errors import FormatError
 from ffrecord.fields import RGBImageField, Schema
 
@@ -85,6 +87,16 @@ def test_proportions_are_nested() -> None:
     for shift in range(100):
         image = np.roll(SMOOTH, shift, 1)
         assert is_raw(small.encode(image)) or not is_raw(large.encode(image))
+
+
+def test_output_does_not_depend_on_workers(tmp_path: Path) -> None:
+    images = [{"image": np.roll(SMOOTH, shift, 1)} for shift in range(60)]
+    fields = {"image": RGBImageField("proportion", max_resolution=40)}
+    for workers, chunksize in ((0, 100), (2, 7)):
+        writer = DatasetWriter(tmp_path / str(workers), fields, num_workers=workers, samples_per_shard=25)
+        writer.from_indexed_dataset(images, chunksize=chunksize)
+    one, other = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("0", "2"))
+    assert one == other and len(one) >= 3
 
 
 @pytest.mark.parametrize(

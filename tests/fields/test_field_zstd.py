@@ -5,6 +5,7 @@ import resource
 import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -214,6 +215,15 @@ def test_hostile_payloads(payload: bytes, words: str) -> None:
     for decode in (schema.decode_batch, schema.decode_columns):
         with pytest.raises(FormatError, match=rf"^record 1 of the batch: x \(ZstdField\): .*{words}"):
             decode(*pack([schema.encode({"x": b"good"}), record(payload)]))
+
+
+def test_frames_to_be_skipped_as_old_releases_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    decompressor = SimpleNamespace(decompress=lambda data, allow_extra_data: b"")
+    monkeypatch.setattr(zstd, "_decompressor", lambda: decompressor)
+    for inner in (BytesField(), IntField()):
+        schema = Schema.of(ZstdField(inner))
+        with pytest.raises(FormatError, match="16 bytes that are no Zstandard frame: 0 bytes, not 8"):
+            schema.decode_columns(*pack([record(SKIPPABLE)]))
 
 
 def test_a_frame_that_says_its_size_is_read() -> None:
