@@ -54,11 +54,12 @@ class Finisher:
         return None if self._thread.is_alive() else self._done
 
     def cancel(self, seconds: float) -> None:
-        """Do no further step; the current one gets `seconds` to end and then ends by itself."""
-        self._cancelled = True
+        """Do what can be done in `seconds`, for whoever goes on from there, and no more; a step then at work ends by
+        itself."""
         self._steps.put(None)
         if self._thread.ident is not None:
             self._thread.join(seconds)
+        self._cancelled = True
 
     def _run(self) -> None:
         try:
