@@ -8,26 +8,29 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex, overload
 
-from ffrecord import extension, manifest
-from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord import manifest
+from ffrecord.errors import ArgumentError, ArgumentTypeError, MismatchError
 from ffrecord.fields import Schema
 from ffrecord.manifest import Shard
 from ffrecord.sharding import base, resume
 from ffrecord.sharding.base import Base
-from ffrecord.sharding.encoding import Encoding, choose
-from ffrecord.sharding.engine import write_shards
-from ffrecord.sharding.job import Indices, Job, Means
+from ffrecord.sharding.encoding import Encoding, Shape, given, shown
+from ffrecord.sharding.engine import Outcome, write_shards
+from ffrecord.sharding.job import Job, Means
 from ffrecord.sharding.journal import Request
-from ffrecord.sharding.layout import BEGINNING, PROBES, STEM, ByBytes, ByCount, split_evenly
+from ffrecord.sharding.layout import BEGINNING, STEM, ByBytes, ByCount, Start, split_evenly
 from ffrecord.sharding.part_directory import PartDirectory, check_vacant
+from ffrecord.sharding.probing import choose
 from ffrecord.sharding.resume import Kept
-from ffrecord.sharding.selection import length, select, shuffle
+from ffrecord.sharding.selection import Chosen, length, select, shuffle
 from ffrecord.sharding.shard_file import Files
+from ffrecord.sharding.sources import FromDataset, FromIterable, FromList, FromStreams, Source, shard_names
 from ffrecord.sharding.verify import check_listed
 from ffrecord.workers import interrupts
 from ffrecord.workers.crew import start_method_of, usable_workers
 
 SHARD_SIZE = 256 << 20
+PROBES = 8
 
 _log = logging.getLogger("ffrecord")
 
@@ -43,6 +46,7 @@ class Summary:
         shards: how many files.
         seconds: from the call to the last fsync.
         seed: of the shuffle, None without one.
+        skipped: samples left out, with on_error="skip".
         kept_shards: how many of them an interrupted write had finished before.
     """
 
@@ -52,6 +56,7 @@ class Summary:
     shards: int
     seconds: float
     seed: int | None = None
+    skipped: int = 0
     kept_shards: int = 0
 
     @property
@@ -87,6 +92,9 @@ class DatasetWriter:
         stuck_after: seconds after which a worker that makes no progress with a sample is given up; None for never.
         mode: "create" makes a directory. "append" adds shards to one, with the columns or the serializer that it has;
             its shards are not touched, and readers of it go on.
+        on_error: "raise" ends the write at the first sample that cannot be had (dataset[i], function(line)) or encoded.
+            "skip" leaves such samples out, tells the first few to the logger "ffrecord", and goes on.
+        max_skipped: samples left out beyond which it is an error nevertheless.
         resume: keep what an interrupted write of the same path has finished, if the same was asked for; its shards are
             verified. False discards that. docs/writing.md says what is compared.
 
@@ -111,6 +119,8 @@ class DatasetWriter:
         stuck_after: float | None = None,
         mode: Literal["create", "append"] = "create",
         resume: bool = True,
+        on_error: Literal["raise", "skip"] = "raise",
+        max_skipped: int = 1000,
     ) -> None:
         self._path = _directory(path)
         if fields is not None and serializer is not None:
@@ -127,6 +137,7 @@ class DatasetWriter:
         self._workers = _workers(num_workers)
         self._start_method = start_method_of(start_method)
         self._progress, self._stuck_after = progress, _limit(stuck_after)
+        self._max_skipped = _limit_of_skipped(on_error, max_skipped)
         self._appends, self._resume = _mode(mode) == "append", bool(resume)
         self._check_target()
 
@@ -173,7 +184,99 @@ class DatasetWriter:
         used = None
         if shuffle_indices:
             chosen, used = shuffle(chosen, self._seed(seed))
-        return self._write(dataset, chosen, self._means(chunksize), asked, used)
+        means = self._means(chunksize)
+        plan = Plan(
+            len(chosen),
+            lambda start: FromDataset(dataset, chosen, start.samples + start.skipped),
+            lambda fields: self._look(dataset, chosen, fields, means),
+        )
+        return self._write(plan, means, asked, used)
+
+    def from_iterable(self, iterable: Iterable[Any], length: int | None = None, chunksize: int = 100) -> Summary:
+        """Write what an iterable gives: a generator, a DataLoader, anything. This process iterates it, workers encode.
+
+        Without fields and serializer the first 8 samples show the columns.
+
+        Args:
+            iterable: of samples, which must pickle unless there are no workers.
+            length: how many samples it must give; None for any number.
+            chunksize: samples that a worker is given at a time.
+
+        Raises:
+            ValueError: it gave more samples than `length`, or fewer; or no `length` says how many `num_shards` get.
+            TypeError: not iterable; a sample does not pickle; samples that no schema describes.
+            others: what the iterable raised, as it is; else as `from_indexed_dataset`.
+
+        An interrupted write cannot be gone on with.
+        """
+        self._check_target()
+        total = _count("length", length)
+        if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
+            raise TypeError(f"{type(iterable).__name__} is not iterable")
+        return self._write_once(FromIterable(iterable, total), chunksize)
+
+    def from_list(
+        self,
+        lines_or_file: str | os.PathLike[str] | Iterable[str],
+        function: Callable[[str], Any],
+        chunksize: int = 100,
+    ) -> Summary:
+        """Write function(line) for every line that is not empty, such as "path label".
+
+        Without fields and serializer the samples of the first 8 lines show the columns.
+
+        Args:
+            lines_or_file: lines, or the path of a text file in UTF-8.
+            function: line without its end → sample; called in the workers.
+            chunksize: lines that a worker is given at a time.
+
+        Raises:
+            TypeError: `function` cannot be called; a line is no str; samples that no schema describes.
+            FormatError: a line of the file is not UTF-8.
+            WorkerError: `function` or the encoding failed, or a worker process died; names the line, from 1.
+            others: as `from_iterable`.
+
+        An interrupted write cannot be gone on with.
+        """
+        self._check_target()
+        if not callable(function):
+            raise TypeError(f"function must be callable, not {type(function).__name__}")
+        if not isinstance(lines_or_file, Iterable | os.PathLike):
+            raise TypeError(f"lines_or_file must be a path or an iterable, not {type(lines_or_file).__name__}")
+        return self._write_once(FromList(lines_or_file, function), chunksize)
+
+    def from_webdataset(
+        self, shards: str | Iterable[str | os.PathLike[str]], pipeline: Callable[[str], Iterable[Any]]
+    ) -> Summary:
+        """Write the samples that `pipeline` makes of each shard, in the order of the shards.
+
+        A shard is read once, by one worker. What comes of the shards after the first unfinished one is kept in memory,
+        up to 32 MiB for each worker, and beyond that on the disk, in the directory that is being written.
+        Without fields and serializer the first 8 samples of the first shard that has any show the columns.
+
+        Args:
+            shards: paths or URLs, or a pattern of them: "train-{000..009}.tar".
+            pipeline: path or URL → samples; called in the workers.
+
+        Raises:
+            TypeError: `pipeline` cannot be called; shards that are not str or paths; samples that no schema describes.
+            ValueError: `num_shards` was asked for, but nobody knows how many samples there are.
+            WorkerError: `pipeline` or the encoding failed, or a worker process died; names the shard, and the number of
+                the sample in it, from 0.
+            others: as `from_indexed_dataset`.
+
+        An interrupted write cannot be gone on with.
+        """
+        self._check_target()
+        if not callable(pipeline):
+            raise TypeError(f"pipeline must be callable, not {type(pipeline).__name__}")
+        return self._write_once(FromStreams(shard_names(shards), pipeline), 1)
+
+    def _write_once(self, source: Source, chunksize: int) -> Summary:
+        """Write what can be had only once, so that nothing an interrupted write has finished is of use."""
+        plan = Plan(source.total, lambda start: source, lambda fields: given(fields, self._serializer))
+        self._cut(plan.total)
+        return self._write(plan, self._means(chunksize), None, None)
 
     def _seed(self, seed: int | None) -> int | None:
         """Without one, that of the interrupted write to go on with: any order will do, but not two."""
@@ -184,11 +287,11 @@ class DatasetWriter:
         size = _positive("chunksize", chunksize)
         return Means(self._workers, size, self._start_method, self._stuck_after, self._progress)
 
-    def _write(self, dataset: Any, indices: Indices, means: Means, asked: Request, seed: int | None) -> Summary:
-        """Write dataset[i] for every i of `indices`.
+    def _write(self, plan: "Plan", means: Means, asked: Request | None, seed: int | None) -> Summary:
+        """Write the samples of a plan.
 
         Args:
-            asked: what else the call was asked for; to be compared by one that goes on.
+            asked: what else the call was asked for; to be compared by one that goes on. None if none can.
             seed: of the order.
         """
         started = time.monotonic()
@@ -197,39 +300,67 @@ class DatasetWriter:
             try:
                 with interrupts.undisturbed():
                     part.acquire()
-                shards, size, kept = self._write_into(part, dataset, indices, means, asked | {"seed": seed})
+                done, kept = self._write_into(
+                    part, plan, means, None if asked is None else asked | {"seed": seed}, seed
+                )
                 with interrupts.undisturbed():
                     part.discard()
             except BaseException as error:
                 with interrupts.undisturbed():
+                    if asked is None:
+                        part.discard()
                     _note(error, resume.remark(part))
                 raise
         seconds = time.monotonic() - started
-        return Summary(self._path, len(indices), size, shards, seconds, seed, kept)
+        return Summary(self._path, done.samples, done.bytes, done.shard, seconds, seed, done.skipped, kept)
 
     def _write_into(
-        self, part: PartDirectory, dataset: Any, indices: Indices, means: Means, asked: Request
-    ) -> tuple[int, int, int]:
-        """(number of shards, bytes of all samples, how many shards were there)."""
+        self, part: PartDirectory, plan: "Plan", means: Means, asked: Request | None, seed: int | None
+    ) -> tuple[Start, int]:
+        """(what there is in the end, how many shards were there)."""
         published = resume.settle(part, resume=self._resume)
         if not published:
             self._check_target()
         found = base.look(self._path) if self._appends else None
-        encoding = self._encoding(dataset, indices, means, found)
-        request = asked | self._request(encoding, found)
+        encoding = self._encoding(plan, found)
         start = BEGINNING if found is None else found.start
-        kept = resume.go_on(part, request, start, published=published, threads=max(1, means.workers))
+        if asked is None or encoding is None:
+            resume.claim(part)
+            kept = Kept([], start)
+        else:
+            request = asked | {"seed": seed} | self._request(encoding, found)
+            kept = resume.go_on(part, request, start, published=published, threads=max(1, means.workers))
         if kept.published:
-            return len(kept.shards), kept.start.bytes, len(kept.shards)
+            return kept.start._replace(shard=len(kept.shards)), len(kept.shards)
         if published:
             self._check_target()
-        shards, size = kept.shards, kept.start.bytes
-        if not shards or kept.start.samples < len(indices):
+        if kept.start.skipped and self._max_skipped is None:
+            raise MismatchError(
+                f"{self._path}: the interrupted write has left out {kept.start.skipped} samples, which this one may "
+                "not; resume=False discards what it has finished"
+            )
+        return self._go_on(part, plan, means, found, encoding, kept, seed), len(kept.shards)
+
+    def _go_on(
+        self,
+        part: PartDirectory,
+        plan: "Plan",
+        means: Means,
+        found: Base | None,
+        encoding: Encoding | None,
+        kept: Kept,
+        seed: int | None,
+    ) -> Start:
+        """Write what is missing, and publish all; what there is then."""
+        shards, start = kept.shards, kept.start
+        done = Outcome([], start.samples, start.bytes, start.skipped, encoding or shown(Shape(None)))
+        if not shards or start.samples + start.skipped != plan.total:
             files = Files(part.open, self._path, STEM if found is None else found.stem)
-            more, size = write_shards(self._job(dataset, indices, encoding, files, part, kept), means)
-            shards = [*shards, *more]
-        self._publish(part, shards, encoding, found, asked["seed"])
-        return len(shards), size, len(kept.shards)
+            source, cut = plan.source(start), self._cut(plan.total)
+            done = write_shards(Job(source, encoding, cut, files, part.keep, start, self._max_skipped), means)
+            shards = [*shards, *done.shards]
+        self._publish(part, shards, done.encoding, found, seed)
+        return Start(len(shards), done.samples, done.bytes, done.skipped)
 
     def _publish(
         self, part: PartDirectory, shards: list[Shard], encoding: Encoding, found: Base | None, seed: int | None
@@ -247,16 +378,21 @@ class DatasetWriter:
         with interrupts.undisturbed():
             part.publish([manifest.NAME, *names], listing.fingerprint)
 
-    def _encoding(self, dataset: Any, indices: Indices, means: Means, found: Base | None) -> Encoding:
+    def _encoding(self, plan: "Plan", found: Base | None) -> Encoding | None:
         fields = self._fields
         if found is not None and fields is None and self._serializer is None and found.listing.schema is not None:
             fields = Schema.from_builtins(found.listing.schema)
-        probes = self._probes(indices, known=fields is not None or self._serializer is not None)
-        encoding = choose(dataset, probes, fields, self._serializer, means)
+        encoding = plan.encoding(fields)
         if found is not None:
+            # Not known: then it is that of what is there, which has no columns.
+            encoding = encoding or shown(Shape(None))
             said = encoding.extension
             base.check_same(self._path, found, encoding.schema, None if said is None else said.serializer)
         return encoding
+
+    def _look(self, dataset: Any, indices: Chosen, fields: Schema | None, means: Means) -> Encoding:
+        probes = self._probes(indices, known=fields is not None or self._serializer is not None)
+        return choose(dataset, probes, fields, self._serializer, means, skips=self._max_skipped is not None)
 
     def _request(self, encoding: Encoding, found: Base | None) -> Request:
         """What a later write has to be asked for too, if it is to go on with this one."""
@@ -266,7 +402,7 @@ class DatasetWriter:
             cut = {"shard_size": self._shard_size}
         return {
             "mode": "append" if self._appends else "create",
-            "dataset appended to": None if found is None else found.listing.fingerprint,
+            resume.BASE: None if found is None else found.listing.fingerprint,
             **cut,
             "schema": encoding.schema,
             "serializer": None if said is None else said.serializer,
@@ -274,7 +410,7 @@ class DatasetWriter:
             "samples looked at": {str(probe.sample): [probe.size, probe.crc] for probe in encoding.probes},
         }
 
-    def _probes(self, indices: Indices, *, known: bool) -> list[int]:
+    def _probes(self, indices: Chosen, *, known: bool) -> list[int]:
         """Indices of the samples to look at beforehand; none if nothing depends on them."""
         exact = self._samples_per_shard is not None or self._num_shards is not None
         if (known and exact) or not len(indices):
@@ -282,22 +418,32 @@ class DatasetWriter:
         spread = sorted({k * (len(indices) - 1) // (PROBES - 1) for k in range(PROBES)})
         return [int(indices[position]) for position in spread]
 
-    def _job(
-        self, dataset: Any, indices: Indices, encoding: Encoding, files: Files, part: PartDirectory, kept: Kept
-    ) -> Job:
-        cut = self._cut(len(indices), encoding)
-        payload = None if encoding.extension is None else extension.encode(encoding.extension)
-        if payload is None and isinstance(cut, ByBytes):
-            # Unused table space has to be in a block, even if that has nothing to say.
-            payload = b""
-        return Job(dataset, indices, encoding.role, encoding.encode, cut, payload, files, part.keep, kept.start)
-
-    def _cut(self, total: int, encoding: Encoding) -> ByCount | ByBytes:
+    def _cut(self, total: int | None) -> ByCount | ByBytes:
         if self._samples_per_shard is not None:
             return ByCount(self._samples_per_shard)
         if self._num_shards is not None:
+            if total is None:
+                raise ArgumentError(
+                    f"num_shards={self._num_shards} needs the number of samples: pass from_iterable a length, or use "
+                    "samples_per_shard or shard_size"
+                )
             return split_evenly(total, self._num_shards)
-        return ByBytes(self._shard_size, [probe.size for probe in encoding.probes]) if total else ByCount(1)
+        return ByCount(1) if total == 0 else ByBytes(self._shard_size)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to write.
+
+    Attributes:
+        total: samples; None if unknown.
+        source: of the samples from a start on.
+        encoding: of the samples, with these fields; None if the first ones are to show it.
+    """
+
+    total: int | None
+    source: Callable[[Start], Source]
+    encoding: Callable[[Schema | None], Encoding | None]
 
 
 def _directory(path: Any) -> str:
@@ -313,6 +459,14 @@ def _mode(mode: str) -> str:
     if mode not in ("create", "append"):
         raise ValueError(f"mode is {mode!r}, expected 'create' or 'append'")
     return mode
+
+
+def _limit_of_skipped(on_error: str, max_skipped: SupportsIndex) -> int | None:
+    """How many samples may be left out; None for none, which is then an error."""
+    if on_error not in ("raise", "skip"):
+        raise ArgumentError(f"on_error is {on_error!r}, expected 'raise' or 'skip'")
+    most = _count("max_skipped", max_skipped)
+    return most if on_error == "skip" else None
 
 
 def _note(error: BaseException, note: str | None) -> None:
@@ -334,6 +488,19 @@ def _limit(seconds: float | None) -> float | None:
     if not 0 < seconds < float("inf"):
         raise ValueError(f"stuck_after is {seconds}, expected > 0 and finite")
     return float(seconds)
+
+
+@overload
+def _count(name: str, value: SupportsIndex) -> int: ...
+@overload
+def _count(name: str, value: SupportsIndex | None) -> int | None: ...
+def _count(name: str, value: SupportsIndex | None) -> int | None:
+    if value is None:
+        return None
+    number = operator.index(value)
+    if number < 0:
+        raise ValueError(f"{name} is {number}, expected >= 0")
+    return number
 
 
 @overload

@@ -10,6 +10,7 @@ from typing import Any
 from ffrecord import manifest
 from ffrecord.paths import check_type
 from ffrecord.sharding import resume
+from ffrecord.sharding.encoding import Encoding
 from ffrecord.sharding.engine import write_shards
 from ffrecord.sharding.job import Job, Means
 from ffrecord.sharding.layout import shard_count, split_evenly
@@ -17,6 +18,7 @@ from ffrecord.sharding.part_directory import PartDirectory, check_no_shards
 from ffrecord.sharding.progress import Progress
 from ffrecord.sharding.selection import length
 from ffrecord.sharding.shard_file import Files
+from ffrecord.sharding.sources import FromDataset
 from ffrecord.workers import interrupts
 from ffrecord.workers.crew import usable_workers
 from ffrecord.writer import FileWriter
@@ -99,9 +101,10 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encode:
             part.acquire()
             resume.claim(part)
         places = Files(part.open, directory)
-        job = Job(dataset, range(total), "serializer", encode, cut, None, places, part.keep)
+        encoding = Encoding(encode, {"serializer": encode}, None, None)
+        job = Job(FromDataset(dataset, range(total)), encoding, cut, places, part.keep)
         workers = min(count, usable_workers(), WORKERS_MAX)
-        shards, _ = write_shards(job, Means(workers, progress=verbose))
+        shards = write_shards(job, Means(workers, progress=verbose)).shards
         with interrupts.undisturbed():
             part.publish([shard.name for shard in shards], guard=manifest.build(shards))
     finally:

@@ -14,8 +14,8 @@ from ffrecord.errors import CountError, SampleIndexError
 from ffrecord.manifest import Shard
 from ffrecord.sharding import shard_file
 from ffrecord.sharding.finisher import Finisher
-from ffrecord.sharding.job import tasks
 from ffrecord.sharding.layout import (
+    FIRST_BYTES,
     SLOTS_MAX,
     ByBytes,
     ByCount,
@@ -31,43 +31,83 @@ from ffrecord.sharding.selection import length, select, shuffle
 from ffrecord.sharding.shared_buffer import SharedBuffer
 
 SIZES = st.lists(st.integers(0, 40), max_size=60)
-CUTS = st.one_of(
-    st.builds(ByCount, st.integers(1, 20)),
-    st.builds(ByBytes, st.integers(1, 200), st.lists(st.integers(0, 40), max_size=8)),
-)
+CUTS = st.one_of(st.builds(ByCount, st.integers(1, 20)), st.builds(ByBytes, st.integers(1, 200)))
+TOTALS = st.one_of(st.none(), st.integers(0, 80))
 
 
-def placed(
-    sizes: list[int], cut: ByCount | ByBytes, pieces: list[int], payload: int | None = 0
-) -> list[tuple[int, int]]:
-    """(shard, offset) of every sample, the sizes given in pieces of these lengths."""
-    layout, first, places = Layout(len(sizes), cut, payload), 0, []
-    for piece in [*pieces, len(sizes)]:
-        part = sizes[first : first + piece]
-        first += len(part)
-        taken = 0
-        for shard, offset, samples in layout.place(np.array(part, np.int64)):
-            for size in part[taken : taken + samples]:
-                places.append((shard, offset))
-                offset += size
-            taken += samples
+def layout_of(
+    sizes: list[int],
+    cut: ByCount | ByBytes,
+    pieces: list[int] | None = None,
+    payload: int | None = 0,
+    total: int | None = None,
+) -> tuple[Layout, list[tuple[int, int]]]:
+    """(a layout at its end, (shard, offset) of every sample), the sizes given in pieces of these lengths."""
+    layout, places = Layout(cut, payload, total), []
+    waiting: list[int] = []
+    rest = sizes
+    for piece in [*(pieces or []), len(sizes)]:
+        part, rest = rest[:piece], rest[piece:]
+        waiting += part
+        if layout.learn(np.array(part, np.int64)) or not rest:
+            places += place(layout, waiting)
+            waiting = []
+    layout.end()
     assert layout.placed == len(sizes)
-    assert layout.closed == len(layout.data_starts) == (places[-1][0] + 1 if places else 1)
+    assert layout.closed == len(layout.data_starts) == len(layout.final_starts) == (places[-1][0] + 1 if places else 1)
+    return layout, places
+
+
+def place(layout: Layout, sizes: list[int]) -> list[tuple[int, int]]:
+    places, taken = [], 0
+    for shard, offset, samples in layout.place(np.array(sizes, np.int64)):
+        for size in sizes[taken : taken + samples]:
+            places.append((shard, offset))
+            offset += size
+        taken += samples
     return places
 
 
-@given(sizes=SIZES, cut=CUTS, pieces=st.lists(st.integers(1, 30), max_size=10))
-def test_places_do_not_depend_on_the_pieces(sizes: list[int], cut: ByCount | ByBytes, pieces: list[int]) -> None:
-    assert placed(sizes, cut, pieces) == placed(sizes, cut, [1] * len(sizes))
+def finally_at(layout: Layout, places: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(shard, offset) of every sample after shards were moved."""
+    return [(shard, offset - layout.data_starts[shard] + layout.final_starts[shard]) for shard, offset in places]
+
+
+@given(sizes=SIZES, cut=CUTS, pieces=st.lists(st.integers(1, 30), max_size=10), total=TOTALS)
+def test_places_depend_neither_on_the_pieces_nor_on_the_total(
+    sizes: list[int], cut: ByCount | ByBytes, pieces: list[int], total: int | None
+) -> None:
+    expected = finally_at(*layout_of(sizes, cut, [1] * len(sizes), total=len(sizes)))
+    assert finally_at(*layout_of(sizes, cut, pieces, total=total)) == expected
+
+
+@given(sizes=SIZES, cut=CUTS, skipped=st.integers(0, 9))
+def test_skipped_samples_leave_no_trace(sizes: list[int], cut: ByCount | ByBytes, skipped: int) -> None:
+    layout = Layout(cut, 0, len(sizes) + skipped)
+    layout.learn(np.array(sizes, np.int64))
+    layout.skip(skipped)
+    places = place(layout, sizes)
+    layout.end()
+    assert finally_at(layout, places) == finally_at(*layout_of(sizes, cut))
+    assert not isinstance(cut, ByCount) or layout.data_starts == layout.final_starts
+
+
+@given(sizes=SIZES, cut=CUTS)
+def test_shards_of_a_known_number_of_samples_by_count_are_not_moved(sizes: list[int], cut: ByCount | ByBytes) -> None:
+    layout, _ = layout_of(sizes, cut, total=len(sizes))
+    assert isinstance(cut, ByBytes) or layout.data_starts == layout.final_starts
+
+
+def test_shards_of_equal_samples_by_bytes_are_not_moved_either() -> None:
+    layout, _ = layout_of([10] * 57, ByBytes(100), total=57)
+    assert len(layout.data_starts) == 6 and layout.data_starts == layout.final_starts
 
 
 @given(sizes=SIZES, cut=CUTS, payload=st.integers(0, 9))
 def test_shards_are_filled_one_after_the_other_and_without_gaps(
     sizes: list[int], cut: ByCount | ByBytes, payload: int
 ) -> None:
-    layout = Layout(len(sizes), cut, payload)
-    places = placed(sizes, cut, [], payload)
-    layout.place(np.array(sizes, np.int64))
+    layout, places = layout_of(sizes, cut, [], payload)
     ends = dict(enumerate(layout.data_starts))
     for (shard, offset), size in zip(places, sizes, strict=True):
         assert offset == ends[shard]
@@ -77,37 +117,48 @@ def test_shards_are_filled_one_after_the_other_and_without_gaps(
 
 @given(sizes=SIZES, cut=CUTS)
 def test_limits_are_kept(sizes: list[int], cut: ByCount | ByBytes) -> None:
-    layout = Layout(len(sizes), cut, 0)
-    layout.place(np.array(sizes, np.int64))
+    layout, places = layout_of(sizes, cut)
     shards: dict[int, list[int]] = {}
-    for (shard, _), size in zip(placed(sizes, cut, []), sizes, strict=True):
+    for (shard, _), size in zip(places, sizes, strict=True):
         shards.setdefault(shard, []).append(size)
     for number, inside in shards.items():
-        assert layout.data_starts[number] >= format.tables_end(len(inside)) + format.BLOCK.size
+        exact = format.tables_end(len(inside)) + format.BLOCK.size
+        assert layout.final_starts[number] >= exact
+        if isinstance(cut, ByCount) or number == len(shards) - 1:
+            assert layout.final_starts[number] == exact
         if isinstance(cut, ByCount):
             assert len(inside) == cut.samples or number == len(shards) - 1
-            assert layout.data_starts[number] == format.tables_end(len(inside)) + format.BLOCK.size
         else:
             assert sum(inside) <= cut.size or len(inside) == 1
 
 
 def test_exact_tables_without_a_block() -> None:
-    layout = Layout(5, ByCount(3), None)
+    layout = Layout(ByCount(3), None, 5)
     assert layout.place(np.array([10, 0, 5, 7, 1])) == [Segment(0, 48, 3), Segment(1, 36, 2)]
     assert layout.data_starts == [12 + 12 * 3, 12 + 12 * 2]
+    layout.end()
+    assert layout.final_starts == layout.data_starts
+
+
+def test_exact_tables_in_the_end_though_nobody_knew_the_number() -> None:
+    layout = Layout(ByCount(3), None)
+    assert layout.place(np.array([10, 0, 5, 7, 1])) == [Segment(0, 48, 3), Segment(1, 48, 2)]
+    layout.end()
+    assert layout.final_starts == [12 + 12 * 3, 12 + 12 * 2]
 
 
 def test_a_sample_larger_than_the_limit_has_a_shard_to_itself() -> None:
-    assert [shard for shard, _ in placed([1, 100, 1, 1], ByBytes(10, [1]), [])] == [0, 1, 2, 2]
-    assert [shard for shard, _ in placed([100, 1, 100, 100], ByBytes(10, [1]), [])] == [0, 1, 2, 3]
+    assert [shard for shard, _ in layout_of([1, 100, 1, 1], ByBytes(10))[1]] == [0, 1, 2, 2]
+    assert [shard for shard, _ in layout_of([100, 1, 100, 100], ByBytes(10))[1]] == [0, 1, 2, 3]
 
 
 def test_a_sample_of_the_very_limit_fits() -> None:
-    assert [shard for shard, _ in placed([4, 6, 10, 0, 1], ByBytes(10, [5]), [])] == [0, 0, 1, 1, 2]
+    assert [shard for shard, _ in layout_of([4, 6, 10, 0, 1], ByBytes(10))[1]] == [0, 0, 1, 1, 2]
 
 
 def test_table_space_follows_the_mean_so_far() -> None:
-    layout = Layout(10**6, ByBytes(100_000, [1000] * 8), 0)
+    layout = Layout(ByBytes(100_000), 0)
+    assert not layout.learn(np.full(7, 1000, np.int64)) and layout.learn(np.full(99, 1000, np.int64))
     layout.place(np.full(1, 10, np.int64))
     # 100 samples of 1,000 bytes, a quarter more, and the spare ones
     assert layout.data_starts == [format.tables_end(125 + 16) + format.BLOCK.size]
@@ -116,18 +167,25 @@ def test_table_space_follows_the_mean_so_far() -> None:
     assert layout.data_starts[1] == format.tables_end(10625 + 16) + format.BLOCK.size
 
 
+def test_large_samples_need_not_be_eight_to_be_learnt_from() -> None:
+    assert Layout(ByBytes(1 << 40), 0).learn(np.array([FIRST_BYTES]))
+    assert not Layout(ByBytes(1 << 40), 0).learn(np.array([FIRST_BYTES - 1]))
+
+
 def test_table_space_is_bounded_by_what_remains_and_by_a_million() -> None:
-    assert Layout(10**9, ByBytes(1 << 40, [0]), 0).place(np.zeros(1, np.int64))[0].offset == (
+    assert Layout(ByBytes(1 << 40), 0, 10**9).place(np.zeros(1, np.int64))[0].offset == (
         format.tables_end(SLOTS_MAX) + format.BLOCK.size
     )
-    assert Layout(7, ByBytes(1 << 40, [0]), 0).place(np.zeros(1, np.int64))[0].offset == (
+    assert Layout(ByBytes(1 << 40), 0, 7).place(np.zeros(1, np.int64))[0].offset == (
         format.tables_end(7) + format.BLOCK.size
     )
 
 
-def test_nothing_to_place_is_one_empty_shard() -> None:
-    layout = Layout(0, ByCount(5), None)
-    assert (layout.data_starts, layout.closed, layout.place(np.empty(0, np.int64))) == ([12], 1, [])
+@pytest.mark.parametrize("total", [None, 0, 9])
+def test_nothing_to_place_is_one_empty_shard(total: int | None) -> None:
+    layout = Layout(ByCount(5), None, total)
+    layout.end()
+    assert (layout.final_starts, layout.closed, layout.place(np.empty(0, np.int64))) == ([12], 1, [])
 
 
 @pytest.mark.parametrize(
@@ -139,14 +197,6 @@ def test_ceil_split(total: int, files: int, count: int) -> None:
 
 def test_names() -> None:
     assert [shard_name(n) for n in (0, 12, 123456)] == ["PART_00000.ffr", "PART_00012.ffr", "PART_123456.ffr"]
-
-
-@given(n=st.integers(0, 50), samples=st.integers(1, 20), array=st.booleans())
-def test_tasks_cover_all_in_order(n: int, samples: int, array: bool) -> None:
-    parts = list(tasks(np.arange(n)[::-1] if array else range(n), samples))
-    joined = [int(i) for _, indices in parts for i in indices]
-    assert joined == (list(range(n))[::-1] if array else list(range(n)))
-    assert [start for start, _ in parts] == list(range(0, n, samples))
 
 
 def test_selected_indices() -> None:

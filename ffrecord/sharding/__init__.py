@@ -3,15 +3,25 @@
 layout.py          which sample lies in which shard, and where
 shard_file.py      one shard: named, made, finished
 shared_buffer.py   memory for records, used again and again
-packing.py         what a worker does: samples to records, records to their places
+spool.py           records that wait for their places on the disk
+relocation.py      the samples of a shard are moved
+messages.py        what parent and workers tell each other
+transport.py       how samples that the parent has get to a worker
+runs.py            from a task to its samples
+packing.py         samples to records, records to their places
+desk.py            what a worker does
 finisher.py        a thread that waits for the disk
-assembly.py        the parent's books: places given, shards complete
+assembly.py        places given, shards complete
+skipping.py        samples left out
+books.py           the parent's books: all of this
+sources.py         where samples come from
 job.py             what to write, and with what
 progress.py        the bar
 foreman.py         the parent of a write with workers
 engine.py          a whole job
 selection.py       which samples, in which order
 encoding.py        how samples become records
+probing.py         a look at a few samples beforehand
 journal.py         what a part directory says about itself
 publishing.py      files get their final names, or lose them again
 part_directory.py  a directory that appears whole

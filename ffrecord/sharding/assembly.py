@@ -7,11 +7,13 @@ import numpy as np
 from ffrecord import format
 from ffrecord.errors import FFRecordError
 from ffrecord.manifest import Shard
-from ffrecord.sharding import shard_file
+from ffrecord.sharding import relocation, shard_file
 from ffrecord.sharding.finisher import Finisher
 from ffrecord.sharding.job import Job
 from ffrecord.sharding.layout import BEGINNING, Layout, Segment, Start
 from ffrecord.sharding.messages import Place, Sized
+
+Key = tuple[int, int]  # (task, piece)
 
 
 class _OpenShard:
@@ -19,7 +21,7 @@ class _OpenShard:
 
     def __init__(self) -> None:
         self.sizes, self.checksums = bytearray(), bytearray()
-        self.placed = self.written = 0
+        self.placed = self.written = self.skipped = 0
         self.next = BEGINNING  # known once the shard is closed
 
     def add(self, piece: Sized, first: int, last: int) -> None:
@@ -27,33 +29,54 @@ class _OpenShard:
         self.sizes += piece.sizes[first * format.OFFSET.itemsize : last * format.OFFSET.itemsize]
         self.checksums += piece.checksums[first * format.CRC.itemsize : last * format.CRC.itemsize]
         self.placed += last - first
+        # What was left out after the last sample of a shard belongs to the next one, or is left out once more.
+        self.skipped += sum(first <= skipped.before < last for skipped in piece.skipped)
 
 
 class Assembly:
     """Places pieces and has complete shards finished.
 
     Args:
-        total: samples of the dataset.
         layout: gives the places.
-        job: of which it needs payload, files, keep and start.
+        job: of which it needs files, keep and start.
+        payload: of every shard's extension block; None for no block.
         finisher: completes shards.
     """
 
-    def __init__(self, total: int, layout: Layout, job: Job, finisher: Finisher) -> None:
-        self._total, self._layout, self._job, self._finisher = total, layout, job, finisher
-        self._early: dict[int, Sized] = {}  # pieces that wait for one before them
-        self._placed: dict[int, tuple[list[Segment], int]] = {}  # pieces not yet written, with their size
+    def __init__(self, layout: Layout, job: Job, payload: bytes | None, finisher: Finisher) -> None:
+        self._layout, self._job, self._payload, self._finisher = layout, job, payload, finisher
+        self._early: dict[Key, Sized] = {}  # pieces that wait for one before them
+        self._next: Key = 0, 0
+        self._unplaced: list[Sized] = []  # pieces in order, while the layout does not know enough
+        self._placed: dict[Key, tuple[list[Segment], int]] = {}  # pieces not yet written, with their size
         self._open: dict[int, _OpenShard] = {}
         self._end = job.start  # of the shards that have been seen to be closed
         self._made = job.start.shard  # files
-        self.written, self.bytes = job.start.samples, job.start.bytes
-        self._open_new()
-        self._settle()
+        self._tasks: int | None = None  # of the whole source
+        self._skipped = 0  # before the next sample, since the last that was placed
+        self.samples, self.bytes, self.skipped = job.start.samples, job.start.bytes, job.start.skipped
+
+    @property
+    def first_unfinished(self) -> int:
+        """The first task of which not all is sized."""
+        return self._next[0]
 
     @property
     def complete(self) -> bool:
         """Whether every sample is in its place."""
-        return self.written == self._total
+        return self._next[0] == self._tasks and not self._unplaced and not self._placed
+
+    def end(self, tasks: int) -> list[Place]:
+        """There are that many tasks, and no more.
+
+        Returns:
+            as `sized`.
+
+        Raises:
+            OSError (also a RuntimeError): a new shard cannot be made.
+        """
+        self._tasks = tasks
+        return self._end_if_sized()
 
     def sized(self, message: Sized) -> list[Place]:
         """Take note of a serialized piece.
@@ -64,11 +87,29 @@ class Assembly:
         Raises:
             OSError (also a RuntimeError): a new shard cannot be made.
         """
-        self._early[message.start] = message
+        self._early[message.task, message.piece] = message
         places = []
-        while (piece := self._early.pop(self._layout.placed, None)) is not None:
-            places.append(self._place(piece))
+        while (piece := self._early.pop(self._next, None)) is not None:
+            self._next = (piece.task + 1, 0) if piece.last else (piece.task, piece.piece + 1)
+            self._layout.skip(len(piece.skipped))
+            self.skipped += len(piece.skipped)
+            self._unplaced.append(piece)
+            if self._layout.learn(np.frombuffer(piece.sizes, format.OFFSET)):
+                places += self._place_all()
+        return places + self._end_if_sized()
+
+    def _end_if_sized(self) -> list[Place]:
+        if self._next[0] != self._tasks:
+            return []
+        places = self._place_all()
+        self._layout.end()
+        self._open_new()
+        self._settle()
         return places
+
+    def _place_all(self) -> list[Place]:
+        pieces, self._unplaced = self._unplaced, []
+        return [place for piece in pieces if (place := self._place(piece)).segments]
 
     def _place(self, piece: Sized) -> Place:
         sizes = np.frombuffer(piece.sizes, format.OFFSET)
@@ -78,19 +119,23 @@ class Assembly:
         for segment in segments:
             self._open[segment.shard].add(piece, first, first + segment.samples)
             first += segment.samples
-        self._placed[piece.start] = segments, int(sizes.sum())
+        if segments:
+            self._open[segments[0].shard].skipped += self._skipped
+            self._placed[piece.task, piece.piece] = segments, int(sizes.sum())
+            self._skipped = 0
+        self._skipped += sum(skipped.before == len(sizes) for skipped in piece.skipped)
         self._settle()
-        return Place(piece.start, segments)
+        return Place(piece.task, piece.piece, segments)
 
-    def wrote(self, start: int) -> tuple[int, int]:
-        """Take note that the piece at `start` is in its place.
+    def wrote(self, key: Key) -> tuple[int, int]:
+        """Take note that a piece is in its place.
 
         Returns:
             (samples, bytes) of it.
         """
-        segments, size = self._placed.pop(start)
+        segments, size = self._placed.pop(key)
         samples = sum(segment.samples for segment in segments)
-        self.written += samples
+        self.samples += samples
         self.bytes += size
         for segment in segments:
             self._open[segment.shard].written += segment.samples
@@ -111,7 +156,9 @@ class Assembly:
         for number in range(self._end.shard, self._layout.closed):
             shard, before = self._open[number], self._end
             size = int(np.frombuffer(shard.sizes, format.OFFSET).sum())
-            self._end = shard.next = Start(number + 1, before.samples + shard.placed, before.bytes + size)
+            self._end = shard.next = Start(
+                number + 1, before.samples + shard.placed, before.bytes + size, before.skipped + shard.skipped
+            )
             self._finish_if_complete(number)
 
     def _finish_if_complete(self, number: int) -> None:
@@ -123,18 +170,18 @@ class Assembly:
 
     def _finish(self, number: int, shard: _OpenShard) -> Shard:
         """Complete a shard; runs in the finisher's thread."""
-        finished = shard_file.finish(
-            self._job.files.path(number),
-            self._job.files.final(number),
-            self._layout.data_starts[number],
-            np.frombuffer(shard.sizes, format.OFFSET),
-            np.frombuffer(shard.checksums, format.CRC),
-            self._job.payload,
-        )
+        path, final = self._job.files.path(number), self._job.files.final(number)
+        start, wanted = self._layout.data_starts[number], self._layout.final_starts[number]
+        if start != wanted:
+            relocation.move(path, final, start, wanted)
+        sizes, checksums = np.frombuffer(shard.sizes, format.OFFSET), np.frombuffer(shard.checksums, format.CRC)
+        finished = shard_file.finish(path, final, wanted, sizes, checksums, self._payload)
         self._job.keep(finished, shard.next)
         return finished
 
     def check(self) -> None:
         """Raise FFRecordError unless everything was accounted for."""
-        if not self.complete or self._early or self._placed or self._open:
-            raise FFRecordError(f"{self._job.files.label}: {self.written} samples written, expected {self._total}")
+        if not self.complete or self._early or self._open or self.samples != self._end.samples:
+            raise FFRecordError(
+                f"{self._job.files.label}: {self.samples} samples written, expected {self._end.samples}"
+            )

@@ -3,68 +3,119 @@
 The shards are the same, byte for byte, whatever the number of workers, the size of their tasks and the start method.
 """
 
+from dataclasses import dataclass
+
 from ffrecord.manifest import Shard
-from ffrecord.sharding.assembly import Assembly
+from ffrecord.sharding.books import Books
+from ffrecord.sharding.encoding import Encoding, shape_of, shown
 from ffrecord.sharding.finisher import Finisher
 from ffrecord.sharding.foreman import Foreman
-from ffrecord.sharding.job import Job, Means, tasks
-from ffrecord.sharding.layout import Layout
-from ffrecord.sharding.packing import Packer
+from ffrecord.sharding.job import Job, Means
+from ffrecord.sharding.layout import FIRST_SAMPLES
+from ffrecord.sharding.messages import Place
+from ffrecord.sharding.packing import Packer, Piece
 from ffrecord.sharding.progress import Progress
+from ffrecord.sharding.runs import Opener, Run
+from ffrecord.sharding.transport import Here
 from ffrecord.workers import interrupts
 from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import without_process
 
 LOOK = 0.25  # seconds between two looks for Ctrl-C while the disk is waited for
-PATIENCE = 0.5  # seconds that a running fsync gets when a write is given up
+PATIENCE = 0.5  # seconds that complete shards get to become finished ones when a write is given up
 
 
-def write_shards(job: Job, means: Means) -> tuple[list[Shard], int]:
+@dataclass(frozen=True)
+class Outcome:
+    """What was written, after what was there at the start.
+
+    Attributes:
+        shards: in order.
+        samples, bytes, skipped: in all, those before the start among them.
+        encoding: of the samples.
+    """
+
+    shards: list[Shard]
+    samples: int
+    bytes: int
+    skipped: int
+    encoding: Encoding
+
+
+def write_shards(job: Job, means: Means) -> Outcome:
     """Write the shards of a job from its start on; all is durable but their names.
-
-    Returns:
-        (the shards in order, bytes of all samples, those before the start among them).
 
     Raises:
         WorkerError: the dataset or the encoding failed, or a worker died; names the sample.
         OSError (also a RuntimeError): writing failed.
+        others: what an iterable of the user raised.
     """
-    total = len(job.indices)
-    layout = Layout(total, job.cut, None if job.payload is None else len(job.payload), job.start)
     finisher = Finisher()
+    books = Books(job, finisher)
     try:
-        assembly = Assembly(total, layout, job, finisher)
-        if means.workers and total > job.start.samples:
-            Foreman(job, means, assembly, finisher).run()
+        if means.workers and job.source.total != job.start.samples + job.start.skipped:
+            Foreman(job, means, books, finisher).run()
         else:
-            _write_here(job, means, assembly, finisher)
-        assembly.check()
+            _Here(job, means, books, finisher).run()
+        books.check()
         while (shards := finisher.wait(LOOK)) is None:
             pass
     finally:
         with interrupts.undisturbed():
             finisher.cancel(PATIENCE)
-    return sorted(shards, key=lambda shard: (len(shard.name), shard.name)), assembly.bytes
+    shards = sorted(shards, key=lambda shard: (len(shard.name), shard.name))
+    return Outcome(shards, books.samples, books.bytes, books.skipped, books.encoding)
 
 
-def _write_here(job: Job, means: Means, assembly: Assembly, finisher: Finisher) -> None:
-    """Do the job up to its last sample in this process."""
-    heart = Heart()
-    packer = Packer(job.dataset, job.encode, job.files, heart)
-    progress = Progress(len(job.indices), means.progress, job.files.label, job.start.samples)
-    finisher.start()
-    try:
-        with without_process(heart):
-            _pack(job, means, packer, assembly, finisher, progress)
-    finally:
-        packer.close()
-        progress.close()
+class _Here:
+    """Does a job up to its last sample in this process."""
 
+    def __init__(self, job: Job, means: Means, books: Books, finisher: Finisher) -> None:
+        self._job, self._means, self._books, self._finisher = job, means, books, finisher
+        self._heart, self._carrier = Heart(), Here()
+        self._packer = Packer(job.files, self._heart, skips=job.max_skipped is not None)
+        self._held: dict[tuple[int, int], Piece] = {}
+        if job.encoding is not None:
+            self._packer.encode = job.encoding.encode
 
-def _pack(job: Job, means: Means, packer: Packer, assembly: Assembly, finisher: Finisher, progress: Progress) -> None:
-    for start, indices in tasks(job.indices, means.task_samples, job.start.samples):
-        for piece in packer.pieces(start, indices.tolist()):
-            for place in assembly.sized(piece.sized()):
-                packer.write(piece, place.segments)
-                progress.add(*assembly.wrote(place.start))
-        finisher.check()
+    def run(self) -> None:
+        job = self._job
+        self._progress = Progress(job.source.total, self._means.progress, job.files.label, job.start.samples)
+        self._finisher.start()
+        try:
+            with without_process(self._heart, job.source.name):
+                self._pack(Opener(**job.source.arguments, carrier=self._carrier))
+        finally:
+            self._packer.close()
+            self._progress.close()
+
+    def _pack(self, opener: Opener) -> None:
+        task = 0
+        while (given := self._job.source.take(task, 0, self._most(), self._carrier)) is not None:
+            run = opener.open(given)
+            if self._packer.encode is None:
+                run = self._show(run)
+            for piece in self._packer.pieces(run):
+                self._held[piece.task, piece.piece] = piece
+                self._write(self._books.sized(piece.sized()))
+            self._finisher.check()
+            self._heart.idle()
+            task += 1
+        self._write(self._books.end(task))
+
+    def _most(self) -> int:
+        return FIRST_SAMPLES if self._packer.encode is None else self._means.task_samples
+
+    def _show(self, run: Run) -> Run:
+        samples, run = self._packer.look(run, FIRST_SAMPLES)
+        if samples:
+            encoding = shown(shape_of(samples))
+            self._books.choose(encoding)
+            self._packer.encode = encoding.encode
+        return run
+
+    def _write(self, places: list[Place]) -> None:
+        for place in places:
+            key = place.task, place.piece
+            self._packer.write(self._held.pop(key), place.segments)
+            self._progress.add(*self._books.wrote(key))

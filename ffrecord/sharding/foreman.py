@@ -2,36 +2,57 @@
 
 import msgspec
 
-from ffrecord.sharding.assembly import Assembly
+from ffrecord.sharding.books import Books
+from ffrecord.sharding.desk import pack
+from ffrecord.sharding.encoding import Shape, shown
 from ffrecord.sharding.finisher import Finisher
-from ffrecord.sharding.job import Job, Means, tasks
-from ffrecord.sharding.messages import Sized, Task, Written
-from ffrecord.sharding.packing import pack
+from ffrecord.sharding.job import Job, Means
+from ffrecord.sharding.layout import FIRST_SAMPLES
+from ffrecord.sharding.messages import Chosen, Place, Shown, Sized, Written
 from ffrecord.sharding.progress import Progress
+from ffrecord.sharding.transport import Carrier, Here, Slots, ToWorkers
 from ffrecord.workers import interrupts
+from ffrecord.workers.alarm import Alarm
 from ffrecord.workers.crew import TICK, Crew
 
 BACKLOG = 64  # shards that wait for the disk, with their tables in memory, beyond which no work is given out
 SHORT = 0.005  # seconds between two looks at a backlog
+TASK_BYTES = 4 << 20  # of records: a task of more would only have others wait for their places
+
+
+class _Hand:
+    """What one worker has to do."""
+
+    def __init__(self, slots: list[int]) -> None:
+        self.free = slots
+        self.tasks: dict[int, int] = {}  # those not done → slot
 
 
 class Foreman:
-    """Keeps the workers of a job busy: each has a task in hand and one in reserve, no more, so that all end together.
+    """Keeps the workers of a job busy: each has a task in hand and at most one in reserve, so that all end together.
 
     Args:
-        job, means: with at least one sample and one worker.
-        assembly: is told what was serialized and written.
+        job, means: with at least one worker.
+        books: are told what was serialized and written.
         finisher: started here, after the last fork.
     """
 
-    def __init__(self, job: Job, means: Means, assembly: Assembly, finisher: Finisher) -> None:
-        self._job, self._means, self._assembly, self._finisher = job, means, assembly, finisher
-        first = job.start.samples
-        self._count = min(means.workers, -(-(len(job.indices) - first) // means.task_samples))
-        self._tasks = tasks(job.indices, means.task_samples, first)
-        self._reports: list[int] = [0] * self._count  # samples each worker was given and has not reported on
-        self._owner: dict[int, int] = {}  # worker of each piece that is not written
-        self._decoder = msgspec.msgpack.Decoder(Sized | Written)
+    def __init__(self, job: Job, means: Means, books: Books, finisher: Finisher) -> None:
+        self._job, self._means, self._books, self._finisher = job, means, books, finisher
+        self._source = job.source
+        self._count = self._useful(means.workers)
+        self._hands = [_Hand([2 * worker, 2 * worker + 1]) for worker in range(self._count)]
+        self._owner: dict[tuple[int, int], int] = {}  # worker of each piece that is not written
+        self._given, self._exhausted = 0, False  # tasks
+        self._chosen = job.encoding is not None
+        self._slots = Slots(2 * self._count) if job.source.items else None
+        self._carrier: Carrier = Here() if self._slots is None else ToWorkers(self._slots)
+        self._decoder = msgspec.msgpack.Decoder(Shown | Sized | Written)
+
+    def _useful(self, workers: int) -> int:
+        """No more than there are tasks."""
+        total = self._source.total
+        return workers if total is None else max(1, min(workers, -(-total // self._means.task_samples)))
 
     def run(self) -> None:
         """Do the job up to its last sample.
@@ -39,10 +60,9 @@ class Foreman:
         Raises:
             WorkerError: the dataset or the encoding failed, or a worker died; names the sample.
             OSError (also a RuntimeError): writing failed.
+            others: what an iterable of the user raised.
         """
-        job, means = self._job, self._means
-        arguments = {"dataset": job.dataset, job.role: job.encode, "files": job.files}
-        crew = Crew(pack, arguments, self._count, start_method=means.start_method, stuck_after=means.stuck_after)
+        crew = self._crew()
         try:
             crew.start()
             self._finisher.start()
@@ -51,41 +71,100 @@ class Foreman:
         finally:
             with interrupts.undisturbed():
                 crew.end()
+                if self._slots is not None:
+                    self._slots.close()
+
+    def _crew(self) -> Crew:
+        job, means = self._job, self._means
+        encoding = {} if job.encoding is None else job.encoding.arguments
+        arguments = {**job.source.arguments, **encoding, "files": job.files, "skips": job.max_skipped is not None}
+        return Crew(
+            pack,
+            arguments if self._slots is None else {**arguments, "carrier": self._carrier},
+            self._count,
+            start_method=means.start_method,
+            stuck_after=means.stuck_after,
+            name=job.source.name,
+        )
 
     def _supervise(self, crew: Crew) -> None:
-        job = self._job
-        progress = Progress(len(job.indices), self._means.progress, job.files.label, job.start.samples)
+        job, source = self._job, self._source
+        progress = Progress(source.total, self._means.progress, job.files.label, job.start.samples)
+        alarm = Alarm(crew.sentinels if source.calls else [])
         try:
-            while not self._assembly.complete:
-                self._hand_out(crew)
-                busy = self._finisher.backlog > BACKLOG
-                for worker, message in crew.listen(SHORT if busy else TICK):
-                    self._take(crew, worker, self._decoder.decode(message), progress)
-                self._finisher.check()
+            with alarm:
+                while not self._books.complete:
+                    gave = self._hand_out(crew, alarm)
+                    waits = SHORT if self._finisher.backlog > BACKLOG else TICK
+                    for worker, message in crew.listen(0 if gave else waits):
+                        self._hear(crew, worker, self._decoder.decode(message), progress)
+                    self._finisher.check()
         finally:
             progress.close()
 
-    def _hand_out(self, crew: Crew) -> None:
-        """Give a task to every worker that has at most one."""
+    def _hand_out(self, crew: Crew, alarm: Alarm) -> bool:
+        """Give a task to every worker that has few; to one at a time if the user's code takes that long.
+
+        Returns:
+            whether there may be more to give out at once.
+        """
         if self._finisher.backlog > BACKLOG:
+            return False
+        for reserve in range(self._source.reserve + 1):
+            for worker, hand in enumerate(self._hands):
+                if len(hand.tasks) <= reserve and self._may_give(worker, hand):
+                    self._give(crew, worker, alarm)
+                    if self._source.calls:
+                        return True
+        return False
+
+    def _may_give(self, worker: int, hand: _Hand) -> bool:
+        if self._exhausted:
+            return False
+        if not self._chosen:
+            # One after the other until the encoding is known: it must not depend on who is first.
+            return worker == 0 and not hand.tasks
+        ahead = self._source.ahead
+        return ahead is None or self._given - self._books.first_unfinished < ahead * self._count
+
+    def _give(self, crew: Crew, worker: int, alarm: Alarm) -> None:
+        hand, task = self._hands[worker], self._given
+        slot = hand.free[-1]
+        with alarm.armed(crew):
+            given = self._source.take(task, slot, self._most(), self._carrier)
+        if given is None:
+            self._exhausted = True
+            self._send_places(crew, self._books.end(task))
             return
-        for reserve in (0, self._means.task_samples):
-            for worker in range(self._count):
-                if self._reports[worker] <= reserve:
-                    self._give_task(crew, worker)
+        self._given += 1
+        hand.tasks[task] = hand.free.pop()
+        crew.send(worker, msgspec.msgpack.encode(given))
 
-    def _give_task(self, crew: Crew, worker: int) -> None:
-        start, indices = next(self._tasks, (0, None))
-        if indices is not None:
-            self._reports[worker] += len(indices)
-            crew.send(worker, msgspec.msgpack.encode(Task(start, indices.tobytes())))
+    def _most(self) -> int:
+        """Samples of the next task."""
+        if not self._chosen:
+            return FIRST_SAMPLES
+        mean = self._books.bytes // max(self._books.samples, 1)
+        return max(1, min(self._means.task_samples, TASK_BYTES // max(mean, 1)))
 
-    def _take(self, crew: Crew, worker: int, message: Sized | Written, progress: Progress) -> None:
+    def _hear(self, crew: Crew, worker: int, message: Shown | Sized | Written, progress: Progress) -> None:
         if isinstance(message, Written):
-            del self._owner[message.start]
-            progress.add(*self._assembly.wrote(message.start))
-            return
-        self._owner[message.start] = worker
-        self._reports[worker] -= message.samples
-        for place in self._assembly.sized(message):
-            crew.send(self._owner[place.start], msgspec.msgpack.encode(place))
+            key = message.task, message.piece
+            del self._owner[key]
+            progress.add(*self._books.wrote(key))
+        elif isinstance(message, Sized):
+            if message.samples:
+                self._owner[message.task, message.piece] = worker
+            if message.last:
+                hand = self._hands[worker]
+                hand.free.append(hand.tasks.pop(message.task))
+            self._send_places(crew, self._books.sized(message))
+        elif message.found:
+            self._chosen = True
+            self._books.choose(shown(Shape(message.schema)))
+            for number in range(self._count):
+                crew.send(number, msgspec.msgpack.encode(Chosen(message.schema)))
+
+    def _send_places(self, crew: Crew, places: list[Place]) -> None:
+        for place in places:
+            crew.send(self._owner[place.task, place.piece], msgspec.msgpack.encode(place))

@@ -1,20 +1,15 @@
 """What a write is to do, and with what."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
 
 from ffrecord.manifest import Shard
+from ffrecord.sharding.encoding import Encoding
 from ffrecord.sharding.layout import BEGINNING, ByBytes, ByCount, Start
-from ffrecord.sharding.packing import Encode
 from ffrecord.sharding.shard_file import Files
+from ffrecord.sharding.sources import Source
 
 TASK_SAMPLES = 1024  # at most, so that the indices of a task are one packet
-
-Indices = range | npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -22,26 +17,23 @@ class Job:
     """What to write, and where.
 
     Attributes:
-        dataset: of which dataset[i] are the samples.
-        indices: of the samples, in order, within the dataset.
-        role: what `encode` is to the user.
-        encode: sample → buffer.
+        source: of the samples.
+        encoding: of the samples; None if the first of them are to show it.
         cut: into shards.
-        payload: of every shard's extension block; None for no block.
         files: where the shards are made, and what they will be called.
         keep: called with every finished, durable shard, and the start of the next one, from a thread.
-        start: after the shards that are there already.
+        start: after the shards that are there already; the source begins there too.
+        max_skipped: how many samples may be left out because they cannot be had or encoded; None if the first such is
+            an error.
     """
 
-    dataset: Any
-    indices: Indices
-    role: Literal["serializer", "fields"]
-    encode: Encode
+    source: Source
+    encoding: Encoding | None
     cut: ByCount | ByBytes
-    payload: bytes | None
     files: Files
     keep: Callable[[Shard, Start], None]
     start: Start = BEGINNING
+    max_skipped: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,11 +56,5 @@ class Means:
 
     @property
     def task_samples(self) -> int:
-        """Samples of a task."""
+        """Samples of a task, at most."""
         return min(self.chunksize, TASK_SAMPLES)
-
-
-def tasks(indices: Indices, samples: int, first: int = 0) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """(position of the first, indices) of every `samples` samples, beginning at position `first`."""
-    for start in range(first, len(indices), samples):
-        yield start, np.asarray(indices[start : start + samples], np.int64)

@@ -22,7 +22,7 @@ Request = dict[str, Any]
 
 
 class Begun(msgspec.Struct, tag="begun"):
-    """What was asked for; the first line."""
+    """What was asked for, nothing for a write that cannot be gone on with; the first line."""
 
     version: int
     request: Request

@@ -2,11 +2,11 @@
 
 Two ways to cut. By count the tables of a shard have their exact size beforehand. By bytes the number of samples is not
 known when the first one is written, so table space is reserved from the mean size of the samples before; what stays
-unused becomes zeros in the extension block.
+unused becomes zeros in the extension block. The last shard always has exact tables: where they were not foreseen, its
+samples are moved in the end.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,10 +18,11 @@ from ffrecord import format
 Sizes = npt.NDArray[np.int64]
 
 SLOTS_MAX = 1_000_000  # samples for which one shard reserves table space; 12 bytes each
-FIRST_MARGIN = 0.25  # the first shard has only a few probes to go by
+FIRST_MARGIN = 0.25  # the first shard has only a few samples to go by
 MARGIN = 0.0625
 SPARE_SLOTS = 16
-PROBES = 8
+FIRST_SAMPLES = 8  # whose sizes the first shard goes by
+FIRST_BYTES = 16 << 20  # or fewer, if they are as large as this together; workers hold more than that
 STEM = "PART"
 
 
@@ -37,11 +38,13 @@ class Start(NamedTuple):
         shard: number of the first shard.
         samples: of the dataset that lie in shards before it.
         bytes: of these samples.
+        skipped: samples left out before it.
     """
 
     shard: int = 0
     samples: int = 0
     bytes: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,9 @@ class ByBytes:
 
     Attributes:
         size: bytes.
-        probes: sizes of a few samples, from which the first shard's table space is estimated.
     """
 
     size: int
-    probes: Sequence[int] = ()
 
 
 BEGINNING = Start()
@@ -94,32 +95,43 @@ class Segment(NamedTuple):
 class Layout:
     """Gives every sample its place, in index order.
 
-    What it answers depends on the sizes alone, never on how they are divided into calls.
+    Where samples end up depends on their sizes alone, never on how these are divided into calls, nor on `total`.
 
     Args:
-        total: samples of the whole dataset, >= 0.
         cut: by count or by bytes.
         payload_size: bytes of the extension block's payload; None for shards without a block (by count only).
+        total: how many samples there will be, None if unknown. Where it is wrong, the last shard has to be moved.
         start: what there is already.
 
     Attributes:
         placed: samples placed so far.
         closed: shards 0 .. closed - 1 get no further samples.
-        data_starts: offset of the first sample of each shard opened so far, bytes.
+        data_starts: offset of the first sample of each shard opened so far while it is filled, bytes.
+        final_starts: the same for each closed shard in the end.
     """
 
-    def __init__(self, total: int, cut: ByCount | ByBytes, payload_size: int | None, start: Start = BEGINNING) -> None:
-        self._total, self._cut = total, cut
+    def __init__(
+        self, cut: ByCount | ByBytes, payload_size: int | None, total: int | None = None, start: Start = BEGINNING
+    ) -> None:
+        self._cut, self._expected = cut, total
         self._block = 0 if payload_size is None else format.BLOCK.size + payload_size
         self.placed, self.closed = start.samples, start.shard
         self.data_starts: list[int] = [0] * start.shard
+        self.final_starts: list[int] = [0] * start.shard
         self._bytes = start.bytes  # of all samples placed
-        if total == 0 and not start.shard:
-            self._open()
-            self.closed = 1
+        self._first: list[int] = []  # sizes of the first few
+        self._ready = isinstance(cut, ByCount) or start.samples > 0
+
+    def learn(self, sizes: Sizes) -> bool:
+        """Look at the next sizes; whether enough is known for `place`. Once it is, it stays so."""
+        for size in sizes[:FIRST_SAMPLES].tolist():
+            if not self._ready:
+                self._first.append(size)
+                self._ready = len(self._first) == FIRST_SAMPLES or sum(self._first) >= FIRST_BYTES
+        return self._ready
 
     def place(self, sizes: Sizes) -> list[Segment]:
-        """Places of the next samples, whose sizes in bytes are `sizes` [k]."""
+        """Places of the next samples, whose sizes in bytes are `sizes` [k]. Only after `learn` or `end` allowed it."""
         ends = np.cumsum(sizes)
         segments, first = [], 0
         while first < len(sizes):
@@ -132,29 +144,47 @@ class Layout:
                 self._add(count, int(ends[first + count - 1]) - before)
                 first += count
             else:
-                self.closed += 1
+                self._close(self._slots)
         return segments
+
+    def skip(self, count: int) -> None:
+        """Expect that many samples less."""
+        if self._expected is not None:
+            self._expected -= count
+
+    def end(self) -> None:
+        """There are no more samples than were placed. Without any there is one empty shard."""
+        if not self.data_starts:
+            self._open()
+        if self.closed < len(self.data_starts):
+            self._close(self._shard_samples)
 
     def _open(self) -> None:
         self._slots = self._reserve()
         self._shard_samples = self._shard_bytes = 0
-        self.data_starts.append(format.tables_end(self._slots) + self._block)
+        self.data_starts.append(self._start(self._foreseen()))
+
+    def _start(self, slots: int) -> int:
+        return format.tables_end(slots) + self._block
 
     def _reserve(self) -> int:
-        """Samples for which the next shard has table space."""
-        remaining = self._total - self.placed
+        """Samples that the next shard takes at most."""
         if isinstance(self._cut, ByCount):
-            return min(self._cut.samples, remaining)
+            return self._cut.samples
         mean, margin = self._mean()
-        expected = self._cut.size / max(mean, 1.0) * (1 + margin)
-        return min(math.ceil(expected) + SPARE_SLOTS, SLOTS_MAX, remaining)
+        return min(math.ceil(self._cut.size / max(mean, 1.0) * (1 + margin)) + SPARE_SLOTS, SLOTS_MAX)
+
+    def _foreseen(self) -> int:
+        """Samples for which the next shard will have table space, as far as one can tell."""
+        remaining = self._slots if self._expected is None else max(0, self._expected - self.placed)
+        all_fit = isinstance(self._cut, ByCount) or remaining * self._mean()[0] <= self._cut.size
+        return min(self._slots, remaining) if all_fit else self._slots
 
     def _mean(self) -> tuple[float, float]:
         """(mean size of a sample so far, how far it may be off as a fraction)."""
         if self.placed:
             return self._bytes / self.placed, MARGIN
-        probes = self._cut.probes if isinstance(self._cut, ByBytes) else ()
-        return sum(probes) / max(len(probes), 1), FIRST_MARGIN
+        return sum(self._first) / max(len(self._first), 1), FIRST_MARGIN
 
     def _fitting(self, ends: Sizes) -> int:
         """How many of the samples that end at `ends`, in bytes from here, the open shard still takes."""
@@ -171,5 +201,10 @@ class Layout:
         self._shard_bytes += size
         self.placed += count
         self._bytes += size
-        if self._shard_samples == self._slots or self.placed == self._total:
-            self.closed += 1
+        if self._shard_samples == self._slots:
+            self._close(self._slots)
+
+    def _close(self, slots: int) -> None:
+        """The open shard gets no more samples, and table space for `slots`."""
+        self.final_starts.append(self._start(slots))
+        self.closed += 1

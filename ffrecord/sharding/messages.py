@@ -1,13 +1,17 @@
 """What the parent of a write and its workers tell each other.
 
     parent                      worker
-    Task(start, indices)   ──▶  serialize, in pieces of bounded size
-                           ◀──  Sized(start, sizes, checksums)
-    Place(start, segments) ──▶  write the piece's own bytes to their place
-                           ◀──  Written(start)
+    Indices, Items, Stream ──▶  make samples, in pieces of bounded size
+                           ◀──  Shown(task, schema)            only where nobody knows the encoding yet
+    Chosen(schema)         ──▶
+                           ◀──  Sized(task, piece, sizes, checksums)
+    Place(task, piece)     ──▶  write the piece's own bytes to their place
+                           ◀──  Written(task, piece)
 
-`start` counts positions in the order of writing, and names a piece.
+Tasks are numbered in the order of writing, and so are the pieces of a task.
 """
+
+from typing import Any
 
 import msgspec
 
@@ -15,34 +19,109 @@ from ffrecord import format
 from ffrecord.sharding.layout import Segment
 
 
-class Task(msgspec.Struct, tag="task", array_like=True):
-    """Samples to serialize; `indices` are int64."""
+class Indices(msgspec.Struct, tag="indices", array_like=True):
+    """Samples to be had by index; `indices` are int64."""
 
-    start: int
+    task: int
     indices: bytes
+
+
+class Items(msgspec.Struct, tag="items", array_like=True):
+    """Samples that the parent has, or what they are made of.
+
+    Attributes:
+        task: its number.
+        indices: int64, how each is called.
+        ends: int64, where each pickle ends.
+        slot: of shared memory where the pickles are; -1 for `data`.
+        data: the pickles, if they are not in shared memory.
+    """
+
+    task: int
+    indices: bytes
+    ends: bytes
+    slot: int
+    data: bytes = b""
+
+
+class Stream(msgspec.Struct, tag="stream", array_like=True):
+    """Samples of which nobody knows how many there are; `name` is what the pipeline opens."""
+
+    task: int
+    name: str
+
+
+Task = Indices | Items | Stream
+
+
+class Shown(msgspec.Struct, tag="shown", array_like=True):
+    """What the first samples of a task are like.
+
+    Attributes:
+        task: its number.
+        found: whether there were any.
+        schema: theirs; None if they are plain bytes.
+    """
+
+    task: int
+    found: bool
+    schema: dict[str, Any] | None
+
+
+class Chosen(msgspec.Struct, tag="chosen", array_like=True):
+    """How to encode; `schema` is None for plain bytes."""
+
+    schema: dict[str, Any] | None
+
+
+class Skipped(msgspec.Struct, array_like=True):
+    """A sample that was left out.
+
+    Attributes:
+        before: samples of the piece before it.
+        index: of the sample.
+        reason: type and message of the exception.
+    """
+
+    before: int
+    index: int
+    reason: str
+
+
+class Sized(msgspec.Struct, tag="sized", array_like=True):
+    """A piece is serialized.
+
+    Attributes:
+        task, piece: their numbers.
+        sizes: int64 of its samples.
+        checksums: uint32 of its samples.
+        last: whether it is the last one of the task.
+        skipped: what was left out.
+    """
+
+    task: int
+    piece: int
+    sizes: bytes
+    checksums: bytes
+    last: bool
+    skipped: list[Skipped] = []
+
+    @property
+    def samples(self) -> int:
+        """How many; a piece without any gets no place."""
+        return len(self.sizes) // format.OFFSET.itemsize
 
 
 class Place(msgspec.Struct, tag="place", array_like=True):
     """Where the samples of a piece go."""
 
-    start: int
+    task: int
+    piece: int
     segments: list[Segment]
-
-
-class Sized(msgspec.Struct, tag="sized", array_like=True):
-    """A piece is serialized; `sizes` are int64 and `checksums` uint32."""
-
-    start: int
-    sizes: bytes
-    checksums: bytes
-
-    @property
-    def samples(self) -> int:
-        """How many."""
-        return len(self.sizes) // format.OFFSET.itemsize
 
 
 class Written(msgspec.Struct, tag="written", array_like=True):
     """A piece is in its place."""
 
-    start: int
+    task: int
+    piece: int

@@ -5,12 +5,8 @@ Records are serialized into shared memory of the worker, piece by piece, and wri
 
 import errno
 import os
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Iterator
 
-import msgspec
 import numpy as np
 
 from ffrecord import format
@@ -18,90 +14,165 @@ from ffrecord._crc import crc32
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import write_all
 from ffrecord.errors import file_error
+from ffrecord.sharding.encoding import Encode
 from ffrecord.sharding.layout import Segment
-from ffrecord.sharding.messages import Place, Sized, Task, Written
+from ffrecord.sharding.messages import Sized, Skipped
+from ffrecord.sharding.runs import End, Looked, Run
 from ffrecord.sharding.shard_file import Files
 from ffrecord.sharding.shared_buffer import SharedBuffer
+from ffrecord.sharding.spool import Spool
 from ffrecord.workers import heartbeats
 from ffrecord.workers.heartbeats import Heart
-from ffrecord.workers.process import Link
+from ffrecord.workers.process import sentence
 
 PIECE_SAMPLES = 1024
 PIECE_BYTES = 8 << 20
-HELD_BYTES = 32 << 20  # of records that a worker keeps while it waits for their places
 KEPT_BUFFERS = 8
 KEPT_CAPACITY = 32 << 20  # bytes; a buffer grown larger, for one huge sample, is not kept
-ENTRY_BYTES = 80  # what a record costs beside its bytes
-
-Encode = Callable[[Any], Any]
+REASON_MAX = 500  # characters of an exception that are passed on for a sample that is skipped
 
 
-@dataclass
 class Piece:
-    """Consecutive samples, serialized.
+    """Consecutive samples of a task, serialized.
+
+    Args:
+        task, piece: its numbers.
+        records: for their bytes, back to back.
 
     Attributes:
-        start: position of the first one.
-        last: index of the last one in the dataset.
-        records: their bytes, back to back.
         sizes: bytes of each.
-        checksums: CRC-32 of each.
+        size: bytes of all.
+        skipped: what was left out.
+        upto: index of the last one.
+        last: whether it is the last piece of its task.
+        spooled: where in the spool the records are; None if they are in memory.
     """
 
-    start: int
-    last: int
-    records: SharedBuffer
-    sizes: list[int]
-    checksums: list[int]
+    def __init__(self, task: int, piece: int, records: SharedBuffer) -> None:
+        self.task, self.piece, self.records = task, piece, records
+        self.sizes = np.empty(0, format.OFFSET)
+        self.skipped: list[Skipped] = []
+        self.size, self.upto, self.last = 0, -1, False
+        self.spooled: int | None = None
+        self._checksums = b""
 
     @property
     def weight(self) -> int:
         """Memory it takes, bytes, roughly."""
-        return self.records.size + ENTRY_BYTES * len(self.sizes)
+        return self.sizes.nbytes + (self.size if self.spooled is None else 0)
+
+    def seal(self, sizes: list[int], checksums: list[int], upto: int) -> None:
+        """All records are there.
+
+        Args:
+            sizes, checksums: of each.
+            upto: index of the last sample, skipped or not.
+        """
+        self.sizes, self._checksums = np.array(sizes, format.OFFSET), np.array(checksums, format.CRC).tobytes()
+        self.size, self.upto = self.records.size, upto
 
     def sized(self) -> Sized:
-        """What the parent needs to know of it."""
-        sizes, checksums = np.array(self.sizes, format.OFFSET), np.array(self.checksums, format.CRC)
-        return Sized(self.start, sizes.tobytes(), checksums.tobytes())
+        """What the parent needs to know of it; once."""
+        checksums, self._checksums = self._checksums, b""
+        return Sized(self.task, self.piece, self.sizes.tobytes(), checksums, self.last, self.skipped)
 
 
 class Packer:
     """Serializes samples and writes them to their places; in a worker, or in the parent when there are none.
 
     Args:
-        dataset: of which dataset[i] are the samples.
-        encode: sample → buffer.
         files: where the shards are, made by the parent.
         heart: told where this is.
+        skips: whether samples that cannot be had or encoded are left out.
+
+    Attributes:
+        encode: sample → buffer; to be set before `pieces` comes upon a sample that can be had.
     """
 
-    def __init__(self, dataset: Any, encode: Encode, files: Files, heart: Heart) -> None:
-        self._dataset, self._encode, self._heart, self._files = dataset, encode, heart, files
+    def __init__(self, files: Files, heart: Heart, *, skips: bool = False) -> None:
+        self._files, self._heart, self._skips = files, heart, skips
         self._open: tuple[int, int] | None = None  # (shard, descriptor)
         self._idle: list[SharedBuffer] = []  # the one used last at the end: its pages are in the cache
+        self._spool: Spool | None = None
+        self.encode: Encode | None = None
 
-    def pieces(self, start: int, indices: list[int]) -> Iterator[Piece]:
-        """The samples at `indices`, whose positions begin at `start`, in pieces of bounded size."""
-        first = 0
-        while first < len(indices):
-            piece = self._piece(start + first, indices[first : first + PIECE_SAMPLES])
-            first += len(piece.sizes)
+    def look(self, run: Run, count: int) -> tuple[list[object], Run]:
+        """The first `count` samples of a run, as far as they can be had, and the run as it was before."""
+        self._heart.begin(run.task)
+        first: list[tuple[int, object, Exception | None]] = []
+        for index in run.indices:
+            self._heart.at(heartbeats.SAMPLE, index)
+            try:
+                first.append((index, run.get(index), None))
+            except End:
+                break
+            except Exception as error:
+                self._check_skippable(run, error)
+                first.append((index, None, error))
+            if len(first) == count:
+                break
+        self._heart.at(heartbeats.OURS, first[-1][0] if first else -1)
+        return [sample for _, sample, error in first if error is None], Looked(run, first)
+
+    def pieces(self, run: Run) -> Iterator[Piece]:
+        """The samples of a run in pieces of bounded size, one or more."""
+        self._heart.begin(run.task)
+        number, last = 0, False
+        while not last:
+            piece = Piece(run.task, number, self._idle.pop() if self._idle else SharedBuffer(PIECE_BYTES))
+            self._fill(piece, run)
+            number, last = number + 1, piece.last
+            if not len(piece.sizes):
+                self._release(piece)
             yield piece
 
-    def _piece(self, start: int, indices: list[int]) -> Piece:
-        dataset, encode, at = self._dataset, self._encode, self._heart.at
-        records = self._idle.pop() if self._idle else SharedBuffer(PIECE_BYTES)
-        piece = Piece(start, -1, records, [], [])
-        for piece.last in indices:
-            at(heartbeats.SAMPLE, piece.last)
-            record = encode(dataset[piece.last])
-            # The checksum is of the copy: some datasets hand out the same buffer again and again.
-            copy = records.append(record if type(record) is bytes else as_bytes(record))
-            piece.sizes.append(len(copy))
-            piece.checksums.append(crc32(copy))
-            if records.size >= PIECE_BYTES:
+    def _fill(self, piece: Piece, run: Run) -> None:
+        get, encode, records, words = run.get, self.encode or _unknown, piece.records, self._heart.words
+        sizes: list[int] = []
+        checksums: list[int] = []
+        append, add_size, add_checksum = records.append, sizes.append, checksums.append
+        self._heart.work()
+        index = -1
+        for index in run.indices:
+            words[heartbeats.INDEX] = index
+            try:
+                record = encode(get(index))
+                if type(record) is not bytes:
+                    record = as_bytes(record)
+            except End:
+                piece.last = True
                 break
-        return piece
+            except Exception as error:
+                self._check_skippable(run, error)
+                piece.skipped.append(Skipped(len(sizes), index, sentence(error)[:REASON_MAX]))
+            else:
+                # The checksum is of the copy: some datasets hand out the same buffer again and again.
+                copy = append(record)
+                add_size(len(copy))
+                add_checksum(crc32(copy))
+            if records.size >= PIECE_BYTES or len(sizes) + len(piece.skipped) >= PIECE_SAMPLES:
+                break
+        else:
+            piece.last = True
+        words[heartbeats.PHASE] = heartbeats.OURS
+        piece.seal(sizes, checksums, index)
+
+    def _check_skippable(self, run: Run, error: Exception) -> None:
+        """Raise `error` unless the write goes on without this sample."""
+        if not self._skips or run.ended or isinstance(error, MemoryError):
+            raise error
+
+    def spool(self, piece: Piece) -> None:
+        """Put a piece aside on the disk.
+
+        Raises:
+            OSError (also a RuntimeError): refused.
+        """
+        self._heart.at(heartbeats.OURS, piece.upto)
+        if self._spool is None:
+            self._spool = Spool(self._files.directory, self._files.label)
+        piece.spooled = self._spool.put(piece.records.view(0, piece.size))
+        self._release(piece)
 
     def write(self, piece: Piece, segments: list[Segment]) -> None:
         """Write a piece to its place; its memory is then used again.
@@ -109,17 +180,31 @@ class Packer:
         Raises:
             OSError (also a RuntimeError): refused.
         """
-        self._heart.at(heartbeats.OURS, piece.last)
+        self._heart.at(heartbeats.OURS, piece.upto)
         first = start = 0
         for segment in segments:
-            stop = start + sum(piece.sizes[first : first + segment.samples])
+            stop = start + int(piece.sizes[first : first + segment.samples].sum())
             try:
-                write_all(self._descriptor(segment.shard), piece.records.view(start, stop), segment.offset)
+                self._put(piece, start, stop, segment)
             except OSError as error:
                 path = self._files.final(segment.shard)
-                what = f"{segment.samples} samples up to {piece.last} could not be written at {segment.offset}"
+                what = f"{segment.samples} samples up to {piece.upto} could not be written at {segment.offset}"
                 raise file_error(error.errno or errno.EIO, f"{path}: {what}", path) from None
             first, start = first + segment.samples, stop
+        if piece.spooled is None:
+            self._release(piece)
+        elif self._spool is not None:
+            self._spool.forget(piece.size)
+
+    def _put(self, piece: Piece, start: int, stop: int, segment: Segment) -> None:
+        fd = self._descriptor(segment.shard)
+        if piece.spooled is None:
+            write_all(fd, piece.records.view(start, stop), segment.offset)
+        elif self._spool is not None:
+            self._spool.copy(piece.spooled + start, stop - start, fd, segment.offset)
+
+    def _release(self, piece: Piece) -> None:
+        """The memory of a piece is free for others."""
         piece.records.clear()
         if piece.records.capacity <= KEPT_CAPACITY and len(self._idle) < KEPT_BUFFERS:
             self._idle.append(piece.records)
@@ -127,76 +212,22 @@ class Packer:
     def _descriptor(self, shard: int) -> int:
         """Of the shard, open for writing; only the latest one is kept."""
         if self._open is None or self._open[0] != shard:
-            self.close()
+            self._close_shard()
             flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
             self._open = shard, os.open(self._files.path(shard), flags)
         return self._open[1]
 
-    def close(self) -> None:
-        """Close the last shard; may be repeated."""
+    def _close_shard(self) -> None:
         if self._open is not None:
             descriptor, self._open = self._open[1], None
             os.close(descriptor)
 
-
-def pack(
-    link: Link,
-    heart: Heart,
-    *,
-    dataset: Any,
-    files: Files,
-    serializer: Encode | None = None,
-    fields: Encode | None = None,
-) -> None:
-    """The work of a worker, until the link ends; see `Packer`. One of `serializer` and `fields` encodes the samples."""
-    encode = serializer or fields
-    if encode is None:
-        raise TypeError("pack needs serializer or fields")
-    _Desk(link, heart, Packer(dataset, encode, files, heart)).work()
+    def close(self) -> None:
+        """Close the last shard; may be repeated."""
+        self._close_shard()
+        if self._spool is not None:
+            self._spool.close()
 
 
-class _Desk:
-    """A worker's tasks not begun and pieces not placed."""
-
-    def __init__(self, link: Link, heart: Heart, packer: Packer) -> None:
-        self._link, self._heart, self._packer = link, heart, packer
-        self._tasks: deque[Task] = deque()
-        self._held: dict[int, Piece] = {}
-        self._weight = 0
-        self._decoder = msgspec.msgpack.Decoder(Task | Place)
-
-    def work(self) -> NoReturn:
-        """Do tasks until the link raises that it has ended."""
-        while True:
-            self._read_mail(wait=not self._tasks)
-            if self._tasks:
-                self._do(self._tasks.popleft())
-
-    def _do(self, task: Task) -> None:
-        indices = np.frombuffer(task.indices, np.int64).tolist()
-        for piece in self._packer.pieces(task.start, indices):
-            self._held[piece.start] = piece
-            self._weight += piece.weight
-            self._link.send(msgspec.msgpack.encode(piece.sized()))
-            # Never without an end: once all before are sized, places for what is held here are on their way.
-            self._read_mail(wait=self._weight > HELD_BYTES)
-
-    def _read_mail(self, *, wait: bool) -> None:
-        """Take what the parent sent; with `wait`, until something came and not too much is held."""
-        while True:
-            if wait:
-                self._heart.idle()
-            message = self._link.receive(wait=wait)
-            if message is None:
-                return
-            self._take(self._decoder.decode(message))
-            wait = self._weight > HELD_BYTES
-
-    def _take(self, message: Task | Place) -> None:
-        if isinstance(message, Task):
-            self._tasks.append(message)
-            return
-        piece = self._held.pop(message.start)
-        self._weight -= piece.weight
-        self._packer.write(piece, message.segments)
-        self._link.send(msgspec.msgpack.encode(Written(message.start)))
+def _unknown(sample: object) -> bytes:
+    raise TypeError(f"a sample of {type(sample).__name__} before anybody knows how to encode it")

@@ -14,13 +14,13 @@ class Progress:
     """The bar of one write; to be made after the workers were forked.
 
     Args:
-        total: samples.
+        total: samples; None if unknown.
         show: True always, False never, None if stderr is a terminal.
         label: what stands before the bar.
         done: samples that were there before.
     """
 
-    def __init__(self, total: int, show: bool | None, label: str, done: int = 0) -> None:
+    def __init__(self, total: int | None, show: bool | None, label: str, done: int = 0) -> None:
         disable = None if show is None else not show
         self._bar: Any = _Bar(
             total=total, initial=done, desc=label, unit=" samples", unit_scale=True, miniters=1, disable=disable

@@ -71,16 +71,23 @@ def add(source: str, target: str, names: Sequence[str], before: Manifest, listin
     """
     there = fingerprint(target)
     if there is None:
-        manifest.save(target, before)
+        _save(source, target, before)
     elif there != before.fingerprint:
         raise FileExistsError(errno.EEXIST, f"{target}: its {manifest.NAME} was changed meanwhile")
     move(source, target, names)
     try:
-        manifest.save(target, listing)
+        _save(source, target, listing)
     except BaseException:
         if fingerprint(target) != listing.fingerprint:
             _move_back(source, target, names)
         raise
+
+
+def _save(source: str, target: str, listing: Manifest) -> None:
+    """Write a manifest where a crash may leave a part of it, then put it in place at once."""
+    manifest.save(source, listing, target)
+    os.rename(Path(source) / manifest.NAME, Path(target) / manifest.NAME)
+    fsync_directory(target)
 
 
 def fingerprint(directory: str) -> str | None:

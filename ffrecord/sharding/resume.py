@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import takewhile
@@ -15,14 +16,15 @@ from ffrecord.errors import FFRecordError, MismatchError
 from ffrecord.manifest import Shard
 from ffrecord.sharding import publishing
 from ffrecord.sharding.differences import differences
-from ffrecord.sharding.job import Indices
 from ffrecord.sharding.journal import Finished, Request, Story, peek
 from ffrecord.sharding.layout import Start
 from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord.sharding.selection import Chosen
 from ffrecord.sharding.verify import check_whole
 
 HASH_SAMPLES = 1 << 20
 THREADS_MAX = 8
+BASE = "dataset appended to"  # in a request: the fingerprint of its manifest
 
 _log = logging.getLogger("ffrecord")
 
@@ -47,7 +49,7 @@ def earlier(part: PartDirectory) -> Request:
     return peek(part.journal_path).request or {}
 
 
-def fingerprint(indices: Indices) -> str:
+def fingerprint(indices: Chosen) -> str:
     """128 bits in hex that tell one order of samples from another."""
     digest = hashlib.blake2b(digest_size=16)
     for start in range(0, len(indices), HASH_SAMPLES):
@@ -91,12 +93,14 @@ def claim(part: PartDirectory) -> None:
         MismatchError: one that can has finished shards there; it is left alone.
     """
     story, there = part.journal.story, os.listdir(part.finished)
-    if story.request is not None and there:
+    if story.request and there:
         part.leave()
         raise MismatchError(
-            f"{part.target}: {part.path} has {len(there)} finished files of an interrupted DatasetWriter"
+            f"{part.target}: {part.path} has {len(there)} finished shards of an interrupted write, and this one cannot "
+            "go on with it; resume=False of DatasetWriter discards them"
         )
     _remove_others(part, [])
+    part.journal.begin({})
 
 
 def go_on(part: PartDirectory, request: Request, start: Start, *, published: bool, threads: int) -> Kept:
@@ -114,9 +118,10 @@ def go_on(part: PartDirectory, request: Request, start: Start, *, published: boo
     """
     story = part.journal.story
     there = [name for name in story.finished if os.path.lexists(Path(part.finished) / name)]
-    if story.request is None or not (there or published):
+    if not story.request or not (there or published):
         return _afresh(part, request, start)
-    found = differences(story.request, request)
+    # What it was appended to has changed by that alone.
+    found = differences(story.request, request | ({BASE: story.request.get(BASE)} if published else {}))
     if published and found:
         return _afresh(part, request, start)
     if published:
@@ -150,7 +155,7 @@ def _whole(part: PartDirectory, finished: list[Finished], threads: int) -> list[
     """Those before the first that is not, to the last byte, what it was."""
 
     def is_whole(entry: Finished) -> bool:
-        with contextlib.suppress(FFRecordError, OSError):
+        with contextlib.suppress(FFRecordError, OSError, ValueError):
             check_whole(part.finished, entry.shard)
             return True
         return False
@@ -166,7 +171,11 @@ def _whole(part: PartDirectory, finished: list[Finished], threads: int) -> list[
 
 def _remove_others(part: PartDirectory, names: list[str]) -> None:
     for name in set(os.listdir(part.finished)) - set(names):
-        os.unlink(Path(part.finished) / name)
+        path = Path(part.finished) / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _refusal(part: PartDirectory, count: int, found: list[str]) -> str:

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 
 from ffrecord.errors import SampleIndexError
 from ffrecord.indices import as_indices
-from ffrecord.sharding.job import Indices
 
 SEEDS = 1 << 32
+
+Chosen = range | npt.NDArray[np.int64]
 
 
 def length(dataset: Any) -> int:
@@ -31,7 +33,7 @@ def length(dataset: Any) -> int:
         ) from None
 
 
-def select(n: int, indices: Iterable[SupportsIndex] | None) -> Indices:
+def select(n: int, indices: Iterable[SupportsIndex] | None) -> Chosen:
     """The indices to write, each in [0, n).
 
     Args:
@@ -53,7 +55,7 @@ def select(n: int, indices: Iterable[SupportsIndex] | None) -> Indices:
     return np.where(given < 0, given + n, given)
 
 
-def shuffle(indices: Indices, seed: int | None) -> tuple[Indices, int]:
+def shuffle(indices: Chosen, seed: int | None) -> tuple[Chosen, int]:
     """(indices in random order, the seed). The order is the same for ever: numpy has frozen this generator.
 
     Args:

@@ -80,6 +80,12 @@ class Channel:
                 message, self._begun = bytes(self._begun), bytearray()
                 return message
 
+    def end(self) -> None:
+        """Close, and have the other side notice even while processes that the user forked hold copies of this end."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.close()
+
     def close(self) -> None:
         """May be repeated."""
         with contextlib.suppress(OSError):

@@ -25,7 +25,7 @@ import msgspec
 
 from ffrecord.workers import heartbeats, interrupts, verdicts
 from ffrecord.workers.channel import Channel, channel_pair
-from ffrecord.workers.heartbeats import Heartbeats
+from ffrecord.workers.heartbeats import Beat, Heartbeats
 from ffrecord.workers.process import FAILURE, Failure, Work, live
 
 TICK = 0.25  # seconds between two looks at all processes
@@ -57,7 +57,8 @@ class _Worker:
 
     def __init__(self, process: BaseProcess, channel: Channel) -> None:
         self.process, self.channel = process, channel
-        self.beats, self.since = -1, time.monotonic()
+        self.beat: Beat | None = None
+        self.since = time.monotonic()
 
 
 class Crew:
@@ -69,6 +70,7 @@ class Crew:
         count: of processes, > 0.
         start_method: as `start_method_of` takes it.
         stuck_after: seconds without a sign of life after which a busy worker is given up, or None.
+        name: the sample where a worker is, in words.
 
     Use: `start`, any number of `send` and `listen`, `dismiss`; in any case `end`.
     """
@@ -81,8 +83,9 @@ class Crew:
         *,
         start_method: str | None = None,
         stuck_after: float | None = None,
+        name: verdicts.Name = lambda beat: beat.sample,
     ) -> None:
-        self._work, self._arguments = work, arguments
+        self._work, self._arguments, self._name = work, arguments, name
         self._method, self._stuck_after = start_method_of(start_method), stuck_after
         self._workers: list[_Worker] = []
         self._hearts = Heartbeats(count)
@@ -91,6 +94,11 @@ class Crew:
         self._looked = time.monotonic()
         self._ended = False  # whether a process has, since the last look
         self.count = count
+
+    @property
+    def sentinels(self) -> list[int]:
+        """Descriptors that become readable when a process has ended."""
+        return [worker.process.sentinel for worker in self._workers]
 
     def start(self) -> None:
         """Start all processes.
@@ -211,21 +219,21 @@ class Crew:
     def _check_progress(self, number: int, limit: float) -> None:
         worker, beat = self._workers[number], self._hearts.heart(number).beat()
         silent = self._looked - worker.since
-        if beat.phase == heartbeats.IDLE or beat.beats != worker.beats:
-            worker.beats, worker.since = beat.beats, self._looked
+        if beat.phase == heartbeats.IDLE or beat != worker.beat:
+            worker.beat, worker.since = beat, self._looked
         elif silent > limit:
-            raise verdicts.stuck(self._who(number), beat, silent, limit)
+            raise verdicts.stuck(self._who(number), beat, silent, limit, self._name)
 
     def _who(self, number: int) -> str:
         return f"worker {number} (pid {self._workers[number].process.pid})"
 
     def _raise_failure(self, number: int, failure: Failure) -> None:
-        error, cause = verdicts.failed(self._who(number), failure)
+        error, cause = verdicts.failed(self._who(number), failure, self._name)
         raise error from cause
 
     def _raise_death(self, number: int) -> list[tuple[int, bytes]]:
         code = _await_exit(self._workers[number].process, GRACE)
-        raise verdicts.died(self._who(number), self._hearts.heart(number).beat(), code)
+        raise verdicts.died(self._who(number), self._hearts.heart(number).beat(), code, self._name)
 
     def dismiss(self) -> None:
         """Let all processes end, their work being done.
@@ -234,7 +242,7 @@ class Crew:
             WorkerError: one ended with an error nevertheless.
         """
         for worker in self._workers:
-            worker.channel.close()
+            worker.channel.end()
         deadline = time.monotonic() + FAREWELL
         for number, worker in enumerate(self._workers):
             code = _await_exit(worker.process, deadline - time.monotonic())

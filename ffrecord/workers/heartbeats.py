@@ -1,16 +1,11 @@
 """What every worker is doing, in memory that is still readable after a worker was killed."""
 
-import errno
-import mmap
-import os
 from dataclasses import dataclass
-from multiprocessing import reduction
-from typing import Any
 
-from ffrecord.errors import file_error
+from ffrecord.workers.memory import SharedMemory
 
 IDLE, SAMPLE, OURS = 0, 1, 2
-_PHASE, _INDEX, _BEATS = 0, 1, 2
+PHASE, INDEX, BEATS, TASK = 0, 1, 2, 3
 _WORDS = 8  # int64 a worker: a cache line each
 
 
@@ -21,12 +16,19 @@ class Beat:
     Attributes:
         phase: IDLE (it waits), SAMPLE (in the user's code) or OURS (in this package's).
         index: of the sample it is at; outside SAMPLE the last one it was at.
-        beats: changes with every sign of life.
+        beats: changes, or `index` does, with every sign of life.
+        task: that the sample is of.
     """
 
     phase: int
     index: int
     beats: int
+    task: int = 0
+
+    @property
+    def sample(self) -> str:
+        """The sample in words."""
+        return f"sample {self.index}"
 
 
 class Heart:
@@ -34,52 +36,54 @@ class Heart:
 
     Args:
         words: int64 [8] in shared memory; None for a heart of this process's own.
+
+    Attributes:
+        words: them; in a hurry, a worker at sample after sample sets words[INDEX] alone.
     """
 
     def __init__(self, words: memoryview | None = None) -> None:
-        self._words = memoryview(bytearray(8 * _WORDS)).cast("q") if words is None else words
+        self.words = memoryview(bytearray(8 * _WORDS)).cast("q") if words is None else words
 
     def at(self, phase: int, index: int) -> None:
         """Say in which phase and at which sample this worker is now."""
-        words = self._words
-        words[_INDEX] = index
-        words[_PHASE] = phase
-        words[_BEATS] += 1
+        words = self.words
+        words[INDEX] = index
+        words[PHASE] = phase
+        words[BEATS] += 1
+
+    def work(self) -> None:
+        """Say that this worker is about to go on with a sample."""
+        self.words[BEATS] += 1
+        self.words[PHASE] = SAMPLE
+
+    def begin(self, task: int) -> None:
+        """Say which task this worker is at now."""
+        self.words[TASK] = task
 
     def idle(self) -> None:
         """Say that this worker waits."""
-        self._words[_PHASE] = IDLE
+        self.words[PHASE] = IDLE
 
     def beat(self) -> Beat:
         """What was said last."""
-        return Beat(self._words[_PHASE], self._words[_INDEX], self._words[_BEATS])
+        words = self.words
+        return Beat(words[PHASE], words[INDEX], words[BEATS], words[TASK])
 
 
 class Heartbeats:
-    """Shared memory of `count` workers. It has no name, so nothing can be left behind.
-
-    Forked workers inherit it, others get its descriptor by pickling.
+    """Shared memory of `count` workers, which they get as `SharedMemory` says.
 
     Raises:
-        OSError (also a RuntimeError): the memory cannot be had; it is reserved, since touching what is not there is a
-            SIGBUS.
+        OSError (also a RuntimeError): the memory cannot be had.
     """
 
-    def __init__(self, count: int, _fd: int = -1) -> None:
-        size = count * _WORDS * 8
+    def __init__(self, count: int, _memory: SharedMemory | None = None) -> None:
         self._count = count
-        self._fd = _fd if _fd >= 0 else os.memfd_create("ffrecord-heartbeats", os.MFD_CLOEXEC)
-        try:
-            if _fd < 0:
-                os.posix_fallocate(self._fd, 0, size)
-            self._map = mmap.mmap(self._fd, size)
-        except OSError as error:
-            os.close(self._fd)
-            raise file_error(error.errno or errno.ENOMEM, f"{size} bytes of shared memory", "memfd") from None
-        self._words = memoryview(self._map).cast("q")
+        self._memory = SharedMemory(count * _WORDS * 8) if _memory is None else _memory
+        self._words = self._memory.view.cast("q")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _attach, (self._count, reduction.DupFd(self._fd))
+    def __reduce__(self) -> tuple[type["Heartbeats"], tuple[int, SharedMemory]]:
+        return Heartbeats, (self._count, self._memory)
 
     def heart(self, worker: int) -> Heart:
         """The heart of one worker."""
@@ -87,12 +91,5 @@ class Heartbeats:
 
     def close(self) -> None:
         """Give the memory back; hearts are unusable then. May be repeated."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            self._words.release()
-            self._map.close()
-            os.close(fd)
-
-
-def _attach(count: int, descriptor: Any) -> Heartbeats:
-    return Heartbeats(count, descriptor.detach())
+        self._words.release()
+        self._memory.close()

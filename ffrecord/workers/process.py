@@ -38,7 +38,7 @@ class Failure(msgspec.Struct, array_like=True):
     """How a worker failed, in its own words.
 
     Attributes:
-        phase, index: of its heartbeat.
+        phase, index, task: of its heartbeat.
         sentence: type and message of the exception.
         text: the traceback.
         cause: the exception pickled, empty if it does not pickle.
@@ -46,6 +46,7 @@ class Failure(msgspec.Struct, array_like=True):
 
     phase: int
     index: int
+    task: int
     sentence: str
     text: str
     cause: bytes
@@ -113,7 +114,7 @@ def live(
 
 
 @contextlib.contextmanager
-def without_process(heart: Heart) -> Iterator[None]:
+def without_process(heart: Heart, name: Callable[[Beat], str] = lambda beat: beat.sample) -> Iterator[None]:
     """For the same work in this process: what the user's code raises becomes the WorkerError it would have been."""
     try:
         yield
@@ -121,7 +122,7 @@ def without_process(heart: Heart) -> Iterator[None]:
         beat = heart.beat()
         if beat.phase != heartbeats.SAMPLE:
             raise
-        raise WorkerError(f"failed at sample {beat.index}: {_sentence(error)}", index=beat.index) from error
+        raise WorkerError(f"failed at {name(beat)}: {sentence(error)}", index=beat.index) from error
 
 
 def _die_with_parent() -> None:
@@ -153,14 +154,15 @@ def _use_one_torch_thread() -> None:
 def _report(channel: Channel, beat: Beat, error: BaseException) -> None:
     """Tell the parent how this worker failed; with less detail if memory is what is missing."""
     try:
-        failure = Failure(beat.phase, beat.index, _sentence(error), _traceback(error), _pickled(error))
+        failure = Failure(beat.phase, beat.index, beat.task, sentence(error), _traceback(error), _pickled(error))
     except Exception:
-        failure = Failure(beat.phase, beat.index, type(error).__name__, "", b"")
+        failure = Failure(beat.phase, beat.index, beat.task, type(error).__name__, "", b"")
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         channel.send(FAILURE + msgspec.msgpack.encode(failure))
 
 
-def _sentence(error: BaseException) -> str:
+def sentence(error: BaseException) -> str:
+    """Its type and message, of bounded length."""
     return "".join(traceback.format_exception_only(error)).strip()[:TEXT_MAX]
 
 

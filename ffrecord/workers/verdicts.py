@@ -2,34 +2,37 @@
 
 import pickle
 import signal
+from collections.abc import Callable
 
 from ffrecord.errors import WorkerError
 from ffrecord.workers import heartbeats
 from ffrecord.workers.heartbeats import Beat
 from ffrecord.workers.process import Failure
 
+Name = Callable[[Beat], str]  # the sample where a worker is, in words
 
-def failed(who: str, failure: Failure) -> tuple[Exception, BaseException | None]:
+
+def failed(who: str, failure: Failure, name: Name) -> tuple[Exception, BaseException | None]:
     """(what to raise, from what) after a worker reported an exception.
 
     What it raised in this package's own code, such as a full disk, is raised as it is.
     """
-    cause, beat = _unpickled(failure.cause), Beat(failure.phase, failure.index, 0)
+    cause, beat = _unpickled(failure.cause), Beat(failure.phase, failure.index, 0, failure.task)
     if beat.phase == heartbeats.OURS and isinstance(cause, Exception):
         return cause, None
-    sentence = f"{who} failed {_place(beat)}: {failure.sentence}"
+    sentence = f"{who} failed {_place(beat, name)}: {failure.sentence}"
     return WorkerError(f"{sentence}\n\n{failure.text}", index=_index(beat)), cause
 
 
-def died(who: str, beat: Beat, code: int | None) -> WorkerError:
+def died(who: str, beat: Beat, code: int | None, name: Name) -> WorkerError:
     """After a process ended without a word; `code` is None if it lives but has closed its connection."""
-    sentence = f"{who} {_ending(code)} {_place(beat)}{_advice(code, beat)}"
+    sentence = f"{who} {_ending(code)} {_place(beat, name)}{_advice(code, beat)}"
     return WorkerError(sentence, index=_index(beat), exitcode=code)
 
 
-def stuck(who: str, beat: Beat, silent: float, limit: float) -> WorkerError:
+def stuck(who: str, beat: Beat, silent: float, limit: float, name: Name) -> WorkerError:
     """After `silent` seconds without a sign of life, when `limit` are allowed."""
-    sentence = f"{who} gives no sign of life for {silent:.1f} s {_place(beat)} (stuck_after={limit:g})"
+    sentence = f"{who} gives no sign of life for {silent:.1f} s {_place(beat, name)} (stuck_after={limit:g})"
     return WorkerError(sentence, index=_index(beat))
 
 
@@ -59,10 +62,10 @@ def _advice(code: int | None, beat: Beat) -> str:
     return ""
 
 
-def _place(beat: Beat) -> str:
+def _place(beat: Beat, name: Name) -> str:
     if beat.phase == heartbeats.IDLE:
         return "while waiting for work"
-    return f"at sample {beat.index}" if beat.phase == heartbeats.SAMPLE else f"after sample {beat.index}"
+    return f"{'at' if beat.phase == heartbeats.SAMPLE else 'after'} {name(beat)}"
 
 
 def _index(beat: Beat) -> int | None:

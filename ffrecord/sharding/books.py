@@ -1,0 +1,110 @@
+"""What has become of a job so far: an assembly, as soon as the encoding of the samples is known."""
+
+from ffrecord.errors import FFRecordError
+from ffrecord.sharding.assembly import Assembly, Key
+from ffrecord.sharding.encoding import Encoding, Shape, shown
+from ffrecord.sharding.finisher import Finisher
+from ffrecord.sharding.job import Job
+from ffrecord.sharding.layout import ByCount, Layout
+from ffrecord.sharding.messages import Place, Sized
+from ffrecord.sharding.skipping import Skipping
+
+
+class Books:
+    """See above.
+
+    Args:
+        job: to be done.
+        finisher: completes shards.
+    """
+
+    def __init__(self, job: Job, finisher: Finisher) -> None:
+        self._job, self._finisher = job, finisher
+        self._skipping = Skipping(job.source, job.max_skipped)
+        self._before: list[Sized] = []  # pieces without samples, while nobody knows the encoding
+        self._assembly: Assembly | None = None
+        if job.encoding is not None:
+            self.choose(job.encoding)
+
+    def choose(self, encoding: Encoding) -> None:
+        """The encoding is known now.
+
+        Raises:
+            OSError (also a RuntimeError): a shard cannot be made.
+        """
+        self._begin(encoding, encoding.payload(self._job.cut))
+
+    def _begin(self, encoding: Encoding, payload: bytes | None) -> None:
+        job, self.encoding = self._job, encoding
+        cut = job.cut if payload is not None else self._without_block()
+        size = None if payload is None else len(payload)
+        self._assembly = Assembly(Layout(cut, size, job.source.total, job.start), job, payload, self._finisher)
+        for piece in self._before:
+            self._assembly.sized(piece)
+
+    def _without_block(self) -> ByCount:
+        return self._job.cut if isinstance(self._job.cut, ByCount) else ByCount(1)
+
+    def sized(self, piece: Sized) -> list[Place]:
+        """Take note of a serialized piece; the pieces that now have their place, in order.
+
+        Raises:
+            WorkerError: too many samples were left out.
+            OSError (also a RuntimeError): a shard cannot be made.
+        """
+        self._skipping.add(piece)
+        if self._assembly is None:
+            self._before.append(piece)
+            return []
+        return self._assembly.sized(piece)
+
+    def end(self, tasks: int) -> list[Place]:
+        """There are that many tasks and no more; the pieces that now have their place, in order.
+
+        Raises:
+            OSError (also a RuntimeError): a shard cannot be made.
+        """
+        if self._assembly is None:
+            # Not one sample: the file is an empty one of ffrecord 1.x, whatever the cut.
+            self._begin(shown(Shape(None)), None)
+        return self._known.end(tasks)
+
+    def wrote(self, key: Key) -> tuple[int, int]:
+        """Take note that a piece is in its place; (samples, bytes) of it."""
+        return self._known.wrote(key)
+
+    @property
+    def first_unfinished(self) -> int:
+        """The first task of which not all is sized."""
+        return len(self._before) if self._assembly is None else self._assembly.first_unfinished
+
+    @property
+    def complete(self) -> bool:
+        """Whether every sample is in its place."""
+        return self._assembly is not None and self._assembly.complete
+
+    @property
+    def samples(self) -> int:
+        """Written, those before the start among them."""
+        return self._known.samples
+
+    @property
+    def bytes(self) -> int:
+        """Of all samples written."""
+        return self._known.bytes
+
+    @property
+    def skipped(self) -> int:
+        """Samples left out."""
+        return self._known.skipped
+
+    @property
+    def _known(self) -> Assembly:
+        if self._assembly is None:
+            raise FFRecordError(f"{self._job.files.label}: the encoding is not known")
+        return self._assembly
+
+    def check(self) -> None:
+        """Raise FFRecordError unless everything was accounted for; tell how many samples were left out."""
+        self._known.check()
+        self._skipping.close()

@@ -1,0 +1,114 @@
+"""A worker's tasks not begun and pieces not placed."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+import msgspec
+
+from ffrecord.sharding.encoding import Encode, Shape, shape_of, shown
+from ffrecord.sharding.layout import FIRST_SAMPLES
+from ffrecord.sharding.messages import Chosen, Indices, Items, Place, Shown, Stream, Task, Written
+from ffrecord.sharding.packing import Packer, Piece
+from ffrecord.sharding.runs import Opener, Run
+from ffrecord.sharding.shard_file import Files
+from ffrecord.sharding.transport import Carrier
+from ffrecord.workers.heartbeats import Heart
+from ffrecord.workers.process import Link
+
+HELD_BYTES = 32 << 20  # of records that a worker keeps in memory while it waits for their places
+
+
+def pack(
+    link: Link,
+    heart: Heart,
+    *,
+    files: Files,
+    skips: bool,
+    dataset: Any = None,
+    function: Callable[[Any], Any] | None = None,
+    pipeline: Callable[[str], Iterable[Any]] | None = None,
+    carrier: Carrier | None = None,
+    serializer: Encode | None = None,
+    fields: Encode | None = None,
+) -> None:
+    """The work of a worker, until the link ends; see `Packer` and `Opener`.
+
+    At most one of `serializer` and `fields` encodes the samples; with neither, the first samples show how.
+    """
+    packer = Packer(files, heart, skips=skips)
+    packer.encode = serializer or fields
+    Desk(link, heart, packer, Opener(dataset, function, pipeline, carrier)).work()
+
+
+class Desk:
+    """See above.
+
+    Args:
+        link: to the parent.
+        heart: told when this waits.
+        packer: makes pieces and writes them.
+        opener: of tasks.
+    """
+
+    def __init__(self, link: Link, heart: Heart, packer: Packer, opener: Opener) -> None:
+        self._link, self._heart, self._packer, self._opener = link, heart, packer, opener
+        self._tasks: deque[Task] = deque()
+        self._held: dict[tuple[int, int], Piece] = {}
+        self._weight = 0
+        self._decoder = msgspec.msgpack.Decoder(Indices | Items | Stream | Chosen | Place)
+
+    def work(self) -> NoReturn:
+        """Do tasks until the link raises that it has ended."""
+        while True:
+            self._read_mail(wait=not self._tasks)
+            if self._tasks:
+                self._do(self._opener.open(self._tasks.popleft()))
+
+    def _do(self, run: Run) -> None:
+        if self._packer.encode is None:
+            run = self._show(run)
+        for piece in self._packer.pieces(run):
+            if len(piece.sizes):
+                self._hold(piece, run)
+            self._link.send(msgspec.msgpack.encode(piece.sized()))
+            # Never without an end: once all before are sized, places for what is held here are on their way.
+            self._read_mail(wait=self._weight > HELD_BYTES)
+
+    def _show(self, run: Run) -> Run:
+        """Tell the parent what the first samples are like, and wait until it says how to encode them."""
+        samples, run = self._packer.look(run, FIRST_SAMPLES)
+        shape = shape_of(samples) if samples else Shape(None)
+        self._link.send(msgspec.msgpack.encode(Shown(run.task, bool(samples), shape.schema)))
+        while samples and self._packer.encode is None:
+            self._read_mail(wait=True)
+        return run
+
+    def _hold(self, piece: Piece, run: Run) -> None:
+        """Keep a piece, on the disk if it may be long until the streams before it have ended."""
+        if run.streams and self._weight + piece.weight > HELD_BYTES:
+            self._packer.spool(piece)
+        self._held[piece.task, piece.piece] = piece
+        self._weight += piece.weight
+
+    def _read_mail(self, *, wait: bool) -> None:
+        """Take what the parent sent; with `wait`, until something came and not too much is held."""
+        while True:
+            if wait:
+                self._heart.idle()
+            message = self._link.receive(wait=wait)
+            if message is None:
+                return
+            self._take(self._decoder.decode(message))
+            wait = self._weight > HELD_BYTES
+
+    def _take(self, message: Task | Chosen | Place) -> None:
+        if isinstance(message, Chosen):
+            self._packer.encode = shown(Shape(message.schema)).encode
+        elif isinstance(message, Place):
+            piece = self._held.pop((message.task, message.piece))
+            self._weight -= piece.weight
+            self._packer.write(piece, message.segments)
+            self._link.send(msgspec.msgpack.encode(Written(message.task, message.piece)))
+        else:
+            self._tasks.append(message)

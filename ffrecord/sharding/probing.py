@@ -1,0 +1,117 @@
+"""A look at a few samples of a dataset before it is written, to see what they are like.
+
+It is in a process of its own if there are to be any: a dataset opened here could be broken for those forked afterwards.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from ffrecord._crc import crc32
+from ffrecord.buffers import as_bytes
+from ffrecord.errors import WorkerError
+from ffrecord.fields import Schema
+from ffrecord.sharding.encoding import Encode, Encoding, Probe, Shape, given, shape_of, shown
+from ffrecord.sharding.job import Means
+from ffrecord.workers import heartbeats, interrupts
+from ffrecord.workers.crew import Crew
+from ffrecord.workers.heartbeats import Heart
+from ffrecord.workers.process import Link, without_process
+
+
+class Probed(msgspec.Struct):
+    """What a few samples show; `schema` is None for records without a schema."""
+
+    schema: dict[str, Any] | None
+    probes: list[Probe]
+
+
+def choose(
+    dataset: Any,
+    probes: list[int],
+    fields: Schema | None,
+    serializer: Encode | None,
+    means: Means,
+    *,
+    skips: bool = False,
+) -> Encoding:
+    """The encoding of a dataset.
+
+    Args:
+        probes: indices of the samples to look at; may be empty if `fields` or `serializer` is given or there are none.
+        fields, serializer: what the user gave, at most one of them. With neither, samples of bytes, bytearray or
+            memoryview are written as they are, and others by the schema they show.
+        skips: whether to do without samples that cannot be had or encoded.
+
+    Raises:
+        WorkerError: a sample could not be had or encoded.
+        TypeError, ValueError: no schema fits the samples.
+    """
+    known = given(fields, serializer)
+    if not probes:
+        return known or shown(Shape(None))
+    probed = _probe(dataset, probes, known, means, skips)
+    return replace(known or shown(Shape(probed.schema)), probes=probed.probes)
+
+
+def _probe(dataset: Any, indices: list[int], known: Encoding | None, means: Means, skips: bool) -> Probed:
+    if not means.workers:
+        heart = Heart()
+        with without_process(heart):
+            return _look(heart, dataset, indices, known.encode if known else None, skips)
+    arguments = {"dataset": dataset, "indices": indices, "skips": skips, **(known.arguments if known else {})}
+    crew = Crew(look, arguments, 1, start_method=means.start_method, stuck_after=means.stuck_after)
+    try:
+        crew.start()
+        while not (messages := crew.listen()):
+            pass
+        crew.dismiss()
+        return msgspec.msgpack.decode(messages[0][1], type=Probed)
+    finally:
+        with interrupts.undisturbed():
+            crew.end()
+
+
+def look(
+    link: Link,
+    heart: Heart,
+    *,
+    dataset: Any,
+    indices: list[int],
+    skips: bool,
+    serializer: Encode | None = None,
+    fields: Encode | None = None,
+) -> None:
+    """The work of the process that looks at a few samples."""
+    link.send(msgspec.msgpack.encode(_look(heart, dataset, indices, serializer or fields, skips)))
+
+
+def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None, skips: bool) -> Probed:
+    samples, failure = {}, None
+    for index in indices:
+        heart.at(heartbeats.SAMPLE, index)
+        try:
+            samples[index] = dataset[index]
+        except Exception as error:
+            if not skips:
+                raise
+            failure = error
+    schema = None
+    if encode is None:
+        if not samples:
+            raise WorkerError(f"none of the samples {indices} can be had, to see what they are like") from failure
+        heart.at(heartbeats.OURS, indices[-1])
+        schema = shape_of(list(samples.values())).schema
+        encode = shown(Shape(schema)).encode
+    probes = []
+    for index, sample in samples.items():
+        heart.at(heartbeats.SAMPLE, index)
+        try:
+            record = as_bytes(encode(sample))
+        except Exception:
+            if not skips:
+                raise
+        else:
+            probes.append(Probe(index, len(record), crc32(record)))
+    return Probed(schema, probes)

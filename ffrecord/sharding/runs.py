@@ -1,0 +1,138 @@
+"""From a task to its samples, one after the other: where the code of users is called."""
+
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ffrecord.sharding.messages import Indices, Items, Task
+from ffrecord.sharding.transport import Carrier
+
+
+class End(Exception):
+    """There are no more samples in a stream."""
+
+
+class Run:
+    """The samples of one task.
+
+    Args:
+        task: its number.
+        indices: of the samples, in order.
+        get: index → sample; called once for each, in order.
+
+    Attributes:
+        task: the number.
+        streams: whether `get` says by `End` when `indices` go on without samples, and no more can be had after another
+            exception.
+        ended: whether that is so now.
+    """
+
+    streams = ended = False
+
+    def __init__(self, task: int, indices: Iterable[int], get: Callable[[int], Any]) -> None:
+        self.task, self.indices, self.get = task, iter(indices), get
+
+
+class _ItemsRun(Run):
+    """The samples of what the parent has."""
+
+    def __init__(self, task: Items, items: Iterator[Any], function: Callable[[Any], Any] | None) -> None:
+        super().__init__(task.task, _numbers(task.indices), self._next)
+        self._items, self._function = items, function
+
+    def _next(self, index: int) -> Any:
+        try:
+            item = next(self._items)
+        except BaseException:
+            self.ended = True
+            raise
+        return item if self._function is None else self._function(item)
+
+
+class _StreamRun(Run):
+    """The samples of what a pipeline makes of a name."""
+
+    streams = True
+
+    def __init__(self, task: int, pipeline: Callable[[str], Iterable[Any]], name: str) -> None:
+        super().__init__(task, itertools.count(), self._next)
+        self._pipeline, self._name = pipeline, name
+        self._samples: Iterator[Any] | None = None
+
+    def _next(self, index: int) -> Any:
+        try:
+            if self._samples is None:
+                self._samples = iter(self._pipeline(self._name))
+            return next(self._samples)
+        except StopIteration:
+            raise End from None
+        except BaseException:
+            self.ended = True
+            raise
+
+
+class Looked(Run):
+    """A run whose first samples were had before.
+
+    Args:
+        run: the one they are of.
+        first: its first indices, with what `get` gave, or raised.
+    """
+
+    def __init__(self, run: Run, first: list[tuple[int, Any, Exception | None]]) -> None:
+        super().__init__(run.task, itertools.chain([index for index, _, _ in first], run.indices), self._get)
+        self._run, self._first = run, first[::-1]
+        self.streams = run.streams
+
+    def _get(self, index: int) -> Any:
+        if not self._first:
+            return self._run.get(index)
+        _, sample, error = self._first.pop()
+        if error is not None:
+            raise error
+        return sample
+
+    @property
+    def ended(self) -> bool:  # type: ignore[override]
+        return self._run.ended
+
+
+class Opener:
+    """Opens the tasks of a source; one of these is given, or none for samples that the parent has.
+
+    Args:
+        dataset: of which dataset[i] are the samples.
+        function: item → sample.
+        pipeline: name → samples.
+        carrier: where the items of `Items` come from.
+    """
+
+    def __init__(
+        self,
+        dataset: Any = None,
+        function: Callable[[Any], Any] | None = None,
+        pipeline: Callable[[str], Iterable[Any]] | None = None,
+        carrier: Carrier | None = None,
+    ) -> None:
+        self._dataset, self._function, self._pipeline, self._carrier = dataset, function, pipeline, carrier
+
+    def open(self, task: Task) -> Run:
+        """Its samples."""
+        if isinstance(task, Indices):
+            return Run(task.task, _numbers(task.indices), partial(operator.getitem, self._dataset))
+        if isinstance(task, Items):
+            if self._carrier is None:
+                raise TypeError("items need a carrier")
+            return _ItemsRun(task, self._carrier.unpack(task), self._function)
+        if self._pipeline is None:
+            raise TypeError("a stream needs a pipeline")
+        return _StreamRun(task.task, self._pipeline, task.name)
+
+
+def _numbers(data: bytes) -> list[int]:
+    numbers: list[int] = np.frombuffer(data, np.int64).tolist()
+    return numbers

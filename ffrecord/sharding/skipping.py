@@ -1,0 +1,48 @@
+"""Samples that are left out because they cannot be had or encoded: counted, told, and not too many."""
+
+import logging
+
+from ffrecord.errors import WorkerError
+from ffrecord.sharding.messages import Sized
+from ffrecord.sharding.sources import Source
+from ffrecord.workers import heartbeats
+from ffrecord.workers.heartbeats import Beat
+
+TOLD = 5  # of them are logged one by one
+
+log = logging.getLogger("ffrecord")
+
+
+class Skipping:
+    """Keeps count.
+
+    Args:
+        source: has names for its samples.
+        most: how many may be left out.
+    """
+
+    def __init__(self, source: Source, most: int | None) -> None:
+        self._source, self._most, self._count = source, most or 0, 0
+
+    def add(self, piece: Sized) -> None:
+        """Take note of what was left out of a piece.
+
+        Raises:
+            WorkerError: too many now.
+        """
+        for skipped in piece.skipped:
+            self._count += 1
+            name = self._source.name(Beat(heartbeats.SAMPLE, skipped.index, 0, piece.task))
+            if self._count > self._most:
+                raise WorkerError(
+                    f"{self._count} samples could not be written, max_skipped is {self._most}; the latest, {name}: "
+                    f"{skipped.reason}",
+                    index=skipped.index,
+                )
+            if self._count <= TOLD:
+                log.warning("%s skipped: %s", name, skipped.reason)
+
+    def close(self) -> None:
+        """Tell how many there were, if not all were told."""
+        if self._count > TOLD:
+            log.warning("%d samples skipped in all", self._count)

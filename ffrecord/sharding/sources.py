@@ -1,0 +1,201 @@
+"""Where samples come from, as the parent sees it: what to give the workers next."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ffrecord.errors import ArgumentTypeError, CountError, FormatError
+from ffrecord.sharding.messages import Indices, Stream, Task
+from ffrecord.sharding.selection import Chosen
+from ffrecord.sharding.transport import Carrier
+from ffrecord.workers.heartbeats import Beat
+
+AHEAD = 2  # streams for each worker that may be under way before the first of them has ended
+
+Item = TypeVar("Item")
+
+
+class Source:
+    """Samples in order, divided into tasks.
+
+    Attributes:
+        arguments: what workers need, under the names that users know.
+        total: samples, if that is known; a guess is good enough.
+        reserve: tasks that a worker is given beside the one in its hands.
+        ahead: tasks for each worker beyond the first unfinished one; None for any number.
+        calls: whether `take` calls code of the user.
+        items: whether tasks are of items that a carrier carries.
+    """
+
+    arguments: dict[str, Any]
+    total: int | None = None
+    reserve = 1
+    ahead: int | None = None
+    calls = items = False
+
+    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Task | None:
+        """Task number `task`, of at most `most` samples as far as they can be counted; None if there is nothing left.
+
+        Raises:
+            whatever the code of the user does.
+        """
+        raise NotImplementedError
+
+    def name(self, beat: Beat) -> str:
+        """The sample a worker is at, in words."""
+        return beat.sample
+
+
+class FromDataset(Source):
+    """dataset[i] for indices.
+
+    Args:
+        indices: of the samples, in order, each in range.
+        first: how many of them to leave out, because they were written before.
+    """
+
+    def __init__(self, dataset: Any, indices: Chosen, first: int = 0) -> None:
+        self.arguments, self.total = {"dataset": dataset}, len(indices)
+        self._indices, self._next = indices, first
+
+    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Indices | None:
+        start, self._next = self._next, min(self._next + most, len(self._indices))
+        if start == self._next:
+            return None
+        return Indices(task, np.asarray(self._indices[start : self._next], np.int64).tobytes())
+
+
+class FromIterable(Source):
+    """What an iterable of the parent gives.
+
+    Args:
+        iterable: of samples, or of what `function` makes samples of.
+        length: how many it must give; None for any number.
+    """
+
+    calls = items = True
+
+    def __init__(self, iterable: Iterable[Any], length: int | None = None) -> None:
+        self.arguments: dict[str, Any] = {}
+        self.total = length
+        self._pairs = enumerate(_counted(iterable, length))
+
+    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Task | None:
+        return carrier.pack(task, slot, self._pairs, most)
+
+
+class FromList(Source):
+    """What a function makes of lines.
+
+    Args:
+        lines: an iterable of str, or the path of a text file in UTF-8. Empty ones count, and are left out.
+        function: line without its end → sample.
+    """
+
+    calls = items = True
+
+    def __init__(self, lines: str | os.PathLike[str] | Iterable[str], function: Callable[[str], Any]) -> None:
+        self.arguments = {"function": function}
+        numbered = _file_lines(os.fspath(lines)) if isinstance(lines, str | os.PathLike) else _given_lines(lines)
+        self._pairs = _filled(numbered)
+
+    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Task | None:
+        return carrier.pack(task, slot, self._pairs, most)
+
+    def name(self, beat: Beat) -> str:
+        return f"line {beat.index}"
+
+
+class FromStreams(Source):
+    """What a pipeline makes of each of some names, such as those of tar files.
+
+    Args:
+        names: of what there is.
+        pipeline: name → samples.
+    """
+
+    reserve, ahead = 0, AHEAD
+
+    def __init__(self, names: list[str], pipeline: Callable[[str], Iterable[Any]]) -> None:
+        self.arguments, self._names = {"pipeline": pipeline}, names
+
+    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Stream | None:
+        return Stream(task, self._names[task]) if task < len(self._names) else None
+
+    def name(self, beat: Beat) -> str:
+        return f"sample {beat.index} of {self._names[beat.task]}"
+
+
+def shard_names(shards: Any) -> list[str]:
+    """The names in a list of them, or of a pattern such as "train-{000..009}.tar".
+
+    Raises:
+        TypeError: not str or paths.
+        ValueError: a pattern that counts backwards.
+    """
+    if isinstance(shards, str | os.PathLike):
+        return list(expand(os.fspath(shards)))
+    if not isinstance(shards, Iterable):
+        raise ArgumentTypeError(f"shards must be a list of paths or a pattern, not {type(shards).__name__}")
+    names = []
+    for position, shard in enumerate(shards):
+        if not isinstance(shard, str | os.PathLike):
+            raise ArgumentTypeError(f"shards[{position}] must be str or os.PathLike, not {type(shard).__name__}")
+        names.append(os.fspath(shard))
+    return names
+
+
+def expand(pattern: str) -> Iterator[str]:
+    """Every name a pattern of braces stands for: "a{08..10}" or "{train,val}.tar", as shells and webdataset have it."""
+    found = re.search(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}", pattern)
+    if found is None:
+        yield pattern
+        return
+    before, after = pattern[: found.start()], pattern[found.end() :]
+    for word in _words(pattern, *found.groups()):
+        yield from (before + word + rest for rest in expand(after))
+
+
+def _words(pattern: str, first: str | None, last: str | None, words: str | None) -> Iterable[str]:
+    if first is None or last is None:
+        return (words or "").split(",")
+    if int(first) > int(last):
+        raise ValueError(f"{pattern}: {first} .. {last}, expected the smaller number first")
+    width = len(first) if first.startswith("0") or len(first) == len(last) else 0
+    return (f"{number:0{width}d}" for number in range(int(first), int(last) + 1))
+
+
+def _counted(iterable: Iterable[Item], length: int | None) -> Iterator[Item]:
+    """Its items; CountError unless there are `length`."""
+    count = 0
+    for count, item in enumerate(iterable, 1):
+        if length is not None and count > length:
+            raise CountError(f"the iterable gives at least {count} samples, but length is {length}")
+        yield item
+    if length is not None and count < length:
+        raise CountError(f"the iterable gives {count} samples, but length is {length}")
+
+
+def _file_lines(path: str) -> Iterator[tuple[int, str]]:
+    """(number from 1, line) of a text file; a byte order mark is no part of it."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise FormatError(f"{path}: line {number} is not UTF-8: {error}") from None
+
+
+def _given_lines(lines: Iterable[Any]) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, str):
+            raise ArgumentTypeError(f"line {number} is {type(line).__name__}, expected str")
+        yield number, line
+
+
+def _filled(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Those that are not empty, without their ends."""
+    return ((number, line.rstrip("\r\n")) for number, line in lines if line.strip("\r\n"))

@@ -1,0 +1,81 @@
+"""The end of a worker interrupts the code of the user in the parent, such as an iterable that waits for a sample.
+
+It does what Ctrl-C does: an exception in the main thread. In other threads a worker's end is noticed when the user's
+code comes back.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+from ffrecord.errors import WorkerError
+from ffrecord.workers.crew import Crew
+
+SIGNAL = signal.SIGURG  # ignored by default, so one that comes late does no harm
+CERTAIN = 5.0  # seconds within which a worker that has ended is known to have
+
+
+class Rung(BaseException):
+    """A worker has ended; nobody but `Alarm` should catch this."""
+
+
+class Alarm:
+    """A context, in which `armed` code is interrupted.
+
+    Args:
+        sentinels: descriptors that become readable when a worker ends; none for no alarm.
+    """
+
+    def __init__(self, sentinels: Sequence[int]) -> None:
+        main = threading.current_thread() is threading.main_thread()
+        self._sentinels = sentinels if main else []
+        self._armed = self._rung = False
+        self._before: Any = None
+
+    def __enter__(self) -> "Alarm":
+        # A handler that was not installed from Python cannot be put back, so it stays.
+        self._before = signal.getsignal(SIGNAL) if self._sentinels else None
+        if self._before is not None:
+            signal.signal(SIGNAL, self._ring)
+            for fd in self._sentinels:
+                fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
+                fcntl.fcntl(fd, fcntl.F_SETSIG, SIGNAL)
+                fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._before is not None:
+            signal.signal(SIGNAL, self._before)
+
+    def _ring(self, signum: int, frame: FrameType | None) -> None:
+        self._rung = True
+        if self._armed:
+            self._armed = False
+            raise Rung
+
+    @contextlib.contextmanager
+    def armed(self, crew: Crew) -> Iterator[None]:
+        """Inside, the code of the user runs.
+
+        Raises:
+            WorkerError, others: what `crew` says of the worker that ended.
+        """
+        try:
+            self._armed = True
+            if self._rung:
+                raise Rung
+            yield
+            self._armed = False
+        except Rung:
+            until = time.monotonic() + CERTAIN
+            while time.monotonic() < until:
+                crew.listen()
+            raise WorkerError("the iterable was interrupted, as if a worker had ended") from None
+        finally:
+            self._armed = False

@@ -1,0 +1,48 @@
+"""Memory that processes share: without a name, so nothing can be left behind, and had before anybody touches it."""
+
+import errno
+import mmap
+import os
+from multiprocessing import reduction
+from typing import Any
+
+from ffrecord.errors import file_error
+
+
+class SharedMemory:
+    """`size` bytes of it, > 0. Forked workers inherit it, others get its descriptor by pickling.
+
+    Attributes:
+        view: the bytes.
+
+    Raises:
+        OSError (also a RuntimeError): the memory cannot be had; it is reserved, since touching what is not there is a
+            SIGBUS.
+    """
+
+    def __init__(self, size: int, _fd: int = -1) -> None:
+        self._size = size
+        self._fd = _fd if _fd >= 0 else os.memfd_create("ffrecord", os.MFD_CLOEXEC)
+        try:
+            if _fd < 0:
+                os.posix_fallocate(self._fd, 0, size)
+            self._map = mmap.mmap(self._fd, size)
+        except OSError as error:
+            os.close(self._fd)
+            raise file_error(error.errno or errno.ENOMEM, f"{size} bytes of shared memory", "memfd") from None
+        self.view = memoryview(self._map)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attach, (self._size, reduction.DupFd(self._fd))
+
+    def close(self) -> None:
+        """Give the memory back, once all views made of `view` are gone. May be repeated."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self.view.release()
+            self._map.close()
+            os.close(fd)
+
+
+def _attach(size: int, descriptor: Any) -> SharedMemory:
+    return SharedMemory(size, descriptor.detach())
