@@ -7,15 +7,9 @@ A record whose pages cannot be had is read by pread instead, which says what is 
 from libc.stdint cimport int64_t
 
 from ffrecord._cached cimport copy_record, finish_missed, goes_on, read_cached
+from ffrecord._guard cimport Range, guarded
 from ffrecord._linux cimport ffr_file_size, ffr_now_ns, ffr_prefetch, ffr_sleeps
 from ffrecord._requests cimport MISSED, OK, File, Request, Work
-
-cdef extern from "_guard.h" nogil:
-    ctypedef struct ffr_guard:
-        const char* start
-        const char* end
-    bint ffr_guard_ready()
-    bint ffr_guarded(ffr_guard* guard, void (*run)(void*) noexcept nogil, void* argument)
 
 cdef enum:
     AHEAD = 8                  # records
@@ -32,12 +26,7 @@ cdef struct Copying:
     int64_t i                  # the first not copied yet
     int64_t k
     bint around
-    ffr_guard guard
-
-
-cdef bint can_copy() noexcept nogil:
-    """Whether faults of this thread would be caught."""
-    return ffr_guard_ready()
+    Range range
 
 
 cdef inline void _prefetch(const Copying* copying, int64_t i) noexcept nogil:
@@ -62,7 +51,7 @@ cdef void _copy(void* argument) noexcept nogil:
         request = &copying.requests[copying.i]
         if request.status == OK:
             file = &copying.work.files[request.file]
-            copying.guard.start, copying.guard.end = file.window, file.window + file.size
+            copying.range.start, copying.range.end = file.window, file.window + file.size
             if file.window == NULL or not copy_record(copying.work, request, file.window + request.offset, copying.around):
                 request.status = MISSED  # where a file was cut, its last page ends in zeros
             total += request.size
@@ -89,7 +78,7 @@ cdef void _take_back(Work* work, Request* requests, int64_t i, int64_t j) noexce
 cdef bint _copy_stage(Copying* copying) noexcept nogil:
     """Copy some records; whether they came without waiting."""
     cdef int64_t start = ffr_now_ns(), first = copying.i, sleeps = ffr_sleeps()
-    if ffr_guarded(&copying.guard, _copy, copying):
+    if guarded(&copying.range, _copy, copying):
         copying.requests[copying.i].status = MISSED
         copying.i += 1
     if not copying.work.check:
@@ -100,7 +89,7 @@ cdef bint _copy_stage(Copying* copying) noexcept nogil:
 
 
 cdef void read_copied(Work* work, Request* requests, int64_t k) noexcept nogil:
-    """Read sorted requests of files that have a `window`, if `can_copy`; in two passes what turns out not to be cached."""
+    """Read sorted requests of files that have a `window`, after `guard_ready`; in two passes what turns out not to be cached."""
     cdef Copying copying
     cdef int64_t i, total = 0
     cdef bint cached = True

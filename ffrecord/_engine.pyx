@@ -18,6 +18,7 @@ from libc.string cimport memset
 from ffrecord._ahead cimport Sweep, stop
 from ffrecord._choice cimport asks_for_memory, begin, learn, weigh
 from ffrecord._descriptors cimport close_all, keep, size_now
+from ffrecord._guard cimport guard_ready
 from ffrecord._linux cimport ffr_filesystem_type
 from ffrecord._memory cimport Block, Mapping, array_over
 from ffrecord._plan cimport find, plan
@@ -462,6 +463,7 @@ cdef class Files:
             if keys == NULL:
                 raise MemoryError(f"batch of {batch.reading.k} samples")
             with nogil:
+                guard_ready()  # or else a cut table may kill
                 bad = plan(&self.table, self.n, &indices[0], batch.reading.k, number, batch.reading.requests, batch.places, keys)
             free(keys)
         if bad >= 0:

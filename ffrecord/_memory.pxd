@@ -14,6 +14,7 @@ cdef class Block:
 cdef class Mapping:
     cdef char* start
     cdef Py_ssize_t size
+    cdef void* protection
     cdef int _fill(self, int fd) except -1
 
 cdef object array_over(object owner, char* start, int64_t size)

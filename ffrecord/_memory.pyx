@@ -9,6 +9,7 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 
+from ffrecord._guard cimport guard_ready, protect, unprotect
 from ffrecord._linux cimport ffr_pread
 
 cimport numpy as cnp
@@ -163,13 +164,15 @@ cdef class Mapping:
         size: bytes, > 0, not above the file's size.
         copied: the bytes as they are now, in memory shared with forked children only: for file systems where a page fault
             that fails would kill the process.
+        protected: pages that cannot be had, because the file was cut since, read as zeros. Otherwise, and in threads that
+            block SIGBUS, touching them kills the process.
 
     Raises:
         OSError: mapping or reading failed.
         EOFError: the file has fewer bytes.
     """
 
-    def __cinit__(self, int fd, Py_ssize_t size, bint copied=False):
+    def __cinit__(self, int fd, Py_ssize_t size, bint copied=False, bint protected=True):
         cdef void* memory
         if size <= 0:
             raise ValueError(f"mapping of {size} bytes, expected > 0")
@@ -182,6 +185,8 @@ cdef class Mapping:
         self.start, self.size = <char*> memory, size
         if copied:
             self._fill(fd)
+        elif protected:
+            self.protection = protect(memory, size)
 
     cdef int _fill(self, int fd) except -1:
         cdef int64_t got = 0, rc
@@ -198,6 +203,7 @@ cdef class Mapping:
         return 0
 
     def __dealloc__(self):
+        unprotect(self.protection)
         if self.start != NULL:
             munmap(self.start, self.size)
 
@@ -206,4 +212,5 @@ cdef class Mapping:
         madvise(self.start, self.size, MADV_DONTNEED)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
+        guard_ready()
         PyBuffer_FillInfo(view, self, self.start, self.size, 1, flags)

@@ -107,7 +107,7 @@ cdef int64_t offset_in(const File* file, int64_t i) noexcept nogil:
 
 
 cdef void _check_size(Table* table, File* file, int64_t batch, Request* request) noexcept nogil:
-    """A mapped page of a file cut short would be SIGBUS. Looking once a batch leaves a window, but a narrow one."""
+    """Tables of a file cut short read as zeros, or worse where SIGBUS is blocked. Once a batch finds nearly all such files."""
     cdef int64_t size = size_now(table, file - table.files)
     if size < (file.size if file.mapped != NULL else file.data_start):
         request.status = CHANGED if size >= 0 else FAILED

@@ -5,9 +5,10 @@ from libc.errno cimport EMFILE, ENFILE, ENOENT
 from libc.stdint cimport int64_t
 
 from ffrecord._cached cimport read_cached
-from ffrecord._copied cimport can_copy, read_copied
+from ffrecord._copied cimport read_copied
 from ffrecord._descriptors cimport AROUND, COPYING, RANDOM, SEQUENTIAL, Access, hold, let_go
 from ffrecord._direct cimport NOT_NOW, read_direct
+from ffrecord._guard cimport guard_ready
 from ffrecord._linux cimport ffr_sleep_ms, ffr_sleeps
 from ffrecord._mapped cimport read_mapped
 from ffrecord._parallel cimport read_parallel
@@ -60,7 +61,7 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
         error = read_direct(&work, reading.requests + i, j - i, not fs.pinned)
     elif engine == COLD and (fs.network or not fs.nowait):
         read_parallel(&work, reading.requests + i, j - i)
-    elif _copies(reading, fs, engine) and can_copy():
+    elif _copies(reading, fs, engine) and guard_ready():
         read_copied(&work, reading.requests + i, j - i)
     else:
         read_cached(&work, reading.requests + i, j - i, engine == COLD)

@@ -66,7 +66,7 @@ class OpenedFile:
                 self._identify()
                 os.set_blocking(self.fd, True)
                 self._map()
-                self.whole = Mapping(self.fd, self.size) if whole else None
+                self.whole = Mapping(self.fd, self.size, protected=False) if whole else None
                 self.extension = self._read_gap(check)
             if check:
                 self.check_header()

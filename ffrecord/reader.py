@@ -421,7 +421,7 @@ class FileReader:
         if not -len(self._files) <= i < len(self._files):
             raise SampleIndexError(f"file {i}, expected {-len(self._files)} <= file_index < {len(self._files)}")
         opened, size = self._files[i], self._engine.size_now(i % len(self._files))
-        # Looking at a table that is no longer there would kill the process.
+        # What is no longer there would be read as zeros.
         if size is not None and size < opened.data_start:
             raise TruncatedError(f"{opened.path}: cut to {size} bytes, its tables alone have {opened.data_start}")
         return opened

@@ -1,0 +1,33 @@
+# cython: language_level=3, autotestdict=False
+"""One handler of SIGBUS for the process; what it does is in _guard.h."""
+
+import mmap
+
+cdef extern from "_guard.h" nogil:
+    ctypedef struct ffr_range:
+        pass
+    ctypedef struct ffr_protected:
+        pass
+    size_t ffr_page
+    bint ffr_guard_ready()
+    bint ffr_guarded(ffr_range* range, void (*run)(void*) noexcept nogil, void* argument)
+    ffr_protected* ffr_protect(const void* start, size_t size)
+    void ffr_unprotect(ffr_protected* entry)
+
+ffr_page = mmap.PAGESIZE
+
+
+cdef bint guard_ready() noexcept nogil:
+    return ffr_guard_ready()
+
+
+cdef bint guarded(Range* range, void (*run)(void*) noexcept nogil, void* argument) noexcept nogil:
+    return ffr_guarded(<ffr_range*> range, run, argument)
+
+
+cdef void* protect(const void* start, size_t size) noexcept nogil:
+    return ffr_protect(start, size)
+
+
+cdef void unprotect(void* entry) noexcept nogil:
+    ffr_unprotect(<ffr_protected*> entry)
