@@ -8,6 +8,7 @@ from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MismatchE
 from ffrecord.folder import PackedFolder
 from ffrecord.folder_pack import pack_folder
 from ffrecord.fsalign import checkFsAlign
+from ffrecord.partition import Task, tasks
 from ffrecord.reader import FileReader
 from ffrecord.writer import FileWriter
 
@@ -21,12 +22,14 @@ __all__ = [
     "MismatchError",
     "PackedFolder",
     "Summary",
+    "Task",
     "WorkerError",
     "checkFsAlign",
     "fields",
     "fileio",
     "pack_folder",
     "package",
+    "tasks",
     "utils",
 ]
 __version__ = version("ffrecord")

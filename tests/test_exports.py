@@ -22,9 +22,11 @@ OWNERS = {
     "MismatchError": "errors",
     "PackedFolder": "folder",
     "Summary": "dataset_writer",
+    "Task": "partition",
     "WorkerError": "errors",
     "checkFsAlign": "fsalign",
     "pack_folder": "folder_pack",
+    "tasks": "partition",
 }
 OF_THE_ORIGINAL = {"FileReader", "FileWriter", "PackedFolder", "checkFsAlign", "pack_folder"}
 MODULES = {"fields", "fileio", "package", "utils"}

@@ -21,7 +21,7 @@ ROWS = [
     {"extension", "journal", "_engine"},
     {"manifest"},
     {"opened", "paths"},
-    {"failures"},
+    {"failures", "partition"},
     {"reader", "writer"},
     {"fields", "workers", "folder_pickle", "recovery"},
     {"folder_index"},
