@@ -24,6 +24,7 @@ from ffrecord.dump import dump
 from ffrecord.errors import WorkerError
 from ffrecord.fields import IntField, schema_of
 from ffrecord.sharding.base import names_after
+from ffrecord.sharding.layout import shard_name
 from ffrecord.sharding.part_directory import PartDirectory
 
 OLD = [b"old %d" % index * (index % 5) for index in range(30)]
@@ -159,8 +160,6 @@ def test_files_of_any_name(tmp_path: Path) -> None:
     ],
 )
 def test_names_sort_after_all(names: list[str], first: str) -> None:
-    from ffrecord.sharding.layout import shard_name
-
     stem, start = names_after(names)
     assert shard_name(start.shard, stem) == first > max(names, default="")
 

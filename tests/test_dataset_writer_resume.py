@@ -4,6 +4,7 @@ import contextlib
 import os
 import pickle
 import random
+import resource
 import shutil
 import signal
 import time
@@ -20,6 +21,7 @@ from test_workers import wait_until
 
 from ffrecord import FileReader, MismatchError, manifest
 from ffrecord.dataset_writer import DatasetWriter, Summary
+from ffrecord.dump import dump
 from ffrecord.errors import WorkerError
 from ffrecord.fields import IntField
 from ffrecord.sharding import journal, part_directory
@@ -354,8 +356,6 @@ def test_without_locks_there_is_a_warning(
 
 
 def test_a_dump_does_not_discard_what_a_writer_has_finished(tmp_path: Path) -> None:
-    from ffrecord.dump import dump
-
     interrupted(tmp_path / "set", samples_per_shard=70)
     with pytest.raises(MismatchError, match="4 finished shards of an interrupted write, and this"):
         dump([record(index) for index in range(N)], tmp_path / "set", 4)
@@ -488,8 +488,6 @@ def test_killed_at_any_time(tmp_path: Path) -> None:
 
 def test_goes_on_once_there_is_room(tmp_path: Path) -> None:
     """A full disk, or here a limit, in the middle; what was finished is not lost."""
-    import resource
-
     big = [bytes(20)] * 50 + [bytes(3000)] * 20
     pid = os.fork()
     if pid == 0:

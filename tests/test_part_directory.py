@@ -1,0 +1,254 @@
+"""The hidden directory of a write, piece by piece: its name, lock and journal; verifying, comparing, publishing."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import builders
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ffrecord import FormatError, manifest
+from ffrecord.errors import ChecksumError, StateError
+from ffrecord.manifest import Shard
+from ffrecord.opened import OpenedFile
+from ffrecord.sharding import publishing, verify
+from ffrecord.sharding.differences import differences
+from ffrecord.sharding.journal import Begun, Finished, Journal, Publishing, Story, tell
+from ffrecord.sharding.layout import Start
+from ffrecord.sharding.part_directory import PartDirectory, hidden_name
+
+SHARD = Shard("PART_00000.ffr", 3, 100, 7)
+
+
+def named(path: str) -> Shard:
+    opened = OpenedFile(path, check=True)
+    opened.close()
+    return Shard(os.path.basename(path), opened.n, opened.size, opened.crc)
+
+
+# Name and lock
+
+
+@given(name=st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=80))
+def test_names_are_stable_hidden_and_short_enough(name: str) -> None:
+    found = os.path.basename(hidden_name(f"/data/{name}"))
+    assert found == os.path.basename(hidden_name(f"/data/{name}"))
+    assert found.startswith(".") and found.endswith(".part") and len(os.fsencode(found)) <= 255
+
+
+def test_long_names_are_told_apart() -> None:
+    one, other = ("x" * 230 + end for end in "ab")
+    assert hidden_name(one) != hidden_name(other)
+
+
+def test_who_leaves_lets_the_next_one_in(tmp_path: Path) -> None:
+    for _ in range(3):
+        part = PartDirectory(str(tmp_path / "set"))
+        part.acquire()
+        assert part.held
+        with pytest.raises(BlockingIOError):
+            PartDirectory(str(tmp_path / "set")).acquire()
+        assert part.leave() == [] and not part.held
+        assert os.listdir(tmp_path) == []
+    part.discard()
+    assert part.leave() == []
+
+
+def test_what_is_finished_stays_and_what_was_open_goes(tmp_path: Path) -> None:
+    part = PartDirectory(str(tmp_path / "set"))
+    part.acquire()
+    for name in ("a.ffr", "b.ffr"):
+        (Path(part.open) / name).write_bytes(b"x")
+    part.keep(Shard("a.ffr", 1, 30, 0), Start(1, 1, 1))
+    assert part.leave() == ["a.ffr"]
+    assert sorted(os.listdir(part.path)) == ["finished", "journal"] and os.listdir(part.finished) == ["a.ffr"]
+    with pytest.raises(StateError, match="given up"):
+        part.keep(Shard("b.ffr", 1, 30, 0), Start(2, 2, 2))
+    again = PartDirectory(str(tmp_path / "set"))
+    again.acquire()
+    # Without a first line that says what was asked, nothing is told.
+    assert again.journal.story == Story()
+    again.discard()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_forked_child_neither_has_it_nor_removes_it(tmp_path: Path) -> None:
+    part = PartDirectory(str(tmp_path / "set"))
+    part.acquire()
+    child = os.fork()
+    if child == 0:
+        part.discard()
+        os._exit(0 if not part.held and part.leave() == [] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert part.held and os.path.isdir(part.open)
+    part.discard()
+
+
+def test_a_link_in_place_of_the_journal_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / ".set.part").mkdir()
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / ".set.part" / "journal").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="Failed to create directory"):
+        PartDirectory(str(tmp_path / "set")).acquire()
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+# Journal
+
+
+def test_a_journal_is_told_again(tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "journal", os.O_RDWR | os.O_CREAT)
+    journal = Journal(fd)
+    assert journal.story == Story()
+    journal.begin({"x": 1})
+    journal.append(Finished(SHARD, Start(1, 3, 50)))
+    end = os.fstat(fd).st_size
+    journal.append(Publishing(["a", "b"], None, "f"))
+    journal.sync()
+    story = Journal(fd).story
+    assert (story.request, story.end) == ({"x": 1}, end)
+    assert story.finished == {SHARD.name: Finished(SHARD, Start(1, 3, 50))}
+    assert story.publishing == Publishing(["a", "b"], None, "f")
+    # What is appended takes the place of the publication that did not come about.
+    Journal(fd).append(Finished(SHARD, Start(1, 3, 51)))
+    story = Journal(fd).story
+    assert story.publishing is None and story.finished[SHARD.name].next.bytes == 51
+    journal.clear()
+    assert Journal(fd).story == Story() and os.fstat(fd).st_size == 0
+    os.close(fd)
+
+
+@given(data=st.binary(max_size=300), lines=st.integers(0, 2))
+def test_any_bytes_tell_something_or_nothing(data: bytes, lines: int) -> None:
+    good = [Begun(1, {}), Finished(SHARD, Start(1, 3, 50))][:lines]
+    start = b"".join(msgspec.json.encode(entry) + b"\n" for entry in good)
+    story = tell(start + data)
+    assert story.end >= len(start) and (story.request is not None or story.end == 0)
+
+
+# Differences
+
+
+def test_differences_in_words() -> None:
+    before = {"a": 1, "b": [1, {"c": "x"}], "d": None, "gone": True}
+    now = {"a": 1.0, "b": (1, {"c": "y" * 99}), "d": None, "new": {}}
+    assert differences(before, before) == differences({"b": (1, 2)}, {"b": [1, 2]}) == []
+    found = differences(before, now)
+    assert found[0] == "a was 1, is 1.0"
+    assert found[1].startswith("b[1].c was 'x', is 'yyy") and found[1].endswith("…")
+    assert found[2:] == ["gone was True, is nothing", "new was nothing, is {}"]
+    assert differences([1], [1, 2]) == [" was [1], is [1, 2]"]
+
+
+# Verification
+
+
+def test_records_larger_than_the_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "CHUNK", 100)
+    samples = builders.records([0, 1, 99, 100, 101, 0, 1000, 7, 0])
+    path = builders.write_samples(tmp_path / "a.ffr", samples)
+    verify.check_whole(str(tmp_path), named(path))
+    size = os.path.getsize(path)
+    for offset in range(120, size):
+        with open(path, "r+b") as file:
+            file.seek(offset)
+            (byte,) = file.read(1)
+            file.seek(offset)
+            file.write(bytes([byte ^ 1]))
+            file.flush()
+            with pytest.raises(ChecksumError, match=r"a\.ffr: sample \d"):
+                verify.check_whole(str(tmp_path), named(path))
+            file.seek(offset)
+            file.write(bytes([byte]))
+    verify.check_whole(str(tmp_path), named(path))
+
+
+def test_a_file_that_is_not_the_one_listed(tmp_path: Path) -> None:
+    path = builders.write_samples(tmp_path / "a.ffr", [b"x", b"y"])
+    listed = named(path)
+    builders.write_samples(tmp_path / "a.ffr", [b"x", b"z"])
+    with pytest.raises(FormatError, match=r"\(samples, size, CRC-32 of tables\) \(2, 38, "):
+        verify.check_listed(str(tmp_path), listed)
+    os.unlink(path)
+    with pytest.raises(FileNotFoundError):
+        verify.check_whole(str(tmp_path), listed)
+
+
+# Publishing
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    """Directories with new files, and with old ones."""
+    for name, files in (("new", "bcd"), ("old", "a")):
+        (tmp_path / name).mkdir()
+        for file in files:
+            builders.write_samples(tmp_path / name / f"{file}.ffr", [file.encode()])
+    return tmp_path / "new", tmp_path / "old"
+
+
+def listing(directory: Path, *names: str) -> manifest.Manifest:
+    return manifest.build([named(str(directory / f"{name}.ffr")) for name in names])
+
+
+def test_a_move_that_fails_is_undone(two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    new, old = two
+    (old / "d.ffr").write_text("theirs")
+    with pytest.raises(FileExistsError, match="came to be meanwhile"):
+        publishing.move(str(new), str(old), ["b.ffr", "c.ffr", "d.ffr"])
+    assert sorted(os.listdir(new)) == ["b.ffr", "c.ffr", "d.ffr"]
+    assert sorted(os.listdir(old)) == ["a.ffr", "d.ffr"] and (old / "d.ffr").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_an_addition_that_fails_is_undone(two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    new, old = two
+    before = listing(old, "a")
+    manifest.save(str(old), before)
+    after = manifest.build([*before.shards, *listing(new, "b", "c", "d").shards])
+    real, calls = os.rename, [0]
+
+    def refuse(source: Any, place: Any) -> None:
+        if Path(place).parent == old:
+            calls[0] += 1
+            if calls[0] == at + 1:
+                raise OSError(errno.EIO, "disk")
+        real(source, place)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(OSError, match="disk"):
+        publishing.add(str(new), str(old), ["b.ffr", "c.ffr", "d.ffr"], before, after)
+    assert sorted(os.listdir(old)) == ["a.ffr", "dataset.json"]
+    assert publishing.fingerprint(str(old)) == before.fingerprint
+    monkeypatch.undo()
+    publishing.add(str(new), str(old), ["b.ffr", "c.ffr", "d.ffr"], before, after)
+    assert publishing.fingerprint(str(old)) == after.fingerprint
+    mark = Publishing(["b.ffr", "c.ffr", "d.ffr"], before.fingerprint, after.fingerprint)
+    assert publishing.happened(str(old), mark)
+
+
+@pytest.mark.parametrize("moved", range(4))
+def test_taken_back_from_wherever_it_got_to(two: tuple[Path, Path], moved: int) -> None:
+    new, old = two
+    before = listing(old, "a")
+    manifest.save(str(old), before)
+    mark = Publishing(["b.ffr", "c.ffr", "d.ffr"], before.fingerprint, "later")
+    for name in mark.names[:moved]:
+        os.rename(new / name, old / name)
+    assert not publishing.happened(str(old), mark)
+    assert publishing.take_back(str(new), str(old), mark)
+    assert sorted(os.listdir(new)) == mark.names and sorted(os.listdir(old)) == ["a.ffr", "dataset.json"]
+
+
+def test_nothing_is_taken_from_another_dataset(two: tuple[Path, Path]) -> None:
+    new, old = two
+    shutil.move(new / "b.ffr", old / "b.ffr")
+    manifest.save(str(old), listing(old, "a", "b"))
+    mark = Publishing(["b.ffr", "c.ffr", "d.ffr"], "earlier", "later")
+    assert not publishing.take_back(str(new), str(old), mark)
+    assert sorted(os.listdir(old)) == ["a.ffr", "b.ffr", "dataset.json"]
