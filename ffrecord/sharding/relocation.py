@@ -10,7 +10,7 @@ STEP = 8 << 20  # bytes
 
 
 def move(path: str, label: str, start: int, target: int) -> None:
-    """Move everything from offset `start` of a file on to offset `target`, and end the file there.
+    """Move everything from offset `start` of a file on to offset `target`; what it leaves there are zeros.
 
     Args:
         label: the final path, for messages.
@@ -26,6 +26,8 @@ def move(path: str, label: str, start: int, target: int) -> None:
             steps = range(0, size, STEP)
             for first in steps if target < start else reversed(steps):
                 _copy(fd, label, start + first, target + first, min(STEP, size - first))
+            for first in range(start, min(target, start + size), STEP):
+                write_all(fd, memoryview(bytes(min(STEP, target - first, start + size - first))), first)
             os.ftruncate(fd, target + size)
         finally:
             os.close(fd)
