@@ -42,8 +42,19 @@ def evict(paths: Iterable[Path]) -> None:
             raise NotColdError(f"{path.name}: {left:.1%} of it is in the page cache, expected none")
 
 
+def let_go(path: Path) -> None:
+    """Take a file's pages out of the mappings of this process: what is mapped is not dropped."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, _, _, _, _, *name = line.split(maxsplit=5)
+        if name == [str(path.resolve())]:
+            first, last = (int(address, 16) for address in addresses.split("-"))
+            if libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED):
+                raise OSError(ctypes.get_errno(), "madvise")
+
+
 def forget(path: Path) -> None:
     """Ask the kernel to drop one file, written or not."""
+    let_go(path)
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -103,6 +103,7 @@ def hot_figures(group: Group, mean: int) -> list[Figure]:
         *ratio(where, group.named("read_packed auto"), group.named("C loop, pread"), 0.85),
         *ratio(where, group.named("read_packed out auto"), group.named("C loop, pread"), None),
         *ratio(where, mapped, group.named("C loop, mapping"), 0.85),
+        *ratio(where, group.named("read_packed auto, 2 threads"), group.named("read_packed auto, 1 thread"), None),
         *ratio(where, group.named("read auto"), group.named("read pread", "read direct"), 0.95),
     ]
 

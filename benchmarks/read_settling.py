@@ -46,7 +46,6 @@ class Scene:
             self.group.limit(None)
             coldness.warm(self.files.ffr)
         else:
-            # The tables stay mapped, so that not every page can be dropped.
             coldness.forget(self.files.ffr)
             self.group.limit(self.memory)
 

@@ -1,6 +1,8 @@
 """Ways to read records: a common shape for all contestants, and ours."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -101,6 +103,29 @@ def into_buffer(io: str) -> Way:
     return Way(name("read_packed out", io), "ours", "ffr", opened, packed_pieces, checks=True)
 
 
+def by_threads(count: int) -> Way:
+    """`read_packed` by several threads that share one reader; batches are delivered in order."""
+
+    @contextmanager
+    def opened(files: Files) -> Iterator[Results]:
+        with FileReader(files.ffr) as reader, ThreadPoolExecutor(count) as pool:
+
+            def results(batches: Batches) -> Iterator[Any]:
+                begun: deque[Future[Any]] = deque()
+                for batch in batches:
+                    begun.append(pool.submit(reader.read_packed, batch.array))
+                    if len(begun) > 2 * count:
+                        yield begun.popleft().result()
+                while begun:
+                    yield begun.popleft().result()
+
+            yield results
+
+    return Way(
+        f"read_packed auto, {count} thread{'s' * (count > 1)}", "ours", "ffr", opened, packed_pieces, checks=True
+    )
+
+
 def prefetching(io: str) -> Way:
     """`iter_batches`, which reads two batches ahead."""
 
@@ -149,6 +174,8 @@ def hot_ways() -> list[Way]:
         *(ours("read", io, True) for io in (*copying, "direct")),
         *(ours("read_packed", io, True) for io in (*copying, "direct")),
         into_buffer("auto"),
+        by_threads(1),
+        by_threads(2),
         *(ours(method, io, False) for method in ("read", "read_packed") for io in copying),
     ]
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from errno import EMFILE, ENFILE
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import TracebackType
 from typing import Any, Literal, SupportsIndex, TypeVar, overload
 
@@ -288,8 +288,7 @@ class FileReader:
         return self._iterate(range(self.n))
 
     def _iterate(self, indices: range) -> Iterator[Array]:
-        for arrays in self._chunks(indices):
-            yield from arrays
+        return chain.from_iterable(self._chunks(indices))
 
     def _chunks(self, indices: range) -> Iterator[list[Array]]:
         """What lies at `indices`, a few megabytes at a time, the next ones being read meanwhile."""
