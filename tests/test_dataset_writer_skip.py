@@ -1,0 +1,241 @@
+"""Samples that cannot be had or encoded are left out, as if they had not been there; and are told, and not too many."""
+
+import json
+import logging
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_dataset_writer_failures import left_behind, read_all
+from test_dump import files_in
+
+from ffrecord import manifest
+from ffrecord.dataset_writer import DatasetWriter, Summary
+from ffrecord.errors import MismatchError, WorkerError
+from ffrecord.fields import IntField
+
+METHODS = ["fork", "spawn", "forkserver"]
+
+
+class Holey:
+    """Plain samples of varying size, of which some cannot be had."""
+
+    def __init__(self, n: int, bad: set[int]) -> None:
+        self.n, self.bad = n, bad
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> bytes:
+        if index in self.bad:
+            raise KeyError(f"no picture {index}")
+        return bytes([index % 251]) * (index * 37 % 90)
+
+    def of_line(self, line: str) -> bytes:
+        return self[int(line)]
+
+    @property
+    def good(self) -> list[bytes]:
+        return [self[index] for index in range(self.n) if index not in self.bad]
+
+
+def write_from(source: str, path: Path, dataset: Holey, chunksize: int = 100, **options: Any) -> Summary:
+    writer = DatasetWriter(path, on_error="skip", **options)
+    if source == "lines":
+        return writer.from_list([str(number) for number in range(dataset.n)], dataset.of_line, chunksize)
+    return writer.from_indexed_dataset(dataset, chunksize=chunksize)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    n=st.integers(1, 150),
+    bad=st.sets(st.integers(0, 149), max_size=60),
+    cut=st.one_of(
+        st.just({}),
+        st.builds(lambda n: {"samples_per_shard": n}, st.integers(1, 40)),
+        st.builds(lambda n: {"shard_size": n}, st.integers(1, 900)),
+    ),
+    workers=st.integers(0, 3),
+    chunksize=st.integers(1, 50),
+    source=st.sampled_from(["dataset", "lines"]),
+)
+def test_the_same_bytes_as_if_they_had_not_been_there(
+    tmp_path_factory: pytest.TempPathFactory,
+    n: int,
+    bad: set[int],
+    cut: dict[str, int],
+    workers: int,
+    chunksize: int,
+    source: str,
+) -> None:
+    directory = tmp_path_factory.mktemp("same")
+    dataset = Holey(n, {index for index in bad if index < n})
+    # Given, since nothing shows it if all of the few samples that are looked at are missing.
+    how = {"serializer": bytes, "num_workers": workers, **cut}
+    summary = write_from(source, directory / "holes", dataset, chunksize, **how)
+    DatasetWriter(directory / "good", serializer=bytes, num_workers=0, **cut).from_indexed_dataset(dataset.good)
+    assert files_in(directory / "holes") == files_in(directory / "good")
+    assert (summary.samples, summary.skipped) == (len(dataset.good), len(dataset.bad))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_any_start_method_gives_the_same_bytes(tmp_path: Path, method: str) -> None:
+    dataset = Holey(200, {0, 1, 50, 99, 199})
+    for source in ("dataset", "lines"):
+        write_from(source, tmp_path / source, dataset, 7, num_workers=2, start_method=method, shard_size=1000)
+    DatasetWriter(tmp_path / "good", num_workers=0, shard_size=1000).from_indexed_dataset(dataset.good)
+    assert files_in(tmp_path / "dataset") == files_in(tmp_path / "lines") == files_in(tmp_path / "good")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_that_cannot_be_encoded(tmp_path: Path, workers: int) -> None:
+    samples: list[Any] = [{"x": number} for number in range(100)]
+    samples[17], samples[30] = {"x": 2**70}, {"y": 3}
+    for number, source in enumerate(("dataset", "iterable", "shards")):
+        path = tmp_path / str(number)
+        writer = DatasetWriter(path, {"x": IntField()}, num_workers=workers, on_error="skip")
+        if source == "dataset":
+            summary = writer.from_indexed_dataset(samples, chunksize=9)
+        elif source == "iterable":
+            summary = writer.from_iterable(iter(samples), 100, chunksize=9)
+        else:
+            summary = writer.from_webdataset(["a", "b"], lambda name: samples[:20] if name == "a" else samples[20:])
+        assert (summary.samples, summary.skipped) == (98, 2)
+        assert [int.from_bytes(record, "little") for record in read_all(path)] == [
+            number for number in range(100) if number not in (17, 30)
+        ]
+    assert files_in(tmp_path / "0") == files_in(tmp_path / "1") == files_in(tmp_path / "2")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_number_of_shards_is_of_the_samples_before_some_are_left_out(tmp_path: Path, workers: int) -> None:
+    write_from("dataset", tmp_path / "set", Holey(40, set(range(25))), num_workers=workers, num_shards=4)
+    loaded = manifest.load(str(tmp_path / "set"))
+    assert loaded is not None and [shard.samples for shard in loaded.shards] == [10, 5]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("source, name", [("dataset", "sample 3"), ("lines", "line 4")])
+def test_the_first_few_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, source: str, name: str, workers: int
+) -> None:
+    with caplog.at_level(logging.WARNING, "ffrecord"):
+        write_from(source, tmp_path / "set", Holey(300, set(range(3, 203))), 10, num_workers=workers, serializer=bytes)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 6 and told[-1] == "200 samples skipped in all"
+    if not workers:
+        assert told[0] == f"{name} skipped: KeyError: 'no picture 3'"
+    assert all("skipped: KeyError: 'no picture" in message for message in told[:5])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("source", ["dataset", "lines"])
+def test_too_many(tmp_path: Path, workers: int, source: str) -> None:
+    dataset = Holey(300, set(range(100, 150)))
+    how = {"num_workers": workers, "chunksize": 10, "serializer": bytes}
+    assert write_from(source, tmp_path / "enough", dataset, max_skipped=50, **how).skipped == 50
+    with pytest.raises(WorkerError, match=r"50 samples could not be written, max_skipped is 49; the latest, .*no pict"):
+        write_from(source, tmp_path / "set", dataset, max_skipped=49, **how)
+    with pytest.raises(WorkerError, match="1 samples could not be written, max_skipped is 0"):
+        write_from(source, tmp_path / "set", dataset, max_skipped=0, **how)
+    assert left_behind(tmp_path) == ["enough"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_nothing_but_samples_that_cannot_be_had(tmp_path: Path, workers: int) -> None:
+    dataset = Holey(30, set(range(30)))
+    with pytest.raises(WorkerError, match=r"none of the samples \[0, 4, .*, 29\] can be had"):
+        write_from("dataset", tmp_path / "set", dataset, num_workers=workers)
+    assert left_behind(tmp_path) == []
+    summary = write_from("dataset", tmp_path / "given", dataset, num_workers=workers, serializer=bytes)
+    assert (summary.samples, summary.skipped, summary.shards) == (0, 30, 1)
+    write_from("lines", tmp_path / "shown", dataset, num_workers=workers)
+    DatasetWriter(tmp_path / "none").from_indexed_dataset([])
+    assert files_in(tmp_path / "shown") == files_in(tmp_path / "none")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_schema_from_the_samples_that_can_be_had(tmp_path: Path, workers: int) -> None:
+    """The first and the last sample are among those that are looked at."""
+    samples = [{"x": number} for number in range(50)]
+
+    class Some(Holey):
+        def __getitem__(self, index: int) -> Any:
+            super().__getitem__(index)
+            return samples[index]
+
+    for source in ("dataset", "lines"):
+        write_from(source, tmp_path / source, Some(50, {0, 3, *range(5, 20), 49}), num_workers=workers)
+    assert files_in(tmp_path / "dataset") == files_in(tmp_path / "lines")
+
+
+def test_a_pipeline_that_fails_cannot_be_skipped(tmp_path: Path) -> None:
+    def pipeline(name: str) -> Iterator[bytes]:
+        yield b"one"
+        raise KeyError("broken tar")
+
+    for workers in (0, 1):
+        writer = DatasetWriter(tmp_path / "set", num_workers=workers, on_error="skip")
+        with pytest.raises(WorkerError, match="failed at sample 1 of a: KeyError: 'broken tar'"):
+            writer.from_webdataset(["a"], pipeline)
+    assert left_behind(tmp_path) == []
+
+
+class Interrupted(Holey):
+    """Memory is short at one sample, once."""
+
+    at: int | None = None
+
+    def __getitem__(self, index: int) -> bytes:
+        if index == self.at:
+            raise MemoryError
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_going_on_with_an_interrupted_write_skips_the_same(tmp_path: Path, seed: int, workers: int) -> None:
+    chance = random.Random(seed)
+    dataset = Interrupted(400, {index for index in range(400) if chance.random() < 0.2})
+    how = {"num_workers": workers, "serializer": bytes, "samples_per_shard": 30}
+    dataset.at = next(index for index in range(250, 400) if index not in dataset.bad)
+    with pytest.raises(WorkerError, match="MemoryError"):
+        write_from("dataset", tmp_path / "set", dataset, 10, **how)
+    kept = len(os.listdir(tmp_path / ".set.part" / "finished"))
+    dataset.at = None
+    if kept:
+        with pytest.raises(MismatchError, match=r"has left out .* samples, which this one may not"):
+            DatasetWriter(tmp_path / "set", **how).from_indexed_dataset(dataset)
+    summary = write_from("dataset", tmp_path / "set", dataset, 7, **how)
+    assert (summary.kept_shards, summary.skipped) == (kept, len(dataset.bad)) and (kept or workers)
+    DatasetWriter(tmp_path / "good", **how).from_indexed_dataset(dataset.good)
+    assert files_in(tmp_path / "set") == files_in(tmp_path / "good")
+
+
+@pytest.mark.parametrize(
+    "options, error, words",
+    [
+        ({"on_error": "ignore"}, ValueError, "on_error is 'ignore', expected 'raise' or 'skip'"),
+        ({"max_skipped": -1}, ValueError, "max_skipped is -1, expected >= 0"),
+        ({"max_skipped": 0.5}, TypeError, "float"),
+    ],
+)
+def test_bad_options(tmp_path: Path, options: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        DatasetWriter(tmp_path / "set", **options)
+
+
+def test_a_reason_of_any_length_is_told_in_short(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Wordy(Holey):
+        def __getitem__(self, index: int) -> bytes:
+            if index == 5:
+                raise ValueError(json.dumps(["word"] * 100_000))
+            return super().__getitem__(index)
+
+    assert write_from("dataset", tmp_path / "set", Wordy(50, set()), num_workers=1, serializer=bytes).skipped == 1
+    assert len(caplog.text) < 1000
