@@ -37,6 +37,9 @@ setup(
             extension("_threads"),
             extension("_guard", depends=["ffrecord/_guard.h"]),
             extension("_memory", depends=["ffrecord/_linux.h"], include_dirs=[numpy.get_include()]),
+            extension(
+                "_writing", depends=["ffrecord/_linux.h", "ffrecord/_writing.h"], include_dirs=[numpy.get_include()]
+            ),
             *(extension(name, depends=["ffrecord/_linux.h", "ffrecord/_requests.pxd"]) for name in ENGINE),
         ],
         compiler_directives={"language_level": 3, "linetrace": COVERAGE},

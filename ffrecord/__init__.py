@@ -10,6 +10,7 @@ from ffrecord.folder_pack import pack_folder
 from ffrecord.fsalign import checkFsAlign
 from ffrecord.partition import Task, tasks
 from ffrecord.reader import FileReader
+from ffrecord.recovery import Recovered, recover
 from ffrecord.writer import FileWriter
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "FormatError",
     "MismatchError",
     "PackedFolder",
+    "Recovered",
     "Summary",
     "Task",
     "WorkerError",
@@ -29,6 +31,7 @@ __all__ = [
     "fileio",
     "pack_folder",
     "package",
+    "recover",
     "tasks",
     "utils",
 ]

@@ -1,16 +1,19 @@
 """Write files so that a path holds nothing, or the old file, or a complete new one.
 
 Temporary name in the same directory → data → fsync → rename → fsync of the directory. A crash leaves at most a file or
-directory named `.NAME.<random>.part`, which no reader opens.
+directory named `.NAME.<random>.part`, which no reader opens. A file of that name is locked for as long as its writer
+lives.
 """
 
 import contextlib
 import ctypes
 import errno
+import fcntl
 import io
 import os
 import secrets
 import stat
+import weakref
 
 from ffrecord.errors import file_error
 
@@ -20,11 +23,15 @@ COPY_CHUNK = 8 << 20
 NAME_BYTES = 200  # of the target's in the temporary name, which must stay under NAME_MAX, 255
 
 
+def part_prefix(target: str) -> str:
+    """What the names begin with that `part_name` gives for `target`; those of other long names may, too."""
+    directory, name = os.path.split(target)
+    return os.path.join(directory, f".{os.fsdecode(os.fsencode(name)[:NAME_BYTES])}.")
+
+
 def part_name(target: str) -> str:
     """A fresh temporary path beside `target`; it does not end in `.ffr`, or directory readers would open it."""
-    directory, name = os.path.split(target)
-    name = os.fsdecode(os.fsencode(name)[:NAME_BYTES])
-    return os.path.join(directory, f".{name}.{secrets.token_hex(6)}{PART_SUFFIX}")
+    return f"{part_prefix(target)}{secrets.token_hex(6)}{PART_SUFFIX}"
 
 
 def write_all(fd: int, data: memoryview, offset: int) -> None:
@@ -60,8 +67,13 @@ def reserve(fd: int, size: int) -> None:
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL) or size <= 0:
             raise
-        for offset in range(0, size, COPY_CHUNK):
-            write_all(fd, memoryview(bytes(min(COPY_CHUNK, size - offset))), offset)
+        write_zeros(fd, 0, size)
+
+
+def write_zeros(fd: int, start: int, end: int) -> None:
+    """Make bytes [start, end) zeros."""
+    for offset in range(start, end, COPY_CHUNK):
+        write_all(fd, memoryview(bytes(min(COPY_CHUNK, end - offset))), offset)
 
 
 def read_all(fd: int, size: int, offset: int) -> bytes:
@@ -80,25 +92,68 @@ def read_all(fd: int, size: int, offset: int) -> bytes:
     return b"".join(parts)
 
 
-def insert_space(fd: int, start: int, size: int, end: int) -> None:
-    """Move bytes [start, end) of a file back by `size`, leaving zeros in between.
+def insert_range(fd: int, start: int, size: int, end: int) -> bool:
+    """Move bytes [start, end) of a file back by `size` in the maps of the file system; whether that can (ext4, xfs).
 
     Args:
-        start, size: multiples of 4096. File systems that can (ext4, xfs) insert space in their maps instead of copying.
+        start, size: multiples of 4096.
         end: size of the file, bytes.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
     # FALLOC_FL_INSERT_RANGE refuses to insert at or after the end.
-    if fallocate and start < end:
-        at, length = ctypes.c_int64(start), ctypes.c_int64(size)
-        if fallocate(fd, FALLOC_FL_INSERT_RANGE, at, length) == 0:
-            return
+    if not fallocate or start >= end:
+        return False
+    at, length = ctypes.c_int64(start), ctypes.c_int64(size)
+    return bool(fallocate(fd, FALLOC_FL_INSERT_RANGE, at, length) == 0)
+
+
+def insert_space(fd: int, start: int, size: int, end: int) -> None:
+    """The same on any file system: where it cannot, by copying, and with zeros in between."""
+    if insert_range(fd, start, size, end):
+        return
     for offset in range(start + (end - start) // COPY_CHUNK * COPY_CHUNK, start - 1, -COPY_CHUNK):
         data = read_all(fd, min(COPY_CHUNK, end - offset), offset)
         write_all(fd, memoryview(data), offset + size)
-    for offset in range(start, start + size, COPY_CHUNK):
-        write_all(fd, memoryview(bytes(min(COPY_CHUNK, start + size - offset))), offset)
+    write_zeros(fd, start, start + size)
+
+
+def copy_range(source: int, offset: int, size: int, fd: int, to: int) -> None:
+    """Copy bytes [offset, offset + size) of one file to another, at `to`.
+
+    Raises:
+        OSError: of the failed call; EIO if the source ends before.
+    """
+    for done in range(0, size, COPY_CHUNK):
+        data = read_all(source, min(COPY_CHUNK, size - done), offset + done)
+        write_all(fd, memoryview(data), to + done)
+
+
+def lock(fd: int, path: str) -> bool:
+    """Lock an open file against others of any process; False if it is locked, or `path` is another file by now.
+
+    The lock ends with the process, and with those forks of it that did not close the descriptor.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+_open_parts: "weakref.WeakSet[PartFile]" = weakref.WeakSet()
+
+
+def _forget_parts() -> None:
+    """In a forked child, whose copies of the descriptors would keep the locks when the parent is killed."""
+    for part in list(_open_parts):
+        part.discard()
+
+
+os.register_at_fork(after_in_child=_forget_parts)
 
 
 class PartFile:
@@ -106,23 +161,29 @@ class PartFile:
 
     Args:
         target: the final path; a symbolic link is followed. Missing or replaced whole.
+        left: an existing part file whose writer is gone, to go on with; only `publish` removes its name.
 
     Raises:
-        OSError (also a RuntimeError): the file cannot be created.
+        OSError (also a RuntimeError): the file cannot be created, or `left` be opened (EBUSY: its writer lives).
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, left: str | None = None) -> None:
         self.target = os.path.realpath(target)
         if os.path.isdir(self.target):
             raise file_error(errno.EISDIR, f"Failed to open file {target}", target)
-        self.path = part_name(self.target)
         self._owner = os.getpid()
         self._published = False
+        self._keeps = left is not None
         try:
-            # Mode 0666 less the umask. A file object, since no signal gets between its closing and its knowing so.
-            self._file = io.FileIO(self.path, "x+")
+            self._open(left)
         except OSError as error:
-            raise file_error(error.errno or errno.EIO, f"Failed to open file {target}", target) from None
+            sentence = f"Failed to open file {left or target}"
+            if error.errno == errno.EBUSY:
+                sentence += ", its writer lives"
+            raise file_error(error.errno or errno.EIO, sentence, left or target) from None
+        _open_parts.add(self)
+        if self._keeps:
+            return
         try:
             # A replaced file keeps its mode.
             with contextlib.suppress(FileNotFoundError):
@@ -131,6 +192,24 @@ class PartFile:
             self.discard()
             sentence = f"{target}: giving the new file the mode of the old one"
             raise file_error(error.errno or errno.EIO, sentence, target) from None
+
+    def _open(self, left: str | None) -> None:
+        while True:
+            self.path = left or part_name(self.target)
+            # Mode 0666 less the umask. A file object, since no signal gets between its closing and its knowing so.
+            self._file = io.FileIO(self.path, "r+" if left else "x+")
+            try:
+                if lock(self.fd, self.path):
+                    return
+            except OSError:
+                if not left:
+                    return  # no locks here: nobody will take it for a leftover
+                self._file.close()
+                raise
+            self._file.close()
+            if left:
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+            # It was taken for a leftover between its making and its locking, and is gone: another one.
 
     @property
     def fd(self) -> int:
@@ -146,8 +225,11 @@ class PartFile:
         """Whether this process made it, not a fork of that."""
         return self._owner == os.getpid()
 
-    def publish(self) -> None:
+    def publish(self, *, replace: bool = True) -> None:
         """Put the file, durable, under its final name.
+
+        Args:
+            replace: the file that is there; otherwise it stays, and its being there is an error (EEXIST).
 
         Raises:
             OSError (also a RuntimeError): a step failed. The target is as before, unless only the directory's fsync
@@ -159,7 +241,11 @@ class PartFile:
             step = "close"
             self._file.close()
             step = "rename"
-            os.rename(self.path, self.target)
+            if replace:
+                os.rename(self.path, self.target)
+            else:
+                os.link(self.path, self.target)
+                os.unlink(self.path)
             self._published = True
         except OSError as error:
             self.discard()
@@ -175,6 +261,11 @@ class PartFile:
         """Remove the temporary file; may be repeated. A forked child only forgets it."""
         with contextlib.suppress(OSError):
             self._file.close()
-        if self.owned and not self._published:
+        if self.owned and not self._published and not self._keeps:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
+
+    def remove(self) -> None:
+        """The same for a file that was left."""
+        self._keeps = False
+        self.discard()

@@ -282,6 +282,77 @@ def test_a_forked_child_only_forgets_it(tmp_path):
     assert names(tmp_path) == ["a.ffr"]
 
 
+def test_publishing_beside_what_is_there(tmp_path):
+    """Not in its place: it stays, and nothing of ours is left."""
+    target = tmp_path / "a.ffr"
+    PartFile(str(target)).publish(replace=False)
+    target.write_bytes(b"old")
+    part = PartFile(str(target))
+    with pytest.raises(FileExistsError, match="nothing was published"):
+        part.publish(replace=False)
+    assert (target.read_bytes(), names(tmp_path)) == (b"old", ["a.ffr"])
+
+
+# Files that were left, and locks
+
+
+def left_file(directory: Path) -> Path:
+    path = directory / ".a.ffr.0123456789ab.part"
+    path.write_bytes(b"left")
+    return path
+
+
+def test_going_on_with_a_file_that_was_left(tmp_path):
+    """Discarding it keeps it; publishing and removing do not."""
+    left = left_file(tmp_path)
+    part = PartFile(str(tmp_path / "a.ffr"), str(left))
+    part.discard()
+    assert names(tmp_path) == [left.name]
+    PartFile(str(tmp_path / "a.ffr"), str(left)).publish()
+    assert (tmp_path / "a.ffr").read_bytes() == b"left"
+    PartFile(str(tmp_path / "a.ffr"), str(left_file(tmp_path))).remove()
+    assert names(tmp_path) == ["a.ffr"]
+
+
+def test_a_failing_step_keeps_what_was_left(tmp_path, monkeypatch):
+    left = left_file(tmp_path)
+    part = PartFile(str(tmp_path / "a.ffr"), str(left))
+    monkeypatch.setattr(durable.os, "rename", fail(errno.EIO))
+    with pytest.raises(OSError, match="rename failed"):
+        part.publish()
+    assert left.read_bytes() == b"left"
+
+
+def test_a_living_writer_s_file_is_not_to_be_had(tmp_path):
+    part = PartFile(str(tmp_path / "a.ffr"))
+    for _ in range(2):
+        with pytest.raises(OSError, match="its writer lives") as caught:
+            PartFile(str(tmp_path / "a.ffr"), part.path)
+        assert caught.value.errno == errno.EBUSY
+    part.discard()
+    with pytest.raises(FileNotFoundError):
+        PartFile(str(tmp_path / "a.ffr"), part.path)
+
+
+def test_a_lock_is_of_the_file_that_has_the_name(tmp_path):
+    path = tmp_path / "f"
+    path.touch()
+    with path.open("rb") as first, path.open("rb") as second:
+        assert durable.lock(first.fileno(), str(path))
+        assert not durable.lock(second.fileno(), str(path))
+    with path.open("rb") as opened:
+        path.unlink()
+        assert not durable.lock(opened.fileno(), str(path))
+        path.touch()
+        assert not durable.lock(opened.fileno(), str(path))
+
+
+def test_a_forked_child_has_no_descriptor_of_it(tmp_path):
+    part = PartFile(str(tmp_path / "a.ffr"))
+    assert children.in_child(lambda: not any(".part" in path for path in children.descriptors().values())) == 0
+    part.publish()
+
+
 # Space in front of data
 
 CHUNK = 8192
@@ -314,3 +385,24 @@ def test_insert_space_where_the_file_system_cannot():
         assert path.read_bytes() == bytes(8192) + b"data" * 5000
     finally:
         path.unlink()
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK, 3 * CHUNK + 5])
+def test_copy_range(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(durable, "COPY_CHUNK", CHUNK)
+    data = os.urandom(10 + size)
+    (tmp_path / "f").write_bytes(data)
+    with open(tmp_path / "f", "rb") as source, open(tmp_path / "g", "w+b") as file:
+        durable.copy_range(source.fileno(), 10, size, file.fileno(), 3)
+        assert (tmp_path / "g").read_bytes() == (bytes(3) + data[10:] if size else b"")
+        with pytest.raises(OSError, match="1 bytes missing"):
+            durable.copy_range(source.fileno(), 10, size + 1, file.fileno(), 3)
+
+
+def test_write_zeros(tmp_path, monkeypatch):
+    monkeypatch.setattr(durable, "COPY_CHUNK", CHUNK)
+    (tmp_path / "f").write_bytes(b"x" * 4 * CHUNK)
+    with open(tmp_path / "f", "r+b") as file:
+        durable.write_zeros(file.fileno(), 5, 3 * CHUNK)
+        durable.write_zeros(file.fileno(), 7, 2)
+    assert (tmp_path / "f").read_bytes() == b"x" * 5 + bytes(3 * CHUNK - 5) + b"x" * CHUNK

@@ -21,11 +21,13 @@ OWNERS = {
     "FormatError": "errors",
     "MismatchError": "errors",
     "PackedFolder": "folder",
+    "Recovered": "recovery",
     "Summary": "dataset_writer",
     "Task": "partition",
     "WorkerError": "errors",
     "checkFsAlign": "fsalign",
     "pack_folder": "folder_pack",
+    "recover": "recovery",
     "tasks": "partition",
 }
 OF_THE_ORIGINAL = {"FileReader", "FileWriter", "PackedFolder", "checkFsAlign", "pack_folder"}

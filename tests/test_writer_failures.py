@@ -15,7 +15,7 @@ import children
 import ffr_twin
 import pytest
 
-from ffrecord import FileReader, FileWriter, durable, writer
+from ffrecord import FileReader, FileWriter, durable, journal, writer
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 SAMPLES = builders.records([700_000, 10, 1 << 20, 0, 600_000, 600_000])
@@ -126,24 +126,34 @@ def test_short_writes_go_on(tmp_path, monkeypatch, n, step):
     assert ffr_twin.parse((tmp_path / "a.ffr").read_bytes()) == SAMPLES[:3]
 
 
-def test_the_failing_sample_is_named(tmp_path, monkeypatch):
-    """Samples wait in a buffer, so the one that fails is seldom the one just written."""
-    real, most = os.pwrite, 12 + 12 * 30 + 5 * 100_000 + 7
+LIMITED = """
+import resource, sys
+from ffrecord import FileWriter
+path, size, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+opened = FileWriter(path, count)
+resource.setrlimit(resource.RLIMIT_FSIZE, (12 + 12 * count + 5 * size + 7, resource.RLIM_INFINITY))
+for call in (lambda: [opened.write_one(b"x" * size) for _ in range(count)], opened.close, opened.close, opened.flush):
+    try:
+        call()
+    except OSError as error:
+        assert isinstance(error, RuntimeError) and path in str(error), error
+        print(error.strerror.split(":")[0], error.errno)
+print(opened.count)
+"""
 
-    def full(fd, data, offset):
-        if offset >= most:
-            raise OSError(errno.ENOSPC, "full")
-        return real(fd, data[: most - offset], offset)
 
-    monkeypatch.setattr(os, "pwrite", full)
-    opened = FileWriter(tmp_path / "a.ffr", 30)
-    with pytest.raises(OSError, match="Sample 5: length 100000 but wrote 7 bytes") as caught:
-        for _ in range(30):
-            opened.write_one(b"x" * 100_000)
-    assert str(tmp_path / "a.ffr") in str(caught.value)
-    with pytest.raises(OSError, match="Sample 5"):
-        opened.close()
+@pytest.mark.parametrize(("size", "count"), [(100_000, 30), (100_000, 300), (1000, 8000), (10_000_000, 6)])
+def test_the_failing_sample_is_named(tmp_path, size, count):
+    """Samples wait in a buffer, so the one that fails is seldom the one just written; all later calls say so."""
+    said = children.run(LIMITED, tmp_path / "a.ffr", size, count).split("\n")
+    assert set(said[:-2]) == {f"Sample 5 {errno.EFBIG}"}
+    assert len(said) - 2 == (3 if size * count < 4 << 20 else 4)
     assert left(tmp_path) == {}
+
+
+def test_the_failing_sample_says_how_much_was_written(tmp_path):
+    code = LIMITED.replace('error.strerror.split(":")[0]', "error")
+    assert "Sample 5: length 100000 but wrote 7 bytes: " in children.run(code, tmp_path / "a.ffr", 100_000, 30)
 
 
 def test_tables_that_cannot_be_written_blame_no_sample(tmp_path, monkeypatch):
@@ -165,8 +175,8 @@ class Interruption(KeyboardInterrupt):
 
 
 def interrupt(k: int, work: Callable[[], None]) -> bool:
-    """Run `work`, interrupted at the k-th line of writer.py and durable.py; whether it came to that."""
-    files, lines = {writer.__file__, durable.__file__}, 0
+    """Run `work`, interrupted at the k-th line of writer.py, durable.py and journal.py; whether it came to that."""
+    files, lines = {writer.__file__, durable.__file__, journal.__file__}, 0
 
     def trace(frame, event, argument):
         nonlocal lines
@@ -190,7 +200,8 @@ def interrupt(k: int, work: Callable[[], None]) -> bool:
     return False
 
 
-def test_interrupted_anywhere(tmp_path, n):
+@pytest.mark.parametrize("flush", [False, True], ids=["never flushed", "flushed"])
+def test_interrupted_anywhere(tmp_path, n, flush):
     """Whoever catches Ctrl-C and closes nevertheless gets a valid file or none; never a damaged one, never a .part."""
     k, outcomes = 0, set()
     while True:
@@ -200,8 +211,10 @@ def test_interrupted_anywhere(tmp_path, n):
         opened = FileWriter(path, n)
 
         def work(opened=opened):
-            for sample in SAMPLES:
+            for i, sample in enumerate(SAMPLES):
                 opened.write_one(sample)
+                if flush and i in (1, 4):
+                    opened.flush()
             opened.close()
 
         interrupted = interrupt(k, work)
@@ -227,20 +240,49 @@ def test_interrupted_anywhere(tmp_path, n):
     assert len(SAMPLES) in outcomes
 
 
-def test_out_of_memory_in_the_middle(tmp_path, monkeypatch):
+def test_out_of_memory_in_the_middle(tmp_path):
     """Nothing may be published any more: the sample may be in the tables and its bytes missing."""
-
-    def full(view):
-        raise MemoryError
-
-    opened = FileWriter(tmp_path / "a.ffr", None)
-    opened.write_one(b"x")
-    monkeypatch.setattr(writer, "crc32", full)
-    with pytest.raises(MemoryError):
-        opened.write_one(b"y")
-    with pytest.raises(RuntimeError):
-        opened.close()
+    code = """
+import resource, sys
+from ffrecord import FileWriter
+opened = FileWriter(sys.argv[1])
+opened.write_one(b"x")
+with open("/proc/self/statm") as file:
+    size = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (24 << 20), resource.RLIM_INFINITY))
+try:
+    while True:
+        opened.write_one(b"")
+except MemoryError as error:
+    print("tables of" in str(error))
+try:
+    opened.close()
+except RuntimeError as error:
+    print("interrupted" in str(error))
+"""
+    assert children.run(code, tmp_path / "a.ffr") == "True\nTrue\n"
     assert left(tmp_path) == {}
+
+
+def test_a_copy_that_takes_too_much_memory_harms_nothing(tmp_path):
+    """Nothing is noted of a sample that has no bytes yet."""
+    code = """
+import numpy as np, resource, sys
+from ffrecord import FileReader, FileWriter
+opened = FileWriter(sys.argv[1], 1)
+every_other = np.zeros(64 << 20, np.uint8)[::2]
+with open("/proc/self/statm") as file:
+    size = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (16 << 20), resource.RLIM_INFINITY))
+try:
+    opened.write_one(every_other)
+except MemoryError:
+    print(opened.count)
+opened.write_one(b"x")
+opened.close()
+"""
+    assert children.run(code, tmp_path / "a.ffr") == "0\n"
+    assert ffr_twin.parse((tmp_path / "a.ffr").read_bytes()) == [b"x"]
 
 
 # The real thing: full disks, limits, kills

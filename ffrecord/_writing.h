@@ -1,0 +1,35 @@
+/* System calls of the write engine: each gives a result, or -errno. No policy here. */
+#ifndef FFRECORD_WRITING_H
+#define FFRECORD_WRITING_H
+
+#include "_linux.h"
+
+static inline int64_t ffr_pwrite(int fd, const void *data, size_t size, int64_t offset) {
+    return ffr_result(pwrite(fd, data, size, offset));
+}
+
+/* Start to write a range back to the disk; `settled`: and return when it is there (its data, not the metadata). */
+static inline int64_t ffr_write_back(int fd, int64_t offset, int64_t size, int settled) {
+#ifdef SYNC_FILE_RANGE_WRITE
+    unsigned flags = SYNC_FILE_RANGE_WRITE;
+    if (settled) flags |= SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER;
+    return ffr_result(sync_file_range(fd, offset, size, flags));
+#else
+    (void)fd, (void)offset, (void)size, (void)settled;
+    return -ENOSYS;
+#endif
+}
+
+/* Let the page cache forget the whole pages of a range. */
+static inline void ffr_forget(int fd, int64_t offset, int64_t size) {
+#ifdef POSIX_FADV_DONTNEED
+    posix_fadvise(fd, offset, size, POSIX_FADV_DONTNEED);
+#else
+    (void)fd, (void)offset, (void)size;
+#endif
+}
+
+#define ffr_load(target) __atomic_load_n(target, __ATOMIC_ACQUIRE)
+#define ffr_store(target, value) __atomic_store_n(target, value, __ATOMIC_RELEASE)
+
+#endif

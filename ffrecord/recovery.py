@@ -1,0 +1,191 @@
+"""What a killed writer had flushed → a `.ffr` file under its name."""
+
+import contextlib
+import errno
+import os
+import re
+from typing import NamedTuple
+
+from ffrecord import durable, extension, format, journal, writer
+from ffrecord._writing import count_intact
+from ffrecord.errors import ArgumentTypeError, FormatError, file_error
+from ffrecord.journal import Journal, Noted, journal_name
+
+
+class Recovered(NamedTuple):
+    """What `recover` found and published."""
+
+    path: str  # of the file
+    samples: int  # in it: the first ones that were written, in their order
+    bytes: int  # of these samples
+    dropped: int  # bytes written behind them: since the last flush, so nothing tells which samples they were
+    damaged: int  # samples flushed whose bytes are not there; 0 unless the disk broke what fsync promised
+
+
+def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered:
+    """Publish what a `FileWriter` that was killed had flushed.
+
+    The writer left `.NAME.<random>.part` and a journal beside it. Every sample that was flushed is compared with its
+    CRC-32 and kept, up to the first that does not match; the file is then published as `FileWriter.close` would, and
+    what was left is removed. Interrupted at any time, it can be run again.
+
+    Args:
+        path: of the file as it was given to the writer, or of the part file if there are several.
+        replace: a file that is there under the name. Otherwise that is an error, and nothing changes.
+
+    Raises:
+        TypeError (also AssertionError): `path`.
+        FileNotFoundError: nothing that was flushed is left for this path.
+        FileExistsError: there is a file under the name.
+        OSError (EBUSY): the writer lives, or another process recovers; OSError (EINVAL): several writers left
+            something, the message names the part files; any other: it cannot be read or written.
+        FormatError: the journal is damaged in its first bytes.
+        All of OSError are RuntimeErrors, too.
+    """
+    given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(given, str):
+        raise ArgumentTypeError(f"path must be str or os.PathLike, not {type(path).__name__}")
+    part_path = given if given.endswith(durable.PART_SUFFIX) else _find(given)
+    target = os.path.join(os.path.dirname(part_path), _read(part_path).about.name)
+    part = durable.PartFile(target, part_path)
+    try:
+        noted = _read(part_path)  # again, now that nobody else writes to it
+        kept = Journal(part_path, noted.size)
+        if _is(part.target, part.fd):
+            recovered = _result(part.target, *_intact(part.fd, noted), noted)
+        elif os.path.lexists(part.target) and not replace:
+            raise file_error(errno.EEXIST, f"{part.target}: left as it is, and so is {part_path}", part.target)
+        else:
+            recovered = _publish(part, kept, noted, replace)
+        part.remove()
+        kept.remove()
+    finally:
+        part.discard()
+    _clear(part.target)
+    return recovered
+
+
+def _read(part: str) -> Noted:
+    try:
+        return journal.read(part)
+    except FileNotFoundError:
+        raise file_error(errno.ENOENT, f"{part}: no journal beside it, so nothing was flushed", part) from None
+
+
+def _is(path: str, fd: int) -> bool:
+    """Whether `path` is that file already: a recovery was killed between its last steps."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    return False
+
+
+def _result(path: str, start: int, n: int, noted: Noted) -> Recovered:
+    size = int(noted.sizes[:n].sum())
+    dropped = max(0, os.stat(path).st_size - start - size)
+    return Recovered(path, n, size, dropped, len(noted.sizes) - n)
+
+
+def _find(given: str) -> str:
+    """The one part file with a journal."""
+    target = os.path.realpath(given)
+    parts, damaged = [], ""
+    for part in _parts(target):
+        try:
+            # Names are cut in those of part files, so another file's may look the same.
+            if journal.read(part).about.name == os.path.basename(target):
+                parts.append(part)
+        except FileNotFoundError:
+            continue
+        except FormatError as error:
+            damaged += f"; {error}"
+    if not parts:
+        _clear(target)
+        raise file_error(errno.ENOENT, f"{given}: no killed writer left anything that was flushed{damaged}", given)
+    if len(parts) > 1:
+        raise file_error(errno.EINVAL, f"{given}: several writers left something, name one: {', '.join(parts)}", given)
+    return parts[0]
+
+
+def _parts(target: str) -> list[str]:
+    """Part files of this name, or of one that begins alike where names are long."""
+    prefix = durable.part_prefix(target)
+    pattern = re.compile(re.escape(prefix) + "[0-9a-f]{12}" + re.escape(durable.PART_SUFFIX))
+    directory = os.path.dirname(target)
+    paths = [os.path.join(directory, name) for name in os.listdir(directory)]
+    return sorted(path for path in paths if pattern.fullmatch(path) and os.path.isfile(path))
+
+
+def _publish(part: durable.PartFile, kept: Journal, noted: Noted, replace: bool) -> Recovered:
+    start, n = _intact(part.fd, noted)
+    recovered = _result(part.path, start, n, noted)._replace(path=part.target)
+    made, start, payload = _make_room(part, kept, noted, n, start, recovered.bytes)
+    try:
+        end = start + recovered.bytes
+        os.ftruncate(made.fd, end)
+        # Of a writer that was killed in its last steps there are tables already, of more samples perhaps.
+        durable.write_zeros(made.fd, format.tables_end(n), start)
+        offsets = writer.offsets_of(noted.sizes[:n], start)
+        writer.write_tables(made.fd, noted.checksums[:n], offsets, payload, end)
+        made.publish(replace=replace)
+    finally:
+        made.discard()
+    return recovered
+
+
+def _intact(fd: int, noted: Noted) -> tuple[int, int]:
+    """Where the samples begin, and how many of them are whole: a writer killed while it moved them did so or not."""
+    found = [(count_intact(fd, start, noted.sizes, noted.checksums), start) for start in dict.fromkeys(noted.starts)]
+    n, start = max(found, key=lambda each: each[0])
+    return start, n
+
+
+def _make_room(
+    part: durable.PartFile, kept: Journal, noted: Noted, n: int, start: int, size: int
+) -> tuple[durable.PartFile, int, bytes | None]:
+    """See that tables of n samples and a block fill what is before them exactly.
+
+    Returns:
+        The file, the offset of its first sample, and the payload of its block, None for no block.
+    """
+    payload = noted.about.payload
+    if start == format.tables_end(n) and payload is None:
+        return part, start, None
+    payload = payload or b""
+    gap = start - format.tables_end(n)
+    least = extension.block_size(payload)
+    if least <= gap <= format.BLOCK_MAX:
+        return part, start, payload
+    if noted.about.n is None:
+        more = writer.room_missing(n, payload, start)
+        return writer.move_samples(part, kept, start, more, start + size), start + more, payload
+    # Made for more samples than there are: the gap is too small for a block, or larger than one may be.
+    exact = noted.about.payload
+    to = format.tables_end(n) + (0 if exact is None else least)
+    moved = durable.PartFile(part.target)
+    try:
+        durable.copy_range(part.fd, start, size, moved.fd, to)
+    except BaseException:
+        moved.discard()
+        raise
+    return moved, to, exact
+
+
+def _clear(target: str) -> None:
+    """Remove part files of dead writers that flushed nothing, and journals whose part file is gone."""
+    for part in _parts(target):
+        with contextlib.suppress(OSError):
+            if not _has_journal(part):
+                durable.PartFile(target, part).remove()
+    prefix = durable.part_prefix(target)
+    for entry in os.scandir(os.path.dirname(target)):
+        part = entry.path.removesuffix(journal.SUFFIX) + durable.PART_SUFFIX
+        if entry.path.startswith(prefix) and entry.path.endswith(journal.SUFFIX) and not os.path.exists(part):
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)
+
+
+def _has_journal(part: str) -> bool:
+    """One killed in the middle of its first flush has an empty one."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(journal_name(part)).st_size > 0
+    return False

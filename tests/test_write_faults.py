@@ -1,0 +1,239 @@
+"""Writers that are killed at every system call, and calls that fail or stop short at every occurrence."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import children
+import pytest
+
+SITES = {"pwrite": 1, "fsync": 2, "rename": 4, "unlink": 8, "allocate": 16, "write back": 32, "truncate": 64}
+EVERYWHERE = sum(SITES.values())
+
+COMMON = """
+import ctypes, errno, json, os, shutil, sys
+import builders, ffr_twin
+from ffrecord import FileReader, FileWriter, recover
+
+faults = ctypes.CDLL(None)
+directory, given = sys.argv[1], json.loads(sys.argv[2])
+KILL_BEFORE, KILL_AFTER, FAIL, SHORT = range(4)
+OLD = ffr_twin.build([b"old"])
+# Two buffers; samples before, over and behind the border, and more of them than 4096 bytes of tables hold.
+LARGE = given.get("large", 2_500_000)
+SAMPLES = builders.records([100, LARGE, 0, LARGE, *[7] * 400, 70_000, 1])
+FLUSHES = (3, 3, 200, 406)
+
+def fresh():
+    shutil.rmtree(directory, ignore_errors=True)
+    os.mkdir(directory)
+    path = os.path.join(directory, "a.ffr")
+    with open(path, "wb") as file:
+        file.write(OLD)
+    return path
+
+def write(path, flushed=lambda count: None):
+    with FileWriter(path, len(SAMPLES) if given["n"] else None) as writer:
+        for i, sample in enumerate(SAMPLES):
+            for _ in range(FLUSHES.count(i) if given["flush"] else 0):
+                writer.flush()
+                flushed(i)
+            writer.write_one(sample)
+
+def samples_of(path):
+    with open(path, "rb") as file:
+        return ffr_twin.parse(file.read())
+"""
+
+KILLED = """
+def killed(work):
+    '''Whether a child was killed in the middle of `work`, and the last number that it said.'''
+    ours, its = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            work(lambda count: os.write(its, count.to_bytes(4, "little")))
+        except BaseException as error:
+            os.write(2, repr(error).encode())
+            os._exit(3)
+        os._exit(0)
+    os.close(its)
+    with os.fdopen(ours, "rb") as pipe:
+        said = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -9), status
+    return status == -9, int.from_bytes(said[-4:], "little")
+
+def check_recovery(path, flushed):
+    try:
+        found = recover(path, replace=True)
+    except FileNotFoundError:
+        assert flushed == 0, f"{flushed} flushed samples are lost"
+        return
+    assert found.samples >= flushed and found.damaged == 0, found
+    assert samples_of(path) == SAMPLES[: found.samples]
+    FileReader(path).close()
+    assert os.listdir(directory) == ["a.ffr"], os.listdir(directory)
+"""
+
+WRITER = """
+for action in (KILL_BEFORE, KILL_AFTER):
+    for call in range(1, 1000):
+        path = fresh()
+        def work(say):
+            faults.write_fault_set(given["sites"], call, action, 0)
+            write(path, say)
+        dead, flushed = killed(work)
+        published = samples_of(path)
+        assert published in ([b"old"], SAMPLES)
+        left = [name for name in os.listdir(directory) if name != "a.ffr"]
+        assert all(name.startswith(".a.ffr.") and name.endswith((".part", ".journal")) for name in left), left
+        if not dead:
+            assert published == SAMPLES and not left
+            break
+        if published != SAMPLES:
+            check_recovery(path, flushed)
+    assert call > given.get("least", 8)
+"""
+
+RECOVERY = """
+def left(path):
+    def work(say):
+        writer = FileWriter(path, given["n"])
+        writer.write_many(SAMPLES[:350])
+        writer.flush()
+        if given["n"] != 350:
+            writer.write_many(SAMPLES[350:353])
+        os.kill(os.getpid(), 9)
+    assert killed(work)[0]
+
+for replace, action in ((True, KILL_BEFORE), (False, KILL_AFTER)):
+    for call in range(1, 1000):
+        path = fresh()
+        if not replace:
+            os.unlink(path)
+        left(path)
+        def work(say):
+            faults.write_fault_set(given["sites"], call, action, 0)
+            recover(path, replace=replace)
+        dead, _ = killed(work)
+        there = samples_of(path) if os.path.exists(path) else [b"old"]
+        assert there in ([b"old"], SAMPLES[:350])
+        if not dead:
+            assert os.listdir(directory) == ["a.ffr"]
+            break
+        if there == [b"old"]:
+            check_recovery(path, 350)
+        elif replace:
+            check_recovery(path, 0)
+        else:
+            try:
+                recover(path)
+            except (FileNotFoundError, FileExistsError):
+                pass
+        assert samples_of(path) == SAMPLES[:350]
+    assert call > 4
+"""
+
+FAILING = """
+TOLERATED = {"write back": (errno.EINVAL, errno.ENOSYS), "allocate": (errno.EOPNOTSUPP, errno.EIO, errno.ENOSPC)}
+for site, at in given["sites"].items():
+    for number in (errno.EIO, errno.ENOSPC, *TOLERATED.get(site, ())):
+        for call in range(1, 1000):
+            path = fresh()
+            faults.write_fault_set(at, call, FAIL, number)
+            try:
+                write(path)
+            except OSError as error:
+                assert error.errno == number and isinstance(error, RuntimeError) and path in str(error), error
+                published = "is in place" in str(error)
+            else:
+                assert not faults.write_fault_fired() or number in TOLERATED.get(site, ()), (site, number, call)
+                published = True
+            fired = faults.write_fault_fired()
+            faults.write_fault_set(0, 0, 0, 0)
+            assert samples_of(path) == (SAMPLES if published else [b"old"])
+            assert os.listdir(directory) == ["a.ffr"], (site, number, call, os.listdir(directory))
+            if not fired:
+                break
+        assert call > 1 or site == "allocate", site
+"""
+
+SHORTENED = """
+for size in (1, 511, 4096, 1 << 20):
+    for call in range(1, 1000):
+        path = fresh()
+        faults.write_fault_set(1, call, SHORT, size)
+        write(path)
+        fired = faults.write_fault_fired()
+        faults.write_fault_set(0, 0, 0, 0)
+        assert samples_of(path) == SAMPLES
+        if not fired:
+            break
+    assert call > 4
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> Path:
+    """write_faults.c, compiled."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler to build write_faults.c with")
+    if sys.platform != "linux" or os.environ.get("LD_PRELOAD"):
+        pytest.skip("preloads something else already, such as a sanitizer")
+    path = tmp_path_factory.mktemp("faults") / "write_faults.so"
+    source = Path(__file__).with_name("write_faults.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path, source, "-ldl"], check=True)
+    return path
+
+
+@pytest.fixture(params=["memory", pytest.param("disk", marks=pytest.mark.long)])
+def directory(request, tmp_path) -> Iterator[Path]:
+    """Of tmpfs, which cannot insert space into a file, and of whatever has the temporary files."""
+    if request.param == "disk":
+        yield tmp_path / "d"
+        return
+    if not os.path.isdir("/dev/shm"):
+        pytest.skip("no tmpfs at /dev/shm")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as made:
+        yield Path(made) / "d"
+
+
+def run(code: str, directory: Path, library: Path, **given: object) -> str:
+    return children.run(COMMON + code, directory, json.dumps(given), LD_PRELOAD=str(library), timeout=250)
+
+
+@pytest.mark.parametrize(("n", "flush"), [(True, True), (False, True), (False, False)])
+def test_killed_at_every_call(library, directory, n, flush):
+    """Nothing, the old file or the whole new one under the name; and every flushed sample comes back."""
+    run(KILLED + WRITER, directory, library, n=n, flush=flush, sites=EVERYWHERE)
+
+
+def test_killed_at_every_call_that_moves_samples(library, tmp_path):
+    """On the disk, where the file system can insert space in front of the samples."""
+    sites = SITES["allocate"] | SITES["rename"]
+    run(KILLED + WRITER, tmp_path / "d", library, n=False, flush=True, sites=sites, least=2)
+
+
+@pytest.mark.parametrize("n", [None, 350, 353, pytest.param(407, marks=pytest.mark.long)])
+def test_recovery_killed_at_every_call(library, directory, n):
+    """350 of n samples were flushed: there is room for tables and block, or too little, or none is wanted."""
+    run(KILLED + RECOVERY, directory, library, n=n, large=1000, sites=EVERYWHERE)
+
+
+@pytest.mark.parametrize("n", [True, False], ids=["n", "no n"])
+def test_every_call_failing(library, directory, n):
+    """The error with its errno; the old file stays, unless only the directory's fsync failed; nothing is left."""
+    sites = {site: at for site, at in SITES.items() if site not in ("unlink", "truncate")}
+    run(FAILING, directory, library, n=n, flush=True, sites=sites)
+
+
+@pytest.mark.parametrize("n", [True, False], ids=["n", "no n"])
+def test_every_write_stopping_short(library, directory, n):
+    run(SHORTENED, directory, library, n=n, flush=True)
