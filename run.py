@@ -204,11 +204,14 @@ def benchmark(arguments: list[str]) -> list[str]:
 
 
 def peers(arguments: list[str]) -> list[list[str]]:
-    """Installs what reading is compared with, which nothing else needs; what is missing is not measured."""
-    if arguments[:1] != ["read"]:
+    """Installs what is compared with, which nothing else needs; what is missing is not measured."""
+    if arguments[:1] not in (["read"], ["write"]):
         return []
     pip = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--quiet"]
-    return [[*pip, "--group", "bench", "--constraint", str(CONSTRAINTS)]]
+    group = [*pip, "--group", "bench", "--constraint", str(CONSTRAINTS)]
+    if arguments[0] == "read":
+        return [group]
+    return [group, [str(PYTHON), str(ROOT / "benchmarks" / "write_environment.py")]]
 
 
 def run(command: list[str]) -> int:

@@ -88,6 +88,68 @@ class Settling:
     change: str
 
 
+@dataclass(frozen=True)
+class Writes:
+    """Records in memory written to one file, until all of them are on the disk.
+
+    Attributes:
+        mean: bytes of a record. Sizes are lognormal about it (`SPREAD`), as in `Reads`.
+        batch: records handed over at once, by those that take many.
+        total: bytes of all records: enough for a round to take a good part of a second.
+        seed: of sizes and bytes.
+    """
+
+    mean: int
+    batch: int
+    total: int
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Packs:
+    """A dataset like CIFAR packed by several processes: images of 32 x 32 x 3 bytes, each with an int.
+
+    Attributes:
+        samples: how many. The pixels are random: nobody compresses.
+        workers: processes.
+        seed: of pixels and ints.
+    """
+
+    samples: int
+    workers: int = 2
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """A folder of JPEG files, windows of photographs, packed as they are by several processes.
+
+    Attributes:
+        files: how many.
+        workers: processes.
+        seed: of the windows.
+    """
+
+    files: int
+    workers: int = 2
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Tiny samples packed, for what a larger dataset costs in memory.
+
+    Attributes:
+        samples: of 8 bytes each.
+        per_shard: samples of a shard.
+        workers: processes.
+    """
+
+    samples: int
+    per_shard: int
+    workers: int = 2
+
+
 def from_fields(fields: dict[str, Any]) -> Any:
     """The workload of which a result file has the kind and the fields."""
     given = {name: value for name, value in fields.items() if name != "kind"}
@@ -118,3 +180,16 @@ LIMITED_MEANS = (4 * KIB, 110_000)
 LIMITED_MEMORY, SMOKE_MEMORY = 256 * MIB, 128 * MIB
 OPENS = [Opens(1_000_000), Opens(20_000_000)]
 SMOKE_OPENS = [Opens(1_000), Opens(20_000)]
+
+# Enough that the fastest takes about half a second.
+WRITES = [
+    Writes(256, 4096, 500_000_000),
+    Writes(4 * KIB, 1024, 1_000_000_000),
+    Writes(110_000, 64, 1_000_000_000),
+    Writes(4_000_000, 8, 1_000_000_000),
+]
+SMOKE_WRITES = [Writes(256, 100, 200_000), Writes(110_000, 4, 1_200_000)]
+PACKS, SMOKE_PACKS = Packs(200_000), Packs(400)
+PICTURES, SMOKE_PICTURES = Pictures(10_000), Pictures(40)
+GROWTHS = [Growth(samples, 50_000) for samples in (100_000, 1_000_000, 10_000_000)]
+SMOKE_GROWTHS = [Growth(samples, 500) for samples in (1_000, 10_000)]

@@ -1,0 +1,162 @@
+"""Writing: one file, a dataset by several processes, a folder of pictures; each until the data is on the disk."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import coldness
+import environment
+import fio
+import workloads
+import write_growth
+import write_original
+import write_peers
+import write_pictures
+from harness import Measurement, Report, arguments, table
+from write_data import make_source
+from write_figures import figure_table, figures, groups, size_name
+from write_packing import packing, writers
+from write_timing import measure_writes
+from write_ways import own_ways, plain_ways
+
+from ffrecord import _crc
+
+PARTS = ("files", "datasets", "pictures", "memory")
+PEERS = ("lmdb", "array_record", "bagz")
+ROOM = 8 << 30  # of the disk: a record store may take twice what it is given, and a dataset stands beside it
+
+
+class Program:
+    """One run of the benchmark."""
+
+    def __init__(self, options: argparse.Namespace, directory: Path, report: Report) -> None:
+        self.options, self.directory, self.report = options, directory, report
+        self.smoke, self.rounds = options.smoke, options.rounds
+        self.on_disk = coldness.on_disk(directory)
+
+    def run(self) -> None:
+        for part in PARTS:
+            if part in self.options.part:
+                getattr(self, part)()
+
+    def files(self) -> None:
+        loop = write_original.compile_loop(self.directory)
+        ways = [*own_ways(), *plain_ways(), *write_original.originals(loop), *write_peers.peers()]
+        usable = write_peers.usable(ways)
+        for work in workloads.SMOKE_WRITES if self.smoke else workloads.WRITES:
+            if not self.options.mean or work.mean in self.options.mean:
+                with_fio = fio.installed() and not self.smoke
+                self.add(measure_writes(usable, make_source(work), self.directory, self.rounds, with_fio))
+
+    def datasets(self) -> None:
+        work = workloads.SMOKE_PACKS if self.smoke else workloads.PACKS
+        packs = packing(work, self.directory, writers(self.options.writers))
+        found = packs.measure(self.rounds)
+        self.report.context["versions"] |= {name: v for name, v in packs.versions.items() if name != "ffrecord"}
+        self.report.context["not_measured"] = packs.missing
+        self.add(found)
+        shutil.rmtree(packs.directory)
+
+    def pictures(self) -> None:
+        work = workloads.SMOKE_PICTURES if self.smoke else workloads.PICTURES
+        with write_pictures.made(self.directory, work) as root:
+            if root is not None:
+                out = self.directory / "pictures"
+                self.add(write_pictures.measure_pictures(root, out, work, self.rounds, self.on_disk))
+
+    def memory(self) -> None:
+        works = workloads.SMOKE_GROWTHS if self.smoke else workloads.GROWTHS
+        for work in works:
+            if work.samples <= self.options.most_samples:
+                self.add([write_growth.measure_growth(self.directory, work, 1 if self.smoke else write_growth.ROUNDS)])
+
+    def add(self, found: Sequence[Measurement]) -> None:
+        """Keeps them, and shows them at once: the whole takes long."""
+        for measurement in found:
+            self.report.add(measurement)
+        for (cache, work), group in groups(found).items():
+            print(describe(work, cache), grid(list(group.of.values())), "", sep="\n", flush=True)
+
+
+def describe(work: object, cache: str) -> str:
+    if isinstance(work, workloads.Writes):
+        return f"{size_name(work.mean)}, one file, one thread"
+    if isinstance(work, workloads.Packs):
+        return f"{work.samples:,} images of 32 x 32 x 3, {work.workers} workers"
+    if isinstance(work, workloads.Pictures):
+        return f"{work.files:,} JPEG files, {'cold' if cache == 'cold' else 'cached'}, {work.workers} workers"
+    assert isinstance(work, workloads.Growth)
+    return f"{work.samples:,} samples of {write_growth.SIZE} bytes, {work.workers} workers"
+
+
+def grid(found: Sequence[Measurement]) -> str:
+    """Fastest first."""
+    return table(
+        ["", "GB/s", "samples/s", "seconds (min..max)"],
+        [
+            [
+                m.contestant,
+                f"{m.gigabytes_per_second:.3f}",
+                f"{m.count / m.median:,.0f}",
+                f"{m.median:.3f} ({min(m.seconds):.3f}..{max(m.seconds):.3f})",
+            ]
+            for m in sorted(found, key=lambda m: -m.gigabytes_per_second)
+        ],
+    )
+
+
+def options_of(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--data", type=Path, default=Path("."), help="directory to write in; the current one unless told")
+    add("--part", type=parts, default=set(PARTS), help=f"some of {','.join(PARTS)}; all unless told")
+    add("--mean", type=int, action="append", help="only records of this mean size in bytes; may be repeated")
+    add(
+        "--writers", type=Path, help="Python that has the packages of writers.txt; writers/bin/python beside this one's"
+    )
+    add("--most-samples", type=int, default=1_000_000, help="of the part memory; 10000000 takes minutes")
+
+
+def parts(text: str) -> set[str]:
+    asked = set(text.split(","))
+    if not asked <= set(PARTS):
+        raise argparse.ArgumentTypeError(f"{text}, expected some of {','.join(PARTS)}")
+    return asked
+
+
+def check_data(directory: Path, smoke: bool) -> None:
+    """Stop where nothing would get to a disk, or the files do not fit."""
+    if not coldness.on_disk(directory):
+        kind = environment.filesystem(directory)
+        if not smoke:
+            sys.exit(f"{directory} is on {kind}, which has no storage to write to: name another with --data")
+        print(f"{directory} is on {kind}: nothing gets to a disk")
+    if not smoke and shutil.disk_usage(directory).free < ROOM:
+        sys.exit(f"{directory}: less than {ROOM / 1e9:.0f} GB free")
+
+
+def context(directory: Path) -> dict[str, object]:
+    return {
+        "versions": {**environment.versions(*PEERS), "fio": fio.version(), **environment.libraries("libz")},
+        "crc_kernel": _crc.kernel(),
+        "fs": environment.filesystem(directory),
+        "not_measured": {},
+    }
+
+
+def main() -> None:
+    options = arguments(__doc__, options_of)
+    check_data(options.data, options.smoke)
+    if not fio.installed():
+        print("NOT MEASURED: fio, which is what the storage can take. It is not installed (Debian: apt install fio).")
+    report = Report("write", context(options.data), options.out)
+    print(report.heading(), "", sep="\n", flush=True)
+    with tempfile.TemporaryDirectory(prefix="ffrecord-bench-", dir=options.data) as directory:
+        Program(options, Path(directory).resolve(), report).run()
+    print(figure_table(figures(report.measurements)))
+
+
+if __name__ == "__main__":
+    main()

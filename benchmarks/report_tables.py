@@ -1,0 +1,87 @@
+"""What the reports of all benchmarks are made of: tables, lines of plots, and what was measured on."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from harness import Measurement
+from read_figures import Figure, Group, size_name
+
+Style = dict[str, Any]
+LIMIT: Style = {"color": "black", "linestyle": ":"}
+OURS: Style = {"linewidth": 2.2, "marker": "o"}
+PEER: Style = {"linestyle": "--"}
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def rate(measurement: Measurement | None) -> str:
+    """Bytes and samples, both: for small records the one says something, for large ones the other."""
+    if measurement is None:
+        return ""
+    low, high = (measurement.size / seconds / 1e9 for seconds in (max(measurement.seconds), min(measurement.seconds)))
+    samples = measurement.count / measurement.median
+    return f"{measurement.gigabytes_per_second:.3g} ({low:.3g}–{high:.3g}) GB/s, {samples / 1000:.3g} k/s"
+
+
+def throughput(by_size: Mapping[int, Group]) -> str:
+    """A row for each contestant, a column for each mean size."""
+    names = list(dict.fromkeys(name for group in by_size.values() for name in group.of))
+    rows = [[name, *(rate(group.of.get(name)) for group in by_size.values())] for name in names]
+    return markdown(["", *map(size_name, by_size)], rows)
+
+
+def figure_rows(found: Sequence[Figure]) -> str:
+    return markdown(["", "median (min..max)", "target", ""], [figure.row() for figure in found])
+
+
+def about(lines: Sequence[dict[str, Any]], rounds: int) -> str:
+    """What was measured on: the same machine with the same versions, at one commit or several."""
+    line = lines[-1]
+    again = ", of the later what was measured again" if len(lines) > 1 else ""
+    commits = " and ".join(f"{each['commit']}{' with changes' if each['dirty'] else ''}" for each in lines)
+    machine, versions = line["machine"], line["versions"]
+    ahead = ", ".join(
+        f"{disk} {size} KiB" for disk, size in line.get("read_ahead_kb", {}).items() if not disk.startswith("zram")
+    )
+    return "\n".join(
+        [
+            f"- {machine['cpu']}, {machine['cpus']} CPUs{', virtual' if machine['virtual'] else ''},"
+            f" {machine['memory_bytes'] / 2**30:.0f} GiB of memory, {machine['os']}, {line['fs']}"
+            + (f"; read-ahead: {ahead}" if ahead else ""),
+            f"- commit {commits}{again}, CRC-32 kernel {line['crc_kernel']}, {line['time'][:10]}; {rounds} rounds",
+            f"- {', '.join(f'{name} {version}' for name, version in versions.items())}",
+        ]
+    )
+
+
+def named(group: Group, name: str) -> Measurement | None:
+    """fio's name has the size of its requests in it."""
+    return next((m for contestant, m in group.of.items() if contestant == name or contestant.split()[0] == name), None)
+
+
+def plot(by_size: Mapping[int, Group], lines: dict[str, tuple[str, Style]], title: str, path: Path) -> None:
+    """Throughput against size of record."""
+    path.parent.mkdir(exist_ok=True)
+    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+    for name, (label, style) in lines.items():
+        found = [(mean, m) for mean, group in by_size.items() if (m := named(group, name))]
+        axes.plot([mean for mean, _ in found], [m.gigabytes_per_second for _, m in found], label=label, **style)
+    axes.set(xscale="log", yscale="log", xlabel="mean size of a record", ylabel="GB/s", title=title)
+    axes.set_xticks(list(by_size), list(map(size_name, by_size)))
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def reproducible() -> None:
+    """Plots of equal results are equal files."""
+    mpl.use("svg")
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ffrecord"})

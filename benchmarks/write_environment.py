@@ -1,0 +1,36 @@
+"""Makes the environment of the packages that bench_write.py packs datasets with: `python write_environment.py`.
+
+It is writers/ in the environment that this runs in. What cannot be installed is said, and is not measured.
+"""
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+REQUIREMENTS = Path(__file__).with_name("writers.txt")
+FFCV = "ffcv==1.0.2"
+BUILD = ["setuptools==84.2.1"]  # FFCV's setup.py asks for none, and needs one
+WRITERS = Path(sys.prefix, "writers")
+
+
+def install(*arguments: str) -> str:
+    """Why pip could not; nothing if it could."""
+    pip = [str(WRITERS / "bin" / "python"), "-m", "pip", "--no-input", "--disable-pip-version-check", "install"]
+    result = subprocess.run([*pip, "--quiet", *arguments], capture_output=True, text=True)
+    return result.stderr if result.returncode else ""
+
+
+def main() -> None:
+    if not (WRITERS / "bin" / "python").exists():
+        venv.create(WRITERS, with_pip=True)
+    for what, arguments, hint in (
+        ("other packages", ["--requirement", str(REQUIREMENTS), *BUILD], "they are pinned for Python 3.11"),
+        ("FFCV", ["--no-deps", "--no-build-isolation", FFCV], "it needs g++, pkg-config, OpenCV and libturbojpeg"),
+    ):
+        if error := install(*arguments):
+            print(f"NOT MEASURED: {what}, which cannot be installed here ({hint}). {error.strip()[-500:]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The figures that writing is judged by, each with its target, from measurements of one run."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import workloads
+from harness import Measurement
+from read_figures import Figure, Group, figure_table, ratio, size_name
+
+MB = 1e6
+MEMORY_SLACK = 1.0  # MB: what two runs of the same differ by
+
+__all__ = ["figure_table", "figures", "groups", "size_name"]
+
+
+def groups(measurements: Sequence[Measurement]) -> dict[tuple[str, object], Group]:
+    """What was measured together, by state of the page cache and workload."""
+    found: dict[tuple[str, object], list[Measurement]] = {}
+    for m in measurements:
+        found.setdefault((m.cache, m.workload), []).append(m)
+    return {where: Group(of) for where, of in found.items()}
+
+
+def fastest(*measured: Measurement | None) -> Measurement | None:
+    return max((m for m in measured if m), key=lambda m: m.gigabytes_per_second, default=None)
+
+
+def file_figures(group: Group, mean: int) -> list[Figure]:
+    """One file, one thread."""
+    where, one, many = f"{size_name(mean)}", group.named("write_one"), group.named("write_many")
+    store, plain, fio = group.best("peer"), group.named("plain writes"), group.best("limit")
+    others = fastest(group.best("original"), store, plain)
+    if mean <= 256:
+        return [
+            *ratio(where, one, group.named("original, Python loop"), 4),
+            *ratio(where, one, group.named("original, C loop"), None),
+            *ratio(where, one, store, 1),
+            *ratio(where, one, plain, 0.8),
+            *ratio(where, many, store, 1),
+            *ratio(where, many, plain, 1),
+            *ratio(where, group.named("write_packed"), plain, None),
+        ]
+    if mean <= 4096:
+        return [*ratio(where, one, others, 1.3), *ratio(where, many, others, None), *ratio(where, one, fio, None)]
+    return [
+        *ratio(where, one, others, 2),
+        *ratio(f"{where}, what direct writes allow", fio, others, None),
+        *ratio(where, one, fio, 0.8),
+        *ratio(where, many, fio, None),
+    ]
+
+
+def returned(measurement: Measurement) -> Measurement:
+    """The same, timed to where the package said that it was done, which may be before the data is on the disk."""
+    name = f"{measurement.contestant} until it returns"
+    return replace(measurement, contestant=name, seconds=measurement.details["returned_seconds"])
+
+
+def pack_figures(group: Group, work: workloads.Packs) -> list[Figure]:
+    """Against the fastest way of each package."""
+    where, ours = f"{work.samples:,} images, {work.workers} workers", group.named("DatasetWriter")
+    found = []
+    for package, target in (("ffcv", 10), ("mosaicml-streaming", 6), ("litdata", 6)):
+        ways = [m for m in group.of.values() if m.details.get("package") == package]
+        best = fastest(*ways)
+        found += ratio(where, ours, best, target)
+        if ours and best:
+            found += ratio(where, returned(ours), returned(best), None)
+    return found
+
+
+def picture_figures(group: Group, cache: str, work: workloads.Pictures) -> list[Figure]:
+    """Of seconds: how much longer than reading alone."""
+    ours, reading = group.named("DatasetWriter"), group.named("reading the files")
+    if ours is None or reading is None:
+        return []
+    values = [own / theirs for own, theirs in zip(ours.seconds, reading.seconds, strict=True)]
+    state = "cold" if cache == "cold" else "cached"
+    about = f"{work.files:,} JPEG files, {state}: time to pack / time that {work.workers} processes take to read them"
+    return [Figure(about, values, 1.1, at_most=True)]
+
+
+def growth_figures(measurements: Sequence[Measurement]) -> list[Figure]:
+    """What each number of samples takes more than the smallest, with shards of the same size."""
+    measured = [m for m in measurements if isinstance(m.workload, workloads.Growth)]
+    found = []
+    for few, more in zip(measured[:1] * len(measured), measured[1:], strict=False):
+        for who in ("parent", "worker"):
+            pairs = zip(few.details[f"{who}_peak"], more.details[f"{who}_peak"], strict=True)
+            about = f"{more.workload.samples:,} samples less {few.workload.samples:,}: private memory of "
+            about += "the parent" if who == "parent" else "a worker"
+            values = [(larger - smaller) / MB for smaller, larger in pairs]
+            found.append(Figure(about, values, MEMORY_SLACK, at_most=True, unit=" MB"))
+    return found
+
+
+def figures(measurements: Sequence[Measurement]) -> list[Figure]:
+    found = []
+    for (cache, work), group in groups(measurements).items():
+        if isinstance(work, workloads.Writes):
+            found += file_figures(group, work.mean)
+        elif isinstance(work, workloads.Packs):
+            found += pack_figures(group, work)
+        elif isinstance(work, workloads.Pictures):
+            found += picture_figures(group, cache, work)
+    return found + growth_figures(measurements)

@@ -1,0 +1,159 @@
+"""Ways to pack a dataset by several processes: ours and other packages', each at the best settings found, each with the
+way to read its samples back. Packages are imported when called: no environment needs all of them."""
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+from write_cifar import SHAPE, Cifar
+
+Samples = Iterable[tuple[Any, int]]  # uint8 [32, 32, 3], and the int
+CHUNK_BYTES = "64MB"  # of a file of LitData; MosaicML's are as large
+AT_ONCE = 1000  # samples of one call of LitData's function
+
+
+@dataclass(frozen=True)
+class Packer:
+    """One way to pack.
+
+    Attributes:
+        package: its distribution, as package indexes call it.
+        pack: (data, directory that is to be made, number of processes).
+        samples: what is in that directory, in any order, read by the package's own reader.
+    """
+
+    package: str
+    pack: Callable[[Cifar, str, int], None]
+    samples: Callable[[str], Samples]
+
+
+class Named:
+    """Samples as dicts, which is what most packages want."""
+
+    def __init__(self, data: Cifar) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        image, label = self.data[index]
+        return {"image": image, "label": label}
+
+
+def pairs(samples: Iterable[dict[str, Any]]) -> Samples:
+    return ((sample["image"], sample["label"]) for sample in samples)
+
+
+def ours(data: Cifar, out: str, workers: int) -> None:
+    package = importlib.import_module("ffrecord")
+    package.DatasetWriter(out, num_workers=workers, progress=False).from_indexed_dataset(Named(data))
+
+
+def of_ours(out: str) -> Samples:
+    package, fields = importlib.import_module("ffrecord"), importlib.import_module("ffrecord.fields")
+    with package.FileReader(out) as reader:
+        yield from pairs(map(fields.schema_of(reader).decode, reader))
+
+
+def ffcv(data: Cifar, out: str, workers: int) -> None:
+    """With chunks of 100, as it comes: with larger ones it was not faster."""
+    writer, fields = importlib.import_module("ffcv.writer"), importlib.import_module("ffcv.fields")
+    columns = {"image": fields.RGBImageField(write_mode="raw"), "label": fields.IntField()}
+    os.mkdir(out)
+    writer.DatasetWriter(f"{out}/data.beton", columns, num_workers=workers).from_indexed_dataset(data)
+
+
+def of_ffcv(out: str) -> Samples:
+    """Where its own reader says that they are: its loader compiles for longer than all of this takes."""
+    metadata = importlib.import_module("ffcv.reader").Reader(f"{out}/data.beton").metadata
+    file = np.asarray(np.memmap(f"{out}/data.beton", np.uint8, "r"))
+    size = int(np.prod(SHAPE))
+    for start, label in zip(metadata["f0"]["data_ptr"].tolist(), metadata["f1"].tolist(), strict=True):
+        yield file[start : start + size], label
+
+
+def mosaicml(module: str) -> Any:
+    """Of its package, which itself imports torchvision: neither writing nor reading needs that."""
+    if "streaming" not in sys.modules:
+        spec = importlib.util.find_spec("streaming")
+        if spec is None:
+            raise ModuleNotFoundError("No module named 'streaming'")
+        sys.modules["streaming"] = importlib.util.module_from_spec(spec)
+    return importlib.import_module(f"streaming.{module}")
+
+
+def mds_range(data: Cifar, out: str, first: int, stop: int) -> None:
+    """Columns of no fixed shape: with one, more is compared and converted, and it was slower."""
+    module, named = mosaicml("base.format.mds.writer"), Named(data)
+    with module.MDSWriter(out=out, columns={"image": "ndarray", "label": "int"}) as writer:
+        for index in range(first, stop):
+            writer.write(named[index])
+
+
+def mds(data: Cifar, out: str, workers: int) -> None:
+    """As its documentation says: a directory for each process, then one index over them."""
+    merge_index, _ = mosaicml("base.util").merge_index, mosaicml("base.format.mds.writer")
+    bounds = [len(data) * worker // workers for worker in range(workers + 1)]
+    ranges = [(data, f"{out}/{worker}", bounds[worker], bounds[worker + 1]) for worker in range(workers)]
+    processes = [get_context("fork").Process(target=mds_range, args=each) for each in ranges]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    merge_index(out, keep_local=True)
+
+
+def mds_alone(data: Cifar, out: str, _: int) -> None:
+    mds_range(data, out, 0, len(data))
+
+
+def of_mds(out: str) -> Samples:
+    dataset = mosaicml("base.local").LocalDataset(out)
+    return pairs(map(dataset.__getitem__, range(len(dataset))))
+
+
+class Several:
+    """Some samples for each call, which spares LitData's queues."""
+
+    def __init__(self, data: Cifar) -> None:
+        self.named = Named(data)
+
+    def __call__(self, bounds: tuple[int, int]) -> Iterator[dict[str, Any]]:
+        yield from map(self.named.__getitem__, range(*bounds))
+
+
+def optimize(function: Callable[[Any], Any], inputs: list[Any], out: str, workers: int) -> None:
+    """Forked: processes that it spawns, as it comes, import everything again."""
+    options = {"chunk_bytes": CHUNK_BYTES, "reorder_files": False, "start_method": "fork", "verbose": False}
+    importlib.import_module("litdata").optimize(function, inputs, out, num_workers=workers, **options)
+
+
+def litdata(data: Cifar, out: str, workers: int) -> None:
+    bounds = [(first, min(first + AT_ONCE, len(data))) for first in range(0, len(data), AT_ONCE)]
+    optimize(Several(data), bounds, out, workers)
+
+
+def litdata_singly(data: Cifar, out: str, workers: int) -> None:
+    optimize(Named(data).__getitem__, list(range(len(data))), out, workers)
+
+
+def of_litdata(out: str) -> Samples:
+    dataset = importlib.import_module("litdata").StreamingDataset(out)
+    return pairs(map(dataset.__getitem__, range(len(dataset))))
+
+
+PACKERS = {
+    "DatasetWriter": Packer("ffrecord", ours, of_ours),
+    "ffcv": Packer("ffcv", ffcv, of_ffcv),
+    "mds": Packer("mosaicml-streaming", mds, of_mds),
+    "mds, one process": Packer("mosaicml-streaming", mds_alone, of_mds),
+    "litdata": Packer("litdata", litdata, of_litdata),
+    "litdata, sample by sample": Packer("litdata", litdata_singly, of_litdata),
+}

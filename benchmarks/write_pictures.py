@@ -1,0 +1,166 @@
+"""A folder of JPEG files packed, beside the time that as many processes need to just read the files."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import coldness
+import numpy as np
+import workloads
+from harness import Contestant, Measurement, WrongAnswerError, take_turns, timed
+from write_timing import settled
+
+from ffrecord import DatasetWriter, FileReader
+from ffrecord.fields import IntField, JPEGField, schema_of
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+SIDES = (320, 512)  # of a window, pixels, at least and at most
+QUALITY = 95
+READING, PACKING = "reading the files", "DatasetWriter"
+
+
+class Folder:
+    """The files as samples: the bytes of each, and the number of its photograph."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths = sorted(root.glob("*/*.jpg"))
+        names = sorted(path.name for path in root.iterdir())
+        self.labels = [names.index(path.parent.name) for path in self.paths]
+        self.size = sum(path.stat().st_size for path in self.paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"image": self.paths[index].read_bytes(), "label": self.labels[index]}
+
+
+def photographs() -> dict[str, Any] | None:
+    """Those of examples/photographs.py, uint8 [H, W, 3] or [H, W]; None without the packages that ship them."""
+    sys.path.append(str(EXAMPLES))
+    try:
+        import photographs
+    except ImportError as error:
+        print(f"NOT MEASURED: folders of pictures. {error} (the group `examples` has it).")
+        return None
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    return dict(photographs.sources())
+
+
+def make(root: Path, images: dict[str, Any], work: workloads.Pictures) -> None:
+    """Windows of different places and sizes, in a directory for each photograph."""
+    from PIL import Image
+
+    random = np.random.default_rng(work.seed)
+    names = sorted(images)
+    for name in names:
+        (root / name).mkdir(parents=True)
+    for number in range(work.files):
+        name = names[number % len(names)]
+        image = images[name]
+        most = np.minimum(SIDES[1], image.shape[:2])
+        height, width = random.integers(np.minimum(SIDES[0], most), most, endpoint=True)
+        top, left = (int(random.integers(0, image.shape[axis] - side + 1)) for axis, side in enumerate((height, width)))
+        window = Image.fromarray(image[top : top + height, left : left + width])
+        window.save(root / name / f"{number:06}.jpg", quality=QUALITY)
+    settled()
+
+
+def read_all(paths: Sequence[Path]) -> None:
+    for path in paths:
+        path.read_bytes()
+
+
+def read_by(processes: int, paths: Sequence[Path]) -> None:
+    """Each process a part of them, one after the other, with nothing done to the bytes."""
+    context = get_context("fork")
+    bounds = [len(paths) * process // processes for process in range(processes + 1)]
+    parts = [context.Process(target=read_all, args=(paths[low:high],)) for low, high in pairwise(bounds)]
+    for part in parts:
+        part.start()
+    for part in parts:
+        part.join()
+
+
+def evict(paths: Sequence[Path]) -> None:
+    """`coldness.evict` of many files that this process has not mapped, which need not be looked for in its mappings."""
+    for path in paths:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if left := sum(coldness.resident(path) > 0 for path in paths):
+        raise coldness.NotColdError(f"{left} of {len(paths)} files are in the page cache, expected none")
+
+
+class Packing:
+    """The folder packed into shards, which are on the disk in the end; checked each time, and deleted."""
+
+    def __init__(self, folder: Folder, out: Path, workers: int) -> None:
+        self.folder, self.out, self.workers = folder, out, workers
+
+    def pack(self) -> None:
+        fields = {"image": JPEGField(as_bytes=True), "label": IntField()}
+        writer = DatasetWriter(self.out, fields, num_workers=self.workers, progress=False)
+        writer.from_indexed_dataset(self.folder)
+
+    def check(self) -> None:
+        with FileReader(self.out) as reader:
+            schema = schema_of(reader)
+            if reader.n != len(self.folder) or schema is None:
+                raise WrongAnswerError(f"{PACKING}: {reader.n} samples, expected {len(self.folder)}")
+            for index, record in enumerate(reader):
+                if schema.decode(record) != self.folder[index]:
+                    raise WrongAnswerError(f"{PACKING}: sample {index} is not {self.folder.paths[index].name}")
+
+    def run(self) -> float:
+        try:
+            seconds = timed(self.pack)()
+            self.check()
+        finally:
+            shutil.rmtree(self.out, ignore_errors=True)
+        return seconds
+
+
+def prepared(state: Callable[[], None], run: Callable[[], float]) -> Callable[[], float]:
+    """`run`, with the files in the page cache or out of it, and nothing left to be written."""
+
+    def prepare_and_run() -> float:
+        settled()
+        state()
+        return run()
+
+    return prepare_and_run
+
+
+def measure_pictures(root: Path, out: Path, work: workloads.Pictures, rounds: int, cold: bool) -> list[Measurement]:
+    folder = Folder(root)
+    packing = Packing(folder, out, work.workers)
+    ways = {READING: timed(lambda: read_by(work.workers, folder.paths)), PACKING: packing.run}
+    states = {"hot": lambda: read_all(folder.paths)} | ({"cold": lambda: evict(folder.paths)} if cold else {})
+    found = []
+    for cache, state in states.items():
+        contestants = [Contestant(name, prepared(state, run), lambda: None) for name, run in ways.items()]
+        for name, seconds in take_turns(contestants, rounds).items():
+            role = {"role": "limit" if name == READING else "ours"}
+            found.append(Measurement(name, work, seconds, folder.size, len(folder), cache, role))
+    return found
+
+
+@contextmanager
+def made(directory: Path, work: workloads.Pictures) -> Iterator[Path | None]:
+    """The folder; None if it cannot be made here."""
+    images = photographs()
+    root = directory / "folder"
+    try:
+        if images is not None:
+            make(root, images, work)
+        yield None if images is None else root
+    finally:
+        shutil.rmtree(root, ignore_errors=True)

@@ -1,0 +1,77 @@
+"""From ways to write to measurements: a fresh file each time, looked at after the time is taken, and deleted."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import fio
+from harness import Contestant, Measurement, measure
+from write_data import Source
+from write_ways import Way
+
+MIB = 1 << 20
+DEPTH = 8
+FIO = "fio write 1m"
+
+
+def contestant(way: Way, source: Source, directory: Path) -> Contestant:
+    """What it writes is compared in every round. The first time, which nobody counts, the disk gives it its room."""
+    path = directory / "written.ffr"
+
+    def run() -> float:
+        settled()
+        start = time.perf_counter()
+        way.write(path, source)
+        seconds = time.perf_counter() - start
+        try:
+            way.check(way.name, path, source)
+        finally:
+            path.unlink()
+        return seconds
+
+    def check() -> None:
+        run()
+
+    return Contestant(way.name, run, check)
+
+
+def settled() -> None:
+    """What others wrote, and what became of files that were deleted, is on the disk before somebody's turn."""
+    os.sync()
+
+
+def fio_contestant(size: int, directory: Path) -> Contestant:
+    """The limit: a fresh file, its room allocated beforehand, written by O_DIRECT from front to back, and synced."""
+    path = directory / "written.fio"
+    command = ["fio", "--name=write", f"--filename={fio.escaped(path.resolve())}", "--rw=write", f"--bs={MIB}"]
+    command += [f"--iodepth={DEPTH}", "--ioengine=libaio", "--direct=1", "--fallocate=native", "--end_fsync=1"]
+    command += [f"--size={size}", "--output-format=json"]
+
+    def run() -> float:
+        settled()
+        try:
+            output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=directory).stdout
+        finally:
+            path.unlink(missing_ok=True)
+        return float(json.loads(output)["jobs"][0]["write"]["runtime"]) / 1000
+
+    return Contestant(FIO, run, lambda: None)
+
+
+def measure_writes(
+    ways: Sequence[Way], source: Source, directory: Path, rounds: int, with_fio: bool
+) -> list[Measurement]:
+    contestants = [contestant(way, source, directory) for way in ways]
+    whole = max(1, source.size // MIB) * MIB
+    if with_fio:
+        contestants.append(fio_contestant(whole, directory))
+    roles = {way.name: way.role for way in ways}
+    found = []
+    for name, seconds in measure(contestants, rounds).items():
+        limit = name == FIO
+        size, count = (whole, whole // MIB) if limit else (source.size, source.n)
+        found.append(Measurement(name, source.work, seconds, size, count, "hot", {"role": roles.get(name, "limit")}))
+    return found
