@@ -22,7 +22,7 @@ Original readers skip the gap. docs/format.md is the specification.
 """
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -98,19 +98,23 @@ def check_offsets(offsets: Offsets, file_size: int) -> None:
         raise FormatError(f"sample {len(offsets) - 1}: offset {offsets[-1]} in a file of {file_size} bytes")
 
 
-def pack_tables(checksums: Checksums, offsets: Offsets) -> bytearray:
-    """Everything before the gap, with a header CRC of 0 for the caller to set with `PREFIX`.
+def pack_tables(checksums: Checksums, offsets: Offsets) -> tuple[bytearray, memoryview, memoryview]:
+    """Everything before the gap in three parts, the first with a header CRC of 0 for the caller to set with `PREFIX`.
 
     Args:
         checksums: [n] CRC-32 of each sample.
         offsets: [n] offset of each sample in the file, bytes.
+
+    Returns:
+        Prefix, checksums and offsets, as bytes. The tables are views of what was given where that has their layout.
     """
-    n = len(checksums)
-    out = bytearray(tables_end(n))
-    PREFIX.pack_into(out, 0, 0, n)
-    out[PREFIX.size : offsets_start(n)] = np.ascontiguousarray(checksums, CRC).tobytes()
-    out[offsets_start(n) :] = np.ascontiguousarray(offsets, OFFSET).tobytes()
-    return out
+    prefix = bytearray(PREFIX.size)
+    PREFIX.pack_into(prefix, 0, 0, len(checksums))
+    return prefix, _bytes_of(checksums, CRC), _bytes_of(offsets, OFFSET)
+
+
+def _bytes_of(values: Checksums | Offsets, kind: np.dtype[Any]) -> memoryview:
+    return np.ascontiguousarray(values, kind).view(np.uint8).data
 
 
 class BlockHeader(NamedTuple):

@@ -36,10 +36,15 @@ def write_tables(
         The header's CRC-32.
     """
     n = len(checksums)
-    tables = format.pack_tables(checksums, offsets)
-    crc = crc32(memoryview(tables)[format.CHECKED_FROM :])
-    format.PREFIX.pack_into(tables, 0, crc, n)
-    durable.write_all(fd, memoryview(tables), 0)
+    prefix, *tables = format.pack_tables(checksums, offsets)
+    crc = crc32(memoryview(prefix)[format.CHECKED_FROM :])
+    at = format.PREFIX.size
+    for table in tables:
+        crc = crc32(table, crc)
+        durable.write_all(fd, table, at)
+        at += len(table)
+    format.PREFIX.pack_into(prefix, 0, crc, n)
+    durable.write_all(fd, memoryview(prefix), 0)
     if payload is not None:
         start = format.tables_end(n)
         gap = (int(offsets[0]) if n else file_size) - start
@@ -49,8 +54,9 @@ def write_tables(
 
 def offsets_of(sizes: format.Offsets, start: int) -> format.Offsets:
     """Where samples of these sizes lie, back to back from `start` on."""
-    offsets = np.full(len(sizes), start, np.int64)
-    offsets[1:] += np.cumsum(sizes[:-1])
+    offsets = np.zeros(len(sizes), np.int64)
+    np.cumsum(sizes[:-1], out=offsets[1:])
+    offsets += start
     return offsets
 
 

@@ -29,13 +29,13 @@ def test_table_positions(n, offsets, end):
 
 
 def test_pack_tables_bytes():
-    tables = format.pack_tables(np.array([1, 2], np.uint32), np.array([36, 40], I64))
+    tables = b"".join(format.pack_tables(np.array([1, 2], np.uint32), np.array([36, 40], I64)))
     assert tables == bytes.fromhex("00000000 0200000000000000 01000000 02000000 2400000000000000 2800000000000000")
 
 
 def test_pack_tables_takes_any_byte_order():
-    native = format.pack_tables(np.array([1, 2], np.uint32), np.array([36, 40], I64))
-    assert format.pack_tables(np.array([1, 2], ">u4"), np.array([36, 40], ">i8")) == native
+    native = b"".join(format.pack_tables(np.array([1, 2], np.uint32), np.array([36, 40], I64)))
+    assert b"".join(format.pack_tables(np.array([1, 2], ">u4"), np.array([36, 40], ">i8"))) == native
 
 
 @pytest.mark.parametrize("size", range(12))
