@@ -14,7 +14,7 @@ from ffrecord.fields import Schema
 from ffrecord.manifest import Shard
 from ffrecord.sharding import base, resume
 from ffrecord.sharding.base import Base
-from ffrecord.sharding.encoding import Encoding, Shape, given, shown
+from ffrecord.sharding.encoding import Encoding, Shape, extension_of, given, name_of, shown
 from ffrecord.sharding.engine import Outcome, write_shards
 from ffrecord.sharding.job import Job, Means
 from ffrecord.sharding.journal import Request
@@ -236,14 +236,24 @@ class DatasetWriter:
             WorkerError: `function` or the encoding failed, or a worker process died; names the line, from 1.
             others: as `from_iterable`.
 
-        An interrupted write cannot be gone on with.
+        An interrupted write is gone on with if the lines are in a file, a list or a tuple. They are compared.
         """
         self._check_target()
         if not callable(function):
             raise TypeError(f"function must be callable, not {type(function).__name__}")
         if not isinstance(lines_or_file, Iterable | os.PathLike):
             raise TypeError(f"lines_or_file must be a path or an iterable, not {type(lines_or_file).__name__}")
-        return self._write_once(FromList(lines_or_file, function), chunksize)
+        lines = resume.lines_fingerprint(lines_or_file)
+        if lines is None:
+            return self._write_once(FromList(lines_or_file, function), chunksize)
+        plan = Plan(
+            None,
+            lambda start: FromList(lines_or_file, function, start.samples + start.skipped),
+            lambda fields: given(fields, self._serializer),
+        )
+        self._cut(None)
+        asked: Request = {"call": "from_list", "lines": lines, "function": name_of(function)}
+        return self._write(plan, self._means(chunksize), asked, None)
 
     def from_webdataset(
         self, shards: str | Iterable[str | os.PathLike[str]], pipeline: Callable[[str], Iterable[Any]]
@@ -324,12 +334,14 @@ class DatasetWriter:
         found = base.look(self._path) if self._appends else None
         encoding = self._encoding(plan, found)
         start = BEGINNING if found is None else found.start
-        if asked is None or encoding is None:
+        if asked is None:
             resume.claim(part)
             kept = Kept([], start)
         else:
             request = asked | {"seed": seed} | self._request(encoding, found)
             kept = resume.go_on(part, request, start, published=published, threads=max(1, means.workers))
+            if encoding is None and kept.shards and not kept.published:
+                encoding = shown(Shape(resume.schema_of(part, kept)))
         if kept.published:
             return kept.start._replace(shard=len(kept.shards)), len(kept.shards)
         if published:
@@ -394,9 +406,9 @@ class DatasetWriter:
         probes = self._probes(indices, known=fields is not None or self._serializer is not None)
         return choose(dataset, probes, fields, self._serializer, means, skips=self._max_skipped is not None)
 
-    def _request(self, encoding: Encoding, found: Base | None) -> Request:
+    def _request(self, encoding: Encoding | None, found: Base | None) -> Request:
         """What a later write has to be asked for too, if it is to go on with this one."""
-        said = encoding.extension
+        said = encoding.extension if encoding else extension_of()
         cut = {"samples_per_shard": self._samples_per_shard, "num_shards": self._num_shards}
         if cut == dict.fromkeys(cut):
             cut = {"shard_size": self._shard_size}
@@ -404,10 +416,12 @@ class DatasetWriter:
             "mode": "append" if self._appends else "create",
             resume.BASE: None if found is None else found.listing.fingerprint,
             **cut,
-            "schema": encoding.schema,
+            "schema": encoding.schema if encoding else "as the first samples show it",
             "serializer": None if said is None else said.serializer,
             "writer": None if said is None else said.writer,
-            "samples looked at": {str(probe.sample): [probe.size, probe.crc] for probe in encoding.probes},
+            "samples looked at": {
+                str(probe.sample): [probe.size, probe.crc] for probe in (encoding.probes if encoding else ())
+            },
         }
 
     def _probes(self, indices: Chosen, *, known: bool) -> list[int]:

@@ -265,12 +265,15 @@ def test_killed_before_any_call(tmp_path: Path, with_manifest: bool, step: int) 
         found = read_all(target)
         assert found in (OLD, OLD + NEW[:25]), at
         published += died and len(found) > len(OLD)
-        if died:
+        # Once the journal is gone, nobody knows any more that it died tidying up; an empty directory may stay.
+        known = found == OLD or (target / ".dataset.part" / "journal").exists()
+        if known:
             append(target, NEW[:25])
         assert read_all(target) == OLD + NEW[:25]
         after = identities(target)
         assert {name: after[name] for name in before} == before
-        assert sorted(os.listdir(target)) == [*sorted(after), "dataset.json"] and len(after) == 6
+        names = {*os.listdir(target)} - ({".dataset.part"} if died and not known else set())
+        assert sorted(names) == [*sorted(after), "dataset.json"] and len(after) == 6
         shutil.rmtree(target)
         at += step
     assert at > 40 and published

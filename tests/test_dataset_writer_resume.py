@@ -378,7 +378,11 @@ def sweep(tmp_path: Path, target: Path, prepare: Callable[[], None], check: Call
         check()
         if not died:
             return at
-        write(target, sizes(4), samples_per_shard=10)
+        try:
+            write(target, sizes(4), samples_per_shard=10)
+        except FileExistsError:
+            # It died tidying up: the journal was gone.
+            assert not os.path.exists(PartDirectory(str(target)).journal_path)
         check()
         at += step
 
@@ -572,3 +576,82 @@ def test_journal_lines(tmp_path: Path) -> None:
     assert last.next == (4, 280, sum(len(record(index)) for index in range(280)), 0)
     assert isinstance(last.shard, manifest.Shard) and story.publishing is None
     assert journal.peek(str(tmp_path / "missing")) == journal.Story()
+
+
+# Lines
+
+
+def line_of(line: str) -> dict[str, int]:
+    number = int(line)
+    if Gate.closed_at == number:
+        raise KeyError("not yet")
+    return {"x": number}
+
+
+class Gate:
+    """At which line `line_of` fails."""
+
+    closed_at: int | None = None
+
+
+def write_lines(path: Path, lines: Any, **options: Any) -> Summary:
+    return DatasetWriter(path, **{"num_workers": 0, "samples_per_shard": 30, **options}).from_list(lines, line_of, 20)
+
+
+@pytest.mark.parametrize("fields", [None, {"x": IntField()}], ids=["inferred", "given"])
+@pytest.mark.parametrize("kind", [list, tuple, "file"])
+def test_lines_are_gone_on_with(tmp_path: Path, monkeypatch: Any, kind: Any, fields: Any) -> None:
+    lines: Any = [str(number) if number % 7 else "" for number in range(1, 300)]
+    if kind == "file":
+        (tmp_path / "list.txt").write_text("\n".join(lines))
+        lines = tmp_path / "list.txt"
+    else:
+        lines = kind(lines)
+    write_lines(tmp_path / "whole", lines, fields=fields)
+    monkeypatch.setattr(Gate, "closed_at", 200)
+    with pytest.raises(WorkerError, match="failed at line 200: KeyError"):
+        write_lines(tmp_path / "set", lines, fields=fields)
+    monkeypatch.setattr(Gate, "closed_at", 1)  # which is not asked for again
+    assert write_lines(tmp_path / "set", lines, fields=fields).kept_shards == 5
+    assert files_in(tmp_path / "set") == files_in(tmp_path / "whole")
+
+
+def test_other_lines_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [str(number) for number in range(100)]
+    monkeypatch.setattr(Gate, "closed_at", 80)
+    with pytest.raises(WorkerError):
+        write_lines(tmp_path / "set", lines)
+    monkeypatch.undo()
+    for others in (lines[1:], [*lines[:50], lines[50] + lines[51], *lines[52:]]):
+        with pytest.raises(MismatchError, match="lines was '"):
+            write_lines(tmp_path / "set", others)
+    with pytest.raises(MismatchError, match="call was 'from_list', is 'from_indexed_dataset'"):
+        write(tmp_path / "set", [{"x": 1}], samples_per_shard=30)
+    with pytest.raises(MismatchError, match="this one cannot go on with it"):
+        write_lines(tmp_path / "set", iter(lines))
+    assert write_lines(tmp_path / "set", lines).kept_shards == 2
+
+
+def test_what_can_be_had_only_once_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gate, "closed_at", 80)
+    with pytest.raises(WorkerError) as caught:
+        write_lines(tmp_path / "set", (str(number) for number in range(100)))
+    assert os.listdir(tmp_path) == [] and not getattr(caught.value, "__notes__", [])
+
+
+def test_skipped_samples_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [str(number) if number % 10 else "bad" for number in range(100)]
+    options: dict[str, Any] = {"on_error": "skip", "samples_per_shard": 18}
+    expected = write_lines(tmp_path / "whole", lines, **options)
+
+    def interrupt(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(manifest, "save", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_lines(tmp_path / "set", lines, **options)
+    monkeypatch.undo()
+    (tmp_path / ".set.part" / "finished" / "PART_00003.ffr").unlink()
+    summary = write_lines(tmp_path / "set", lines, **options)
+    assert (summary.skipped, summary.samples, summary.kept_shards) == (expected.skipped, expected.samples, 3)
+    assert files_in(tmp_path / "set") == files_in(tmp_path / "whole")

@@ -66,7 +66,7 @@ class Encoding:
 def given(fields: Schema | None, serializer: Encode | None) -> Encoding | None:
     """The encoding that the user gave, at most one of both; None if the samples are to show it."""
     if serializer is not None:
-        return Encoding(serializer, {"serializer": serializer}, None, _extension(serializer=_name(serializer)))
+        return Encoding(serializer, {"serializer": serializer}, None, extension_of(serializer=name_of(serializer)))
     if fields is None:
         return None
     return Encoding(fields.encode, {"fields": fields.encode}, *_described(fields))
@@ -103,13 +103,15 @@ def as_it_is(sample: Any) -> Any:
 
 def _described(schema: Schema) -> tuple[dict[str, Any], Extension]:
     builtins = schema.to_builtins()
-    return builtins, _extension(schema=builtins)
+    return builtins, extension_of(schema=builtins)
 
 
-def _extension(**facts: Any) -> Extension:
+def extension_of(**facts: Any) -> Extension:
+    """What files written by this version say about themselves, with these facts."""
     return Extension(writer=f"ffrecord {version('ffrecord')}", **facts)
 
 
-def _name(serializer: Encode) -> str:
-    name = getattr(serializer, "__qualname__", type(serializer).__qualname__)
-    return f"{getattr(serializer, '__module__', None) or type(serializer).__module__}.{name}"
+def name_of(function: Callable[..., Any]) -> str:
+    """Module and name of a function, or of what else can be called."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{getattr(function, '__module__', None) or type(function).__module__}.{name}"

@@ -6,9 +6,11 @@ import logging
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +22,10 @@ from ffrecord.sharding.journal import Finished, Request, Story, peek
 from ffrecord.sharding.layout import Start
 from ffrecord.sharding.part_directory import PartDirectory
 from ffrecord.sharding.selection import Chosen
-from ffrecord.sharding.verify import check_whole
+from ffrecord.sharding.verify import check_listed, check_whole
 
 HASH_SAMPLES = 1 << 20
+HASH_BYTES = 8 << 20
 THREADS_MAX = 8
 BASE = "dataset appended to"  # in a request: the fingerprint of its manifest
 
@@ -55,6 +58,28 @@ def fingerprint(indices: Chosen) -> str:
     for start in range(0, len(indices), HASH_SAMPLES):
         digest.update(np.asarray(indices[start : start + HASH_SAMPLES], np.int64).tobytes())
     return digest.hexdigest()
+
+
+def lines_fingerprint(lines: Any) -> str | None:
+    """128 bits in hex of the lines of a file, or of a list or tuple; None for what can be had only once."""
+    digest = hashlib.blake2b(digest_size=16)
+    if isinstance(lines, str | os.PathLike) and os.path.isfile(lines):
+        with open(lines, "rb") as file:
+            while data := file.read(HASH_BYTES):
+                digest.update(data)
+    elif isinstance(lines, list | tuple):
+        for line in lines:
+            data = str(line).encode("utf-8", "surrogatepass")
+            digest.update(b"%d:%b" % (len(data), data))
+    else:
+        return None
+    return digest.hexdigest()
+
+
+def schema_of(part: PartDirectory, kept: Kept) -> dict[str, Any] | None:
+    """The columns that the first samples of an interrupted write have shown; None for plain bytes."""
+    with closing(check_listed(part.finished, kept.shards[0])) as opened:
+        return None if opened.extension is None else opened.extension.schema
 
 
 def settle(part: PartDirectory, *, resume: bool) -> bool:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -93,14 +94,17 @@ class FromList(Source):
     Args:
         lines: an iterable of str, or the path of a text file in UTF-8. Empty ones count, and are left out.
         function: line without its end → sample.
+        first: how many samples to leave out, because they were written before.
     """
 
     calls = items = True
 
-    def __init__(self, lines: str | os.PathLike[str] | Iterable[str], function: Callable[[str], Any]) -> None:
+    def __init__(
+        self, lines: str | os.PathLike[str] | Iterable[str], function: Callable[[str], Any], first: int = 0
+    ) -> None:
         self.arguments = {"function": function}
         numbered = _file_lines(os.fspath(lines)) if isinstance(lines, str | os.PathLike) else _given_lines(lines)
-        self._pairs = _filled(numbered)
+        self._pairs = islice(_filled(numbered), first, None)
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Task | None:
         return carrier.pack(task, slot, self._pairs, most)
