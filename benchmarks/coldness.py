@@ -44,9 +44,10 @@ def evict(paths: Iterable[Path]) -> None:
 
 def let_go(path: Path) -> None:
     """Take a file's pages out of the mappings of this process: what is mapped is not dropped."""
+    wanted = str(path.resolve())
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, _, _, _, _, *name = line.split(maxsplit=5)
-        if name == [str(path.resolve())]:
+        if name == [wanted]:
             first, last = (int(address, 16) for address in addresses.split("-"))
             if libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED):
                 raise OSError(ctypes.get_errno(), "madvise")
