@@ -471,6 +471,27 @@ def test_disk_full(small_disk: Path) -> None:
     assert outcomes == {"full", "fits"}
 
 
+def test_disk_full_while_appending(small_disk: Path) -> None:
+    """What is there stays, and is read; what was finished is gone on with once there is room."""
+    target, ballast = small_disk / "set", small_disk / "ballast"
+    DatasetWriter(target, num_workers=0, num_shards=2).from_indexed_dataset(room())
+    outcomes = []
+    for kib in range(168, 40, -8):
+        ballast.write_bytes(bytes(kib << 10))
+        try:
+            DatasetWriter(target, mode="append", num_workers=0, num_shards=4).from_indexed_dataset(room(), chunksize=10)
+        except OSError as error:
+            outcomes.append("full")
+            assert error.errno == 28 and isinstance(error, RuntimeError) and str(target) in str(error.filename)
+            assert read_all(target) == room()
+        else:
+            outcomes.append("fits")
+            break
+    assert "full" in outcomes and outcomes[-1] == "fits"
+    assert read_all(target) == room() * 2
+    assert left_behind(target) == [*(f"PART_0000{number}.ffr" for number in range(6)), "dataset.json"]
+
+
 def test_mount_point_as_target(small_disk: Path) -> None:
     DatasetWriter(small_disk, num_workers=1, num_shards=2).from_indexed_dataset(room())
     assert left_behind(small_disk) == ["PART_00000.ffr", "PART_00001.ffr", "dataset.json"]
