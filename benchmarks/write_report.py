@@ -13,7 +13,7 @@ from write_figures import figures, groups
 
 TITLE, FILE = "One file, one thread, until it is on the disk", "write_files.svg"
 LINES: dict[str, tuple[str, Style]] = {
-    "fio": ("limit: fio, O_DIRECT, 1 MiB, 8 in flight", LIMIT),
+    "fio": ("limit: fio, O_DIRECT, 1 MiB, 4 in flight", LIMIT),
     "write_many": ("ours, write_many", OURS),
     "write_one": ("ours, write_one", OURS),
     "plain writes": ("plain writes, no checksums", {**LIMIT, "linestyle": "-."}),

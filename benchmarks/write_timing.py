@@ -13,7 +13,7 @@ from write_data import Source
 from write_ways import Way
 
 MIB = 1 << 20
-DEPTH = 8
+DEPTH = 4  # more and less were slower
 FIO = "fio write 1m"
 
 
