@@ -62,12 +62,21 @@ def of_ours(out: str) -> Samples:
         yield from pairs(map(fields.schema_of(reader).decode, reader))
 
 
-def ffcv(data: Cifar, out: str, workers: int) -> None:
-    """With chunks of 100, as it comes: with larger ones it was not faster."""
-    writer, fields = importlib.import_module("ffcv.writer"), importlib.import_module("ffcv.fields")
-    columns = {"image": fields.RGBImageField(write_mode="raw"), "label": fields.IntField()}
+def ffcv_fields(image: Any, data: Cifar, out: str, workers: int) -> None:
+    """With chunks of 100, as it comes: larger ones made no difference."""
+    columns = {"image": image, "label": importlib.import_module("ffcv.fields").IntField()}
+    writer = importlib.import_module("ffcv.writer").DatasetWriter
     os.mkdir(out)
-    writer.DatasetWriter(f"{out}/data.beton", columns, num_workers=workers).from_indexed_dataset(data)
+    writer(f"{out}/data.beton", columns, num_workers=workers).from_indexed_dataset(data)
+
+
+def ffcv(data: Cifar, out: str, workers: int) -> None:
+    field = importlib.import_module("ffcv.fields").NDArrayField(np.dtype(np.uint8), SHAPE)
+    ffcv_fields(field, data, out, workers)
+
+
+def ffcv_images(data: Cifar, out: str, workers: int) -> None:
+    ffcv_fields(importlib.import_module("ffcv.fields").RGBImageField(write_mode="raw"), data, out, workers)
 
 
 def of_ffcv(out: str) -> Samples:
@@ -75,7 +84,9 @@ def of_ffcv(out: str) -> Samples:
     metadata = importlib.import_module("ffcv.reader").Reader(f"{out}/data.beton").metadata
     file = np.asarray(np.memmap(f"{out}/data.beton", np.uint8, "r"))
     size = int(np.prod(SHAPE))
-    for start, label in zip(metadata["f0"]["data_ptr"].tolist(), metadata["f1"].tolist(), strict=True):
+    image = metadata["f0"]
+    starts = image["data_ptr"] if image.dtype.names else image
+    for start, label in zip(starts.tolist(), metadata["f1"].tolist(), strict=True):
         yield file[start : start + size], label
 
 
@@ -90,7 +101,7 @@ def mosaicml(module: str) -> Any:
 
 
 def mds_range(data: Cifar, out: str, first: int, stop: int) -> None:
-    """Columns of no fixed shape: with one, more is compared and converted, and it was slower."""
+    """A column of fixed shape was as fast."""
     module, named = mosaicml("base.format.mds.writer"), Named(data)
     with module.MDSWriter(out=out, columns={"image": "ndarray", "label": "int"}) as writer:
         for index in range(first, stop):
@@ -152,6 +163,7 @@ def of_litdata(out: str) -> Samples:
 PACKERS = {
     "DatasetWriter": Packer("ffrecord", ours, of_ours),
     "ffcv": Packer("ffcv", ffcv, of_ffcv),
+    "ffcv, RGBImageField": Packer("ffcv", ffcv_images, of_ffcv),
     "mds": Packer("mosaicml-streaming", mds, of_mds),
     "mds, one process": Packer("mosaicml-streaming", mds_alone, of_mds),
     "litdata": Packer("litdata", litdata, of_litdata),
