@@ -1,5 +1,7 @@
 """Iterables, lists of lines and tar files: the bytes that a dataset of the same samples gives, and every failure."""
 
+import copy
+import errno
 import io
 import itertools
 import multiprocessing
@@ -28,6 +30,7 @@ from ffrecord.fields import schema_of
 from ffrecord.sharding import relocation
 from ffrecord.sharding.sources import expand, shard_names
 from ffrecord.sharding.spool import Spool
+from ffrecord.sharding.transport import Slots, ToWorkers
 
 METHODS = ["fork", "spawn", "forkserver"]
 CUTS: list[dict[str, int]] = [{}, {"samples_per_shard": 7}, {"shard_size": 900}]
@@ -609,3 +612,85 @@ def test_progress_of_an_unknown_total(tmp_path: Path, capfd: pytest.CaptureFixtu
     DatasetWriter(tmp_path / "shown", progress=True).from_iterable(grown(30))
     shown = capfd.readouterr().err
     assert "30.0 samples" in shown and "samples/s" in shown and "MB/s" in shown
+
+
+# The way of samples to a worker
+
+
+@pytest.fixture
+def carrier() -> Iterator[ToWorkers]:
+    slots = Slots(2)
+    yield ToWorkers(slots)
+    slots.close()
+
+
+def carried(carrier: ToWorkers, items: list[Any], most: int = 100) -> list[Any]:
+    pairs, arrived = iter(list(enumerate(items))), []
+    for task in itertools.count():
+        packed = carrier.pack(task, task % 2, pairs, most)
+        if packed is None:
+            return arrived
+        indices = np.frombuffer(packed.indices, np.int64).tolist()
+        assert indices == list(range(len(arrived), len(arrived) + len(indices))) and 1 <= len(indices) <= most
+        arrived += copy.deepcopy(list(carrier.unpack(packed)))
+    raise AssertionError
+
+
+ARRAYS = [
+    *(np.zeros(3, kind) for kind in np.typecodes["All"]),
+    *(np.array([1, 2, 3], kind) for kind in (">i4", ">f8", "<c16", "M8[s]", "m8[ms]", "U3", "S2", object)),
+    np.zeros((0, 3), np.int8),
+    np.array(5.0),
+    np.arange(24).reshape(2, 3, 4),
+    np.arange(24).reshape(2, 3, 4).transpose(2, 0, 1),
+    np.arange(24)[::-2],
+    np.zeros(3, [("a", "<i4"), ("b", ">f8")]),
+    np.ma.masked_array([1, 2], [True, False]),
+    np.full((300, 1000), 7.5),
+]
+
+
+def test_arrays_of_every_kind_arrive(carrier: ToWorkers) -> None:
+    for array, other in zip(ARRAYS, carried(carrier, ARRAYS), strict=True):
+        assert type(other) is type(array) and other.dtype == array.dtype and other.shape == array.shape
+        assert other.flags.writeable
+        assert np.asarray(other).tobytes() == np.asarray(array).tobytes() or array.dtype == object
+        assert np.ma.getmaskarray(other).tolist() == np.ma.getmaskarray(array).tolist()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 1000, 3 << 20, (4 << 20) - 20, 5 << 20]), max_size=12), most=st.integers(1, 5)
+)
+def test_items_of_any_size_arrive(carrier: ToWorkers, sizes: list[int], most: int) -> None:
+    items = [bytes([number]) * size for number, size in enumerate(sizes)]
+    assert carried(carrier, items, most) == items
+
+
+def test_an_object_that_changes_arrives_as_it_was(tmp_path: Path) -> None:
+    def samples() -> Iterator[dict[str, Any]]:
+        sample = {"x": np.zeros(3, np.int64), "y": 0}
+        for number in range(50):
+            sample["x"][:] = number
+            sample["y"] = number
+            yield sample
+
+    DatasetWriter(tmp_path / "set", num_workers=1).from_iterable(samples())
+    with FileReader(tmp_path / "set") as reader:
+        schema = schema_of(reader)
+        assert schema is not None
+        found = [schema.decode(record) for record in reader]
+    assert [(sample["x"].tolist(), sample["y"]) for sample in found] == [([number] * 3, number) for number in range(50)]
+
+
+def test_shared_memory_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for before the work starts, since touching what is not there would be a SIGBUS."""
+
+    def refuse(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "no memory")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(OSError, match="bytes of shared memory: No space left") as caught:
+        DatasetWriter(tmp_path / "set", num_workers=2).from_iterable(grown(5))
+    assert caught.value.errno == errno.ENOSPC
+    assert left_behind(tmp_path) == []

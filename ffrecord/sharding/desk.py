@@ -1,5 +1,6 @@
 """A worker's tasks not begun and pieces not placed."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
@@ -68,10 +69,11 @@ class Desk:
     def _do(self, run: Run) -> None:
         if self._packer.encode is None:
             run = self._show(run)
+        begun = time.monotonic()
         for piece in self._packer.pieces(run):
             if len(piece.sizes):
                 self._hold(piece, run)
-            self._link.send(msgspec.msgpack.encode(piece.sized()))
+            self._link.send(msgspec.msgpack.encode(piece.sized(time.monotonic() - begun)))
             # Never without an end: once all before are sized, places for what is held here are on their way.
             self._read_mail(wait=self._weight > HELD_BYTES)
 

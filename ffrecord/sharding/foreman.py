@@ -6,7 +6,7 @@ from ffrecord.sharding.books import Books
 from ffrecord.sharding.desk import pack
 from ffrecord.sharding.encoding import Shape, shown
 from ffrecord.sharding.finisher import Finisher
-from ffrecord.sharding.job import Job, Means
+from ffrecord.sharding.job import TASK_SAMPLES, Job, Means
 from ffrecord.sharding.layout import FIRST_SAMPLES
 from ffrecord.sharding.messages import Chosen, Place, Shown, Sized, Written
 from ffrecord.sharding.progress import Progress
@@ -18,6 +18,7 @@ from ffrecord.workers.crew import TICK, Crew
 BACKLOG = 64  # shards that wait for the disk, with their tables in memory, beyond which no work is given out
 SHORT = 0.005  # seconds between two looks at a backlog
 TASK_BYTES = 4 << 20  # of records: a task of more would only have others wait for their places
+TASK_SECONDS = 0.01  # a task of less costs as much to give out as to do
 
 
 class _Hand:
@@ -25,6 +26,7 @@ class _Hand:
 
     def __init__(self, slots: list[int]) -> None:
         self.free = slots
+        self.pace = 0.0  # seconds a sample, in its latest task
         self.tasks: dict[int, int] = {}  # those not done → slot
 
 
@@ -131,7 +133,7 @@ class Foreman:
         hand, task = self._hands[worker], self._given
         slot = hand.free[-1]
         with alarm.armed(crew):
-            given = self._source.take(task, slot, self._most(), self._carrier)
+            given = self._source.take(task, slot, self._most(hand), self._carrier)
         if given is None:
             self._exhausted = True
             self._send_places(crew, self._books.end(task))
@@ -140,12 +142,13 @@ class Foreman:
         hand.tasks[task] = hand.free.pop()
         crew.send(worker, msgspec.msgpack.encode(given))
 
-    def _most(self) -> int:
+    def _most(self, hand: _Hand) -> int:
         """Samples of the next task."""
         if not self._chosen:
             return FIRST_SAMPLES
+        quick = int(TASK_SECONDS / hand.pace) if hand.pace else 0
         mean = self._books.bytes // max(self._books.samples, 1)
-        return max(1, min(self._means.task_samples, TASK_BYTES // max(mean, 1)))
+        return max(1, min(max(self._means.chunksize, quick), TASK_SAMPLES, TASK_BYTES // max(mean, 1)))
 
     def _hear(self, crew: Crew, worker: int, message: Shown | Sized | Written, progress: Progress) -> None:
         if isinstance(message, Written):
@@ -158,6 +161,7 @@ class Foreman:
             if message.last:
                 hand = self._hands[worker]
                 hand.free.append(hand.tasks.pop(message.task))
+                hand.pace = message.seconds / message.samples if message.samples else 0.0
             self._send_places(crew, self._books.sized(message))
         elif message.found:
             self._chosen = True

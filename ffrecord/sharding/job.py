@@ -42,7 +42,7 @@ class Means:
 
     Attributes:
         workers: processes, >= 0; 0 for none but this one.
-        chunksize: samples a worker is given at a time, > 0; large ones are divided.
+        chunksize: samples a worker is given at a time, > 0; fewer where they are large, more where they are quick.
         start_method: of the processes, as `workers.start_method_of` takes it.
         stuck_after: seconds without a sign of life after which a busy worker is given up, or None.
         progress: True for a bar, False for none, None for one if stderr is a terminal.

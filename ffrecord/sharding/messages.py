@@ -97,6 +97,7 @@ class Sized(msgspec.Struct, tag="sized", array_like=True):
         checksums: uint32 of its samples.
         last: whether it is the last one of the task.
         skipped: what was left out.
+        seconds: since the task was begun.
     """
 
     task: int
@@ -105,6 +106,7 @@ class Sized(msgspec.Struct, tag="sized", array_like=True):
     checksums: bytes
     last: bool
     skipped: list[Skipped] = []
+    seconds: float = 0.0
 
     @property
     def samples(self) -> int:

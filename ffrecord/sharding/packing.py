@@ -71,10 +71,10 @@ class Piece:
         self.sizes, self._checksums = np.array(sizes, format.OFFSET), np.array(checksums, format.CRC).tobytes()
         self.size, self.upto = self.records.size, upto
 
-    def sized(self) -> Sized:
-        """What the parent needs to know of it; once."""
+    def sized(self, seconds: float = 0.0) -> Sized:
+        """What the parent needs to know of it, `seconds` after its task was begun; once."""
         checksums, self._checksums = self._checksums, b""
-        return Sized(self.task, self.piece, self.sizes.tobytes(), checksums, self.last, self.skipped)
+        return Sized(self.task, self.piece, self.sizes.tobytes(), checksums, self.last, self.skipped, seconds)
 
 
 class Packer:

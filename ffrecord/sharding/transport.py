@@ -15,6 +15,8 @@ SLOTS_BYTES = 32 << 20  # of all slots together, as long as none is smaller or l
 SLOT_MIN, SLOT_MAX = 1 << 20, 4 << 20
 PATIENCE = 0.5  # seconds after which samples that come slowly are sent on, though there could be more
 
+NUMBERS = np.typecodes["All"].translate({ord(kind): None for kind in "OSUVMm"})
+
 Pairs = Iterator[tuple[int, Any]]  # (index, item)
 
 
@@ -38,14 +40,9 @@ class Slots:
     def __reduce__(self) -> tuple[type["Slots"], tuple[int, SharedMemory]]:
         return Slots, (self._count, self._memory)
 
-    def put(self, slot: int, start: int, data: bytes) -> None:
-        """Write `data` into a slot."""
-        start += slot * self.size
-        self._memory.view[start : start + len(data)] = data
-
-    def view(self, slot: int, size: int) -> memoryview:
-        """The first `size` bytes of a slot."""
-        return self._memory.view[slot * self.size : slot * self.size + size]
+    def view(self, slot: int) -> memoryview:
+        """The bytes of a slot."""
+        return self._memory.view[slot * self.size : (slot + 1) * self.size]
 
     def close(self) -> None:
         """Give the memory back. May be repeated."""
@@ -62,6 +59,58 @@ class Carrier(Protocol):
         """The items of a task, in order."""
 
 
+class _Target:
+    """What pickles are written to: memory of bounded size, and what does not fit there.
+
+    Attributes:
+        end: of what was written to memory, bytes.
+        rest: what did not fit.
+    """
+
+    def __init__(self) -> None:
+        self._view = memoryview(b"")
+        self.end, self.rest = 0, bytearray()
+
+    def begin(self, view: memoryview) -> None:
+        """Write to this memory from now on."""
+        self._view, self.end, self.rest = view, 0, bytearray()
+
+    def write(self, data: Any) -> int:
+        """Called by a pickler; how many bytes, or 0 if there is no room any more."""
+        if isinstance(data, pickle.PickleBuffer):
+            data = data.raw()
+        start, end = self.end, self.end + len(data)
+        if self.rest or end > len(self._view):
+            self.rest += data
+            return 0
+        self._view[start:end] = data
+        self.end = end
+        return end - start
+
+    def taken_back(self, start: int) -> bytes:
+        """What was written from `start` on, which is forgotten, and what did not fit."""
+        data = bytes(self._view[start : self.end]) + self.rest
+        self.end, self.rest = start, bytearray()
+        return data
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._view.release()
+
+
+class _Pickler(pickle.Pickler):
+    """Numpy pickles an array by way of Python code that takes longer than copying a small one."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is np.ndarray and obj.dtype.char in NUMBERS and obj.dtype.isnative and obj.flags.c_contiguous:
+            return _array, (obj.dtype.char, obj.shape, pickle.PickleBuffer(obj))  # type: ignore[arg-type]
+        return NotImplemented
+
+
+def _array(dtype: str, shape: tuple[int, ...], data: Any) -> Any:
+    return np.ndarray(shape, dtype, data)
+
+
 class ToWorkers:
     """Into another process.
 
@@ -71,7 +120,9 @@ class ToWorkers:
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self._over: list[tuple[int, bytes]] = []  # the pickle that was taken and did not fit
+        self._target = _Target()
+        self._pickler = _Pickler(self._target, pickle.HIGHEST_PROTOCOL)
+        self._over: tuple[int, bytes] | None = None  # the pickle that was taken and did not fit
 
     def __reduce__(self) -> tuple[type["ToWorkers"], tuple[Slots]]:
         return ToWorkers, (self._slots,)
@@ -82,40 +133,51 @@ class ToWorkers:
         Raises:
             TypeError: an item does not pickle.
         """
-        indices: list[int] = []
+        self._target.begin(self._slots.view(slot))
+        try:
+            indices, ends = self._fill(pairs, most)
+        finally:
+            self._target.close()
+        return _items(task, indices, ends, slot) if indices else self._alone(task)
+
+    def _fill(self, pairs: Pairs, most: int) -> tuple[list[int], list[int]]:
+        """(indices, ends) of the items that fit into the target."""
+        target, indices = self._target, []
         ends: list[int] = []
-        size, until = 0, time.monotonic() + PATIENCE
-        while len(indices) < most and (pair := self._next(pairs)) is not None:
-            index, data = pair
-            if size + len(data) > self._slots.size:
-                if not indices:
-                    return _items(task, [index], [len(data)], -1, data)
-                self._over.append(pair)
+        if self._over is not None and target.write(self._over[1]):
+            indices, ends, self._over = [self._over[0]], [target.end], None
+        until = time.monotonic() + PATIENCE
+        while self._over is None and len(indices) < most and (pair := next(pairs, None)) is not None:
+            self._pickle(*pair)
+            if target.rest:
+                self._over = pair[0], target.taken_back(ends[-1] if ends else 0)
                 break
-            self._slots.put(slot, size, data)
-            size += len(data)
-            indices.append(index)
-            ends.append(size)
+            indices.append(pair[0])
+            ends.append(target.end)
             if time.monotonic() > until:
                 break
-        return _items(task, indices, ends, slot) if indices else None
+        return indices, ends
 
-    def _next(self, pairs: Pairs) -> tuple[int, bytes] | None:
-        if self._over:
-            return self._over.pop()
-        for index, item in pairs:
-            try:
-                return index, pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
-            except Exception as error:
-                raise ArgumentTypeError(
-                    f"sample {index} ({type(item).__name__}) does not pickle, as workers need it to: {error}; "
-                    "num_workers=0 does without"
-                ) from error
-        return None
+    def _alone(self, task: int) -> Items | None:
+        """A task of the item that is too large for any slot, if there is one."""
+        if self._over is None:
+            return None
+        (index, data), self._over = self._over, None
+        return _items(task, [index], [len(data)], -1, data)
+
+    def _pickle(self, index: int, item: Any) -> None:
+        self._pickler.clear_memo()  # else an object handed out again and again would arrive as it was at first
+        try:
+            self._pickler.dump(item)
+        except Exception as error:
+            raise ArgumentTypeError(
+                f"sample {index} ({type(item).__name__}) does not pickle, as workers need it to: {error}; "
+                "num_workers=0 does without"
+            ) from error
 
     def unpack(self, items: Items) -> Iterator[Any]:
         ends = np.frombuffer(items.ends, np.int64).tolist()
-        data = memoryview(items.data) if items.slot < 0 else self._slots.view(items.slot, ends[-1])
+        data = memoryview(items.data) if items.slot < 0 else self._slots.view(items.slot)
         start = 0
         for end in ends:
             yield pickle.loads(data[start:end])
