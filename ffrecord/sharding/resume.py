@@ -24,7 +24,7 @@ from ffrecord.sharding.part_directory import PartDirectory
 from ffrecord.sharding.selection import Chosen
 from ffrecord.sharding.verify import check_listed, check_whole
 
-HASH_SAMPLES = 1 << 20
+HASH_SAMPLES = 1 << 14
 HASH_BYTES = 8 << 20
 THREADS_MAX = 8
 BASE = "dataset appended to"  # in a request: the fingerprint of its manifest
