@@ -250,7 +250,7 @@ def test_a_drawn_seed_is_kept(tmp_path: Path) -> None:
 
 def test_num_workers_and_chunks_may_differ(tmp_path: Path) -> None:
     write(tmp_path / "whole", Stopping(), shard_size=2000)
-    interrupted(tmp_path / "set", 150, shard_size=2000, num_workers=2, chunksize=7)
+    interrupted(tmp_path / "set", 150, shard_size=2000, chunksize=7)
     interrupted(tmp_path / "set", 330, shard_size=2000, num_workers=1, start_method="spawn")
     assert write(tmp_path / "set", Stopping(), shard_size=2000, num_workers=3, chunksize=50).kept_shards > 0
     assert files_in(tmp_path / "set") == files_in(tmp_path / "whole")
@@ -282,7 +282,9 @@ def test_a_journal_cut_anywhere(tmp_path: Path) -> None:
     assert kept == {0, 1, 2, 3}
 
 
-def test_two_writers_of_one_target_refuse_each_other(tmp_path: Path) -> None:
+def test_two_writers_of_one_target_refuse_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_directory, "PATIENCE", 0.1)
+
     class Meddling(Stopping):
         def __getitem__(self, index: int) -> bytes:
             if index == 200:

@@ -16,7 +16,7 @@ from ffrecord import FormatError, manifest
 from ffrecord.errors import ChecksumError, StateError
 from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
-from ffrecord.sharding import publishing, verify
+from ffrecord.sharding import part_directory, publishing, verify
 from ffrecord.sharding.differences import differences
 from ffrecord.sharding.journal import Begun, Finished, Journal, Publishing, Story, tell
 from ffrecord.sharding.layout import Start
@@ -46,7 +46,8 @@ def test_long_names_are_told_apart() -> None:
     assert hidden_name(one) != hidden_name(other)
 
 
-def test_who_leaves_lets_the_next_one_in(tmp_path: Path) -> None:
+def test_who_leaves_lets_the_next_one_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_directory, "PATIENCE", 0.1)
     for _ in range(3):
         part = PartDirectory(str(tmp_path / "set"))
         part.acquire()
