@@ -160,7 +160,7 @@ class DatasetWriter:
         Args:
             dataset: has len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset.
             indices: ints or an integer array, those below 0 counting from the end, repeats allowed; None for all.
-            chunksize: samples that a worker is given at a time.
+            chunksize: samples that a worker is given at a time; fewer if they are large, more if they are quick.
             shuffle_indices: write in random order.
             seed: of that order, in [0, 2**32); None draws one, which the summary and the manifest tell.
 
@@ -200,7 +200,7 @@ class DatasetWriter:
         Args:
             iterable: of samples, which must pickle unless there are no workers.
             length: how many samples it must give; None for any number.
-            chunksize: samples that a worker is given at a time.
+            chunksize: samples that a worker is given at a time; fewer if they are large, more if they are quick.
 
         Raises:
             ValueError: it gave more samples than `length`, or fewer; or no `length` says how many `num_shards` get.

@@ -1,0 +1,71 @@
+"""Memory does not grow with the dataset: neither the parent's nor the workers'."""
+
+import sys
+import textwrap
+from pathlib import Path
+
+import children
+import pytest
+
+WRITE = """
+    import resource, sys
+    from ffrecord import DatasetWriter
+
+    class Tiny:
+        def __len__(self):
+            return {n}
+        def __getitem__(self, index):
+            return b"%010d" % index
+
+    def of_shard(name):
+        return (b"%010d" % index for index in range(25_000))
+
+    def peak():
+        with open("/proc/self/status") as lines:
+            return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+
+    def write(dataset, path):
+        writer = DatasetWriter(path, num_workers=2, samples_per_shard=20_000)
+        if {source!r} == "dataset":
+            return writer.from_indexed_dataset(dataset)
+        if {source!r} == "iterable":
+            return writer.from_iterable(dataset[i] for i in range(len(dataset)))
+        if {source!r} == "lines":
+            return writer.from_list((str(i) for i in range(len(dataset))), str.encode)
+        return writer.from_webdataset("{{1..%d}}" % ({n} // 25_000), of_shard)
+
+    assert write(Tiny(), {path!r}).samples == {n}
+    print(peak(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def peaks(path: Path, source: str, n: int) -> tuple[int, int]:
+    """KiB that the parent and the largest of its workers took."""
+    code = textwrap.dedent(WRITE).format(path=str(path / f"{source}-{n}"), source=source, n=n)
+    parent, worker = children.run(code, timeout=600).split()
+    return int(parent), int(worker)
+
+
+def check(path: Path, source: str, n: int) -> None:
+    few, many = peaks(path, source, 100_000), peaks(path, source, n)
+    # Allocators keep a little more than is asked for; 12 bytes for each of 900,000 more samples would be 10,547 KiB.
+    assert many[0] - few[0] < 4000, f"parent: {few[0]} KiB → {many[0]} KiB"
+    assert many[1] - few[1] < 4000, f"worker: {few[1]} KiB → {many[1]} KiB"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+@pytest.mark.parametrize("source", ["dataset", "iterable"])
+def test_a_million_samples(tmp_path: Path, source: str) -> None:
+    check(tmp_path, source, 1_000_000)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("source", ["lines", "shards"])
+def test_a_million_samples_of_other_sources(tmp_path: Path, source: str) -> None:
+    check(tmp_path, source, 1_000_000)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("source", ["dataset", "iterable", "shards"])
+def test_ten_million_samples(tmp_path: Path, source: str) -> None:
+    check(tmp_path, source, 10_000_000)
