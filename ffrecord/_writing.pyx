@@ -100,6 +100,10 @@ cdef void _empty(void* argument) noexcept nogil:
         _write_back(job)
 
 
+cdef bint _is_final(int64_t result) noexcept nogil:
+    return result == -EIO or result == -ENOSPC or result == -EDQUOT or result == -EFBIG
+
+
 cdef void _write_back(Job* job) noexcept nogil:
     cdef int64_t end = job.offset + job.size
     cdef int64_t until = end - WINDOW
@@ -111,12 +115,31 @@ cdef void _write_back(Job* job) noexcept nogil:
             job.settled = until
     if result == 0 or result == -EINTR:
         return
-    if result == -EIO or result == -ENOSPC or result == -EDQUOT or result == -EFBIG:
+    if _is_final(result):
         # The kernel reports a failed write-back once: the fsync at the end would not see it again.
         job.back = True
         ffr_store(&job.error, <int> -result)
     else:
         job.behind = False
+
+
+def write_back(int fd, int64_t offset, int64_t size, bint settled):
+    """Start to write a range of a file back to the disk; `settled`: wait until it is there, and let the page cache forget it.
+
+    Returns:
+        Whether the file system does so; if not, it need not be asked again.
+
+    Raises:
+        OSError: the disk refused. The kernel says so once: a later fsync would not see it again.
+    """
+    cdef int64_t result
+    with nogil:
+        result = ffr_write_back(fd, offset, size, settled)
+        if settled and result == 0:
+            ffr_forget(fd, offset, size)
+    if _is_final(result):
+        raise OSError(-result, os.strerror(-result))
+    return result == 0 or result == -EINTR
 
 
 cdef class Appender:

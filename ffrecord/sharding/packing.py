@@ -21,6 +21,7 @@ from ffrecord.sharding.runs import End, Looked, Run
 from ffrecord.sharding.shard_file import Files
 from ffrecord.sharding.shared_buffer import SharedBuffer
 from ffrecord.sharding.spool import Spool
+from ffrecord.sharding.write_back import WriteBack
 from ffrecord.workers import heartbeats
 from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import sentence
@@ -91,7 +92,7 @@ class Packer:
 
     def __init__(self, files: Files, heart: Heart, *, skips: bool = False) -> None:
         self._files, self._heart, self._skips = files, heart, skips
-        self._open: tuple[int, int] | None = None  # (shard, descriptor)
+        self._open: tuple[int, int, WriteBack] | None = None  # (shard, descriptor, its write-back)
         self._idle: list[SharedBuffer] = []  # the one used last at the end: its pages are in the cache
         self._spool: Spool | None = None
         self.encode: Encode | None = None
@@ -197,11 +198,12 @@ class Packer:
             self._spool.forget(piece.size)
 
     def _put(self, piece: Piece, start: int, stop: int, segment: Segment) -> None:
-        fd = self._descriptor(segment.shard)
+        fd, back = self._shard(segment.shard)
         if piece.spooled is None:
             write_all(fd, piece.records.view(start, stop), segment.offset)
         elif self._spool is not None:
             self._spool.copy(piece.spooled + start, stop - start, fd, segment.offset)
+        back.wrote(segment.offset, stop - start)
 
     def _release(self, piece: Piece) -> None:
         """The memory of a piece is free for others."""
@@ -209,13 +211,13 @@ class Packer:
         if piece.records.capacity <= KEPT_CAPACITY and len(self._idle) < KEPT_BUFFERS:
             self._idle.append(piece.records)
 
-    def _descriptor(self, shard: int) -> int:
-        """Of the shard, open for writing; only the latest one is kept."""
+    def _shard(self, shard: int) -> tuple[int, WriteBack]:
+        """(descriptor open for writing, its write-back) of the shard; only the latest one is kept."""
         if self._open is None or self._open[0] != shard:
             self._close_shard()
-            flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._open = shard, os.open(self._files.path(shard), flags)
-        return self._open[1]
+            fd = os.open(self._files.path(shard), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self._open = shard, fd, WriteBack(fd)
+        return self._open[1:]
 
     def _close_shard(self) -> None:
         if self._open is not None:
