@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path

@@ -30,7 +30,7 @@ from ffrecord.fields import schema_of
 from ffrecord.sharding import relocation
 from ffrecord.sharding.sources import expand, shard_names
 from ffrecord.sharding.spool import Spool
-from ffrecord.sharding.transport import Slots, ToWorkers
+from ffrecord.sharding.transport import PATIENCE, Slots, ToWorkers
 
 METHODS = ["fork", "spawn", "forkserver"]
 CUTS: list[dict[str, int]] = [{}, {"samples_per_shard": 7}, {"shard_size": 900}]
@@ -238,7 +238,7 @@ def test_a_slow_iterable_is_written_meanwhile(tmp_path: Path) -> None:
     def samples() -> Iterator[bytes]:
         yield from grown(10)
         for _ in range(3):
-            time.sleep(0.6)
+            time.sleep(0.3)
             yield b"slow"
         assert any((tmp_path / ".set.part" / "finished").iterdir())
 
@@ -546,12 +546,19 @@ class KilledOnce:
         return sample
 
 
+def numbers_sent() -> Iterator[bytes]:
+    """All of them, and one that comes late, with which all before are sent to the workers."""
+    yield from NUMBERS
+    time.sleep(1.5 * PATIENCE)
+    yield b"late"
+
+
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_a_death_while_the_iterable_takes_its_time(tmp_path: Path, method: str) -> None:
     def samples() -> Iterator[bytes]:
-        yield from NUMBERS[:140]
+        yield from numbers_sent()
         (tmp_path / "busy").touch()
-        time.sleep(60)
+        time.sleep(20)
         yield b"too late"
 
     before = signal.getsignal(signal.SIGURG)
@@ -566,15 +573,18 @@ def test_a_death_while_the_iterable_takes_its_time(tmp_path: Path, method: str) 
 
 def test_an_iterable_that_swallows_the_alarm_ends_the_write_all_the_same(tmp_path: Path) -> None:
     def samples() -> Iterator[bytes]:
-        yield from NUMBERS
+        yield from numbers_sent()
+        (tmp_path / "busy").touch()
         try:
-            time.sleep(60)
+            time.sleep(20)
         except BaseException:
             yield b"as if nothing had happened"
 
+    serializer = KilledOnce(tmp_path / "busy")
     with pytest.raises(WorkerError, match="was ended by SIGKILL at sample 137"):
-        DatasetWriter(tmp_path / "set", num_workers=2, serializer=killed).from_iterable(samples(), chunksize=10)
-    assert left_behind(tmp_path) == []
+        DatasetWriter(tmp_path / "set", num_workers=2, serializer=serializer).from_iterable(samples(), chunksize=10)
+    assert time.monotonic() - float((tmp_path / "busy").read_text()) < 1
+    assert left_behind(tmp_path) == ["busy"]
 
 
 # Shards whose tables have another size than was foreseen
@@ -694,3 +704,50 @@ def test_shared_memory_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.Mo
         DatasetWriter(tmp_path / "set", num_workers=2).from_iterable(grown(5))
     assert caught.value.errno == errno.ENOSPC
     assert left_behind(tmp_path) == []
+
+
+# Records that wait on the disk
+
+
+@pytest.mark.parametrize("copies", [True, False], ids=["in the kernel", "by hand"])
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: bool, unnamed: bool) -> None:
+    monkeypatch.setattr("ffrecord.sharding.spool.STEP", 1000)
+    if not copies:
+        monkeypatch.setattr(os, "copy_file_range", refusing(errno.EXDEV))
+    if not unnamed:
+        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # what kernels without it make of the flag
+    data = np.random.default_rng(0).bytes(5000)
+    spool = Spool(str(tmp_path), "set")
+    assert os.listdir(tmp_path) == []
+    assert [spool.put(memoryview(part)) for part in (data[:3000], data[3000:])] == [0, 3000]
+    with open(tmp_path / "target", "wb") as target:
+        spool.copy(3000, 2000, target.fileno(), 3000)
+        spool.forget(2000)
+        spool.copy(0, 3000, target.fileno(), 0)
+        spool.forget(3000)
+    assert (tmp_path / "target").read_bytes() == data
+    assert spool.put(memoryview(b"again")) == 0
+    spool.close()
+    spool.close()
+
+
+def refusing(code: int) -> Callable[..., Any]:
+    def refuse(*args: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    return refuse
+
+
+def test_spool_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(str(tmp_path), "set")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refusing(errno.ENOSPC))
+        with pytest.raises(OSError, match="set: 3 bytes that wait for their place could not be put aside") as caught:
+            spool.put(memoryview(b"abc"))
+    assert caught.value.errno == errno.ENOSPC
+    with open(tmp_path / "target", "wb") as target, pytest.raises(OSError, match="the spool ends at 0, 5 bytes early"):
+        spool.copy(0, 5, target.fileno(), 0)
+    spool.close()
+    with pytest.raises(FileNotFoundError, match="set: a spool could not be made"):
+        Spool(str(tmp_path / "none"), "set")

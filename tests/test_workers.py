@@ -22,6 +22,7 @@ import pytest
 
 from ffrecord.errors import WorkerError
 from ffrecord.workers import heartbeats, interrupts
+from ffrecord.workers.alarm import Alarm
 from ffrecord.workers.channel import PACKET, Channel, channel_pair
 from ffrecord.workers.crew import Crew, start_method_of
 from ffrecord.workers.heartbeats import Heart
@@ -418,6 +419,17 @@ def test_channel_does_not_wait_for_a_deaf_receiver() -> None:
     theirs.close()
 
 
+def test_an_end_is_noticed_though_others_hold_copies_of_it() -> None:
+    """Processes that the user forked, such as the workers of a loader."""
+    ours, theirs = channel_pair()
+    copy = os.dup(ours.fileno())
+    ours.end()
+    with pytest.raises(EOFError):
+        theirs.receive(wait=True)
+    os.close(copy)
+    theirs.close()
+
+
 def test_beats_survive_their_writer() -> None:
     hearts = heartbeats.Heartbeats(2)
     pid = os.fork()
@@ -429,6 +441,36 @@ def test_beats_survive_their_writer() -> None:
     assert hearts.heart(0).beat() == heartbeats.Beat(heartbeats.IDLE, 0, 0)
     hearts.close()
     hearts.close()
+
+
+def test_an_alarm_rings_only_where_it_is_armed() -> None:
+    with crew_of(at_17, act=kill_me) as crew, Alarm(crew.sentinels) as alarm:
+        time.sleep(0.3)
+        with pytest.raises(WorkerError, match="was ended by SIGKILL at sample 17"), alarm.armed(crew):
+            raise AssertionError("it has rung before")
+    assert signal.getsignal(signal.SIGURG) == signal.SIG_DFL
+
+
+def test_an_alarm_lets_exceptions_of_others_pass() -> None:
+    with crew_of(echo) as crew, Alarm(crew.sentinels) as alarm:
+        with pytest.raises(KeyError), alarm.armed(crew):
+            raise KeyError("theirs")
+        with alarm.armed(crew):
+            pass
+
+
+def test_an_alarm_in_another_thread_never_rings() -> None:
+    seen: list[int] = []
+
+    def run() -> None:
+        with crew_of(at_17, act=kill_me) as crew, Alarm(crew.sentinels) as alarm, alarm.armed(crew):
+            time.sleep(0.3)
+            seen.append(1)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(10)
+    assert seen == [1]
 
 
 def test_sigterm_becomes_an_exit_and_is_put_back() -> None:

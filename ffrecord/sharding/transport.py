@@ -13,7 +13,7 @@ from ffrecord.workers.memory import SharedMemory
 
 SLOTS_BYTES = 32 << 20  # of all slots together, as long as none is smaller or larger than these
 SLOT_MIN, SLOT_MAX = 1 << 20, 4 << 20
-PATIENCE = 0.5  # seconds after which samples that come slowly are sent on, though there could be more
+PATIENCE = 0.1  # seconds after which samples that come slowly are sent on, though there could be more
 
 NUMBERS = np.typecodes["All"].translate({ord(kind): None for kind in "OSUVMm"})
 

@@ -6,6 +6,7 @@ code comes back.
 
 import contextlib
 import fcntl
+import multiprocessing.connection
 import os
 import signal
 import threading
@@ -47,6 +48,8 @@ class Alarm:
                 fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
                 fcntl.fcntl(fd, fcntl.F_SETSIG, SIGNAL)
                 fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+            # One that ended before sends no signal any more.
+            self._rung |= bool(multiprocessing.connection.wait(self._sentinels, 0))
         return self
 
     def __exit__(self, *exception: object) -> None:
