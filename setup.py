@@ -35,6 +35,7 @@ setup(
             extension("_crc", "ffrecord/_crc_kernels.c", depends=sorted(glob("ffrecord/_crc_*.h")), libraries=["dl"]),
             extension("_aio", depends=["ffrecord/_linux.h"]),
             extension("_threads"),
+            extension("_records"),
             extension("_guard", depends=["ffrecord/_guard.h"]),
             extension("_memory", depends=["ffrecord/_linux.h"], include_dirs=[numpy.get_include()]),
             extension(

@@ -19,7 +19,7 @@ GROUPS = Path("/sys/fs/cgroup")
 
 
 def unmap_pages(path: str) -> None:
-    """Let go of the pages of a file that this process's mappings hold; they stay mapped, and come again when touched."""
+    """Let go of the pages of a file that mappings of this process hold; they come again when touched."""
     libc = ctypes.CDLL(None, use_errno=True)
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, _, _, _, _, *name = line.split(maxsplit=5)

@@ -28,7 +28,6 @@ from ffrecord.sharding.layout import (
 )
 from ffrecord.sharding.part_directory import PartDirectory, check_no_shards, check_vacant
 from ffrecord.sharding.selection import length, select, shuffle
-from ffrecord.sharding.shared_buffer import SharedBuffer
 
 SIZES = st.lists(st.integers(0, 40), max_size=60)
 CUTS = st.one_of(st.builds(ByCount, st.integers(1, 20)), st.builds(ByBytes, st.integers(1, 200)))
@@ -288,28 +287,6 @@ def test_shard_file_where_nothing_can_be_reserved(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     shard_file.create(str(tmp_path / "a.ffr"), "a.ffr", 1000)
     assert (tmp_path / "a.ffr").read_bytes() == bytes(1000)
-
-
-@given(sizes=st.lists(st.integers(0, 20), max_size=20), capacity=st.integers(1, 50))
-def test_a_shared_buffer_grows_and_is_used_again(sizes: list[int], capacity: int) -> None:
-    records = [bytes([i + 1]) * size for i, size in enumerate(sizes)]
-    buffer = SharedBuffer(capacity)
-    for _ in range(2):
-        assert [bytes(buffer.append(record)) for record in records] == records
-        assert buffer.size == sum(sizes)
-        assert bytes(buffer.view(0, buffer.size)) == b"".join(records)
-        buffer.clear()
-
-
-def test_a_shared_buffer_is_shared_memory() -> None:
-    buffer = SharedBuffer(4096)
-    copy = buffer.append(b"parent")
-    child = os.fork()
-    if child == 0:
-        copy[:] = b"child!"
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert bytes(buffer.view(0, 6)) == b"child!"
 
 
 def shard(number: int) -> Shard:

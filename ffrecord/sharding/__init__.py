@@ -2,7 +2,6 @@
 
 layout.py          which sample lies in which shard, and where
 shard_file.py      one shard: named, made, finished
-shared_buffer.py   memory for records, used again and again
 spool.py           records that wait for their places on the disk
 relocation.py      the samples of a shard are moved
 messages.py        what parent and workers tell each other

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ffrecord import format
-from ffrecord._crc import crc32
+from ffrecord._records import Records
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import write_all
 from ffrecord.errors import file_error
@@ -19,7 +19,6 @@ from ffrecord.sharding.layout import Segment
 from ffrecord.sharding.messages import Sized, Skipped
 from ffrecord.sharding.runs import End, Looked, Run
 from ffrecord.sharding.shard_file import Files
-from ffrecord.sharding.shared_buffer import SharedBuffer
 from ffrecord.sharding.spool import Spool
 from ffrecord.sharding.write_back import WriteBack
 from ffrecord.workers import heartbeats
@@ -49,7 +48,7 @@ class Piece:
         spooled: where in the spool the records are; None if they are in memory.
     """
 
-    def __init__(self, task: int, piece: int, records: SharedBuffer) -> None:
+    def __init__(self, task: int, piece: int, records: Records) -> None:
         self.task, self.piece, self.records = task, piece, records
         self.sizes = np.empty(0, format.OFFSET)
         self.skipped: list[Skipped] = []
@@ -62,14 +61,9 @@ class Piece:
         """Memory it takes, bytes, roughly."""
         return self.sizes.nbytes + (self.size if self.spooled is None else 0)
 
-    def seal(self, sizes: list[int], checksums: list[int], upto: int) -> None:
-        """All records are there.
-
-        Args:
-            sizes, checksums: of each.
-            upto: index of the last sample, skipped or not.
-        """
-        self.sizes, self._checksums = np.array(sizes, format.OFFSET), np.array(checksums, format.CRC).tobytes()
+    def seal(self, upto: int) -> None:
+        """All records are there; `upto`: index of the last sample, skipped or not."""
+        self.sizes, self._checksums = self.records.sizes(), self.records.checksums().tobytes()
         self.size, self.upto = self.records.size, upto
 
     def sized(self, seconds: float = 0.0) -> Sized:
@@ -93,7 +87,7 @@ class Packer:
     def __init__(self, files: Files, heart: Heart, *, skips: bool = False) -> None:
         self._files, self._heart, self._skips = files, heart, skips
         self._open: tuple[int, int, WriteBack] | None = None  # (shard, descriptor, its write-back)
-        self._idle: list[SharedBuffer] = []  # the one used last at the end: its pages are in the cache
+        self._idle: list[Records] = []  # the one used last at the end: its pages are in the cache
         self._spool: Spool | None = None
         self.encode: Encode | None = None
 
@@ -120,7 +114,7 @@ class Packer:
         self._heart.begin(run.task)
         number, last = 0, False
         while not last:
-            piece = Piece(run.task, number, self._idle.pop() if self._idle else SharedBuffer(PIECE_BYTES))
+            piece = Piece(run.task, number, self._idle.pop() if self._idle else Records(PIECE_BYTES))
             self._fill(piece, run)
             number, last = number + 1, piece.last
             if not len(piece.sizes):
@@ -129,9 +123,7 @@ class Packer:
 
     def _fill(self, piece: Piece, run: Run) -> None:
         get, encode, records, words = run.get, self.encode or _unknown, piece.records, self._heart.words
-        sizes: list[int] = []
-        checksums: list[int] = []
-        append, add_size, add_checksum = records.append, sizes.append, checksums.append
+        append = records.append
         self._heart.work()
         index = -1
         for index in run.indices:
@@ -145,18 +137,15 @@ class Packer:
                 break
             except Exception as error:
                 self._check_skippable(run, error)
-                piece.skipped.append(Skipped(len(sizes), index, sentence(error)[:REASON_MAX]))
+                piece.skipped.append(Skipped(records.count, index, sentence(error)[:REASON_MAX]))
             else:
-                # The checksum is of the copy: some datasets hand out the same buffer again and again.
-                copy = append(record)
-                add_size(len(copy))
-                add_checksum(crc32(copy))
-            if records.size >= PIECE_BYTES or len(sizes) + len(piece.skipped) >= PIECE_SAMPLES:
+                append(record)
+            if records.size >= PIECE_BYTES or records.count + len(piece.skipped) >= PIECE_SAMPLES:
                 break
         else:
             piece.last = True
         words[heartbeats.PHASE] = heartbeats.OURS
-        piece.seal(sizes, checksums, index)
+        piece.seal(index)
 
     def _check_skippable(self, run: Run, error: Exception) -> None:
         """Raise `error` unless the write goes on without this sample."""

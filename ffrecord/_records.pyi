@@ -1,0 +1,46 @@
+import numpy as np
+import numpy.typing as npt
+
+class Records:
+    """Records of consecutive samples, back to back in anonymous shared memory, with the size and CRC-32 of each.
+
+    The memory has no name, and no mount that could be too small. It is kept by `clear`: fresh pages are slow.
+
+    Args:
+        capacity: bytes there is room for without growing, > 0.
+
+    Raises:
+        OSError: no memory.
+
+    Attributes:
+        size: bytes of all records.
+        count: of records.
+    """
+
+    def __new__(cls, capacity: int) -> Records: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def capacity(self) -> int:
+        """Bytes there is room for without growing."""
+
+    def append(self, record: bytes | memoryview, /) -> None:
+        """Copy contiguous bytes to the end. If it raises, nothing was appended.
+
+        Raises:
+            OSError, MemoryError: no memory.
+        """
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Bytes of each record, int64 [count]."""
+
+    def checksums(self) -> npt.NDArray[np.uint32]:
+        """CRC-32 of each record as it was copied, uint32 [count]."""
+
+    def view(self, start: int, stop: int) -> memoryview:
+        """Bytes [start, stop) of all."""
+
+    def clear(self) -> None:
+        """Forget the records, keep the memory."""

@@ -1,0 +1,109 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False, auto_pickle=False
+"""Records of consecutive samples, back to back in memory that forked processes would share; documented in _records.pyi."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, realloc
+
+from ffrecord._crc cimport crc32_copy
+
+import mmap
+
+import numpy as np
+
+cdef enum:
+    RELEASE_SIZE = 64 << 10    # bytes that take longer to copy than the GIL to get back
+    SLOTS_LEAST = 1024
+
+
+cdef class Records:
+    cdef readonly int64_t size
+    cdef readonly int64_t count
+    cdef object _memory
+    cdef Py_buffer _view       # of it
+    cdef int64_t _slots
+    cdef int64_t* _sizes
+    cdef uint32_t* _crcs
+
+    def __cinit__(self, int64_t capacity):
+        self._take(mmap.mmap(-1, capacity))
+
+    def __dealloc__(self):
+        if self._memory is not None:
+            PyBuffer_Release(&self._view)
+        free(self._sizes)
+        free(self._crcs)
+
+    cdef int _take(self, object memory) except -1:
+        PyObject_GetBuffer(memory, &self._view, PyBUF_WRITABLE)
+        self._memory = memory
+        return 0
+
+    @property
+    def capacity(self):
+        return self._view.len
+
+    def append(self, record, /):
+        cdef Py_buffer view
+        if type(record) is bytes:
+            self._append(PyBytes_AS_STRING(record), PyBytes_GET_SIZE(record))
+            return
+        PyObject_GetBuffer(record, &view, PyBUF_SIMPLE)
+        try:
+            self._append(<const char*> view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int _append(self, const char* start, int64_t size) except -1:
+        cdef char* end
+        cdef uint32_t crc
+        if self.count == self._slots:
+            self._grow_tables()
+        if size > self._view.len - self.size:
+            self._grow(max(self.size + size, 2 * <int64_t> self._view.len))
+        end = <char*> self._view.buf + self.size
+        # The checksum is of the copy: some datasets hand out the same buffer again and again.
+        if size < RELEASE_SIZE:
+            crc = crc32_copy(0, end, start, size, False)
+        else:
+            with nogil:
+                crc = crc32_copy(0, end, start, size, False)
+        self._sizes[self.count] = size
+        self._crcs[self.count] = crc
+        self.count += 1
+        self.size += size
+        return 0
+
+    cdef int _grow_tables(self) except -1:
+        cdef int64_t slots = max(2 * self._slots, <int64_t> SLOTS_LEAST)
+        cdef void* sizes = realloc(self._sizes, slots * sizeof(int64_t))
+        cdef void* crcs
+        if sizes == NULL:
+            raise MemoryError(f"{slots} sizes")
+        self._sizes = <int64_t*> sizes
+        crcs = realloc(self._crcs, slots * sizeof(uint32_t))
+        if crcs == NULL:
+            raise MemoryError(f"{slots} checksums")
+        self._crcs = <uint32_t*> crcs
+        self._slots = slots
+        return 0
+
+    cdef int _grow(self, int64_t capacity) except -1:
+        larger = mmap.mmap(-1, capacity)
+        larger[: self.size] = self.view(0, self.size)
+        PyBuffer_Release(&self._view)
+        self._take(larger)
+        return 0
+
+    def sizes(self):
+        return np.frombuffer(PyBytes_FromStringAndSize(<const char*> self._sizes, self.count * sizeof(int64_t)), np.int64)
+
+    def checksums(self):
+        return np.frombuffer(PyBytes_FromStringAndSize(<const char*> self._crcs, self.count * sizeof(uint32_t)), np.uint32)
+
+    def view(self, int64_t start, int64_t stop):
+        return memoryview(self._memory)[start:stop]
+
+    def clear(self):
+        self.size = self.count = 0

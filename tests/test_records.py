@@ -1,0 +1,65 @@
+"""`_records`: records of a piece, with sizes and CRC-32, in memory that is used again."""
+
+import os
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ffrecord._records import Records
+
+
+@given(st.lists(st.binary(max_size=200), max_size=40), st.integers(1, 500))
+def test_records_grow_and_are_used_again(samples: list[bytes], capacity: int) -> None:
+    records = Records(capacity)
+    for _ in range(2):
+        for i, sample in enumerate(samples):
+            records.append(sample if i % 2 else memoryview(bytearray(sample)))
+        assert (records.count, records.size) == (len(samples), sum(map(len, samples)))
+        assert records.capacity >= max(records.size, capacity)
+        assert bytes(records.view(0, records.size)) == b"".join(samples)
+        assert records.sizes().tolist() == [len(sample) for sample in samples]
+        assert records.checksums().tolist() == [zlib.crc32(sample) for sample in samples]
+        records.clear()
+        assert (records.count, records.size, len(records.sizes())) == (0, 0, 0)
+
+
+def test_many_and_large() -> None:
+    records = Records(1 << 20)
+    data = np.random.default_rng(0).bytes(300_000)
+    for _ in range(3000):
+        records.append(b"x")
+    records.append(data)
+    assert records.count == 3001
+    assert records.checksums()[-1] == zlib.crc32(data)
+    assert bytes(records.view(3000, 303_000)) == data
+
+
+def test_what_is_taken_out_stays() -> None:
+    records = Records(100)
+    records.append(b"abc")
+    sizes, view = records.sizes(), records.view(0, 3)
+    records.clear()
+    records.append(b"defghi" * 100)  # in larger memory
+    assert (sizes.tolist(), bytes(view)) == ([3], b"abc")
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "text", memoryview(np.zeros((3, 3))[:, 1])])
+def test_what_is_no_bytes(wrong: object) -> None:
+    records = Records(100)
+    with pytest.raises((TypeError, BufferError, ValueError)):
+        records.append(wrong)  # type: ignore[arg-type]
+    assert (records.count, records.size) == (0, 0)
+
+
+def test_the_memory_is_shared() -> None:
+    records = Records(4096)
+    records.append(b"parent")
+    child = os.fork()
+    if child == 0:
+        records.view(0, 6)[:] = b"child!"
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert bytes(records.view(0, 6)) == b"child!"
