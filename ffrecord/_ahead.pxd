@@ -20,5 +20,7 @@ cdef struct Sweep:
     int fd                    # of `opened`, for sequential reading
     int64_t opened            # file, valid if owner is set and fd >= 0
 
+# Waits for a sweep that files which fit into memory are in, a limited time.
+cdef void catch_up(Sweep* swept) noexcept nogil
 cdef void sweep(Sweep* sweep, int64_t missed, int64_t missed_bytes) noexcept nogil
 cdef void stop(Sweep* sweep) noexcept nogil

@@ -15,9 +15,9 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from ffrecord._descriptors cimport is_same
-from ffrecord._linux cimport ffr_fetch_add, ffr_open, ffr_pread, ffr_sequential_access
-from ffrecord._requests cimport File
-from ffrecord._threads cimport is_done, submit, withdraw
+from ffrecord._linux cimport ffr_fetch_add, ffr_now_ns, ffr_open, ffr_pread, ffr_sequential_access
+from ffrecord._requests cimport File, Filesystem
+from ffrecord._threads cimport is_done, submit, wait_for, withdraw
 
 cdef extern from "unistd.h" nogil:
     int close(int)
@@ -40,6 +40,10 @@ cdef enum:
     AHEAD_MOST = 64 << 20      # bytes that a batch may add, and that may be due
     SWEEP_BYTES = 1 << 20      # of one read
     SWEEP_THREADS = 2
+    LOOK_MS = 5
+
+# That batches may be held up by one sweep, all together.
+cdef int64_t PATIENCE_NS = 300_000_000
 
 
 cdef void _leave_file(Sweep* sweep) noexcept nogil:
@@ -115,6 +119,19 @@ cdef void sweep(Sweep* sweep, int64_t missed, int64_t missed_bytes) noexcept nog
         sweep.task.run, sweep.task.argument = _run, sweep
         submit(&sweep.task, SWEEP_THREADS)
     ffr_unclaim(&sweep.claimed)
+
+
+cdef void catch_up(Sweep* swept) noexcept nogil:
+    """Let the sweep go first, for a while: it has the disk for itself, and what it has read needs no random reads."""
+    cdef Filesystem* fs = swept.filesystem
+    cdef int64_t now = ffr_now_ns(), start = now
+    while fs.fits and fs.swept < fs.size and fs.held_up + now - start < PATIENCE_NS and not swept.stopped:
+        sweep(swept, 0, AHEAD_MOST)
+        if swept.owner != getpid():
+            return  # nobody could be asked to do it
+        wait_for(&swept.task, LOOK_MS)
+        now = ffr_now_ns()
+    ffr_fetch_add(&fs.held_up, now - start)
 
 
 cdef void stop(Sweep* sweep) noexcept nogil:

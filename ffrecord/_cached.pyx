@@ -10,7 +10,7 @@ from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.string cimport memcpy
 
-from ffrecord._ahead cimport Sweep, sweep
+from ffrecord._ahead cimport Sweep, catch_up, sweep
 from ffrecord._crc cimport crc32_copy, crc32_update
 from ffrecord._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, ffr_will_need, iovec
 from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, File, Request, Work
@@ -18,6 +18,8 @@ from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, File, R
 cdef enum:
     RUN_BYTES = 1 << 20
     ASKED_BYTES = 128 << 10    # what a miss makes the kernel read, at least
+    FUSED_LEAST = 1 << 10      # bytes of a record that is copied and checked in one pass
+    MANY = 32                  # records of a batch of somebody who will read more
     STAGE_BYTES = 128 << 10    # read, then checked while they are in the CPU's cache; times are taken once for each
 
 
@@ -54,10 +56,12 @@ cdef bint settle(Work* work, Request* request) noexcept nogil:
 cdef bint copy_record(Work* work, Request* request, const char* source, bint around) noexcept nogil:
     """Read a record from memory, `around` as for crc32_copy; whether it is good. What is checked is the copy."""
     cdef uint32_t computed = request.stored
-    if work.check or around:  # if around, faster than memcpy all the same
+    if request.size >= FUSED_LEAST and (work.check or around):  # if around, faster than memcpy all the same
         computed = crc32_copy(0, request.dest, source, request.size, around)
     else:
         memcpy(request.dest, source, request.size)
+        if work.check:
+            computed = crc32_update(0, request.dest, request.size)
     if work.check and computed != request.stored:
         return False
     request.got = request.size
@@ -207,6 +211,8 @@ cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes)
         two_passes: take what is cached first. By the time the rest is waited for, the kernel is reading it.
     """
     cdef int64_t i = 0, j
+    if two_passes and k >= MANY and work.filesystem.missed > 0.5:
+        catch_up(<Sweep*> work.sweep)
     while i < k and goes_on(work):
         j = _read_stage(work, requests, i, k, two_passes)
         _check_stage(work, requests, i, j)

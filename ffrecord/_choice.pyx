@@ -49,7 +49,7 @@ cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
     fs.missing = seen.missed > 0
     fs.since_sweep += seen.bytes
     if fs.swept >= fs.size and fs.since_sweep > 2 * fs.size:
-        fs.swept = fs.since_sweep = 0  # an epoch later: whatever misses now was evicted
+        fs.swept = fs.since_sweep = fs.held_up = 0  # an epoch later: whatever misses now was evicted
     if seen.probed > 0:
         fs.missed += (share - fs.missed) / 4
     if fs.pinned:

@@ -70,7 +70,8 @@ static uint32_t update_zlib(uint32_t value, const void *data, size_t size) {
     return value;
 }
 
-enum { PIECE = 8192 };
+/* Below the latter, two simple passes over what is in the first cache are quicker than one and its tail. */
+enum { PIECE = 8192, FUSED_LEAST = 1024 };
 
 /* Stores around the caches are not ordered with others. */
 static void ffr_fence(void) {
@@ -142,7 +143,7 @@ static uint32_t copy_by_pieces(ffr_crc_function update, uint32_t value, unsigned
 uint32_t ffr_crc_copy_with(const ffr_crc_kernel *kernel, uint32_t value, void *dest, const void *data, size_t size, int around) {
     /* Whole vectors are then stored to whole cache lines. */
     size_t tail = ((size_t)dest + size) % 64, body = size - tail;
-    if (kernel->copy == NULL || size < FFR_COPY_LEAST + tail) {
+    if (kernel->copy == NULL || size < FUSED_LEAST) {
         return copy_by_pieces(kernel->update, value, dest, data, size);
     }
     value = kernel->copy(value, dest, data, body, around);

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 LEGACY_WARNING = "warning: you are using an old version ffrecord file, please update the file"
 CHUNK_BYTES = 4 << 20  # iteration reads about this much at a time
-CHUNK_MOST = 2048
+CHUNK_MOST = 8192
 SKIPPED_MOST = 10_000  # samples of one reader; a dataset with more of them bad is to be mended, not trained on
 
 logger = logging.getLogger("ffrecord")

