@@ -333,7 +333,7 @@ cdef class Files:
         file.size, file.n, file.first, file.data_start = opened.size, opened.n, self.n, opened.data_start
         if mapping.size < PREFIX_SIZE + 12 * file.n:
             raise ValueError(f"a mapping of {mapping.size} bytes for the tables of {file.n} samples")
-        file.tables = <const uint8_t*> mapping.start
+        file.tables, file.lost = <const uint8_t*> mapping.start, mapping.lost_flag()
         if whole is not None:
             if whole.size < file.size:
                 raise ValueError(f"a mapping of {whole.size} bytes for a file of {file.size}")

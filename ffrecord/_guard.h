@@ -47,6 +47,7 @@ static uintptr_t ffr_page = 4096;         /* bytes; told at import, since a hand
 /* Memory whose lost pages read as zeros. Entries are used again, and never freed: a handler may be looking at them. */
 typedef struct ffr_protected {
     uintptr_t start, end; /* end: 0 while nobody has it, 1 while it is being filled in */
+    int lost;             /* some page of it reads as zeros */
     struct ffr_protected *next;
 } ffr_protected;
 
@@ -67,22 +68,27 @@ static ffr_protected *ffr_protect(const void *start, size_t size) {
         entry->next = __atomic_load_n(&ffr_first, __ATOMIC_RELAXED);
         while (!__atomic_compare_exchange_n(&ffr_first, &entry->next, entry, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) continue;
     }
-    __atomic_store_n(&entry->start, (uintptr_t)start, __ATOMIC_RELAXED);
+    entry->lost = 0;
+    __atomic_store_n(&entry->start, (uintptr_t)start, __ATOMIC_RELEASE);
     __atomic_store_n(&entry->end, (uintptr_t)start + size, __ATOMIC_RELEASE);
     return entry;
 }
 
 static void ffr_unprotect(ffr_protected *entry) {
-    if (entry != NULL) __atomic_store_n(&entry->end, 0, __ATOMIC_RELEASE);
+    if (entry == NULL) return;
+    __atomic_store_n(&entry->start, UINTPTR_MAX, __ATOMIC_RELEASE); /* no address is between this and any end */
+    __atomic_store_n(&entry->end, 0, __ATOMIC_RELEASE);
 }
 
 /* Whether the page at that address was protected, and is zeros now. mmap is a plain system call, which handlers may make. */
 static int ffr_put_zeros(uintptr_t address) {
-    const ffr_protected *entry = __atomic_load_n(&ffr_first, __ATOMIC_ACQUIRE);
+    ffr_protected *entry = __atomic_load_n(&ffr_first, __ATOMIC_ACQUIRE);
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     for (; entry != NULL; entry = entry->next) {
-        uintptr_t end = __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE), start = __atomic_load_n(&entry->start, __ATOMIC_RELAXED);
-        if (address >= start && address < end) {
+        uintptr_t end = __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE), start = __atomic_load_n(&entry->start, __ATOMIC_ACQUIRE);
+        /* The same end before and after: both are of one owner. */
+        if (address >= start && address < end && end == __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE)) {
+            __atomic_store_n(&entry->lost, 1, __ATOMIC_RELEASE);
             void *page = (void *)(address & ~(ffr_page - 1));
             return mmap(page, ffr_page, PROT_READ, flags, -1, 0) != MAP_FAILED;
         }

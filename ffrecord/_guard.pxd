@@ -12,4 +12,6 @@ cdef bint guarded(Range* range, void (*run)(void*) noexcept nogil, void* argumen
 
 # Until `unprotect` of what it returns, pages of this memory that cannot be had read as zeros. NULL if it has no memory.
 cdef void* protect(const void* start, size_t size) noexcept nogil
+# What says whether that has happened, valid until `unprotect`; NULL of NULL.
+cdef const int* lost_in(void* entry) noexcept nogil
 cdef void unprotect(void* entry) noexcept nogil

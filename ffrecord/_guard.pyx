@@ -7,7 +7,7 @@ cdef extern from "_guard.h" nogil:
     ctypedef struct ffr_range:
         pass
     ctypedef struct ffr_protected:
-        pass
+        int lost
     size_t ffr_page
     bint ffr_guard_ready()
     bint ffr_guarded(ffr_range* range, void (*run)(void*) noexcept nogil, void* argument)
@@ -27,6 +27,10 @@ cdef bint guarded(Range* range, void (*run)(void*) noexcept nogil, void* argumen
 
 cdef void* protect(const void* start, size_t size) noexcept nogil:
     return ffr_protect(start, size)
+
+
+cdef const int* lost_in(void* entry) noexcept nogil:
+    return &(<ffr_protected*> entry).lost if entry != NULL else NULL
 
 
 cdef void unprotect(void* entry) noexcept nogil:

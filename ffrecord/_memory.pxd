@@ -16,5 +16,6 @@ cdef class Mapping:
     cdef Py_ssize_t size
     cdef void* protection
     cdef int _fill(self, int fd) except -1
+    cdef const int* lost_flag(self) noexcept
 
 cdef object array_over(object owner, char* start, int64_t size)

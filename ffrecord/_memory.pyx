@@ -9,7 +9,7 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 
-from ffrecord._guard cimport guard_ready, protect, unprotect
+from ffrecord._guard cimport guard_ready, lost_in, protect, unprotect
 from ffrecord._linux cimport ffr_pread
 
 cimport numpy as cnp
@@ -206,6 +206,15 @@ cdef class Mapping:
         unprotect(self.protection)
         if self.start != NULL:
             munmap(self.start, self.size)
+
+    cdef const int* lost_flag(self) noexcept:
+        """Nonzero there: some page could not be had, and reads as zeros. NULL: of no such memory."""
+        return lost_in(self.protection)
+
+    @property
+    def lost(self):
+        """Whether some page could not be had, and reads as zeros."""
+        return self.protection != NULL and self.lost_flag()[0] != 0
 
     def let_go(self):
         """Take the pages out of this process: they stay in the page cache, and come back when looked at."""

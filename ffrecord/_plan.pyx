@@ -6,6 +6,7 @@ then read in ascending order, some entries ahead of need. Spans are checked here
 what was checked when the file was opened may have changed since.
 """
 
+from libc.errno cimport EIO
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy, memset
 
@@ -129,7 +130,10 @@ cdef void _locate(Table* table, File* file, int64_t i, int64_t batch, Request* r
     memcpy(&request.stored, file.tables + PREFIX_SIZE + 4 * i, 4)
     request.offset = offset_in(file, i)
     end = offset_in(file, i + 1)
-    if request.offset < file.data_start or end < request.offset:
+    if file.lost != NULL and file.lost[0]:  # not before: perhaps it was this look
+        request.detail = EIO
+        request.status = FAILED
+    elif request.offset < file.data_start or end < request.offset:
         request.detail = end
         request.status = BAD_SPAN
     elif end > file.size:

@@ -56,6 +56,7 @@ cdef struct File:
     int64_t first             # index of its sample 0 among all
     int64_t data_start
     const uint8_t* tables     # the file from its start, all of its tables
+    const int* lost           # nonzero there: some of them could not be had, and read as zeros; or NULL
     char* mapped              # all of the file, read-only, or NULL
     char* window              # the same, to copy from, while the file is open; NULL: not made, or that failed
     bint windowless           # that failed

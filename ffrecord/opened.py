@@ -1,5 +1,6 @@
 """One `.ffr` file, opened: its header checked, its tables mapped."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -116,6 +117,15 @@ class OpenedFile:
         """Offset of each sample in the file, bytes."""
         return np.frombuffer(memoryview(self.mapping), format.OFFSET, self.n, format.offsets_start(self.n))
 
+    def check_all_there(self) -> None:
+        """To be called after looking at tables: pages that could not be had were read as zeros.
+
+        Raises:
+            OSError: there were such.
+        """
+        if self.mapping.lost:
+            raise file_error(errno.EIO, f"{self.path}: a part of its tables could not be read", self.path)
+
     def check_header(self) -> None:
         """Compare the tables with their CRC-32; nothing to compare in old files.
 
@@ -123,6 +133,7 @@ class OpenedFile:
             ChecksumError: they differ.
         """
         computed = crc32(memoryview(self.mapping)[format.CHECKED_FROM :])
+        self.check_all_there()
         if self.crc not in (0, computed):
             raise ChecksumError(
                 f"{self.path}: checksum of metadata mismached! CRC-32 {computed:#010x} of the tables "

@@ -428,11 +428,16 @@ class FileReader:
     def get_offsets(self, file_index: SupportsIndex) -> npt.NDArray[np.int64]:
         """Where the samples of a file start: int64 [n_file + 1], bytes; the last entry is the file's size."""
         opened = self._file(file_index)
-        return np.append(opened.offsets, np.int64(opened.size))
+        offsets = np.append(opened.offsets, np.int64(opened.size))
+        opened.check_all_there()
+        return offsets
 
     def get_checksums(self, file_index: SupportsIndex) -> npt.NDArray[np.uint32]:
         """Stored CRC-32 of the samples of a file: uint32 [n_file]."""
-        return self._file(file_index).checksums.copy()
+        opened = self._file(file_index)
+        checksums = opened.checksums.copy()
+        opened.check_all_there()
+        return checksums
 
     def loc(self, indices: Iterable[SupportsIndex]) -> tuple[list[int], list[int]]:
         """(offsets, sizes) in bytes of samples of a reader of one file.

@@ -17,7 +17,7 @@ whole = Path(path).read_bytes()
 def is_wrong(act):
     try:
         act()
-    except FFRecordError:
+    except (FFRecordError, OSError):
         return
     sys.exit(f"nothing was noticed by {act}")
 """
@@ -38,10 +38,12 @@ is_wrong(reader.validate)
 is_wrong(lambda: reader.get_offsets(0))
 reader.close()  # then there is no descriptor left to ask
 is_wrong(reader.validate)
-offsets = reader.get_offsets(0)
-assert offsets[-2] == 0 and len(offsets) == reader.n + 1
+is_wrong(lambda: reader.get_offsets(0))
 os.truncate(path, len(whole))  # what was lost stays lost
-assert (reader.get_offsets(0) == offsets).all()
+is_wrong(lambda: reader.get_offsets(0))
+Path(path).write_bytes(whole)
+with FileReader(path) as reader:
+    reader.validate()
 """
     children.run(code, path)
 
@@ -70,7 +72,7 @@ for round in range(100):
     cutter.start()
     try:
         FileReader(path).close()
-    except FFRecordError:
+    except (FFRecordError, OSError):
         pass
     cutter.join()
 """
