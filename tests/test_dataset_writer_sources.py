@@ -677,6 +677,21 @@ def test_items_of_any_size_arrive(carrier: ToWorkers, sizes: list[int], most: in
     assert carried(carrier, items, most) == items
 
 
+class Unlucky:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOSPC, "no room")], ids=["memory", "disk"])
+def test_a_machine_at_its_limits_is_no_fault_of_the_sample(carrier: ToWorkers, error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        carrier.pack(0, 0, iter([(0, Unlucky(error))]), 1)
+    assert caught.value is error
+
+
 def test_an_object_that_changes_arrives_as_it_was(tmp_path: Path) -> None:
     def samples() -> Iterator[dict[str, Any]]:
         sample = {"x": np.zeros(3, np.int64), "y": 0}

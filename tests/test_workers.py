@@ -1,6 +1,7 @@
 """Worker processes: messages arrive, and every way to fail is noticed within a second and names the sample."""
 
 import faulthandler
+import fcntl
 import gc
 import multiprocessing
 import os
@@ -26,6 +27,7 @@ from ffrecord.workers.alarm import Alarm
 from ffrecord.workers.channel import PACKET, Channel, channel_pair
 from ffrecord.workers.crew import Crew, start_method_of
 from ffrecord.workers.heartbeats import Heart
+from ffrecord.workers.memory import SharedMemory
 from ffrecord.workers.process import Link
 
 METHODS = ["fork", "spawn", "forkserver"]
@@ -430,6 +432,14 @@ def test_an_end_is_noticed_though_others_hold_copies_of_it() -> None:
     theirs.close()
 
 
+def test_shared_memory_is_closed_though_a_view_is_left() -> None:
+    memory = SharedMemory(4096)
+    view, before = memory.view[:10], len(descriptors())
+    memory.close()
+    memory.close()
+    assert len(descriptors()) == before - 1 and view.tobytes() == bytes(10)
+
+
 def test_beats_survive_their_writer() -> None:
     hearts = heartbeats.Heartbeats(2)
     pid = os.fork()
@@ -449,6 +459,24 @@ def test_an_alarm_rings_only_where_it_is_armed() -> None:
         with pytest.raises(WorkerError, match="was ended by SIGKILL at sample 17"), alarm.armed(crew):
             raise AssertionError("it has rung before")
     assert signal.getsignal(signal.SIGURG) == signal.SIG_DFL
+
+
+def test_an_alarm_leaves_the_signals_of_others_to_them() -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGURG, lambda signum, frame: seen.append(signum))
+    try:
+        with crew_of(echo) as crew, Alarm(crew.sentinels) as alarm, alarm.armed(crew):
+            signal.raise_signal(signal.SIGURG)
+    finally:
+        signal.signal(signal.SIGURG, before)
+    assert seen == [signal.SIGURG]
+
+
+def test_an_alarm_is_turned_off() -> None:
+    with crew_of(echo, 2) as crew:
+        with Alarm(crew.sentinels):
+            assert all(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ASYNC for fd in crew.sentinels)
+        assert not any(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ASYNC for fd in crew.sentinels)
 
 
 def test_an_alarm_lets_exceptions_of_others_pass() -> None:

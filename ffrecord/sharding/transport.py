@@ -132,6 +132,7 @@ class ToWorkers:
 
         Raises:
             TypeError: an item does not pickle.
+            MemoryError, OSError: met while pickling one.
         """
         self._target.begin(self._slots.view(slot))
         try:
@@ -169,6 +170,8 @@ class ToWorkers:
         self._pickler.clear_memo()  # else an object handed out again and again would arrive as it was at first
         try:
             self._pickler.dump(item)
+        except (MemoryError, OSError):
+            raise  # says nothing of the sample
         except Exception as error:
             raise ArgumentTypeError(
                 f"sample {index} ({type(item).__name__}) does not pickle, as workers need it to: {error}; "

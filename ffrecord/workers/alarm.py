@@ -49,14 +49,24 @@ class Alarm:
                 fcntl.fcntl(fd, fcntl.F_SETSIG, SIGNAL)
                 fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
             # One that ended before sends no signal any more.
-            self._rung |= bool(multiprocessing.connection.wait(self._sentinels, 0))
+            self._rung |= self._any_ended()
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self._before is not None:
+            for fd in self._sentinels:
+                fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_ASYNC)
             signal.signal(SIGNAL, self._before)
 
+    def _any_ended(self) -> bool:
+        return bool(multiprocessing.connection.wait(self._sentinels, 0))
+
     def _ring(self, signum: int, frame: FrameType | None) -> None:
+        if not self._any_ended():
+            # Sockets send it too, and the runtime of Go: whose it is may see it.
+            if callable(self._before):
+                self._before(signum, frame)
+            return
         self._rung = True
         if self._armed:
             self._armed = False

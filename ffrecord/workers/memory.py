@@ -1,5 +1,6 @@
 """Memory that processes share: without a name, so nothing can be left behind, and had before anybody touches it."""
 
+import contextlib
 import errno
 import mmap
 import os
@@ -36,12 +37,16 @@ class SharedMemory:
         return _attach, (self._size, reduction.DupFd(self._fd))
 
     def close(self) -> None:
-        """Give the memory back, once all views made of `view` are gone. May be repeated."""
+        """Give the memory back, as soon as all views made of `view` are gone. May be repeated."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            self.view.release()
-            self._map.close()
-            os.close(fd)
+            try:
+                # The traceback of an exception that is on its way may hold a view.
+                with contextlib.suppress(BufferError):
+                    self.view.release()
+                    self._map.close()
+            finally:
+                os.close(fd)
 
 
 def _attach(size: int, descriptor: Any) -> SharedMemory:
