@@ -310,15 +310,11 @@ class DatasetWriter:
             try:
                 with interrupts.undisturbed():
                     part.acquire()
-                done, kept = self._write_into(
-                    part, plan, means, None if asked is None else asked | {"seed": seed}, seed
-                )
+                done, kept = self._write_into(part, plan, means, asked, seed)
                 with interrupts.undisturbed():
                     part.discard()
             except BaseException as error:
                 with interrupts.undisturbed():
-                    if asked is None:
-                        part.discard()
                     _note(error, resume.remark(part))
                 raise
         seconds = time.monotonic() - started
@@ -329,15 +325,15 @@ class DatasetWriter:
     ) -> tuple[Start, int]:
         """(what there is in the end, how many shards were there)."""
         published = resume.settle(part, resume=self._resume)
+        if asked is None:
+            resume.claim(part, added=published and self._appends)
         if not published:
             self._check_target()
         found = base.look(self._path) if self._appends else None
         encoding = self._encoding(plan, found)
         start = BEGINNING if found is None else found.start
-        if asked is None:
-            resume.claim(part)
-            kept = Kept([], start)
-        else:
+        kept = Kept([], start)
+        if asked is not None:
             request = asked | {"seed": seed} | self._request(encoding, found)
             kept = resume.go_on(part, request, start, published=published, threads=max(1, means.workers))
             if encoding is None and kept.shards and not kept.published:
@@ -346,12 +342,17 @@ class DatasetWriter:
             return kept.start._replace(shard=len(kept.shards)), len(kept.shards)
         if published:
             self._check_target()
-        if kept.start.skipped and self._max_skipped is None:
-            raise MismatchError(
-                f"{self._path}: the interrupted write has left out {kept.start.skipped} samples, which this one may "
-                "not; resume=False discards what it has finished"
-            )
+        self._check_skipped(kept.start.skipped)
         return self._go_on(part, plan, means, found, encoding, kept, seed), len(kept.shards)
+
+    def _check_skipped(self, count: int) -> None:
+        """Raise MismatchError if the interrupted write has left out more samples than this one may."""
+        most = self._max_skipped or 0
+        if count > most:
+            raise MismatchError(
+                f"{self._path}: the interrupted write has left out {count} samples, and this one may leave out {most}; "
+                "resume=False discards what it has finished"
+            )
 
     def _go_on(
         self,
@@ -371,24 +372,25 @@ class DatasetWriter:
             source, cut = plan.source(start), self._cut(plan.total)
             done = write_shards(Job(source, encoding, cut, files, part.keep, start, self._max_skipped), means)
             shards = [*shards, *done.shards]
-        self._publish(part, shards, done.encoding, found, seed)
+        self._publish(part, shards, done, found, seed)
         return Start(len(shards), done.samples, done.bytes, done.skipped)
 
     def _publish(
-        self, part: PartDirectory, shards: list[Shard], encoding: Encoding, found: Base | None, seed: int | None
+        self, part: PartDirectory, shards: list[Shard], done: Outcome, found: Base | None, seed: int | None
     ) -> None:
+        schema = done.encoding.schema
         names = [shard.name for shard in shards]
         if found is not None:
             for shard in shards:
                 check_listed(part.finished, shard, check=True).close()
-            listing = manifest.build([*found.listing.shards, *shards], encoding.schema)
+            listing = manifest.build([*found.listing.shards, *shards], schema)
             with interrupts.undisturbed():
-                part.publish_more(names, found.listing, listing)
+                part.publish_more(names, found.listing, listing, done.skipped)
             return
-        listing = manifest.build(shards, encoding.schema, seed)
+        listing = manifest.build(shards, schema, seed)
         manifest.save(part.finished, listing, self._path)
         with interrupts.undisturbed():
-            part.publish([manifest.NAME, *names], listing.fingerprint)
+            part.publish([manifest.NAME, *names], listing.fingerprint, done.skipped)
 
     def _encoding(self, plan: "Plan", found: Base | None) -> Encoding | None:
         fields = self._fields

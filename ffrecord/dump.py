@@ -99,14 +99,16 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encode:
     try:
         with interrupts.undisturbed():
             part.acquire()
+            resume.settle(part, resume=True)
             resume.claim(part)
+        check_no_shards(directory)
         places = Files(part.open, directory)
         encoding = Encoding(encode, {"serializer": encode}, None, None)
         job = Job(FromDataset(dataset, range(total)), encoding, cut, places, part.keep)
         workers = min(count, usable_workers(), WORKERS_MAX)
         shards = write_shards(job, Means(workers, progress=verbose)).shards
         with interrupts.undisturbed():
-            part.publish([shard.name for shard in shards], guard=manifest.build(shards))
+            part.publish_bare([shard.name for shard in shards], manifest.build(shards))
     finally:
         with interrupts.undisturbed():
-            part.discard()
+            part.leave()

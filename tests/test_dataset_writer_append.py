@@ -207,18 +207,27 @@ def test_two_at_once_refuse_each_other(tmp_path: Path, monkeypatch: pytest.Monke
     assert read_all(tmp_path / "set") == OLD + [b"y"] * 3
 
 
-def test_interrupted_and_gone_on_with(tmp_path: Path) -> None:
-    class Failing(list[bytes]):
-        def __getitem__(self, index: Any) -> Any:
-            if index == 34:
-                raise KeyError("not yet")
-            return super().__getitem__(index)
+class Failing(list[bytes]):
+    def __getitem__(self, index: Any) -> Any:
+        if index == 34:
+            raise KeyError("not yet")
+        return super().__getitem__(index)
 
-    create(tmp_path / "set")
+
+def interrupted(path: Path) -> None:
+    """An append of which three shards are finished."""
+    writer = DatasetWriter(path, mode="append", num_workers=0, samples_per_shard=10)
     with pytest.raises(WorkerError, match="sample 34"):
-        DatasetWriter(tmp_path / "set", mode="append", num_workers=0, samples_per_shard=10).from_indexed_dataset(
-            Failing(NEW), chunksize=5
-        )
+        writer.from_indexed_dataset(Failing(NEW), chunksize=5)
+
+
+def iterate(path: Path, samples: Any = NEW, **options: Any) -> Summary:
+    return DatasetWriter(path, mode="append", num_workers=0, **options).from_iterable(samples)
+
+
+def test_interrupted_and_gone_on_with(tmp_path: Path) -> None:
+    create(tmp_path / "set")
+    interrupted(tmp_path / "set")
     assert read_all(tmp_path / "set") == OLD
     assert sorted(os.listdir(tmp_path / "set" / ".dataset.part" / "finished")) == [
         f"PART_0000{number}.ffr" for number in (3, 4, 5)
@@ -228,6 +237,15 @@ def test_interrupted_and_gone_on_with(tmp_path: Path) -> None:
     assert append(tmp_path / "set").kept_shards == 3
     assert read_all(tmp_path / "set") == OLD + NEW
     assert not (tmp_path / "set" / ".dataset.part").exists()
+
+
+def test_an_iterable_that_is_refused_leaves_what_another_call_has_finished(tmp_path: Path) -> None:
+    create(tmp_path / "set")
+    interrupted(tmp_path / "set")
+    with pytest.raises(MismatchError, match="3 finished shards of an interrupted write, and this one cannot"):
+        iterate(tmp_path / "set", [{"y": 1}], fields={"y": IntField()})
+    assert append(tmp_path / "set").kept_shards == 3
+    assert read_all(tmp_path / "set") == OLD + NEW
 
 
 def test_what_was_finished_for_another_base_is_refused(tmp_path: Path) -> None:
@@ -318,6 +336,36 @@ def test_published_before_it_was_killed(tmp_path: Path, monkeypatch: pytest.Monk
         assert summary.samples == len(again) and summary.kept_shards == (4 if again is NEW else 0)
         assert read_all(tmp_path / "set") == (there if again is NEW else [*there, b"else"])
     assert read_all(tmp_path / "set") == [*OLD, *NEW, *NEW, b"else"]
+
+
+def killed_tidying_up(work: Callable[[], object]) -> None:
+    pid = os.fork()
+    if pid == 0:
+        PartDirectory.discard = lambda self: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+        work()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+def test_an_iterable_published_before_it_was_killed_is_not_appended_twice(tmp_path: Path) -> None:
+    create(tmp_path / "set")
+    killed_tidying_up(lambda: iterate(tmp_path / "set"))
+    for _ in range(2):
+        with pytest.raises(MismatchError, match=r"nobody can tell whether this one.*resume=False does append"):
+            iterate(tmp_path / "set")
+    assert read_all(tmp_path / "set") == OLD + NEW
+    iterate(tmp_path / "set", [b"more"], resume=False)
+    assert read_all(tmp_path / "set") == [*OLD, *NEW, b"more"]
+    iterate(tmp_path / "set", [b"and more"])
+    assert read_all(tmp_path / "set") == [*OLD, *NEW, b"more", b"and more"]
+
+
+def test_nothing_was_appended_before_it_was_killed(tmp_path: Path) -> None:
+    create(tmp_path / "set")
+    killed_tidying_up(lambda: append(tmp_path / "set", []))
+    summary = append(tmp_path / "set", [])
+    assert (summary.samples, summary.shards, summary.kept_shards) == (0, 0, 0)
+    append(tmp_path / "set")
+    assert read_all(tmp_path / "set") == OLD + NEW
 
 
 READER = """

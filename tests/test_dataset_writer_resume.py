@@ -641,15 +641,28 @@ def test_what_can_be_had_only_once_leaves_nothing(tmp_path: Path, monkeypatch: p
     assert os.listdir(tmp_path) == [] and not getattr(caught.value, "__notes__", [])
 
 
+def test_what_can_be_had_only_once_leaves_alone_what_another_call_has_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(tmp_path / "set", samples_per_shard=70)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("ffrecord.sharding.resume.settle", ctrl_c)
+        write_lines(tmp_path / "set", iter(["1"]))
+    with pytest.raises(MismatchError, match="4 finished shards of an interrupted write, and this one cannot"):
+        write_lines(tmp_path / "set", iter(["1"]))
+    assert write(tmp_path / "set", Stopping(), samples_per_shard=70).kept_shards == 4
+
+
+def ctrl_c(*args: Any, **options: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_skipped_samples_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [str(number) if number % 10 else "bad" for number in range(100)]
     options: dict[str, Any] = {"on_error": "skip", "samples_per_shard": 18}
     expected = write_lines(tmp_path / "whole", lines, **options)
 
-    def interrupt(*args: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(manifest, "save", interrupt)
+    monkeypatch.setattr(manifest, "save", ctrl_c)
     with pytest.raises(KeyboardInterrupt):
         write_lines(tmp_path / "set", lines, **options)
     monkeypatch.undo()

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import os
 import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from ffrecord import manifest
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import MismatchError, WorkerError
 from ffrecord.fields import IntField
+from ffrecord.sharding.part_directory import PartDirectory
 
 METHODS = ["fork", "spawn", "forkserver"]
 
@@ -208,12 +211,44 @@ def test_going_on_with_an_interrupted_write_skips_the_same(tmp_path: Path, seed:
     kept = len(list(tmp_path.glob(".set.part/finished/*")))
     dataset.at = None
     if kept:
-        with pytest.raises(MismatchError, match=r"has left out .* samples, which this one may not"):
+        with pytest.raises(MismatchError, match=r"has left out \d+ samples, and this one may leave out 0"):
             DatasetWriter(tmp_path / "set", **how).from_indexed_dataset(dataset)
     summary = write_from("dataset", tmp_path / "set", dataset, 7, **how)
     assert (summary.kept_shards, summary.skipped) == (kept, len(dataset.bad)) and (kept or workers)
     DatasetWriter(tmp_path / "good", **how).from_indexed_dataset(dataset.good)
     assert files_in(tmp_path / "set") == files_in(tmp_path / "good")
+
+
+def test_who_goes_on_may_skip_no_more_in_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    dataset = Interrupted(400, {10, 20, 310})
+    dataset.at = 300
+    how: dict[str, Any] = {"num_workers": 0, "serializer": bytes, "samples_per_shard": 30}
+    with pytest.raises(WorkerError, match="MemoryError"):
+        write_from("dataset", tmp_path / "set", dataset, max_skipped=2, **how)
+    dataset.at = None
+    with pytest.raises(WorkerError, match="3 samples could not be written, max_skipped is 2; the latest, sample 310"):
+        write_from("dataset", tmp_path / "set", dataset, max_skipped=2, **how)
+    with pytest.raises(MismatchError, match="has left out 2 samples, and this one may leave out 1"):
+        write_from("dataset", tmp_path / "set", dataset, max_skipped=1, **how)
+    caplog.clear()
+    assert write_from("dataset", tmp_path / "set", dataset, max_skipped=3, **how).skipped == 3
+    assert [record.getMessage() for record in caplog.records][-2:] == [
+        "sample 310 skipped: KeyError: 'no picture 310'",
+        "3 samples skipped in all",
+    ]
+
+
+@pytest.mark.parametrize("per_shard", [10, 37])
+def test_what_was_left_out_at_the_end_counts_though_nothing_is_written_again(tmp_path: Path, per_shard: int) -> None:
+    dataset = Holey(40, {3, 38, 39})
+    how: dict[str, Any] = {"num_workers": 0, "serializer": bytes, "samples_per_shard": per_shard}
+    pid = os.fork()
+    if pid == 0:
+        PartDirectory.discard = lambda self: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+        write_from("dataset", tmp_path / "set", dataset, **how)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    summary = write_from("dataset", tmp_path / "set", dataset, **how)
+    assert (summary.samples, summary.skipped, summary.kept_shards) == (37, 3, -(-37 // per_shard))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pickle
+import shutil
 import signal
 import struct
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 import ffr_twin
 import numpy as np
 import pytest
+from calls import dies_before
 
 from ffrecord import FileReader
+from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.dump import dump
 from ffrecord.errors import WorkerError
 
@@ -206,6 +209,34 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         dump(grown(6), tmp_path / "out", 3)
     assert (tmp_path / "out").read_text() == "mine"
+
+
+@pytest.mark.parametrize("again", ["dump", "writer"])
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
+def test_killed_before_any_call_beside_other_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str, step: int
+) -> None:
+    """Shards are moved one by one there. The next one undoes that, or all had arrived."""
+    monkeypatch.setattr("ffrecord.dump.usable_workers", lambda: 0)
+    target, died, at, complete = tmp_path / "set", True, 1, 0
+    while died:
+        target.mkdir()
+        monkeypatch.chdir(target)
+        died = dies_before(at, lambda: dump(grown(7), target, 3))
+        try:
+            if again == "dump":
+                dump(grown(7), target, 3)
+            else:
+                DatasetWriter(target, num_workers=0, samples_per_shard=3).from_indexed_dataset(grown(7))
+        except FileExistsError:
+            complete += 1
+        with FileReader(target) as reader:
+            assert [bytes(sample) for sample in reader] == grown(7), at
+        assert len([name for name in os.listdir(target) if name.endswith(".ffr")]) == 3
+        monkeypatch.chdir(tmp_path)
+        shutil.rmtree(target)
+        at += step
+    assert at > 40 and complete > 1
 
 
 def test_paths_of_any_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,23 @@ def test_a_link_in_place_of_the_journal_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "mine"
 
 
+def test_a_link_to_nowhere_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_directory, "PATIENCE", 0.1)
+    (tmp_path / ".set.part").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"Failed to create directory .*set, or .*\.set\.part for it") as caught:
+        PartDirectory(str(tmp_path / "set")).acquire()
+    assert isinstance(caught.value, RuntimeError)
+    assert os.listdir(tmp_path) == [".set.part"]
+
+
+def test_a_journal_that_is_another_one_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_directory, "PATIENCE", 0.1)
+    monkeypatch.setattr(os.path, "samestat", lambda one, other: False)
+    with pytest.raises(OSError, match=r"\.set\.part for it") as caught:
+        PartDirectory(str(tmp_path / "set")).acquire()
+    assert caught.value.errno == errno.ESTALE
+
+
 # Journal
 
 
@@ -244,6 +261,16 @@ def test_taken_back_from_wherever_it_got_to(two: tuple[Path, Path], moved: int) 
     assert not publishing.happened(str(old), mark)
     assert publishing.take_back(str(new), str(old), mark)
     assert sorted(os.listdir(new)) == mark.names and sorted(os.listdir(old)) == ["a.ffr", "dataset.json"]
+
+
+@pytest.mark.parametrize("before", [None, "earlier"])
+def test_nothing_is_taken_from_a_directory_without_a_manifest(two: tuple[Path, Path], before: str | None) -> None:
+    new, old = two
+    mark = Publishing(["b.ffr", "c.ffr", "d.ffr"], before, "later")
+    assert publishing.take_back(str(new), str(old), mark)
+    shutil.move(new / "b.ffr", old / "b.ffr")
+    assert not publishing.take_back(str(new), str(old), mark)
+    assert sorted(os.listdir(old)) == ["a.ffr", "b.ffr"]
 
 
 def test_nothing_is_taken_from_another_dataset(two: tuple[Path, Path]) -> None:

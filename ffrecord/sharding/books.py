@@ -20,7 +20,7 @@ class Books:
 
     def __init__(self, job: Job, finisher: Finisher) -> None:
         self._job, self._finisher = job, finisher
-        self._skipping = Skipping(job.source, job.max_skipped)
+        self._skipping = Skipping(job.source, job.max_skipped, job.start.skipped)
         self._before: list[Sized] = []  # pieces without samples, while nobody knows the encoding
         self._assembly: Assembly | None = None
         if job.encoding is not None:

@@ -47,11 +47,13 @@ class Publishing(msgspec.Struct, tag="publishing"):
         names: of the files, in the order in which they are moved.
         before: fingerprint of the manifest that is there before; None for none.
         after: of the one that is there afterwards.
+        skipped: samples left out in all, those after the last shard's too.
     """
 
     names: list[str]
     before: str | None
     after: str
+    skipped: int = 0
 
 
 Entry = Begun | Finished | Publishing

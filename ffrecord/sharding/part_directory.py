@@ -36,6 +36,7 @@ from ffrecord.sharding.layout import Start
 INSIDE = f".dataset{PART_SUFFIX}"
 PATIENCE = 1.0  # seconds for the processes of a writer that was killed to end, and its lock with them
 PAUSE = 0.02
+PASSING = {errno.EWOULDBLOCK, errno.ENOENT, errno.ESTALE}  # while the one who had a lock tidies up
 SYNC_EVERY = 1.0  # seconds' worth of finished shards that a power cut may make forget
 
 _log = logging.getLogger("ffrecord")
@@ -55,10 +56,13 @@ def check_vacant(path: str) -> None:
 
 
 def check_no_shards(path: str) -> None:
-    """Raise FileExistsError, which is also a RuntimeError, if `path` is no directory or one that holds shards."""
+    """Raise FileExistsError, which is also a RuntimeError, if `path` is no directory or one that holds shards.
+
+    What an interrupted write has left there does not count.
+    """
     _check_directory(path)
-    there = sorted(os.listdir(path)) if os.path.isdir(path) else []
-    for name in there:
+    there = set(os.listdir(path)) - set(_being_published(path)) if os.path.isdir(path) else set()
+    for name in sorted(there):
         if name.endswith(format.SUFFIX) or name == manifest.NAME:
             raise file_error(errno.EEXIST, f"{path} holds {name}, which a reader would mix with what is written", path)
 
@@ -99,8 +103,9 @@ class PartDirectory:
         path: of the part directory; there after `acquire`.
         open, finished, journal_path: what is in it.
         journal: there after `acquire`.
+        claimed: whether what is in it is of no use to a later write, so that `leave` is `discard`; not at first.
 
-    Use: `acquire`, then `discard` or `leave`, both of which do nothing without a lock.
+    Use: `acquire`, then `discard`, `leave` or `release`, which do nothing without a lock.
     """
 
     def __init__(self, target: str, *, among_others: bool = False) -> None:
@@ -112,6 +117,7 @@ class PartDirectory:
         self.open = str(Path(self.path) / f"open-{secrets.token_hex(6)}")
         self.finished = str(Path(self.path) / "finished")
         self.journal_path = str(Path(self.path) / journal.NAME)
+        self.claimed = False
         self._lock: io.FileIO | None = None
         self._mutex = threading.Lock()  # shards are kept by a thread that may outlive the patience of a clean-up
         self._synced = 0.0
@@ -141,31 +147,37 @@ class PartDirectory:
             raise file_error(errno.EWOULDBLOCK, sentence, self.target) from None
         except OSError as error:
             self.leave()
-            sentence = f"Failed to create directory {self.target}"
+            sentence = f"Failed to create directory {self.target}, or {self.path} for it"
             raise file_error(error.errno or errno.EIO, sentence, self.target) from None
 
     def _locked(self) -> io.FileIO:
-        """The journal, open and locked."""
-        path, deadline = self.journal_path, time.monotonic() + PATIENCE
+        """The journal, open and locked.
+
+        Raises:
+            OSError: of the latest attempt, after PATIENCE at most; BlockingIOError if another one has the lock.
+        """
+        deadline = time.monotonic() + PATIENCE
         while True:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self.path)
-            with contextlib.suppress(FileNotFoundError):
-                file = io.FileIO(path, "r+", opener=_no_link)
-                try:
-                    _flock(file)
-                    # The one who had it may have removed it, or published all.
-                    if os.path.samestat(os.fstat(file.fileno()), os.lstat(path)):
-                        return file
-                except BlockingIOError:
-                    if time.monotonic() >= deadline:
-                        file.close()
-                        raise
-                except BaseException:
-                    file.close()
+            try:
+                return self._lock_now()
+            except OSError as error:
+                if error.errno not in PASSING or time.monotonic() >= deadline:
                     raise
-                file.close()
             time.sleep(PAUSE)
+
+    def _lock_now(self) -> io.FileIO:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.path)
+        file = io.FileIO(self.journal_path, "r+", opener=_no_link)
+        try:
+            _flock(file)
+            # The one who had it may have removed it, or published all.
+            if not os.path.samestat(os.fstat(file.fileno()), os.lstat(self.journal_path)):
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        except BaseException:
+            file.close()
+            raise
+        return file
 
     def _renew(self) -> None:
         """Remove what was being filled, and make room for what will be."""
@@ -199,13 +211,13 @@ class PartDirectory:
                 self.journal.sync()
                 self._synced = time.monotonic()
 
-    def publish(self, names: Sequence[str], fingerprint: str | None = None, guard: Manifest | None = None) -> None:
+    def publish(self, names: Sequence[str], fingerprint: str | None = None, skipped: int = 0) -> None:
         """Put everything, durable, under its final name.
 
         Args:
             names: of all files in `finished`, the one that must not be missing while others are first.
             fingerprint: of the manifest among them.
-            guard: for files without a manifest: one that is there while they are moved in one by one.
+            skipped: samples left out, for who finds out that this was the last thing a killed writer did.
 
         Raises:
             FileExistsError: something came to be at the target meanwhile.
@@ -214,30 +226,52 @@ class PartDirectory:
         """
         with self._naming("nothing was published"):
             if fingerprint is not None:
-                self._mark(Publishing(list(names), None, fingerprint))
-            if not self.inside:
+                self._mark(Publishing(list(names), None, fingerprint, skipped))
+            if self.inside:
+                publishing.move(self.finished, self.target, names)
+            else:
                 fsync_directory(self.finished)
                 publishing.replace(self.finished, self.target)
-            elif guard is not None:
-                publishing.guarded_move(self.finished, self.target, names, guard)
-            else:
-                publishing.move(self.finished, self.target, names)
         with self._naming("all is in place, but fsync of a directory failed and a crash may undo it"):
             fsync_directory(self.target if self.inside else os.path.dirname(self.target))
 
-    def publish_more(self, names: Sequence[str], before: Manifest, listing: Manifest) -> None:
+    def publish_bare(self, names: Sequence[str], guard: Manifest) -> None:
+        """`publish` shards without a manifest. Where they are moved in one by one, there is one meanwhile: a directory
+        left half done says what is missing, and is not read as a smaller dataset.
+
+        Args:
+            names: of the shards, all in `finished`.
+            guard: the manifest.
+
+        Raises:
+            as `publish`, and OSError if all is in place, but the manifest stays.
+        """
+        if not self.inside:
+            self.publish(names)
+            return
+        manifest.save(self.finished, guard, self.target)
+        self.publish([manifest.NAME, *names], guard.fingerprint)
+        with self._naming(f"all is in place, but its {manifest.NAME} could not be removed"):
+            # First: nobody may take back what is complete, as if it had never been whole.
+            self.journal.clear()
+            self.journal.sync()
+            (Path(self.target) / manifest.NAME).unlink()
+            fsync_directory(self.target)
+
+    def publish_more(self, names: Sequence[str], before: Manifest, listing: Manifest, skipped: int = 0) -> None:
         """Put everything, durable, beside what is at the target, then replace its manifest.
 
         Args:
             before: the manifest that is there; where there is none, one of what is there, which is saved first.
             listing: the one that is there afterwards.
+            skipped: as `publish` takes it.
 
         Raises:
             OSError (also a RuntimeError): a step failed. The target is as before, unless the message says that only its
                 durability is unknown.
         """
         with self._naming("nothing was added"):
-            self._mark(Publishing(list(names), before.fingerprint, listing.fingerprint))
+            self._mark(Publishing(list(names), before.fingerprint, listing.fingerprint, skipped))
             publishing.add(self.finished, self.target, names, before, listing)
 
     def _mark(self, mark: Publishing) -> None:
@@ -255,7 +289,7 @@ class PartDirectory:
             raise file_error(_as_exists(error.errno), f"{self.target}: {consequence}", self.target) from None
 
     def leave(self) -> list[str]:
-        """Remove what is not finished, and if nothing is, everything; unlock. May be repeated.
+        """Remove what is not finished, and if nothing is, or it is claimed, everything; unlock. May be repeated.
 
         Returns:
             the names of the finished shards that stay.
@@ -264,13 +298,25 @@ class PartDirectory:
             if not self.held:
                 return []
             shutil.rmtree(self.open, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                kept = sorted(name for name in os.listdir(self.finished) if name.endswith(format.SUFFIX))
-                if kept:
-                    self._unlock()
-                    return kept
-            self._remove()
-            return []
+            kept = [] if self.claimed else self.finished_names()
+            if kept:
+                self._unlock()
+            else:
+                self._remove()
+            return kept
+
+    def finished_names(self) -> list[str]:
+        """Of all shards in `finished`, in order."""
+        with contextlib.suppress(OSError):
+            return sorted(name for name in os.listdir(self.finished) if name.endswith(format.SUFFIX))
+        return []
+
+    def release(self) -> None:
+        """Unlock, and leave everything as it was found; may be repeated."""
+        with self._mutex:
+            if self.held:
+                shutil.rmtree(self.open, ignore_errors=True)
+                self._unlock()
 
     def discard(self) -> None:
         """Remove everything in it and unlock; may be repeated."""

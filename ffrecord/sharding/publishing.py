@@ -51,14 +51,6 @@ def _move_back(source: str, target: str, names: Sequence[str]) -> None:
         os.rename(Path(target) / name, Path(source) / name)
 
 
-def guarded_move(source: str, target: str, names: Sequence[str], guard: Manifest) -> None:
-    """`move`, with a manifest in place meanwhile: a directory left half done says what is missing, and is not read as a
-    smaller dataset."""
-    manifest.save(source, guard)
-    move(source, target, [manifest.NAME, *names])
-    (Path(target) / manifest.NAME).unlink()
-
-
 def add(source: str, target: str, names: Sequence[str], before: Manifest, listing: Manifest) -> None:
     """Move files to the others in a directory, then have its manifest replaced by one that lists them too.
 
@@ -110,9 +102,13 @@ def take_back(source: str, target: str, mark: Publishing) -> bool:
     Returns:
         whether that could be done; not if the directory has become another dataset meanwhile, which is left alone.
     """
-    # An append saves a manifest where there was none, before anything is moved.
-    if fingerprint(target) not in (None, mark.before, mark.after):
+    gone = [name for name in mark.names if not os.path.lexists(Path(source) / name)]
+    arrived = [name for name in gone if os.path.lexists(Path(target) / name)]
+    found = fingerprint(target)
+    # A manifest is there before anything else arrives: files of these names without one are somebody else's.
+    if found is None and not arrived:
+        return True
+    if found is None or found not in (mark.before, mark.after):
         return False
-    arrived = [name for name in mark.names if not os.path.lexists(Path(source) / name)]
-    _move_back(source, target, [name for name in arrived if os.path.lexists(Path(target) / name)])
+    _move_back(source, target, arrived)
     return True

@@ -101,6 +101,7 @@ def settle(part: PartDirectory, *, resume: bool) -> bool:
     if mark is not None and part.inside and not published:
         undone = publishing.take_back(part.finished, part.target, mark)
         if resume and not undone:
+            part.release()
             raise MismatchError(
                 f"{part.target} has become another dataset since a write of it was interrupted in {part.path}; "
                 "resume=False discards what that one has finished"
@@ -111,19 +112,30 @@ def settle(part: PartDirectory, *, resume: bool) -> bool:
     return published and resume
 
 
-def claim(part: PartDirectory) -> None:
+def claim(part: PartDirectory, *, added: bool = False) -> None:
     """Take a part directory for a write that cannot be gone on with.
 
+    Args:
+        added: whether an append is asked, and the leftover is of one that was published to the last file.
+
     Raises:
-        MismatchError: one that can has finished shards there; it is left alone.
+        MismatchError: one that can has finished shards there, or it may be this very append that was published. Nothing
+            was changed.
     """
-    story, there = part.journal.story, os.listdir(part.finished)
+    story, there = part.journal.story, part.finished_names()
+    if added and not story.request:
+        part.release()
+        raise MismatchError(
+            f"{part.target}: an earlier call was interrupted, but all that it appended is there, and nobody can tell "
+            "whether this one would append the same again; resume=False does append"
+        )
     if story.request and there:
-        part.leave()
+        part.release()
         raise MismatchError(
             f"{part.target}: {part.path} has {len(there)} finished shards of an interrupted write, and this one cannot "
             "go on with it; resume=False of DatasetWriter discards them"
         )
+    part.claimed = True
     _remove_others(part, [])
     part.journal.begin({})
 
@@ -150,10 +162,7 @@ def go_on(part: PartDirectory, request: Request, start: Start, *, published: boo
     if published and found:
         return _afresh(part, request, start)
     if published:
-        # What is asked may be what was published a moment before its writer was killed.
-        _log.warning("%s: an earlier write of it was complete", part.target)
-        entries = _in_order(story, min(entry.next.shard for entry in story.finished.values()) - 1)
-        return Kept([entry.shard for entry in entries], entries[-1].next, published=True)
+        return _complete(part, start)
     if found:
         raise MismatchError(_refusal(part, len(there), found), found)
     whole = _whole(part, _in_order(story, start.shard), threads)
@@ -161,6 +170,17 @@ def go_on(part: PartDirectory, request: Request, start: Start, *, published: boo
     if whole:
         _log.warning("%s: keeping %d finished shards of an interrupted write", part.target, len(whole))
     return Kept([entry.shard for entry in whole], whole[-1].next if whole else start)
+
+
+def _complete(part: PartDirectory, start: Start) -> Kept:
+    """What is asked may be what was published a moment before its writer was killed."""
+    _log.warning("%s: an earlier write of it was complete", part.target)
+    story = part.journal.story
+    # An append of no samples has made no shard.
+    entries = _in_order(story, min((entry.next.shard for entry in story.finished.values()), default=1) - 1)
+    end = entries[-1].next if entries else start
+    skipped = 0 if story.publishing is None else story.publishing.skipped
+    return Kept([entry.shard for entry in entries], end._replace(skipped=max(end.skipped, skipped)), published=True)
 
 
 def _afresh(part: PartDirectory, request: Request, start: Start) -> Kept:

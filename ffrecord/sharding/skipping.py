@@ -19,10 +19,12 @@ class Skipping:
     Args:
         source: has names for its samples.
         most: how many may be left out.
+        before: how many were, by the write that this one goes on with.
     """
 
-    def __init__(self, source: Source, most: int | None) -> None:
-        self._source, self._most, self._count = source, most or 0, 0
+    def __init__(self, source: Source, most: int | None, before: int = 0) -> None:
+        self._source, self._most, self._count = source, most or 0, before
+        self._told = 0
 
     def add(self, piece: Sized) -> None:
         """Take note of what was left out of a piece.
@@ -39,10 +41,11 @@ class Skipping:
                     f"{skipped.reason}",
                     index=skipped.index,
                 )
-            if self._count <= TOLD:
+            if self._told < TOLD:
+                self._told += 1
                 log.warning("%s skipped: %s", name, skipped.reason)
 
     def close(self) -> None:
         """Tell how many there were, if not all were told."""
-        if self._count > TOLD:
+        if self._count > self._told:
             log.warning("%d samples skipped in all", self._count)
