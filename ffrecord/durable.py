@@ -19,6 +19,7 @@ from ffrecord.errors import file_error
 
 PART_SUFFIX = ".part"
 FALLOC_FL_INSERT_RANGE = 0x20  # <linux/falloc.h>
+CANNOT_INSERT = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # file systems that do not, or not there
 COPY_CHUNK = 8 << 20
 NAME_BYTES = 200  # of the target's in the temporary name, which must stay under NAME_MAX, 255
 
@@ -98,6 +99,9 @@ def insert_range(fd: int, start: int, size: int, end: int) -> bool:
     Args:
         start, size: multiples of 4096.
         end: size of the file, bytes.
+
+    Raises:
+        OSError: the disk is full or broken, for instance.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
@@ -105,7 +109,13 @@ def insert_range(fd: int, start: int, size: int, end: int) -> bool:
     if not fallocate or start >= end:
         return False
     at, length = ctypes.c_int64(start), ctypes.c_int64(size)
-    return bool(fallocate(fd, FALLOC_FL_INSERT_RANGE, at, length) == 0)
+    while fallocate(fd, FALLOC_FL_INSERT_RANGE, at, length):
+        code = ctypes.get_errno()
+        if code in CANNOT_INSERT:
+            return False
+        if code != errno.EINTR:
+            raise OSError(code, os.strerror(code))
+    return True
 
 
 def insert_space(fd: int, start: int, size: int, end: int) -> None:

@@ -373,6 +373,45 @@ def test_insert_space(tmp_path, monkeypatch, how, size, length):
     assert path.read_bytes() == head + bytes(size) + data
 
 
+class Refusing:
+    """A libc whose fallocate fails, once or always."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = list(numbers)
+        self.real = ctypes.CDLL(None, use_errno=True).fallocate64
+
+    def fallocate64(self, *arguments: object) -> int:
+        if not self.numbers:
+            return self.real(*arguments)
+        ctypes.set_errno(self.numbers.pop(0))
+        return -1
+
+
+@pytest.mark.parametrize("name", ["EOPNOTSUPP", "ENOSYS", "EINVAL", "EPERM", "EINTR"])
+def test_insert_space_after_a_refusal(tmp_path, monkeypatch, name):
+    """By copying where the file system cannot, and asked again where a signal came."""
+    path, libc = tmp_path / "f", Refusing(getattr(errno, name))
+    path.write_bytes(bytes(4096) + b"data" * 5000)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: libc)
+    with path.open("r+b") as file:
+        insert_space(file.fileno(), 4096, 4096, 4096 + 20000)
+    assert path.read_bytes() == bytes(8192) + b"data" * 5000
+    assert libc.numbers == []
+
+
+@pytest.mark.parametrize("name", ["EIO", "ENOSPC", "EFBIG", "ESTALE"])
+def test_insert_space_that_fails(tmp_path, monkeypatch, name):
+    """A disk that is broken is not written to any more."""
+    path, number = tmp_path / "f", getattr(errno, name)
+    path.write_bytes(bytes(4096) + b"data")
+    libc = Refusing(number)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: libc)
+    with path.open("r+b") as file, pytest.raises(OSError, match=os.strerror(number)) as caught:
+        insert_space(file.fileno(), 4096, 4096, 4100)
+    assert caught.value.errno == number
+    assert path.read_bytes() == bytes(4096) + b"data"
+
+
 def test_insert_space_where_the_file_system_cannot():
     """tmpfs refuses FALLOC_FL_INSERT_RANGE."""
     if not os.path.isdir("/dev/shm"):
