@@ -6,10 +6,13 @@ import os
 import re
 from typing import NamedTuple
 
+import numpy as np
+
 from ffrecord import durable, extension, format, journal, writer
 from ffrecord._writing import count_intact
-from ffrecord.errors import ArgumentTypeError, FormatError, file_error
+from ffrecord.errors import ArgumentError, ArgumentTypeError, ChecksumError, FormatError, file_error
 from ffrecord.journal import Journal, Noted, journal_name
+from ffrecord.opened import OpenedFile
 
 
 class Recovered(NamedTuple):
@@ -27,7 +30,8 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
 
     The writer left `.NAME.<random>.part` and a journal beside it. Every sample that was flushed is compared with its
     CRC-32 and kept, up to the first that does not match; the file is then published as `FileWriter.close` would, and
-    what was left is removed. Interrupted at any time, it can be run again.
+    what was left is removed. Interrupted at any time, it can be run again: a file that is there with just these samples
+    is taken for its own, or for the writer's that was killed after publishing it.
 
     Args:
         path: of the file as it was given to the writer, or of the part file if there are several.
@@ -36,23 +40,24 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
     Raises:
         TypeError (also AssertionError): `path`.
         FileNotFoundError: nothing that was flushed is left for this path.
-        FileExistsError: there is a file under the name.
+        FileExistsError: there is another file under the name.
         OSError (EBUSY): the writer lives, or another process recovers; OSError (EINVAL): several writers left
             something, the message names the part files; any other: it cannot be read or written.
-        FormatError: the journal is damaged in its first bytes.
+        FormatError: the journal is damaged in its first bytes, or names no `.ffr` file of its directory.
         All of OSError are RuntimeErrors, too.
     """
     given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(given, str):
         raise ArgumentTypeError(f"path must be str or os.PathLike, not {type(path).__name__}")
-    part_path = given if given.endswith(durable.PART_SUFFIX) else _find(given)
-    target = os.path.join(os.path.dirname(part_path), _read(part_path).about.name)
+    is_part = given.endswith(durable.PART_SUFFIX)
+    part_path = given if is_part else _find(given)
+    target = _noted_target(given) if is_part else given
     part = durable.PartFile(target, part_path)
     try:
         noted = _read(part_path)  # again, now that nobody else writes to it
         kept = Journal(part_path, noted.size)
-        if _is(part.target, part.fd):
-            recovered = _result(part.target, *_intact(part.fd, noted), noted)
+        if _is(part.target, part.fd) or (not replace and _is_recovered(part, noted)):
+            recovered = _result(part, *_intact(part.fd, noted), noted)
         elif os.path.lexists(part.target) and not replace:
             raise file_error(errno.EEXIST, f"{part.target}: left as it is, and so is {part_path}", part.target)
         else:
@@ -72,6 +77,14 @@ def _read(part: str) -> Noted:
         raise file_error(errno.ENOENT, f"{part}: no journal beside it, so nothing was flushed", part) from None
 
 
+def _noted_target(part: str) -> str:
+    """What a journal names, which may have come from anywhere: nothing outside its directory, nothing but a `.ffr`."""
+    name = _read(part).about.name
+    if os.path.basename(name) != name or not name.endswith(format.SUFFIX) or "\0" in name:
+        raise FormatError(f"{journal_name(part)}: it is for {name!r}, expected a {format.SUFFIX} file of its directory")
+    return os.path.join(os.path.dirname(part), name)
+
+
 def _is(path: str, fd: int) -> bool:
     """Whether `path` is that file already: a recovery was killed between its last steps."""
     with contextlib.suppress(FileNotFoundError):
@@ -79,10 +92,31 @@ def _is(path: str, fd: int) -> bool:
     return False
 
 
-def _result(path: str, start: int, n: int, noted: Noted) -> Recovered:
+def _is_recovered(part: durable.PartFile, noted: Noted) -> bool:
+    """Whether the target has all that there is to recover: somebody was killed between publishing it and tidying up."""
+    try:
+        there = OpenedFile(part.target, check=True)
+    except (OSError, FormatError, ChecksumError, ArgumentError):
+        return False
+    try:
+        # In this order: the cheap comparison first.
+        return _matches(there, noted) and _intact(part.fd, noted)[1] == there.n
+    finally:
+        there.close()
+
+
+def _matches(there: OpenedFile, noted: Noted) -> bool:
+    """Whether a file has the first noted samples and no other."""
+    sizes, checksums = noted.sizes[: there.n], noted.checksums[: there.n]
+    found = np.diff(there.offsets, append=there.size)
+    same = np.array_equal(there.checksums, checksums) and np.array_equal(found, sizes)
+    return same and count_intact(there.fd, there.data_start, sizes, checksums) == there.n
+
+
+def _result(part: durable.PartFile, start: int, n: int, noted: Noted) -> Recovered:
     size = int(noted.sizes[:n].sum())
-    dropped = max(0, os.stat(path).st_size - start - size)
-    return Recovered(path, n, size, dropped, len(noted.sizes) - n)
+    dropped = max(0, os.fstat(part.fd).st_size - start - size)
+    return Recovered(part.target, n, size, dropped, len(noted.sizes) - n)
 
 
 def _find(given: str) -> str:
@@ -117,7 +151,7 @@ def _parts(target: str) -> list[str]:
 
 def _publish(part: durable.PartFile, kept: Journal, noted: Noted, replace: bool) -> Recovered:
     start, n = _intact(part.fd, noted)
-    recovered = _result(part.path, start, n, noted)._replace(path=part.target)
+    recovered = _result(part, start, n, noted)
     made, start, payload = _make_room(part, kept, noted, n, start, recovered.bytes)
     try:
         end = start + recovered.bytes

@@ -225,6 +225,96 @@ def test_nothing_was_flushed(tmp_path):
         recover(tmp_path / ".a.ffr.part")
 
 
+def renamed(directory: Path, name: str) -> Path:
+    """The part file of a dead writer whose journal says another name."""
+    die(directory / "a.ffr", 3, [b"x"])
+    part = str(directory / names(directory, ".part")[0])
+    noted = journal.read(part)
+    os.unlink(journal.journal_name(part))
+    made = journal.Journal(part)
+    made.note_samples(noted.about._replace(name=name), noted.sizes, noted.checksums)
+    made.close()
+    return Path(part)
+
+
+@pytest.mark.parametrize("name", ["../b.ffr", "/{}/b.ffr", "sub/b.ffr", ".bashrc", "", "..", "b\0.ffr", "b.ffr/"])
+def test_a_journal_that_names_another_place(tmp_path, name):
+    """Whoever passes a journal on does not say where this user's files are overwritten."""
+    (tmp_path / "d" / "sub").mkdir(parents=True)
+    part = renamed(tmp_path / "d", name.format(tmp_path))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(FormatError, match=r"expected a \.ffr file of its directory") as caught:
+        recover(part, replace=True)
+    assert ".journal: it is for " in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_journal_may_name_another_file_of_its_directory(tmp_path):
+    recover(renamed(tmp_path, "b.ffr"))
+    assert os.listdir(tmp_path) == ["b.ffr"]
+
+
+def test_a_link_to_a_file_without_the_suffix(tmp_path):
+    """The user names the link, so may have what it leads to."""
+    (tmp_path / "a.ffr").symlink_to(tmp_path / "data")
+    die(tmp_path / "a.ffr", 3, [b"x"])
+    with pytest.raises(FormatError):
+        recover(tmp_path / names(tmp_path, ".part")[0])
+    assert recover(tmp_path / "a.ffr").path == str(tmp_path / "data")
+    assert ffr_twin.parse((tmp_path / "data").read_bytes()) == [b"x"]
+
+
+# Run again
+
+
+@pytest.fixture
+def interrupted(tmp_path) -> Path:
+    """A recovery that had to copy was killed after publishing; its part file and journal are left."""
+    path = tmp_path / "a.ffr"
+    die(path, 4, samples(3))
+    kept = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
+    recover(path)
+    for name, data in kept.items():
+        (tmp_path / name).write_bytes(data)
+    return path
+
+
+def test_run_again_beside_its_own_result(tmp_path, interrupted):
+    published = interrupted.read_bytes()
+    assert recover(interrupted) == (str(interrupted), 3, sum(map(len, samples(3))), 0, 0)
+    assert (interrupted.read_bytes(), os.listdir(tmp_path)) == (published, ["a.ffr"])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [samples(2), samples(4), [], [b"", b"another", samples(3)[2]], [b"", samples(3)[1] + samples(3)[2], b""], None],
+    ids=["fewer", "more", "none", "another", "other sizes", "damaged"],
+)
+def test_beside_another_file(tmp_path, interrupted, other):
+    """It is not taken for the result, not even where only a byte of a sample differs."""
+    data = builders.flip(-1)(interrupted.read_bytes()) if other is None else ffr_twin.build(other)
+    interrupted.write_bytes(data)
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(FileExistsError, match="left as it is"):
+        recover(interrupted)
+    assert (interrupted.read_bytes(), sorted(os.listdir(tmp_path))) == (data, before)
+
+
+def test_beside_the_beginning_of_what_is_left(tmp_path):
+    """A file of the first of the samples is no result of a recovery that finds more."""
+    path = tmp_path / "a.ffr"
+    path.write_bytes(ffr_twin.build(samples(20)[:13]))
+    die(path, 20, samples(20))
+    with pytest.raises(FileExistsError, match="left as it is"):
+        recover(path)
+    part = tmp_path / names(tmp_path, ".part")[0]
+    data = bytearray(part.read_bytes())
+    data[data.index(samples(20)[13]) + 5] ^= 1
+    part.write_bytes(data)
+    assert recover(path)[1:] == (13, sum(map(len, samples(13))), sum(map(len, samples(20)[13:])), 7)
+    assert os.listdir(tmp_path) == ["a.ffr"]
+
+
 @pytest.mark.parametrize("wrong", [b"a.ffr", 3, None], ids=repr)
 def test_wrong_type_of_path(wrong):
     with pytest.raises(TypeError) as caught:
