@@ -10,7 +10,7 @@ keep theirs.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EDQUOT, EFBIG, EINTR, EIO, ENOSPC
+from libc.errno cimport EBADF, EINTR, EINVAL, ENOSPC, ENOSYS, EOPNOTSUPP, ESPIPE
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -100,26 +100,27 @@ cdef void _empty(void* argument) noexcept nogil:
         _write_back(job)
 
 
-cdef bint _is_final(int64_t result) noexcept nogil:
-    return result == -EIO or result == -ENOSPC or result == -EDQUOT or result == -EFBIG
+cdef int64_t _written_back(int fd, int64_t offset, int64_t size, bint settled) noexcept nogil:
+    """0; 1: the file system does not do so; or -errno, which is final: a fsync would not see that error again."""
+    cdef int64_t result = -EINTR
+    while result == -EINTR:
+        result = ffr_write_back(fd, offset, size, settled)
+    return 1 if result in (-ENOSYS, -EOPNOTSUPP, -EINVAL, -ESPIPE, -EBADF) else result
 
 
 cdef void _write_back(Job* job) noexcept nogil:
     cdef int64_t end = job.offset + job.size
     cdef int64_t until = end - WINDOW
-    cdef int64_t result = ffr_write_back(job.fd, job.offset, job.size, False)
+    cdef int64_t result = _written_back(job.fd, job.offset, job.size, False)
     if result == 0 and until > job.settled:
-        result = ffr_write_back(job.fd, job.settled, until - job.settled, True)
+        result = _written_back(job.fd, job.settled, until - job.settled, True)
         if result == 0:
             ffr_forget(job.fd, job.settled, until - job.settled)
             job.settled = until
-    if result == 0 or result == -EINTR:
-        return
-    if _is_final(result):
-        # The kernel reports a failed write-back once: the fsync at the end would not see it again.
+    if result < 0:
         job.back = True
         ffr_store(&job.error, <int> -result)
-    else:
+    elif result > 0:
         job.behind = False
 
 
@@ -134,25 +135,25 @@ def write_back(int fd, int64_t offset, int64_t size, bint settled):
     """
     cdef int64_t result
     with nogil:
-        result = ffr_write_back(fd, offset, size, settled)
+        result = _written_back(fd, offset, size, settled)
         if settled and result == 0:
             ffr_forget(fd, offset, size)
-    if _is_final(result):
+    if result < 0:
         raise OSError(-result, os.strerror(-result))
-    return result == 0 or result == -EINTR
+    return result == 0
 
 
 cdef class Appender:
     """What FileWriter is made of: appends samples to a descriptor, through two buffers that a thread empties.
 
-    A subclass has `_refuse(busy, more)`, which raises the reason why `more` samples cannot be taken (`busy`: somebody is
-    in the middle of taking one) or returns if there is none but an error in the thread; and `_abandon(error)`, which
-    gives everything up after an error in the middle of a sample and returns what to raise.
+    A subclass has `_refuse(more)`, which raises the reason why `more` samples cannot be taken, or returns if there is
+    none but an error in the thread; and `_abandon(error)`, which gives everything up after an error in the middle of a
+    sample and returns what to raise. It sets `_busy` around what must not meet further samples.
     """
 
     cdef Job _job
     cdef bint _begun           # between _begin and _end
-    cdef bint _busy            # some thread is inside, without the GIL
+    cdef public bint _busy     # some thread is inside, or was when a signal's handler began
     cdef int _process          # that began
     cdef int _forked           # _forks as it began
     cdef int64_t _looked       # for signals, nanoseconds
@@ -184,6 +185,10 @@ cdef class Appender:
         self._room = BUFFER - offset % BUFFER
         self._process, self._forked = getpid(), _forks
         self._begun = True
+
+    def _stop(self):
+        """Take no more samples; somebody may be in the middle of one."""
+        self._begun = False
 
     def _end(self):
         """Wait for the thread and give the buffers back; nothing more can be appended. May be repeated."""
@@ -242,12 +247,15 @@ cdef class Appender:
     cdef int _admit(self, int64_t more=1) except -1:
         """Raise unless `more` samples can be taken now."""
         if not self._ready() or (self._most >= 0 and more > self._most - self._count):
-            self._refuse(self._busy, more)
+            self._refuse(more)
+            self._busy = True
             try:
                 with nogil:
                     self._settle()
             except OSError as error:
                 raise self._abandon(error) from None
+            finally:
+                self._busy = False
         return 0
 
     def write_one(self, data, /):
@@ -403,7 +411,7 @@ cdef class Appender:
             As `write_one`; k samples that are too many for n are refused before anything is written.
         """
         cdef const unsigned char[::1] view = as_bytes(data)
-        cdef const int64_t[::1] ends = _offsets(offsets)
+        cdef const int64_t[::1] ends = _offsets(offsets, len(view))
         cdef int64_t i, k = len(ends) - 1
         if k < 0:
             raise ValueError("offsets are empty, expected [k + 1]")
@@ -450,7 +458,7 @@ cdef class Appender:
         cdef int error
         if self._process != getpid():
             with gil:  # a fork past the handlers
-                self._refuse(False, 0)
+                self._refuse(0)
         if is_queued(task):
             finish(task)
         while not wait_for(task, PATIENCE):
@@ -463,29 +471,31 @@ cdef class Appender:
         return 0
 
     def _drain(self):
-        """Everything appended so far is the kernel's when this returns."""
+        """Everything appended so far is the kernel's when this returns; for whoever set `_busy`."""
         try:
-            self._busy = True
-            try:
-                with nogil:
-                    if self._fill > 0:
-                        self._turn()
-                    self._settle()
-            finally:
-                self._busy = False
+            with nogil:
+                if self._fill > 0:
+                    self._turn()
+                self._settle()
         except BaseException as error:
             raise self._abandon(error) from None
 
 
-def _offsets(given):
-    """int64 [k + 1], contiguous; TypeError unless they are whole numbers."""
+def _offsets(given, size):
+    """int64 [k + 1], a copy: whoever has the original may change it after it was checked."""
     offsets = np.asarray(given)
     if offsets.dtype.kind not in "iu" or offsets.ndim != 1:
         raise TypeError(f"offsets are {offsets.dtype} of shape {offsets.shape}, expected whole numbers [k + 1]")
-    return np.ascontiguousarray(offsets, np.int64)
+    if offsets.dtype.kind == "i":
+        return offsets.astype(np.int64, "C")
+    offsets = offsets.astype(np.uint64, "C")
+    if offsets.max(initial=0) > np.iinfo(np.int64).max:
+        i = int(np.argmax(offsets > np.iinfo(np.int64).max))
+        _refuse_offset(i, int(offsets[i]), 0, size)
+    return offsets.view(np.int64)
 
 
-def _refuse_offset(int64_t i, int64_t offset, int64_t before, int64_t size):
+def _refuse_offset(i, offset, before, size):
     raise ValueError(f"offsets[{i}] is {offset}, expected {before} <= offset <= {size}")
 
 

@@ -103,7 +103,8 @@ class FileWriter(Appender):
         OSError (also RuntimeError): the file cannot be created, or the disk has no room for its tables.
 
     As a context manager it closes at the end, and discards everything if there was an exception. One writer is for one
-    thread at a time. It has two buffers of 4 MiB, touched as far as they are used, and 12 bytes for each sample.
+    thread at a time: what another, or a signal's handler, calls meanwhile raises RuntimeError and changes nothing. It
+    has two buffers of 4 MiB, touched as far as they are used, and 12 bytes for each sample.
     """
 
     def __init__(
@@ -154,20 +155,23 @@ class FileWriter(Appender):
         """Number of samples the file is for; None if that was not said."""
         return self._n
 
-    def _refuse(self, busy: bool, more: int) -> None:
+    def _refuse(self, more: int) -> None:
         """Raise the reason why `more` samples cannot be taken, if it is not an error of the disk."""
         if not self._open or (self._n is not None and self.count + more > self._n):
             total = self.count if self._n is None else self._n
             state = "" if self._open else " (closed)"
             rest = "" if more <= 1 else f", {self.count} written and {more} more given"
             raise CountError(f"Exceed total number of samples: {total}{rest}: {self._path}{state}")
-        self._check_owner()
-        if busy:
-            raise StateError(f"{self._path}: another thread, or a signal's handler, is in the middle of writing to it")
+        self._check_usable()
+        if self._failure is not None:  # left in the middle of a sample
+            self._discard()
+            raise self._failure
 
-    def _check_owner(self) -> None:
+    def _check_usable(self) -> None:
         if not self._part.owned:
             raise StateError(f"{self._path}: opened by another process; a forked child cannot write to it")
+        if self._busy:
+            raise StateError(f"{self._path}: another thread, or a signal's handler, is in the middle of writing to it")
 
     def _abandon(self, error: BaseException) -> BaseException:
         """After an error in the middle of a sample, or in the thread; returns what to raise."""
@@ -183,10 +187,13 @@ class FileWriter(Appender):
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Give up if the block raises."""
+        """Let nobody else in, and give up if the block raises."""
         try:
+            self._busy = True
             yield
+            self._busy = False
         except BaseException as error:
+            self._busy = False
             self._give_up(error)
             raise
 
@@ -212,13 +219,14 @@ class FileWriter(Appender):
 
         Raises:
             RuntimeError (also ValueError): closed.
+            RuntimeError (also AssertionError): called in the middle of a sample; the writer goes on.
             OSError (also RuntimeError): it failed; the writer is closed, nothing will be published.
         """
         if self._failure is not None:
             raise self._failure
         if not self._open:
             raise ClosedError(f"{self._path}: closed")
-        self._check_owner()
+        self._check_usable()
         with self._all_or_nothing():
             self._drain()
             self._flush()
@@ -241,13 +249,14 @@ class FileWriter(Appender):
 
         Raises:
             RuntimeError (also ValueError): not n samples were written; the writer stays open.
+            RuntimeError (also AssertionError): called in the middle of a sample; the writer goes on.
             OSError (also RuntimeError): nothing was published; raised again by later calls.
         """
         if self._failure is not None:
             raise self._failure
         if not self._open:
             return
-        self._check_owner()
+        self._check_usable()
         if self._n is not None and self.count != self._n:
             raise CountError(
                 f"Number of samples mismatched! Wrote {self.count} samples but expected {self._n}: {self._path}"
@@ -310,14 +319,23 @@ class FileWriter(Appender):
             if error is None:
                 self.close()
         finally:
-            self._discard()
+            if self._busy:
+                self._leave()
+            else:
+                self._discard()
+
+    def _leave(self) -> None:
+        """Discard once the one in the middle of a sample is out, who uses the buffers and the descriptor."""
+        self._stop()
+        self._failure = StateError(f"{self._path}: left while another thread was writing to it, discarded")
 
     def __del__(self) -> None:
         if not getattr(self, "_open", False):
             return
+        self._busy = False  # whoever is inside keeps it alive, so this is left of an interruption
         if not self._part.owned:
             self._discard()
-        elif self._n is not None and self.count == self._n:
+        elif self._n is not None and self.count == self._n and self._failure is None:
             # As ffrecord 1.x did: programs that forget to close lose nothing. Publish before warning: that may raise.
             try:
                 self.close()

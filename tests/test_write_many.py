@@ -1,5 +1,6 @@
 """`write_many`, `write_packed`, and the buffers under all that writes samples."""
 
+import gc
 import os
 import signal
 import threading
@@ -111,7 +112,8 @@ def test_offsets_of_any_whole_numbers(tmp_path, kind):
         ([-1, 2], ValueError, r"offsets\[0\] is -1, expected 0 <= offset <= 3"),
         ([0, 2, 1], ValueError, r"offsets\[2\] is 1, expected 2 <= offset <= 3"),
         ([0, 2**63 - 1, 3], ValueError, r"offsets\[1\]"),
-        (np.array([0, 2**63], np.uint64), ValueError, r"offsets\[1\]"),
+        (np.array([0, 2**63], np.uint64), ValueError, r"offsets\[1\] is 9223372036854775808, expected"),
+        (np.array([2**64 - 1, 0], ">u8"), ValueError, r"offsets\[0\] is 18446744073709551615, expected"),
         ([0.0, 1.0], TypeError, "float64"),
         ([[0, 1]], TypeError, r"shape \(1, 2\)"),
         (None, TypeError, "object"),
@@ -241,6 +243,124 @@ def test_two_threads_at_once(tmp_path):
     with FileReader(tmp_path / "a.ffr") as reader:
         assert reader.n == count
         assert all(not each.any() for each in reader)
+
+
+def in_the_middle(writer: FileWriter, sample: bytes) -> tuple[threading.Thread, list[BaseException]]:
+    """A thread that is inside `write_one`, and then is there once more; what was raised there the second time."""
+    raised: list[BaseException] = []
+
+    def write() -> None:
+        writer.write_one(sample)
+        try:
+            writer.write_one(b"second")
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    while writer.count == 0:
+        time.sleep(0)
+    return thread, raised
+
+
+@pytest.mark.parametrize("n", [2, None], ids=["n", "no n"])
+def test_ended_in_the_middle_of_a_sample(tmp_path, n):
+    """It counts before its bytes are in, so neither may publish or note it."""
+    sample = bytes(192 << 20)
+    with FileWriter(tmp_path / "a.ffr", n) as writer:
+        thread, _ = in_the_middle(writer, sample)
+        for call in (writer.flush, writer.close):
+            with pytest.raises(RuntimeError, match="in the middle of writing") as caught:
+                call()
+            assert isinstance(caught.value, AssertionError)
+        assert [name[-5:] for name in os.listdir(tmp_path)] == [".part"]
+        thread.join()
+        writer.flush()
+    with FileReader(tmp_path / "a.ffr") as reader:
+        reader.validate()
+        assert (reader.n, reader.read_one(1).tobytes()) == (2, b"second")
+
+
+@pytest.mark.parametrize("n", [2, None], ids=["n", "no n"])
+def test_left_in_the_middle_of_a_sample(tmp_path, n):
+    """The thread inside has buffers and descriptor until it is out; then nothing is left."""
+    with pytest.raises(KeyError, match="mine"), FileWriter(tmp_path / "a.ffr", n) as writer:
+        thread, raised = in_the_middle(writer, bytes(192 << 20))
+        raise KeyError("mine")
+    thread.join()
+    assert "left while another thread" in str(raised)
+    with pytest.raises(RuntimeError, match="left while another thread"):
+        writer.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_left_in_the_middle_of_the_last_sample(tmp_path):
+    """Complete then, but not published."""
+    with pytest.raises(KeyError), FileWriter(tmp_path / "a.ffr", 1) as writer:
+        thread, raised = in_the_middle(writer, bytes(192 << 20))
+        raise KeyError
+    thread.join()
+    assert "Exceed" in str(raised)
+    with pytest.warns(ResourceWarning, match="discarded"):
+        del writer, thread, raised
+        gc.collect()
+    assert os.listdir(tmp_path) == []
+
+
+def test_ended_by_a_signal_s_handler(tmp_path):
+    """Refused in the middle of a sample, of flush and of close; what was interrupted goes on."""
+    refused, inside = [], []
+
+    def handler(*_: object) -> None:
+        if inside or writer.count == 0:
+            return
+        inside.append(signal.setitimer(signal.ITIMER_REAL, 0))
+        for call in (writer.flush, writer.close, lambda: writer.write_one(b"x")):
+            try:
+                call()
+            except RuntimeError as error:
+                refused.append(str(error))
+        inside.clear()
+
+    real = os.fsync
+    with (
+        FileWriter(tmp_path / "a.ffr") as writer,
+        pytest.MonkeyPatch.context() as patch,
+        children.alarms(handler),
+    ):
+        patch.setattr(os, "fsync", lambda fd: (signal.raise_signal(signal.SIGALRM), real(fd)))
+        signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+        writer.write_one(bytes(64 << 20))  # which looks for signals when the first 4 MiB are full
+        counts = [len(refused)]
+        writer.flush()
+        counts.append(len(refused))
+        writer.write_many([b"second", b"third"])
+        writer.close()
+        counts.append(len(refused))
+    assert counts == [3, 3 + 9, 3 + 9 + 6]
+    assert all("in the middle of writing" in each for each in refused)
+    with FileReader(tmp_path / "a.ffr") as reader:
+        reader.validate()
+        assert [sample.tobytes() for sample in reader.read([1, 2])] == [b"second", b"third"]
+
+
+def test_offsets_that_change_meanwhile(tmp_path):
+    """They are looked at without the GIL, long after they were checked."""
+    data, offsets = np.zeros(192 << 20, np.uint8), np.arange(193, dtype=np.int64) << 20
+    with FileWriter(tmp_path / "a.ffr") as writer:
+
+        def change() -> None:
+            while writer.count == 0:
+                time.sleep(0)
+            offsets[1:] = 192 << 20
+
+        thread = threading.Thread(target=change)
+        thread.start()
+        writer.write_packed(data, offsets)
+        thread.join()
+    with FileReader(tmp_path / "a.ffr") as reader:
+        assert reader.n == 192
+        assert (np.diff(reader.get_offsets(0)) == 1 << 20).all()
 
 
 def test_other_threads_run_meanwhile(tmp_path):
