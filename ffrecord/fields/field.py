@@ -118,6 +118,7 @@ def register(cls: FieldType) -> FieldType:
 
     Raises:
         ValueError: no `kind`, or one that another class has.
+        TypeError: no frozen dataclass itself, or `encode` or `decode` is missing.
     """
     kind = getattr(cls, "kind", None)
     if not isinstance(kind, str) or not kind or kind in STRUCTURES:
@@ -126,8 +127,21 @@ def register(cls: FieldType) -> FieldType:
     # The same class again is what a notebook cell run twice does.
     if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
         raise ValueError(f"field kind {kind!r} is {known.__qualname__} already, not {cls.__qualname__}")
+    _check_complete(cls)
     KINDS[kind] = cls
     return cls
+
+
+def _check_complete(cls: type[Field]) -> None:
+    # Its base is a dataclass, so `is_dataclass` is true of every subclass, though it knows nothing of its parameters.
+    if "__dataclass_params__" not in vars(cls):
+        raise TypeError(
+            f"{cls.__qualname__} is no frozen dataclass, so its parameters would be missing in the schema of files;"
+            " put @dataclass(frozen=True) between @register and the class"
+        )
+    missing = [name for name in ("encode", "decode") if getattr(cls, name) is getattr(Field, name)]
+    if missing:
+        raise TypeError(f"{cls.__qualname__} does not define {' and '.join(missing)}, which every field needs")
 
 
 def mismatch(field: Field, value: Any, advice: str = "") -> str:

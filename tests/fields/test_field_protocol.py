@@ -126,6 +126,9 @@ def test_wrong_fixed_size() -> None:
         def encode(self, value: Any) -> bytes:
             return b"123"
 
+        def decode(self, data: memoryview) -> None:
+            raise FormatError("never encoded")
+
     for tree, sample in (((Liar(),), (1,)), ((Liar(), StrField()), (1, "x"))):
         with pytest.raises(ValueError, match=r"^\[0\]: .*Liar\(\) encoded 3 bytes, its fixed size is 4"):
             Schema.of(tree).encode(sample)
@@ -181,8 +184,30 @@ def test_kinds_refused(kind: Any) -> None:
         register(type("Other", (Field,), {"kind": kind} if kind is not None else {}))
 
 
+def test_not_a_dataclass_refused() -> None:
+    class Scaled(IntField):
+        kind: ClassVar[str] = "test.scaled"
+
+        def __init__(self, scale: int) -> None:
+            object.__setattr__(self, "scale", scale)
+
+    with pytest.raises(TypeError, match=r"Scaled is no frozen dataclass, so its parameters would be missing"):
+        register(Scaled)
+    assert "test.scaled" not in field.KINDS
+
+
+@pytest.mark.parametrize("missing", [("encode",), ("decode",), ("encode", "decode")])
+def test_missing_methods_refused(missing: tuple[str, ...]) -> None:
+    members = {name: getattr(DateField, name) for name in ("encode", "decode") if name not in missing}
+    half = dataclass(frozen=True)(type("Half", (Field,), {"kind": "test.half", **members}))
+    with pytest.raises(TypeError, match=rf"Half does not define {' and '.join(missing)}, which"):
+        register(half)
+    assert "test.half" not in field.KINDS
+
+
 def test_the_same_class_twice() -> None:
-    again = type("DateField", (DateField,), {"__module__": __name__, "__qualname__": "DateField"})
+    names = {"__module__": __name__, "__qualname__": "DateField"}
+    again = dataclass(frozen=True)(type("DateField", (DateField,), names))
     try:
         assert register(again) is again
         assert field.KINDS["test.date"] is again
