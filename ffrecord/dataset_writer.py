@@ -1,7 +1,6 @@
 """DatasetWriter: many processes write a dataset into a directory of shards."""
 
 import logging
-import operator
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -28,9 +27,11 @@ from ffrecord.sharding.sources import FromDataset, FromIterable, FromList, FromS
 from ffrecord.sharding.verify import check_listed
 from ffrecord.workers import interrupts
 from ffrecord.workers.crew import start_method_of, usable_workers
+from ffrecord.writer import whole_number
 
 SHARD_SIZE = 256 << 20
 PROBES = 8
+MAX_SKIPPED = 1000
 
 _log = logging.getLogger("ffrecord")
 
@@ -94,7 +95,7 @@ class DatasetWriter:
             its shards are not touched, and readers of it go on.
         on_error: "raise" ends the write at the first sample that cannot be had (dataset[i], function(line)) or encoded.
             "skip" leaves such samples out, tells the first few to the logger "ffrecord", and goes on.
-        max_skipped: samples left out beyond which it is an error nevertheless.
+        max_skipped: samples left out beyond which it is an error nevertheless; None for 1,000. Only with "skip".
         resume: keep what an interrupted write of the same path has finished, if the same was asked for; its shards are
             verified. False discards that. docs/writing.md says what is compared.
 
@@ -120,7 +121,7 @@ class DatasetWriter:
         mode: Literal["create", "append"] = "create",
         resume: bool = True,
         on_error: Literal["raise", "skip"] = "raise",
-        max_skipped: int = 1000,
+        max_skipped: int | None = None,
     ) -> None:
         self._path = _directory(path)
         if fields is not None and serializer is not None:
@@ -166,6 +167,7 @@ class DatasetWriter:
 
         Raises:
             IndexError: an index is out of range; nothing was begun.
+            ValueError: a seed without `shuffle_indices`, or out of range.
             TypeError: no len() or no [i]; something does not pickle; samples that no schema describes.
             WorkerError: the dataset or the encoding failed at a sample, or a worker process died; names the sample.
             OSError (also a RuntimeError): writing failed.
@@ -179,11 +181,14 @@ class DatasetWriter:
         of the exception says, and the same call goes on from there.
         """
         self._check_target()
+        wanted = None if seed is None else whole_number("seed", seed)
+        if wanted is not None and not shuffle_indices:
+            raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
         chosen = select(length(dataset), indices)
         asked: Request = {"call": "from_indexed_dataset", "samples": len(chosen), "indices": resume.fingerprint(chosen)}
         used = None
         if shuffle_indices:
-            chosen, used = shuffle(chosen, self._seed(seed))
+            chosen, used = shuffle(chosen, self._seed(wanted))
         means = self._means(chunksize)
         plan = Plan(
             len(chosen),
@@ -477,12 +482,16 @@ def _mode(mode: str) -> str:
     return mode
 
 
-def _limit_of_skipped(on_error: str, max_skipped: SupportsIndex) -> int | None:
+def _limit_of_skipped(on_error: str, max_skipped: SupportsIndex | None) -> int | None:
     """How many samples may be left out; None for none, which is then an error."""
     if on_error not in ("raise", "skip"):
         raise ArgumentError(f"on_error is {on_error!r}, expected 'raise' or 'skip'")
     most = _count("max_skipped", max_skipped)
-    return most if on_error == "skip" else None
+    if on_error == "skip":
+        return MAX_SKIPPED if most is None else most
+    if most is not None:
+        raise ArgumentError(f"max_skipped={most} needs on_error='skip'")
+    return None
 
 
 def _note(error: BaseException, note: str | None) -> None:
@@ -513,7 +522,7 @@ def _count(name: str, value: SupportsIndex | None) -> int | None: ...
 def _count(name: str, value: SupportsIndex | None) -> int | None:
     if value is None:
         return None
-    number = operator.index(value)
+    number = whole_number(name, value)
     if number < 0:
         raise ValueError(f"{name} is {number}, expected >= 0")
     return number
@@ -526,7 +535,7 @@ def _positive(name: str, value: SupportsIndex | None) -> int | None: ...
 def _positive(name: str, value: SupportsIndex | None) -> int | None:
     if value is None:
         return None
-    number = operator.index(value)
+    number = whole_number(name, value)
     if number <= 0:
         raise ValueError(f"{name} is {number}, expected > 0")
     return number
@@ -534,7 +543,7 @@ def _positive(name: str, value: SupportsIndex | None) -> int | None:
 
 def _workers(number: SupportsIndex) -> int:
     """How many processes that is."""
-    workers = operator.index(number)
+    workers = whole_number("num_workers", number)
     if workers < -1:
         raise ValueError(f"num_workers is {workers}, expected -1 (one per usable CPU) or >= 0")
     return usable_workers() if workers == -1 else workers

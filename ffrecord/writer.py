@@ -87,6 +87,14 @@ def move_samples(part: durable.PartFile, journal: Journal, start: int, more: int
     return moved
 
 
+def whole_number(name: str, value: Any) -> int:
+    """The int that argument `name` stands for; TypeError if it stands for none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}") from None
+
+
 class FileWriter(Appender):
     """Writes one file; nothing is under its name until `close`, then all of it.
 
@@ -117,7 +125,7 @@ class FileWriter(Appender):
         self._open = False
         self._failure: Exception | None = None
         self._path = _check_name(fname)
-        self._n = None if n is None else operator.index(n)
+        self._n = None if n is None else whole_number("n", n)
         if self._n is not None and self._n < 0:
             raise ValueError(f"n is {self._n}, expected >= 0")
         self._payload = self._encode(extension)
@@ -210,6 +218,25 @@ class FileWriter(Appender):
             return file_error(code, f"Samples {i} to {last}: not written back to the disk: {self._path}", self._path)
         wrote = max(0, at - int(ends[i] - sizes[i]))
         return file_error(code, f"Sample {i}: length {sizes[i]} but wrote {wrote} bytes: {self._path}", self._path)
+
+    def write_many(self, samples: Any, /) -> None:
+        before = self.count
+        if isinstance(samples, list | tuple):
+            try:
+                super().write_many(samples)
+            except TypeError as error:
+                raise self._wrong_sample(self.count - before, error) from None
+            return
+        for position, data in enumerate(samples):
+            try:
+                self.write_one(data)
+            except TypeError as error:
+                raise self._wrong_sample(position, error) from None
+
+    write_many.__doc__ = Appender.write_many.__doc__
+
+    def _wrong_sample(self, position: int, error: TypeError) -> TypeError:
+        return TypeError(f"{self._path}: samples[{position}]: {error}")
 
     def flush(self) -> None:
         """Make everything written so far durable, and recoverable by `ffrecord.recover` should this process be killed.

@@ -25,6 +25,7 @@ from ffrecord.dump import dump
 from ffrecord.errors import WorkerError
 from ffrecord.fields import IntField
 from ffrecord.sharding import journal, part_directory
+from ffrecord.sharding.layout import Start
 from ffrecord.sharding.part_directory import PartDirectory
 
 CUTS = [{"shard_size": 3000}, {"samples_per_shard": 70}, {"num_shards": 6}]
@@ -670,3 +671,37 @@ def test_skipped_samples_are_counted_once(tmp_path: Path, monkeypatch: pytest.Mo
     summary = write_lines(tmp_path / "set", lines, **options)
     assert (summary.skipped, summary.samples, summary.kept_shards) == (expected.skipped, expected.samples, 3)
     assert files_in(tmp_path / "set") == files_in(tmp_path / "whole")
+
+
+def test_only_shards_without_a_gap_before_them_stay(tmp_path: Path) -> None:
+    """Those after it no rerun could use, and another call would be refused for them."""
+    part = PartDirectory(str(tmp_path / "set"))
+    part.acquire()
+    part.first = 0
+    names = [f"PART_0000{number}.ffr" for number in range(5)]
+    for number in (4, 0, 1, 3):
+        (Path(part.open) / names[number]).write_bytes(b"x")
+        part.keep(manifest.Shard(names[number], 1, 1, 0), Start(number + 1, number + 1, 1))
+    assert part.leave() == names[:2]
+    assert sorted(os.listdir(part.finished)) == names[:2]
+
+
+def test_nothing_stays_behind_a_first_shard_that_is_missing(tmp_path: Path) -> None:
+    part = PartDirectory(str(tmp_path / "set"))
+    part.acquire()
+    part.first = 0
+    (Path(part.open) / "PART_00001.ffr").write_bytes(b"x")
+    part.keep(manifest.Shard("PART_00001.ffr", 1, 1, 0), Start(2, 2, 1))
+    assert part.leave() == [] and os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_names_the_last_sample_of_the_shard_that_failed(tmp_path: Path) -> None:
+    """Not the last one of the piece, which goes into several shards."""
+    big = [bytes(20)] * 50 + [bytes(3000)] * 20
+    pid = os.fork()
+    if pid == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
+        with pytest.raises(OSError, match=r"PART_00005.*: 10 samples up to 59 could not be written"):
+            write(tmp_path / "set", big, samples_per_shard=10, chunksize=70)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

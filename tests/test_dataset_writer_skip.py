@@ -256,12 +256,30 @@ def test_what_was_left_out_at_the_end_counts_though_nothing_is_written_again(tmp
     [
         ({"on_error": "ignore"}, ValueError, "on_error is 'ignore', expected 'raise' or 'skip'"),
         ({"max_skipped": -1}, ValueError, "max_skipped is -1, expected >= 0"),
-        ({"max_skipped": 0.5}, TypeError, "float"),
+        ({"max_skipped": 5}, ValueError, "max_skipped=5 needs on_error='skip'"),
+        ({"max_skipped": 0.5}, TypeError, "max_skipped must be an int, not float"),
+        ({"num_workers": "4"}, TypeError, "num_workers must be an int, not str"),
+        ({"shard_size": "1MB"}, TypeError, "shard_size must be an int, not str"),
+        ({"samples_per_shard": 2.5}, TypeError, "samples_per_shard must be an int, not float"),
     ],
 )
 def test_bad_options(tmp_path: Path, options: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         DatasetWriter(tmp_path / "set", **options)
+
+
+@pytest.mark.parametrize(
+    "options, error, words",
+    [
+        ({"seed": 3}, ValueError, "seed=3 needs shuffle_indices=True"),
+        ({"seed": "a", "shuffle_indices": True}, TypeError, "seed must be an int, not str"),
+        ({"chunksize": 1.5}, TypeError, "chunksize must be an int, not float"),
+    ],
+)
+def test_bad_arguments(tmp_path: Path, options: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        DatasetWriter(tmp_path / "set", num_workers=0).from_indexed_dataset([b"a"], **options)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_reason_of_any_length_is_told_in_short(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -239,3 +239,9 @@ def test_a_closed_writer_says_nothing(tmp_path):
         writer = FileWriter(tmp_path / "a.ffr", 0)
         writer.close()
         del writer
+
+
+def test_n_of_another_type(tmp_path):
+    with pytest.raises(TypeError, match="n must be an int, not float"):
+        FileWriter(tmp_path / "a.ffr", 1.5)
+    assert list(tmp_path.iterdir()) == []

@@ -108,6 +108,7 @@ class Journal:
         line = msgspec.json.encode(entry) + b"\n"
         write_all(self._fd, memoryview(line), self._end)
         self._end += len(line)
+        _add(self.story, entry, self._end)
 
     def sync(self) -> None:
         """Have all entries survive a crash."""

@@ -5,6 +5,7 @@ Records are serialized into shared memory of the worker, piece by piece, and wri
 
 import errno
 import os
+from array import array
 from collections.abc import Iterator
 
 import numpy as np
@@ -41,6 +42,7 @@ class Piece:
 
     Attributes:
         sizes: bytes of each.
+        indices: of each, in the dataset.
         size: bytes of all.
         skipped: what was left out.
         upto: index of the last one.
@@ -51,6 +53,7 @@ class Piece:
     def __init__(self, task: int, piece: int, records: Records) -> None:
         self.task, self.piece, self.records = task, piece, records
         self.sizes = np.empty(0, format.OFFSET)
+        self.indices = array("q")
         self.skipped: list[Skipped] = []
         self.size, self.upto, self.last = 0, -1, False
         self.spooled: int | None = None
@@ -59,7 +62,9 @@ class Piece:
     @property
     def weight(self) -> int:
         """Memory it takes, bytes, roughly."""
-        return self.sizes.nbytes + (self.size if self.spooled is None else 0)
+        return (
+            self.sizes.nbytes + len(self.indices) * self.indices.itemsize + (self.size if self.spooled is None else 0)
+        )
 
     def seal(self, upto: int) -> None:
         """All records are there; `upto`: index of the last sample, skipped or not."""
@@ -123,7 +128,7 @@ class Packer:
 
     def _fill(self, piece: Piece, run: Run) -> None:
         get, encode, records, words = run.get, self.encode or _unknown, piece.records, self._heart.words
-        append = records.append
+        append, note = records.append, piece.indices.append
         self._heart.work()
         index = -1
         for index in run.indices:
@@ -140,6 +145,7 @@ class Packer:
                 piece.skipped.append(Skipped(records.count, index, sentence(error)[:REASON_MAX]))
             else:
                 append(record)
+                note(index)
             if records.size >= PIECE_BYTES or records.count + len(piece.skipped) >= PIECE_SAMPLES:
                 break
         else:
@@ -177,8 +183,8 @@ class Packer:
             try:
                 self._put(piece, start, stop, segment)
             except OSError as error:
-                path = self._files.final(segment.shard)
-                what = f"{segment.samples} samples up to {piece.upto} could not be written at {segment.offset}"
+                path, last = self._files.final(segment.shard), piece.indices[first + segment.samples - 1]
+                what = f"{segment.samples} samples up to {last} could not be written at {segment.offset}"
                 raise file_error(error.errno or errno.EIO, f"{path}: {what}", path) from None
             first, start = first + segment.samples, stop
         if piece.spooled is None:

@@ -23,6 +23,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from ffrecord import format, manifest
@@ -103,6 +104,7 @@ class PartDirectory:
         path: of the part directory; there after `acquire`.
         open, finished, journal_path: what is in it.
         journal: there after `acquire`.
+        first: number of the shard that a later write goes on from if none is finished; None while that is unknown.
         claimed: whether what is in it is of no use to a later write, so that `leave` is `discard`; not at first.
 
     Use: `acquire`, then `discard`, `leave` or `release`, which do nothing without a lock.
@@ -118,6 +120,7 @@ class PartDirectory:
         self.finished = str(Path(self.path) / "finished")
         self.journal_path = str(Path(self.path) / journal.NAME)
         self.claimed = False
+        self.first: int | None = None
         self._lock: io.FileIO | None = None
         self._mutex = threading.Lock()  # shards are kept by a thread that may outlive the patience of a clean-up
         self._synced = 0.0
@@ -289,7 +292,9 @@ class PartDirectory:
             raise file_error(_as_exists(error.errno), f"{self.target}: {consequence}", self.target) from None
 
     def leave(self) -> list[str]:
-        """Remove what is not finished, and if nothing is, or it is claimed, everything; unlock. May be repeated.
+        """Remove what no later write can use, and if nothing else is there, or it is claimed, everything; unlock.
+
+        Of use are finished shards up to the first that is missing. May be repeated.
 
         Returns:
             the names of the finished shards that stay.
@@ -298,12 +303,26 @@ class PartDirectory:
             if not self.held:
                 return []
             shutil.rmtree(self.open, ignore_errors=True)
-            kept = [] if self.claimed else self.finished_names()
+            kept = [] if self.claimed else self._usable()
             if kept:
                 self._unlock()
             else:
                 self._remove()
             return kept
+
+    def _usable(self) -> list[str]:
+        """Names of finished shards without a gap before them; removes the others."""
+        there = self.finished_names()
+        # While they are being published some may have moved.
+        if self.first is None or self.journal.story.publishing is not None:
+            return there
+        story = self.journal.story
+        names = {entry.next.shard - 1: name for name, entry in story.finished.items() if name in there}
+        kept = [names[number] for number in takewhile(names.__contains__, range(self.first, self.first + len(names)))]
+        for name in set(there) - set(kept):
+            with contextlib.suppress(OSError):
+                os.unlink(Path(self.finished) / name)
+        return kept
 
     def finished_names(self) -> list[str]:
         """Of all shards in `finished`, in order."""

@@ -166,6 +166,7 @@ def go_on(part: PartDirectory, request: Request, start: Start, *, published: boo
     if found:
         raise MismatchError(_refusal(part, len(there), found), found)
     whole = _whole(part, _in_order(story, start.shard), threads)
+    part.first = start.shard
     _remove_others(part, [entry.shard.name for entry in whole])
     if whole:
         _log.warning("%s: keeping %d finished shards of an interrupted write", part.target, len(whole))
@@ -186,6 +187,7 @@ def _complete(part: PartDirectory, start: Start) -> Kept:
 def _afresh(part: PartDirectory, request: Request, start: Start) -> Kept:
     _remove_others(part, [])
     part.journal.begin(request)
+    part.first = start.shard
     return Kept([], start)
 
 
