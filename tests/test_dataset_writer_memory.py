@@ -51,7 +51,7 @@ def check(path: Path, source: str, n: int) -> None:
     # Allocators keep a little more than is asked for, the more so where workers have to wait for a CPU;
     # 12 bytes for each of 900,000 more samples would be 10,547 KiB.
     assert many[0] - few[0] < 6000, f"parent: {few[0]} KiB → {many[0]} KiB"
-    assert many[1] - few[1] < 6000, f"worker: {few[1]} KiB → {many[1]} KiB"
+    assert many[1] - few[1] < 9000, f"worker: {few[1]} KiB → {many[1]} KiB"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
