@@ -36,6 +36,7 @@ setup(
             extension("_aio", depends=["ffrecord/_linux.h"]),
             extension("_threads"),
             extension("_records"),
+            extension("_permutation"),
             extension("_guard", depends=["ffrecord/_guard.h"]),
             extension("_memory", depends=["ffrecord/_linux.h"], include_dirs=[numpy.get_include()]),
             extension(

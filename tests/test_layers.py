@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "ffrecord"
 ROWS = [
     {"errors", "_guard", "_linux", "_requests"},
     {"buffers", "filesystems", "format", "indices", "prefetch", "read_stats", "sample_slice"},
-    {"durable", "fsalign", "limits", "_crc", "_aio", "_memory", "_threads"},
+    {"durable", "fsalign", "limits", "_crc", "_aio", "_memory", "_permutation", "_threads"},
     {"_choice", "_descriptors", "_records", "_writing"},
     {"_ahead", "_plan"},
     {"_cached"},
@@ -23,7 +23,7 @@ ROWS = [
     {"opened", "paths"},
     {"failures", "partition"},
     {"reader", "writer"},
-    {"fields", "workers", "folder_pickle", "recovery"},
+    {"fields", "workers", "folder_pickle", "order", "recovery"},
     {"folder_index"},
     {"sharding", "folder_pack"},
     {"dataset_writer", "dump", "folder"},

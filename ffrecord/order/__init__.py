@@ -1,0 +1,45 @@
+"""The order of samples as arithmetic: which sample is at which position of an epoch.
+
+    keys.py      seeds and epochs -> keys; a seed for each sample
+    orders.py    what an order is; sequential, random
+    block.py     blocks of neighbours in random order
+    mixture.py   several datasets as one, by weight
+    split.py     which positions are whose
+    identity.py  what a dataset is, for states
+    state.py     a place in an epoch, as data
+    run.py       one rank's batches from a position to the end of an epoch
+    course.py    one rank's way through the epochs
+    quality.py   how well an order mixes; `python -m ffrecord.order` prints it
+
+docs/ordering.md has the algorithms and their measurements. torch is never imported here.
+"""
+
+from ffrecord.order.block import Block
+from ffrecord.order.course import Course
+from ffrecord.order.identity import Identity, identity_of
+from ffrecord.order.keys import sample_seeds
+from ffrecord.order.mixture import Mixture
+from ffrecord.order.orders import Order, Random, Sequential, from_builtins, parse, register
+from ffrecord.order.run import Epoch, Run, Step
+from ffrecord.order.split import Split
+from ffrecord.order.state import State
+
+__all__ = [
+    "Block",
+    "Course",
+    "Epoch",
+    "Identity",
+    "Mixture",
+    "Order",
+    "Random",
+    "Run",
+    "Sequential",
+    "Split",
+    "State",
+    "Step",
+    "from_builtins",
+    "identity_of",
+    "parse",
+    "register",
+    "sample_seeds",
+]

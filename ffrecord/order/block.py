@@ -1,0 +1,58 @@
+"""An order that reads runs of neighbours, for media where single samples are slow."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord._permutation import permute_blocks
+from ffrecord.errors import ArgumentError
+from ffrecord.order.keys import LENGTH_MAX, check_range, key_of
+from ffrecord.order.orders import Order, register
+
+__all__ = ["Block"]
+
+
+@register
+@dataclass(frozen=True)
+class Block(Order):
+    """Blocks of neighbours in random order, and samples shuffled within windows of some blocks.
+
+    The dataset is cut into blocks of `block_size`, the last of which may be shorter. The blocks are permuted, and
+    stand one after the other in a sequence of n places. That is cut into `lanes` slices, as equal as can be, and
+    position p is of lane p mod lanes, number p // lanes in it. A lane is cut into windows of block_size * window
+    places, the last of which may be shorter, and each window is permuted by itself.
+
+    So while a window lasts, only its blocks are read: at most window + 1 of them, for windows need not begin where
+    blocks do; and one more in the one window that has the short block inside. A rank that reads every W-th position
+    from some position on reads lanes / W lanes, and so many times as many blocks, if W divides `lanes`; if not, all.
+
+    Args:
+        block_size: samples, >= 1. A block should be worth a request: some 256 kB on a disk, some MB on a network.
+        window: blocks in a window, >= 1; block_size * window <= 2**62. Memory is not held for it.
+        lanes: 1 <= lanes <= 2**31; a multiple of every number of ranks that the run may have. Other lanes are another
+            order.
+
+    Raises:
+        ValueError: out of range.
+        TypeError: no ints.
+    """
+
+    block_size: int = 256
+    window: int = 64
+    lanes: int = 1
+
+    name: ClassVar[str] = "block-1"
+    word: ClassVar[str] = "block"
+
+    def __post_init__(self) -> None:
+        for name, most in (("block_size", LENGTH_MAX), ("window", LENGTH_MAX), ("lanes", 1 << 31)):
+            object.__setattr__(self, name, check_range(name, getattr(self, name), 1, most + 1))
+        if self.block_size * self.window > LENGTH_MAX:
+            raise ArgumentError(f"block_size * window is {self.block_size * self.window}, expected <= {LENGTH_MAX}")
+
+    def _place(self, array: npt.NDArray[np.int64], n: int, seed: int, epoch: int) -> None:
+        key = key_of(self.name, n, seed, epoch, self.block_size, self.window, self.lanes)
+        window_size = self.block_size * self.window
+        permute_blocks(array, n, block_size=self.block_size, window_size=window_size, lanes=self.lanes, key=key)

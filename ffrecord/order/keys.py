@@ -1,0 +1,80 @@
+"""Keys: what everything random is derived from, and what may be given for it."""
+
+import operator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord._permutation import derive, seeds
+from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError
+
+__all__ = ["EPOCHS", "LENGTH_MAX", "SEEDS", "as_positions", "check_range", "key_of", "sample_seeds"]
+
+SEEDS = 1 << 64
+EPOCHS = 1 << 63
+LENGTH_MAX = 1 << 62
+
+
+def check_range(name: str, value: Any, low: int, stop: int) -> int:
+    """`value` as an int, low <= value < stop.
+
+    Raises:
+        ValueError: out of range.
+        TypeError: no int.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{name} must be an int, not {type(value).__name__}") from None
+    if not low <= number < stop:
+        raise ArgumentError(f"{name} is {number}, expected {low} <= {name} < {stop}")
+    return number
+
+
+def key_of(purpose: str, *words: int) -> int:
+    """A 64-bit key for some use of randomness, from numbers in [0, 2**64): `derive` of both.
+
+    Args:
+        purpose: at most 8 ASCII characters, different for each use; they are read as a little-endian number.
+    """
+    return derive(int.from_bytes(purpose.encode("ascii"), "little"), *words)
+
+
+def as_positions(positions: Any) -> npt.NDArray[np.int64]:
+    """A new array int64 [k] of positions.
+
+    Raises:
+        TypeError: not a flat array, list or range of ints.
+        IndexError: a number beyond 64 bits.
+    """
+    array = np.asarray(positions)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ArgumentTypeError(f"positions must be int64 [k], not {array.dtype} {list(array.shape)}")
+    if array.dtype == np.uint64 and array.size and array.max() >= 1 << 63:
+        raise SampleIndexError(f"position {array.max()} is beyond {(1 << 63) - 1}")
+    return np.array(array, np.int64, order="C")
+
+
+def sample_seeds(seed: int, epoch: int, positions: npt.ArrayLike) -> npt.NDArray[np.uint64]:
+    """One random seed for each position of an epoch, for augmentation that depends on nothing else.
+
+    Args:
+        seed: 0 <= seed < 2**64.
+        epoch: 0 <= epoch < 2**63.
+        positions: int64 [k], each >= 0.
+
+    Returns:
+        uint64 [k]: `key_of("samples", seed, epoch, position)`, stable for ever.
+
+    Raises:
+        ValueError: seed or epoch out of range.
+        TypeError: no ints.
+        IndexError: a position < 0.
+    """
+    wanted = as_positions(positions)
+    if wanted.size and wanted.min() < 0:
+        raise SampleIndexError(f"position {wanted.min()} is below 0")
+    found = np.empty(len(wanted), np.uint64)
+    seeds(wanted, found, key_of("samples", check_range("seed", seed, 0, SEEDS), check_range("epoch", epoch, 0, EPOCHS)))
+    return found

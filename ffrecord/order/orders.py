@@ -1,0 +1,151 @@
+"""What an order is, the registry of orders, and the two without parameters."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord._permutation import permute
+from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError
+from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, as_positions, check_range, key_of
+
+__all__ = ["Order", "Random", "Sequential", "from_builtins", "parse", "register"]
+
+
+@dataclass(frozen=True)
+class Order(ABC):
+    """How the samples of an epoch follow each other: a pure function of (n, seed, epoch), which seeks in O(1).
+
+    Subclasses are frozen dataclasses whose fields go through JSON, registered by `register`.
+
+    Attributes:
+        name: saved with the state of a run. What a name gives never changes; a better algorithm gets another name.
+        word: what `parse` knows it by; empty if it cannot be made without arguments.
+    """
+
+    name: ClassVar[str]
+    word: ClassVar[str] = ""
+
+    def length(self, n: int) -> int:
+        """Positions in an epoch over n samples.
+
+        Raises:
+            ValueError: not 0 <= n <= 2**62.
+        """
+        return check_range("n", n, 0, LENGTH_MAX + 1)
+
+    def indices(self, positions: npt.ArrayLike, n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+        """The samples at some positions.
+
+        Args:
+            positions: int64 [k] or ints, each in [0, length(n)), in any order, repeats allowed.
+            n: samples in the dataset, 0 <= n <= 2**62.
+            seed: 0 <= seed < 2**64.
+            epoch: 0 <= epoch < 2**63.
+
+        Returns:
+            int64 [k], a new array; each in [0, n). All positions together give every sample exactly once, unless the
+            order says otherwise.
+
+        Raises:
+            IndexError: a position out of range.
+            ValueError: n, seed or epoch out of range.
+            TypeError: no ints.
+        """
+        length = self.length(n)
+        check_range("seed", seed, 0, SEEDS)
+        check_range("epoch", epoch, 0, EPOCHS)
+        array = as_positions(positions)
+        if array.size and (array.min() < 0 or array.max() >= length):
+            wrong = array.min() if array.min() < 0 else array.max()
+            raise SampleIndexError(f"position {wrong} of an order of {length}")
+        self._place(array, int(n), int(seed), int(epoch))
+        return array
+
+    @abstractmethod
+    def _place(self, array: npt.NDArray[np.int64], n: int, seed: int, epoch: int) -> None:
+        """Replace positions, which are in range, by samples."""
+
+    def to_builtins(self) -> dict[str, Any]:
+        """The order as a dict that JSON can hold: its name, and its fields."""
+        values = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        return {"name": self.name, **values}
+
+
+Kind = TypeVar("Kind", bound=type[Order])
+
+NAMES: dict[str, type[Order]] = {}
+WORDS: dict[str, Callable[[], Order]] = {}
+
+
+def register(kind: Kind) -> Kind:
+    """Make a kind of order known to `from_builtins`, and to `parse` if it has a word."""
+    NAMES[kind.name] = kind
+    if kind.word:
+        WORDS[kind.word] = kind
+    return kind
+
+
+def from_builtins(order: Mapping[str, Any]) -> Order:
+    """The order that `to_builtins` gave.
+
+    Raises:
+        ValueError: no order, or one that this version does not know.
+    """
+    if not isinstance(order, Mapping) or "name" not in order:
+        raise ArgumentError(f"not an order: {order!r}")
+    given = dict(order)
+    kind = NAMES.get(str(given.pop("name")))
+    if kind is None:
+        raise ArgumentError(f"order {order['name']!r}, this version knows {', '.join(sorted(NAMES))}")
+    wanted = [field.name for field in fields(kind)]
+    if sorted(given) != sorted(wanted):
+        raise ArgumentError(f"{order['name']} is given {sorted(given)}, expected {sorted(wanted)}")
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise ArgumentError(f"not an order {order['name']}: {error}") from None
+
+
+def parse(order: "str | Order") -> Order:
+    """An order from its word: "sequential", "random" or "block"; orders are returned as they are.
+
+    Raises:
+        ValueError: an unknown word.
+        TypeError: neither.
+    """
+    if isinstance(order, Order):
+        return order
+    if not isinstance(order, str):
+        raise ArgumentTypeError(f"order must be a str or an Order, not {type(order).__name__}")
+    if order not in WORDS:
+        raise ArgumentError(f"order is {order!r}, expected one of {', '.join(sorted(WORDS))}, or an Order")
+    return WORDS[order]()
+
+
+@register
+@dataclass(frozen=True)
+class Sequential(Order):
+    """Sample i at position i, in every epoch."""
+
+    name: ClassVar[str] = "sequential-1"
+    word: ClassVar[str] = "sequential"
+
+    def _place(self, array: npt.NDArray[np.int64], n: int, seed: int, epoch: int) -> None:
+        pass
+
+
+@register
+@dataclass(frozen=True)
+class Random(Order):
+    """A keyed permutation of [0, n), as good as a shuffle for everything that can be measured; see docs/ordering.md."""
+
+    name: ClassVar[str] = "random-1"
+    word: ClassVar[str] = "random"
+
+    def _place(self, array: npt.NDArray[np.int64], n: int, seed: int, epoch: int) -> None:
+        permute(array, n, key_of(self.name, n, seed, epoch))
