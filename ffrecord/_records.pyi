@@ -2,7 +2,7 @@ import numpy as np
 import numpy.typing as npt
 
 class Records:
-    """Records of consecutive samples, back to back in anonymous shared memory, with the size and CRC-32 of each.
+    """Records of consecutive samples, back to back in anonymous shared memory, with the size, CRC-32 and index of each.
 
     The memory has no name, and no mount that could be too small. It is kept by `clear`: fresh pages are slow.
 
@@ -26,15 +26,22 @@ class Records:
     def capacity(self) -> int:
         """Bytes there is room for without growing."""
 
-    def append(self, record: bytes | memoryview, /) -> None:
+    def append(self, record: bytes | memoryview, index: int, /) -> None:
         """Copy contiguous bytes to the end. If it raises, nothing was appended.
 
+        Args:
+            index: what the sample is called, in [-2**63, 2**63).
+
         Raises:
+            OverflowError: `index`.
             OSError, MemoryError: no memory.
         """
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Bytes of each record, int64 [count]."""
+
+    def indices(self) -> npt.NDArray[np.int64]:
+        """As they were given, int64 [count]."""
 
     def checksums(self) -> npt.NDArray[np.uint32]:
         """CRC-32 of each record as it was copied, uint32 [count]."""

@@ -24,6 +24,7 @@ cdef class Records:
     cdef Py_buffer _view       # of it
     cdef int64_t _slots
     cdef int64_t* _sizes
+    cdef int64_t* _indices
     cdef uint32_t* _crcs
 
     def __cinit__(self, int64_t capacity):
@@ -33,6 +34,7 @@ cdef class Records:
         if self._memory is not None:
             PyBuffer_Release(&self._view)
         free(self._sizes)
+        free(self._indices)
         free(self._crcs)
 
     cdef int _take(self, object memory) except -1:
@@ -44,18 +46,18 @@ cdef class Records:
     def capacity(self):
         return self._view.len
 
-    def append(self, record, /):
+    def append(self, record, int64_t index, /):
         cdef Py_buffer view
         if type(record) is bytes:
-            self._append(PyBytes_AS_STRING(record), PyBytes_GET_SIZE(record))
+            self._append(PyBytes_AS_STRING(record), PyBytes_GET_SIZE(record), index)
             return
         PyObject_GetBuffer(record, &view, PyBUF_SIMPLE)
         try:
-            self._append(<const char*> view.buf, view.len)
+            self._append(<const char*> view.buf, view.len, index)
         finally:
             PyBuffer_Release(&view)
 
-    cdef int _append(self, const char* start, int64_t size) except -1:
+    cdef int _append(self, const char* start, int64_t size, int64_t index) except -1:
         cdef char* end
         cdef uint32_t crc
         if self.count == self._slots:
@@ -70,6 +72,7 @@ cdef class Records:
             with nogil:
                 crc = crc32_copy(0, end, start, size, False)
         self._sizes[self.count] = size
+        self._indices[self.count] = index
         self._crcs[self.count] = crc
         self.count += 1
         self.size += size
@@ -77,15 +80,9 @@ cdef class Records:
 
     cdef int _grow_tables(self) except -1:
         cdef int64_t slots = max(2 * self._slots, <int64_t> SLOTS_LEAST)
-        cdef void* sizes = realloc(self._sizes, slots * sizeof(int64_t))
-        cdef void* crcs
-        if sizes == NULL:
-            raise MemoryError(f"{slots} sizes")
-        self._sizes = <int64_t*> sizes
-        crcs = realloc(self._crcs, slots * sizeof(uint32_t))
-        if crcs == NULL:
-            raise MemoryError(f"{slots} checksums")
-        self._crcs = <uint32_t*> crcs
+        self._sizes = <int64_t*> _longer(self._sizes, slots * sizeof(int64_t))
+        self._indices = <int64_t*> _longer(self._indices, slots * sizeof(int64_t))
+        self._crcs = <uint32_t*> _longer(self._crcs, slots * sizeof(uint32_t))
         self._slots = slots
         return 0
 
@@ -97,13 +94,30 @@ cdef class Records:
         return 0
 
     def sizes(self):
-        return np.frombuffer(PyBytes_FromStringAndSize(<const char*> self._sizes, self.count * sizeof(int64_t)), np.int64)
+        return _copied(self._sizes, self.count, np.int64)
+
+    def indices(self):
+        return _copied(self._indices, self.count, np.int64)
 
     def checksums(self):
-        return np.frombuffer(PyBytes_FromStringAndSize(<const char*> self._crcs, self.count * sizeof(uint32_t)), np.uint32)
+        return _copied(self._crcs, self.count, np.uint32)
 
     def view(self, int64_t start, int64_t stop):
         return memoryview(self._memory)[start:stop]
 
     def clear(self):
         self.size = self.count = 0
+
+
+cdef void* _longer(void* table, int64_t size) except NULL:
+    """A table of more bytes with what it held; the old one stays what it was if that raises."""
+    cdef void* found = realloc(table, size)
+    if found == NULL:
+        raise MemoryError(f"{size} bytes for a table of records")
+    return found
+
+
+cdef object _copied(const void* table, int64_t count, kind):
+    """The first entries of a table, as an array of their own."""
+    dtype = np.dtype(kind)
+    return np.frombuffer(PyBytes_FromStringAndSize(<const char*> table, count * <int64_t> dtype.itemsize), dtype)

@@ -16,11 +16,12 @@ def test_records_grow_and_are_used_again(samples: list[bytes], capacity: int) ->
     records = Records(capacity)
     for _ in range(2):
         for i, sample in enumerate(samples):
-            records.append(sample if i % 2 else memoryview(bytearray(sample)))
+            records.append(sample if i % 2 else memoryview(bytearray(sample)), 7 - i)
         assert (records.count, records.size) == (len(samples), sum(map(len, samples)))
         assert records.capacity >= max(records.size, capacity)
         assert bytes(records.view(0, records.size)) == b"".join(samples)
         assert records.sizes().tolist() == [len(sample) for sample in samples]
+        assert records.indices().tolist() == [7 - i for i in range(len(samples))]
         assert records.checksums().tolist() == [zlib.crc32(sample) for sample in samples]
         records.clear()
         assert (records.count, records.size, len(records.sizes())) == (0, 0, 0)
@@ -29,34 +30,43 @@ def test_records_grow_and_are_used_again(samples: list[bytes], capacity: int) ->
 def test_many_and_large() -> None:
     records = Records(1 << 20)
     data = np.random.default_rng(0).bytes(300_000)
-    for _ in range(3000):
-        records.append(b"x")
-    records.append(data)
+    for index in range(3000):
+        records.append(b"x", index)
+    records.append(data, 2**63 - 1)
     assert records.count == 3001
+    assert records.indices().tolist() == [*range(3000), 2**63 - 1]
     assert records.checksums()[-1] == zlib.crc32(data)
     assert bytes(records.view(3000, 303_000)) == data
 
 
 def test_what_is_taken_out_stays() -> None:
     records = Records(100)
-    records.append(b"abc")
-    sizes, view = records.sizes(), records.view(0, 3)
+    records.append(b"abc", 5)
+    sizes, indices, view = records.sizes(), records.indices(), records.view(0, 3)
     records.clear()
-    records.append(b"defghi" * 100)  # in larger memory
-    assert (sizes.tolist(), bytes(view)) == ([3], b"abc")
+    records.append(b"defghi" * 100, 6)  # in larger memory
+    assert (sizes.tolist(), indices.tolist(), bytes(view)) == ([3], [5], b"abc")
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "text", memoryview(np.zeros((3, 3))[:, 1])])
 def test_what_is_no_bytes(wrong: object) -> None:
     records = Records(100)
     with pytest.raises((TypeError, BufferError, ValueError)):
-        records.append(wrong)  # type: ignore[arg-type]
+        records.append(wrong, 0)  # type: ignore[arg-type]
+    assert (records.count, records.size) == (0, 0)
+
+
+@pytest.mark.parametrize("index", [2**63, -(2**63) - 1])
+def test_an_index_beyond_64_bits(index: int) -> None:
+    records = Records(100)
+    with pytest.raises(OverflowError):
+        records.append(b"abc", index)
     assert (records.count, records.size) == (0, 0)
 
 
 def test_the_memory_is_shared() -> None:
     records = Records(4096)
-    records.append(b"parent")
+    records.append(b"parent", 0)
     child = os.fork()
     if child == 0:
         records.view(0, 6)[:] = b"child!"

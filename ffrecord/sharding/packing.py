@@ -5,7 +5,6 @@ Records are serialized into shared memory of the worker, piece by piece, and wri
 
 import errno
 import os
-from array import array
 from collections.abc import Iterator
 
 import numpy as np
@@ -53,7 +52,7 @@ class Piece:
     def __init__(self, task: int, piece: int, records: Records) -> None:
         self.task, self.piece, self.records = task, piece, records
         self.sizes = np.empty(0, format.OFFSET)
-        self.indices = array("q")
+        self.indices = np.empty(0, np.int64)
         self.skipped: list[Skipped] = []
         self.size, self.upto, self.last = 0, -1, False
         self.spooled: int | None = None
@@ -62,14 +61,13 @@ class Piece:
     @property
     def weight(self) -> int:
         """Memory it takes, bytes, roughly."""
-        return (
-            self.sizes.nbytes + len(self.indices) * self.indices.itemsize + (self.size if self.spooled is None else 0)
-        )
+        return self.sizes.nbytes + self.indices.nbytes + (self.size if self.spooled is None else 0)
 
     def seal(self, upto: int) -> None:
         """All records are there; `upto`: index of the last sample, skipped or not."""
-        self.sizes, self._checksums = self.records.sizes(), self.records.checksums().tobytes()
-        self.size, self.upto = self.records.size, upto
+        records = self.records
+        self.sizes, self.indices = records.sizes(), records.indices()
+        self._checksums, self.size, self.upto = records.checksums().tobytes(), records.size, upto
 
     def sized(self, seconds: float = 0.0) -> Sized:
         """What the parent needs to know of it, `seconds` after its task was begun; once."""
@@ -128,7 +126,7 @@ class Packer:
 
     def _fill(self, piece: Piece, run: Run) -> None:
         get, encode, records, words = run.get, self.encode or _unknown, piece.records, self._heart.words
-        append, note = records.append, piece.indices.append
+        append = records.append
         self._heart.work()
         index = -1
         for index in run.indices:
@@ -144,8 +142,7 @@ class Packer:
                 self._check_skippable(run, error)
                 piece.skipped.append(Skipped(records.count, index, sentence(error)[:REASON_MAX]))
             else:
-                append(record)
-                note(index)
+                append(record, index)
             if records.size >= PIECE_BYTES or records.count + len(piece.skipped) >= PIECE_SAMPLES:
                 break
         else:
