@@ -120,16 +120,31 @@ def insert_range(fd: int, start: int, size: int, end: int) -> bool:
 
 def insert_space(fd: int, start: int, size: int, end: int) -> None:
     """The same on any file system: where it cannot, by copying, and with zeros in between."""
-    if insert_range(fd, start, size, end):
-        return
-    for offset in range(start + (end - start) // COPY_CHUNK * COPY_CHUNK, start - 1, -COPY_CHUNK):
-        data = read_all(fd, min(COPY_CHUNK, end - offset), offset)
-        write_all(fd, memoryview(data), offset + size)
-    write_zeros(fd, start, start + size)
+    if not insert_range(fd, start, size, end):
+        move_range(fd, start, end, start + size)
+
+
+def move_range(fd: int, start: int, end: int, target: int) -> None:
+    """Move bytes [start, end) to `target` by copying them, zeros to where they come from; the file then ends with them.
+
+    Args:
+        end: size of the file, bytes.
+
+    Raises:
+        OSError: of the failed call; EIO if the file ends before `end`. What was to be moved is lost.
+    """
+    steps = range(start, end, COPY_CHUNK)
+    # In the direction in which no step overwrites what is still to be moved.
+    for offset in steps if target < start else reversed(steps):
+        copy_range(fd, offset, min(COPY_CHUNK, end - offset), fd, target + offset - start)
+    if target < start:
+        os.ftruncate(fd, target + end - start)
+    else:
+        write_zeros(fd, start, target)
 
 
 def copy_range(source: int, offset: int, size: int, fd: int, to: int) -> None:
-    """Copy bytes [offset, offset + size) of one file to another, at `to`.
+    """Copy bytes [offset, offset + size) of one file to another, at `to`; within one file, up to COPY_CHUNK at a time.
 
     Raises:
         OSError: of the failed call; EIO if the source ends before.

@@ -426,6 +426,29 @@ def test_insert_space_where_the_file_system_cannot():
         path.unlink()
 
 
+@pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, 5 * CHUNK + 17])
+@pytest.mark.parametrize(
+    "start, target", [(100, 40), (40, 100), (0, 3 * CHUNK), (3 * CHUNK, 0), (7, 7), (CHUNK + 1, 1), (1, CHUNK + 1)]
+)
+def test_move_range(tmp_path, monkeypatch, size, start, target):
+    """Behind them the file ends, before them are zeros, whichever way they are moved and however far."""
+    monkeypatch.setattr(durable, "COPY_CHUNK", CHUNK)
+    head, data = os.urandom(start), os.urandom(size)
+    path = tmp_path / "f"
+    path.write_bytes(head + data)
+    with path.open("r+b") as file:
+        durable.move_range(file.fileno(), start, start + size, target)
+    assert path.read_bytes() == (head + bytes(max(0, target - start)))[:target] + data
+
+
+def test_move_range_beyond_the_end(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(bytes(10))
+    with path.open("r+b") as file, pytest.raises(OSError, match="1 bytes missing at offset 10") as caught:
+        durable.move_range(file.fileno(), 5, 11, 20)
+    assert caught.value.errno == errno.EIO
+
+
 @pytest.mark.parametrize("size", [0, 1, CHUNK, 3 * CHUNK + 5])
 def test_copy_range(tmp_path, monkeypatch, size):
     monkeypatch.setattr(durable, "COPY_CHUNK", CHUNK)

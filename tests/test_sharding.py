@@ -289,6 +289,19 @@ def test_shard_file_where_nothing_can_be_reserved(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "a.ffr").read_bytes() == bytes(1000)
 
 
+@pytest.mark.parametrize("start, target", [(100, 40), (40, 100)])
+def test_samples_of_a_shard_file_are_moved(tmp_path: Path, start: int, target: int) -> None:
+    (tmp_path / "a.ffr").write_bytes(bytes(start) + b"samples")
+    shard_file.move_samples(str(tmp_path / "a.ffr"), "final/a.ffr", start, target)
+    assert (tmp_path / "a.ffr").read_bytes() == bytes(target) + b"samples"
+
+
+def test_samples_of_a_shard_file_that_cannot_be_moved(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"final/a\.ffr: its samples could not be moved") as caught:
+        shard_file.move_samples(str(tmp_path / "a.ffr"), "final/a.ffr", 10, 20)
+    assert isinstance(caught.value, RuntimeError)
+
+
 def shard(number: int) -> Shard:
     return Shard(shard_name(number), 1, 30, 0)
 

@@ -1,9 +1,8 @@
 """A dataset into shards.
 
 layout.py          which sample lies in which shard, and where
-shard_file.py      one shard: named, made, finished
+shard_file.py      one shard: named, made, moved, finished
 spool.py           records that wait for their places on the disk
-relocation.py      the samples of a shard are moved
 messages.py        what parent and workers tell each other
 transport.py       how samples that the parent has get to a worker
 runs.py            from a task to its samples

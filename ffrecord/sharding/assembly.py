@@ -7,7 +7,7 @@ import numpy as np
 from ffrecord import format
 from ffrecord.errors import FFRecordError
 from ffrecord.manifest import Shard
-from ffrecord.sharding import relocation, shard_file
+from ffrecord.sharding import shard_file
 from ffrecord.sharding.finisher import Finisher
 from ffrecord.sharding.job import Job
 from ffrecord.sharding.layout import BEGINNING, Layout, Segment, Start
@@ -173,7 +173,7 @@ class Assembly:
         path, final = self._job.files.path(number), self._job.files.final(number)
         start, wanted = self._layout.data_starts[number], self._layout.final_starts[number]
         if start != wanted:
-            relocation.move(path, final, start, wanted)
+            shard_file.move_samples(path, final, start, wanted)
         sizes, checksums = np.frombuffer(shard.sizes, format.OFFSET), np.frombuffer(shard.checksums, format.CRC)
         finished = shard_file.finish(path, final, wanted, sizes, checksums, self._payload)
         self._job.keep(finished, shard.next)

@@ -6,14 +6,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from ffrecord import format
-from ffrecord.durable import reserve
+from ffrecord.durable import move_range, reserve
 from ffrecord.errors import CountError, file_error
 from ffrecord.manifest import Shard
 from ffrecord.sharding.layout import STEM, shard_name
-from ffrecord.writer import write_tables
+from ffrecord.writer import offsets_of, write_tables
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,25 @@ def create(path: str, label: str, data_start: int) -> None:
         raise file_error(error.errno or errno.EIO, f"Failed to open file {label}", label) from None
 
 
+def move_samples(path: str, label: str, start: int, target: int) -> None:
+    """Move everything from offset `start` of a shard on to offset `target`, since its tables take more room or less.
+
+    Args:
+        label: its final path, for messages.
+
+    Raises:
+        OSError (also a RuntimeError): refused; ENOSPC if there is no room.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            move_range(fd, start, os.fstat(fd).st_size, target)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise file_error(error.errno or errno.EIO, f"{label}: its samples could not be moved", label) from None
+
+
 def finish(
     path: str, label: str, data_start: int, sizes: format.Offsets, checksums: format.Checksums, payload: bytes | None
 ) -> Shard:
@@ -81,14 +98,13 @@ def finish(
         OSError (also a RuntimeError): a write or the fsync failed.
     """
     end = data_start + int(sizes.sum())
-    offsets = data_start + np.cumsum(sizes) - sizes
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             size = os.fstat(fd).st_size
             if size != end:
                 raise CountError(f"{label}: {size} bytes, but its {len(sizes)} samples end at {end}")
-            crc = write_tables(fd, checksums, offsets, payload, end)
+            crc = write_tables(fd, checksums, offsets_of(sizes, data_start), payload, end)
             os.fsync(fd)
         except BaseException:
             with contextlib.suppress(OSError):
