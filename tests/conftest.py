@@ -1,16 +1,22 @@
 """Fixtures, and the three hypothesis profiles: HYPOTHESIS_PROFILE=default, ci or nightly."""
 
 import gc
+import multiprocessing
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import NamedTuple
 
 import builders
 import pytest
 from children import descriptors
+from datasets import open_files
 from hypothesis import HealthCheck, settings
 
 from ffrecord import FileReader
@@ -81,3 +87,33 @@ def no_leaked_descriptors() -> Iterator[None]:
     if left():
         gc.collect()  # slow, and hardly ever needed
     assert not left()
+
+
+@pytest.fixture
+def nothing_leaks() -> Iterator[None]:
+    """Fail if the test leaves a descriptor open, or a process."""
+    # Else the first use of spawn or forkserver starts them, and they stay.
+    forkserver.ensure_running()
+    resource_tracker.ensure_running()
+    before = open_files()
+    yield
+    assert open_files() == before
+    assert multiprocessing.active_children() == []
+
+
+@pytest.fixture(scope="session")
+def preloadable(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A function that makes a library for LD_PRELOAD of a C file that is beside the tests."""
+
+    def compiled(name: str) -> Path:
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        if compiler is None:
+            pytest.skip(f"no C compiler to build {name} with")
+        if sys.platform != "linux" or os.environ.get("LD_PRELOAD"):
+            pytest.skip("preloads something else already, such as a sanitizer")
+        library = tmp_path_factory.mktemp("preloadable") / f"{name}.so"
+        source = Path(__file__).with_name(name)
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+        return library
+
+    return compiled

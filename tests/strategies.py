@@ -1,5 +1,7 @@
 """Hypothesis strategies: one for each word of the domain."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 # Around the sizes at which something changes: sectors, pages, shared blocks, blocks of their own, direct pieces.
@@ -21,6 +23,15 @@ def _contents(of_sizes: list[int], seed: int) -> list[bytes]:
 def index_batches(n: int) -> st.SearchStrategy[list[int]]:
     """Indices of a reader of n samples: repeated, negative, in any order."""
     return st.lists(st.integers(-n, n - 1), max_size=300) if n else st.just([])
+
+
+def cuts(samples: int, size: int) -> st.SearchStrategy[dict[str, Any]]:
+    """What tells a `DatasetWriter` how to cut: shards of at most so many samples or bytes, or as it likes."""
+    return st.one_of(
+        st.just({}),
+        st.builds(lambda n: {"samples_per_shard": n}, st.integers(1, samples)),
+        st.builds(lambda n: {"shard_size": n}, st.integers(1, size)),
+    )
 
 
 io_modes = st.sampled_from(("pread", "auto", "direct", "mmap"))

@@ -13,16 +13,14 @@ from typing import Any
 import ffr_twin
 import numpy as np
 import pytest
+from datasets import METHODS, files_in, grown
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_dump import files_in, grown
 
 from ffrecord import FileReader, format, manifest
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import WorkerError
 from ffrecord.fields import IntField, ScalarField, Schema, schema_of
-
-METHODS = ["fork", "spawn", "forkserver"]
 
 
 class Pictures:

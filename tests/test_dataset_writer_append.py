@@ -16,7 +16,7 @@ import builders
 import numpy as np
 import pytest
 from calls import dies_before, refused_at
-from test_dump import files_in
+from datasets import files_in, read_all
 
 from ffrecord import FileReader, FormatError, MismatchError, manifest
 from ffrecord.dataset_writer import DatasetWriter, Summary
@@ -38,11 +38,6 @@ def create(path: Path, samples: Any = OLD, **options: Any) -> Summary:
 
 def append(path: Path, samples: Any = NEW, **options: Any) -> Summary:
     return create(path, samples, mode="append", **options)
-
-
-def read_all(path: Path) -> list[bytes]:
-    with FileReader(path) as reader:
-        return builders.read_all(reader)
 
 
 def identities(path: Path) -> dict[str, tuple[int, int, int, bytes]]:

@@ -2,9 +2,7 @@
 rerun goes on with."""
 
 import contextlib
-import gc
 import json
-import multiprocessing
 import os
 import random
 import resource
@@ -19,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import left_behind, read_all
 from test_workers import alive, wait_until
 
-from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.errors import WorkerError
 
+pytestmark = pytest.mark.usefixtures("nothing_leaks")
 BAD = 137
 
 
@@ -88,40 +87,6 @@ class Failing:
     def closes_all_descriptors(self) -> None:
         os.closerange(3, 100)
         time.sleep(60)
-
-
-def read_all(directory: Path) -> list[bytes]:
-    with FileReader(directory) as reader:
-        return [bytes(sample) for sample in reader]
-
-
-def left_behind(directory: Path) -> list[str]:
-    """Names in a directory, but for that of a part directory with nothing in it but finished, whole shards."""
-    names = sorted(os.listdir(directory))
-    if ".set.part" in names and os.listdir(directory / ".set.part" / "finished"):
-        part = directory / ".set.part"
-        assert sorted(os.listdir(part)) == ["finished", "journal"]
-        for name in os.listdir(part / "finished"):
-            read_all(part / "finished" / name)
-        names.remove(".set.part")
-    return names
-
-
-def descriptors() -> list[str]:
-    gc.collect()
-    names = []
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            names.append(os.readlink(f"/proc/self/fd/{number}"))
-    return sorted(name for name in names if not name.startswith("/proc/"))
-
-
-@pytest.fixture(autouse=True)
-def nothing_leaks() -> Iterator[None]:
-    before = descriptors()
-    yield
-    assert descriptors() == before
-    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import strategies
+from datasets import METHODS, files_in, left_behind, read_all
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_dataset_writer_failures import left_behind, read_all
-from test_dump import files_in
 
 from ffrecord import manifest
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import MismatchError, WorkerError
 from ffrecord.fields import IntField
 from ffrecord.sharding.part_directory import PartDirectory
-
-METHODS = ["fork", "spawn", "forkserver"]
 
 
 class Holey:
@@ -57,11 +55,7 @@ def write_from(source: str, path: Path, dataset: Holey, chunksize: int = 100, **
 @given(
     n=st.integers(1, 150),
     bad=st.sets(st.integers(0, 149), max_size=60),
-    cut=st.one_of(
-        st.just({}),
-        st.builds(lambda n: {"samples_per_shard": n}, st.integers(1, 40)),
-        st.builds(lambda n: {"shard_size": n}, st.integers(1, 900)),
-    ),
+    cut=strategies.cuts(50, 900),
     workers=st.integers(0, 3),
     chunksize=st.integers(1, 50),
     source=st.sampled_from(["dataset", "lines"]),

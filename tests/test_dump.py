@@ -13,6 +13,7 @@ import ffr_twin
 import numpy as np
 import pytest
 from calls import dies_before
+from datasets import files_in, grown
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter
@@ -20,14 +21,6 @@ from ffrecord.dump import dump
 from ffrecord.errors import WorkerError
 
 PARTS = Path(__file__).parent / "golden" / "ffrecord" / "parts"
-
-
-def files_in(directory: Path) -> dict[str, bytes]:
-    return {name: (directory / name).read_bytes() for name in sorted(os.listdir(directory))}
-
-
-def grown(n: int) -> list[bytes]:
-    return [bytes([i % 256]) * i for i in range(n)]
 
 
 def test_golden_parts_are_reproduced(tmp_path: Path) -> None:

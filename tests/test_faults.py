@@ -2,10 +2,6 @@
 
 import errno
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import builders
@@ -108,17 +104,8 @@ print(json.dumps(results))
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory) -> Path:
-    """faults.c, compiled."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler to build faults.c with")
-    if sys.platform != "linux" or os.environ.get("LD_PRELOAD"):
-        pytest.skip("preloads something else already, such as a sanitizer")
-    path = tmp_path_factory.mktemp("faults") / "faults.so"
-    source = Path(__file__).with_name("faults.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path, source, "-ldl"], check=True)
-    return path
+def library(preloadable) -> Path:
+    return preloadable("faults.c")
 
 
 @pytest.fixture(scope="module")

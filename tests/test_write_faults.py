@@ -2,9 +2,6 @@
 
 import json
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -207,17 +204,8 @@ for size in (1, 511, 4096, 1 << 20):
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory) -> Path:
-    """write_faults.c, compiled."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler to build write_faults.c with")
-    if sys.platform != "linux" or os.environ.get("LD_PRELOAD"):
-        pytest.skip("preloads something else already, such as a sanitizer")
-    path = tmp_path_factory.mktemp("faults") / "write_faults.so"
-    source = Path(__file__).with_name("write_faults.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path, source, "-ldl"], check=True)
-    return path
+def library(preloadable) -> Path:
+    return preloadable("write_faults.c")
 
 
 @pytest.fixture(params=["memory", pytest.param("disk", marks=pytest.mark.long)])

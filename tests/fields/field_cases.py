@@ -39,11 +39,14 @@ JSON = st.recursive(
 )
 
 
+PLAIN = (IntField(), FloatField(), BoolField(), StrField(), BytesField(), NoneField(), JSONField())
+
+
 def fields() -> st.SearchStrategy[Field]:
     """Fields that need no library that may be missing, plain ones."""
     axes = st.lists(st.none() | st.integers(0, 3), max_size=3)
     return st.one_of(
-        st.sampled_from([IntField(), FloatField(), BoolField(), StrField(), BytesField(), JSONField(), NoneField()]),
+        st.sampled_from(PLAIN),
         st.sampled_from(SCALAR_DTYPES).map(ScalarField),
         st.builds(NDArrayField, st.sampled_from(DTYPES), st.none() | axes),
     )

@@ -6,26 +6,20 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from field_cases import PLAIN
 
 from ffrecord.errors import FormatError
 from ffrecord.fields import (
-    BoolField,
-    BytesField,
-    FloatField,
     ImageField,
-    IntField,
     JPEGField,
-    JSONField,
     NDArrayField,
-    NoneField,
     ScalarField,
     Schema,
-    StrField,
     TensorField,
 )
 
 EVERYTHING = {
-    "a": (IntField(), FloatField(), BoolField(), StrField(), BytesField(), NoneField(), JSONField()),
+    "a": PLAIN,
     "b": [ScalarField("int16"), NDArrayField(">f4", (2, None)), NDArrayField("?", None)],
     "c": {"t": TensorField("bfloat16", (3,)), "i": ImageField(), "j": JPEGField(quality=80, as_bytes=True)},
 }
