@@ -1,0 +1,269 @@
+"""One rank's way through the epochs, and the place it has reached.
+
+Positions are counted where batches are handed to the user, not where they are planned. So a `Run` may be as far ahead
+as a loader likes; the `Course` follows only by `yielded`.
+"""
+
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord._crc import crc32
+from ffrecord.errors import ArgumentError, SampleIndexError
+from ffrecord.indices import as_indices
+from ffrecord.order.identity import Identity
+from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, check_range
+from ffrecord.order.orders import Order, parse
+from ffrecord.order.run import Epoch, Run, Step, batches
+from ffrecord.order.split import Split
+from ffrecord.order.state import VERSION, Contents, State
+
+__all__ = ["Course"]
+
+Integers = npt.NDArray[np.int64]
+Filter = Iterable[SupportsIndex]
+
+
+class Course:
+    """One rank's way through the epochs of a dataset.
+
+    Args:
+        identity: of the dataset.
+        order: "sequential", "random", "block", or an `Order`.
+        seed: of the order, 0 <= seed < 2**64.
+        epoch: to begin with, 0 <= epoch < 2**63.
+        batch_size: samples of this rank in a batch, >= 1.
+        drop_last: leave out a last batch that is smaller.
+        rank, world_size, policy: see `Split`.
+        indices: int [m] in [-n, n), the samples to use of the n there are, repeats allowed; the order then is one of
+            [0, m). None for all. An int64 array without negative numbers is used where it lies, so that a mapped one
+            stays mapped; it must not change.
+
+    Attributes:
+        epoch: that the next step is of.
+        position: in its order, 0 <= position <= length; all ranks together have yielded what is before it.
+
+    Raises:
+        ValueError: out of range; nothing to yield: no samples, or fewer for each rank than a batch that may not be
+            short.
+        IndexError: a number in `indices` is out of range.
+        TypeError: not integers.
+
+    >>> from ffrecord.order import Course, Identity
+    >>> course = Course(Identity(samples=10), order="sequential", batch_size=2, world_size=2)
+    >>> for step in course.steps():
+    ...     print(step.indices, course.yielded(step), course.position)
+    [0 2] True 4
+    [4 6] True 8
+    [8] True 10
+    >>> course.finished()
+    True
+    >>> course.epoch, course.position
+    (1, 0)
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        order: str | Order = "random",
+        seed: SupportsIndex = 0,
+        epoch: SupportsIndex = 0,
+        batch_size: SupportsIndex = 1,
+        drop_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        policy: str = "drop",
+        indices: Filter | None = None,
+    ) -> None:
+        self.identity = identity
+        self.order = parse(order)
+        self.seed = check_range("seed", seed, 0, SEEDS)
+        self.epoch = check_range("epoch", epoch, 0, EPOCHS)
+        self.position = 0
+        self.batch_size = check_range("batch_size", batch_size, 1, LENGTH_MAX + 1)
+        self.drop_last = bool(drop_last)
+        self.split = Split(rank, world_size, policy)
+        self.indices = None if indices is None else _filter(indices, identity.samples)
+        # Of the dataset as it was when the epoch began, where that is not how it is now.
+        self._before: Identity | None = None
+        self._run = 0
+        self._begun = False  # the current run has yielded
+        self._crc: int | None = None
+        self._check_sizes()
+
+    # Going on
+
+    def steps(self) -> Run:
+        """The steps from here to the end of the epoch. From now on those of earlier runs count for nothing."""
+        self._run += 1
+        self._begun = False
+        return self._rest()
+
+    def begin(self) -> Run:
+        """The steps of a loop that begins now, as `iter(loader)` wants them.
+
+        A loop that was left after its first batch has given up the rest of its epoch: the next one begins, as with
+        torch's own loader. Whoever wants to go on there loads a state, or calls `set_epoch` or `set_position`.
+        """
+        if self._begun:
+            self.finished()
+        return self.steps()
+
+    def yielded(self, step: Step) -> bool:
+        """The user has got this batch. Steps are yielded in order; one may be left out.
+
+        Returns:
+            False, and nothing changes, if since that step was planned something else was begun, loaded or set.
+        """
+        if step.run != self._run:
+            return False
+        self.position = step.after
+        self._begun = True
+        return True
+
+    def finished(self, run: Run | None = None) -> bool:
+        """The loop over the epoch ended: the next one begins.
+
+        Args:
+            run: that ended; None for whichever is the current one.
+
+        Returns:
+            False, and nothing changes, if since then something else was begun, loaded or set.
+        """
+        if run is not None and run.number != self._run:
+            return False
+        self._go_to(self.epoch + 1, 0)
+        return True
+
+    def __len__(self) -> int:
+        """Batches of this rank left in the epoch, from `position`."""
+        return len(self._rest())
+
+    # Where it is
+
+    @property
+    def length(self) -> int:
+        """Positions in the epoch."""
+        return self._epoch(self._before).length
+
+    def set_epoch(self, epoch: SupportsIndex) -> None:
+        """Pin the epoch. The current one keeps its position; any other begins at 0."""
+        number = check_range("epoch", epoch, 0, EPOCHS)
+        self._begun = False
+        if number != self.epoch:
+            self._go_to(number, 0)
+
+    def set_position(self, position: SupportsIndex) -> None:
+        """Go to a position of this epoch: samples yielded by all ranks together, 0 <= position <= length."""
+        self._go_to(self.epoch, check_range("position", position, 0, self.length + 1), self._before)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is, small and JSON-able; see `State`. To be called when all ranks have yielded as many batches."""
+        state = State(
+            version=VERSION,
+            order=self.order.to_builtins(),
+            dataset=Contents.of(self._before or self.identity),
+            indices=self._indices_crc(),
+            seed=self.seed,
+            epoch=self.epoch,
+            position=self.position,
+        )
+        return state.to_builtins()
+
+    def load_state_dict(self, state: Any, appended: str = "refuse") -> None:
+        """Go on where a state was taken, with any ranks, policy and batch size. Seed and epoch are the state's.
+
+        Args:
+            state: from `state_dict`.
+            appended: what to do if shards were appended to the dataset since, and nothing else. "refuse" the state;
+                or "finish" the epoch it is in over the samples it began with, and use all from the next one on. An
+                epoch of which nothing was yielded uses all at once.
+
+        Raises:
+            ValueError: no such state; or of another dataset, filter or order, and the message names the difference.
+                Nothing changes then.
+        """
+        if appended not in ("refuse", "finish"):
+            raise ArgumentError(f"appended is {appended!r}, expected 'refuse' or 'finish'")
+        loaded = State.from_builtins(state)
+        before = self._compare(loaded, finish=appended == "finish")
+        length = self._epoch(before).length
+        if loaded.position > length:
+            raise ArgumentError(f"state at position {loaded.position} of an epoch of {length}")
+        self.seed = loaded.seed
+        self._go_to(loaded.epoch, loaded.position, before if loaded.position else None)
+
+    # Inside
+
+    def _go_to(self, epoch: int, position: int, before: Identity | None = None) -> None:
+        self.epoch, self.position, self._before = epoch, position, before
+        self._run += 1
+        self._begun = False
+
+    def _epoch(self, before: Identity | None) -> Epoch:
+        """The current epoch over the dataset as it was before, or as it is."""
+        samples = (before or self.identity).samples if self.indices is None else len(self.indices)
+        return Epoch(self.order, samples, self.seed, self.epoch, self.indices)
+
+    def _rest(self) -> Run:
+        epoch = self._epoch(self._before)
+        return Run(epoch, self.split, self.position, self.batch_size, drop_last=self.drop_last, number=self._run)
+
+    def _compare(self, state: State, *, finish: bool) -> Identity | None:
+        """Refuse a state of something else; the dataset as it was, if shards were appended and this is wanted."""
+        ours = self.order.to_builtins()
+        if state.order != ours:
+            raise ArgumentError(f"state of another order: {state.order} in the state, {ours} here")
+        theirs, crc = state.indices, self._indices_crc()
+        if theirs != crc:
+            raise ArgumentError(f"state of another filter: {_described(theirs)} in the state, {_described(crc)} here")
+        before = state.dataset.identity
+        difference = self.identity.difference(before)
+        if difference is None:
+            return None
+        if not self.identity.extends(before):
+            raise ArgumentError(f"state of another dataset: {difference}")
+        if not finish:
+            raise ArgumentError(
+                f"shards were appended to the dataset: {difference}; appended='finish' finishes this epoch over the "
+                "samples of then"
+            )
+        return before
+
+    def _indices_crc(self) -> int | None:
+        if self._crc is None and self.indices is not None:
+            self._crc = crc32(self.indices.data)
+        return self._crc
+
+    def _check_sizes(self) -> None:
+        """Refuse what would yield nothing, on all ranks alike."""
+        if self._epoch(None).samples == 0:
+            what = "the dataset has" if self.indices is None else "indices have"
+            raise ArgumentError(f"{what} 0 samples, expected at least 1")
+        length = self.length
+        most = self.split.most(length)
+        if batches(most, self.batch_size, self.drop_last) == 0:
+            least = self.batch_size if self.drop_last else 1
+            raise ArgumentError(
+                f"no batch: {length} samples over {self.split.world_size} ranks, policy {self.split.policy!r}, are "
+                f"{most} for each, expected at least {least}"
+            )
+
+
+def _filter(indices: Filter, samples: int) -> Integers:
+    """int64 [m] in [0, samples)."""
+    array = as_indices(indices)
+    if len(array) == 0:
+        return array
+    least, most = int(array.min()), int(array.max())
+    if least < -samples or most >= samples:
+        wrong = least if least < -samples else most
+        raise SampleIndexError(f"indices have {wrong}, expected {-samples} <= index < {samples}")
+    return array if least >= 0 else np.where(array < 0, array + samples, array)
+
+
+def _described(crc: int | None) -> str:
+    return "none" if crc is None else f"indices of CRC-32 {crc:#010x}"

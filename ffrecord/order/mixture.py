@@ -1,0 +1,222 @@
+"""Several datasets as one, each with a weight of its own."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.order.keys import LENGTH_MAX, check_range, key_of
+from ffrecord.order.orders import Order, Random, from_builtins, parse, register
+
+__all__ = ["Mixture"]
+
+Integers = npt.NDArray[np.int64]
+
+# Draws after which every dataset has had exactly its share. More make finer shares, met less tightly on the way.
+PERIOD = 1 << 16
+SLOTS_LEAST = 16  # on average for a dataset, if there are very many of them
+
+
+@register
+@dataclass(frozen=True)
+class Mixture(Order):
+    """An order over the concatenation of datasets: what stands in an epoch is drawn from them by weight.
+
+    All epochs together are one endless stream of draws. Every 65,536 of them (more for more than 4,096 datasets) have
+    each dataset exactly as often as its weight says, rounded to whole draws and to one at least, in random order. The
+    draws from a dataset go through it in its own order, epoch after epoch of its own: every sample once before any
+    comes again, whatever the weights and however long an epoch of the mixture is. Where a draw leads is a pure
+    function, O(1), as in every order.
+
+    Args:
+        sizes: [D] samples of each dataset, >= 0, together 1 to 2**62.
+        weights: [D] shares in any unit, finite and >= 0, > 0 only for datasets that have samples, and for one at least.
+            None: each sample of all has the same, so that an epoch is the concatenation in the order `within`.
+        within: order of each dataset: "random", "sequential", "block" or an `Order` that is no mixture.
+        epoch_length: draws in an epoch of the mixture, 1 to 2**62; None for sum(sizes).
+
+    Raises:
+        ValueError: out of range, or not as many weights as sizes.
+        TypeError: no numbers.
+    """
+
+    sizes: Sequence[int]
+    weights: Sequence[float] | None = None
+    within: Any = "random"
+    epoch_length: int | None = None
+
+    name: ClassVar[str] = "mixture-1"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", _checked_sizes(self.sizes))
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _checked_weights(self.weights, self.sizes))
+        object.__setattr__(self, "within", _checked_within(self.within))
+        if self.epoch_length is not None:
+            length = check_range("epoch_length", self.epoch_length, 1, LENGTH_MAX + 1)
+            object.__setattr__(self, "epoch_length", length)
+
+    def length(self, n: int) -> int:
+        """Draws in an epoch.
+
+        Raises:
+            ValueError: n is not sum(sizes).
+        """
+        if n != self._samples:
+            raise ArgumentError(f"mixture of {self._samples} samples in {len(self.sizes)} datasets, here are {n}")
+        return self.epoch_length or self._samples
+
+    @property
+    def shares(self) -> list[float]:
+        """[D] the share of all draws that is each dataset's: its weight in whole draws of 65,536.
+
+        It is within 1 / 65,536 of the weight's share of all weights, but that a dataset whose share is smaller
+        than 1 / 65,536 gets so much, and the others have that less.
+        """
+        if self.weights is None:
+            return [size / self._samples for size in self.sizes]
+        return [slots / self._period for slots in self._slots.tolist()]
+
+    def to_builtins(self) -> dict[str, Any]:
+        """The order as a dict that JSON can hold."""
+        return {**super().to_builtins(), "within": self.within.to_builtins()}
+
+    def _place(self, array: Integers, n: int, seed: int, epoch: int) -> None:
+        length = self.length(n)
+        first = epoch * length
+        if self.weights is None:
+            # The concatenation is one dataset, whose epochs need not be those of the mixture.
+            whole, begun = divmod(first, n)
+            places = array + begun
+            array[:] = _walk(self.within, places % n, places // n, n, seed, whole)
+            return
+        if first > LENGTH_MAX:
+            raise ArgumentError(f"epoch {epoch} of {length} draws each begins after draw {LENGTH_MAX}")
+        array += first
+        self._draw(array, seed)
+
+    def _draw(self, draws: Integers, seed: int) -> None:
+        """Replace numbers of draws, counted since epoch 0, by samples."""
+        cycles, slots = draws // self._period, draws % self._period
+        places = _walk(Random(), slots, cycles, self._period, key_of("mixture", seed))
+        datasets = np.searchsorted(self._first_slots, places, side="right") - 1
+        # How many draws from the same dataset come before this one.
+        own = cycles * self._slots[datasets] + (places - self._first_slots[datasets])
+        for group in _groups(datasets):
+            i = int(datasets[group[0]])
+            size = self.sizes[i]
+            found = _walk(self.within, own[group] % size, own[group] // size, size, key_of("mixture", seed, i))
+            draws[group] = found + self._offsets[i]
+
+    @cached_property
+    def _samples(self) -> int:
+        return sum(self.sizes)
+
+    @cached_property
+    def _offsets(self) -> Integers:
+        return np.cumsum([0, *self.sizes[:-1]], dtype=np.int64)
+
+    @cached_property
+    def _period(self) -> int:
+        return PERIOD * max(1, -(-len(self.sizes) * SLOTS_LEAST // PERIOD))
+
+    @cached_property
+    def _slots(self) -> Integers:
+        return np.array(_apportioned(self.weights or (), self._period), np.int64)
+
+    @cached_property
+    def _first_slots(self) -> Integers:
+        return np.cumsum(self._slots) - self._slots
+
+
+def _walk(order: Order, positions: Integers, epochs: Integers, n: int, seed: int, first: int = 0) -> Integers:
+    """`order.indices` where every position has an epoch of its own, counted from `first`."""
+    result = np.empty_like(positions)
+    for group in _groups(epochs):
+        result[group] = order.indices(positions[group], n, seed, first + int(epochs[group[0]]))
+    return result
+
+
+def _groups(numbers: Integers) -> Iterator[Integers]:
+    """For each number there is in int64 [k], where it stands."""
+    order = np.argsort(numbers, kind="stable")
+    ends = np.flatnonzero(np.diff(numbers[order])) + 1
+    return (group for group in np.split(order, ends) if len(group))
+
+
+def _apportioned(weights: Sequence[float], period: int) -> list[int]:
+    """Whole slots in proportion to weights, `period` in all; at least one where there is weight.
+
+    The method of the largest remainder (Hamilton's), in exact fractions, so that it is the same on every machine.
+    """
+    exact = [Fraction(weight) for weight in weights]
+    slots = [0] * len(exact)
+    sharing = [i for i, weight in enumerate(exact) if weight]
+    while True:
+        total, left = sum(exact[i] for i in sharing), period - sum(slots)
+        small = [i for i in sharing if exact[i] * left < total]
+        if not small:
+            break
+        for i in small:
+            slots[i] = 1
+        sharing = [i for i in sharing if slots[i] == 0]
+    quotas = {i: exact[i] * left / total for i in sharing}
+    for i, quota in quotas.items():
+        slots[i] = math.floor(quota)
+    by_remainder = sorted(sharing, key=lambda i: (math.floor(quotas[i]) - quotas[i], i))
+    for i in by_remainder[: period - sum(slots)]:
+        slots[i] += 1
+    return slots
+
+
+def _checked_sizes(sizes: Any) -> tuple[int, ...]:
+    checked = tuple(
+        check_range(f"sizes[{i}]", size, 0, LENGTH_MAX + 1) for i, size in enumerate(_listed("sizes", sizes))
+    )
+    check_range("sum(sizes)", sum(checked), 1, LENGTH_MAX + 1)
+    return checked
+
+
+def _checked_weights(weights: Any, sizes: Sequence[int]) -> tuple[float, ...]:
+    checked = tuple(_checked_weight(i, weight) for i, weight in enumerate(_listed("weights", weights)))
+    if len(checked) != len(sizes):
+        raise ArgumentError(f"{len(checked)} weights for {len(sizes)} datasets")
+    if not any(checked):
+        raise ArgumentError(f"all {len(checked)} weights are 0, expected one > 0")
+    for i, (weight, size) in enumerate(zip(checked, sizes, strict=True)):
+        if weight and not size:
+            raise ArgumentError(f"weights[{i}] is {weight} for a dataset of 0 samples, expected 0")
+    return checked
+
+
+def _checked_weight(i: int, weight: Any) -> float:
+    try:
+        if isinstance(weight, str | bytes):
+            raise TypeError
+        number = float(weight)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"weights[{i}] must be a number, not {weight!r}") from None
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and number >= 0):
+        raise ArgumentError(f"weights[{i}] is {number}, expected finite and >= 0")
+    return number + 0.0  # -0.0 is 0.0
+
+
+def _listed(name: str, values: Any) -> list[Any]:
+    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
+        raise ArgumentTypeError(f"{name} must be a collection of numbers, not {type(values).__name__}")
+    return list(values)
+
+
+def _checked_within(within: Any) -> Order:
+    order = from_builtins(within) if isinstance(within, Mapping) else parse(within)
+    if isinstance(order, Mixture):
+        raise ArgumentError("within is a mixture: give all datasets to one, with products of weights")
+    return order
