@@ -10,8 +10,8 @@ from setuptools import Extension, setup
 COVERAGE = bool(os.environ.get("FFRECORD_COVERAGE"))
 SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"] if os.environ.get("FFRECORD_SANITIZE") else []
 
-ENGINE = ["_descriptors", "_ahead", "_choice", "_plan", "_cached", "_copied", "_parallel", "_direct", "_mapped"]
-ENGINE += ["_reading", "_engine"]
+ENGINE = ["_descriptors", "_ahead", "_choice", "_plan", "_columns", "_cached", "_copied", "_parallel", "_direct"]
+ENGINE += ["_mapped", "_reading", "_engine"]
 
 
 def extension(name: str, *sources: str, **more: object) -> Extension:

@@ -1,15 +1,17 @@
 """What the batch engine uses of _cached."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from ffrecord._linux cimport iovec
 from ffrecord._requests cimport Request, Work
 
 cdef enum:
     RUN_PARTS = 64             # records of one preadv
+    AHEAD = 8                  # records whose first bytes are on their way from memory while one is copied
 
 cdef bint goes_on(const Work* work) noexcept nogil
 cdef bint copy_record(Work* work, Request* request, const char* source, bint around) noexcept nogil
+cdef bint mismatched(Work* work, Request* request, uint32_t computed) noexcept nogil
 cdef bint settle(Work* work, Request* request) noexcept nogil
 cdef bint finish(Work* work, Request* request) noexcept nogil
 cdef void finish_missed(Work* work, Request* requests, int64_t i, int64_t k) noexcept nogil

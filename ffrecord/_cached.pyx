@@ -11,6 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.string cimport memcpy
 
 from ffrecord._ahead cimport Sweep, catch_up, sweep
+from ffrecord._columns cimport copy_pieces
 from ffrecord._crc cimport crc32_copy, crc32_update
 from ffrecord._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, ffr_will_need, iovec
 from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, File, Request, Work
@@ -40,29 +41,42 @@ cdef inline bint _arrived(Work* work, Request* request) noexcept nogil:
     return True
 
 
+cdef bint mismatched(Work* work, Request* request, uint32_t computed) noexcept nogil:
+    """A record's bytes are not what was written: False."""
+    request.status = MISMATCH
+    request.detail = computed
+    work.good = False
+    return False
+
+
 cdef bint settle(Work* work, Request* request) noexcept nogil:
-    """A record has been read: compare with its stored CRC-32, if asked; whether it is good."""
-    cdef uint32_t computed
-    if work.check:
+    """A record has been read: compare with its stored CRC-32, if asked; whether it is good. Its pieces go to their columns."""
+    cdef uint32_t computed = request.stored
+    if work.columns != NULL:
+        computed = copy_pieces(work.columns, request.order, request.dest, work.check, False, False)
+    elif work.check:
         computed = crc32_update(0, request.dest, request.size)
-        if computed != request.stored:
-            request.status = MISMATCH
-            request.detail = computed
-            work.good = False
-            return False
+    if work.check and computed != request.stored:
+        return mismatched(work, request, computed)
     return _arrived(work, request)
 
 
 cdef bint copy_record(Work* work, Request* request, const char* source, bint around) noexcept nogil:
-    """Read a record from memory, `around` as for crc32_copy; whether it is good. What is checked is the copy."""
+    """Read a record from memory, `around` as for crc32_copy; whether it is good, else `detail` is the CRC-32 computed.
+
+    What is checked is the copy: others may write to `source`.
+    """
     cdef uint32_t computed = request.stored
-    if request.size >= FUSED_LEAST and (work.check or around):  # if around, faster than memcpy all the same
+    if work.columns != NULL:
+        computed = copy_pieces(work.columns, request.order, source, work.check, True, around)
+    elif request.size >= FUSED_LEAST and (work.check or around):  # if around, faster than memcpy all the same
         computed = crc32_copy(0, request.dest, source, request.size, around)
     else:
         memcpy(request.dest, source, request.size)
         if work.check:
             computed = crc32_update(0, request.dest, request.size)
     if work.check and computed != request.stored:
+        request.detail = computed
         return False
     request.got = request.size
     return _arrived(work, request)

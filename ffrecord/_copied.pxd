@@ -4,4 +4,4 @@ from libc.stdint cimport int64_t
 
 from ffrecord._requests cimport Request, Work
 
-cdef void read_copied(Work* work, Request* requests, int64_t k) noexcept nogil
+cdef int64_t read_copied(Work* work, Request* requests, int64_t k) noexcept nogil

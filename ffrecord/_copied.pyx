@@ -6,14 +6,12 @@ A record whose pages cannot be had is read by pread instead, which says what is 
 
 from libc.stdint cimport int64_t
 
-from ffrecord._cached cimport copy_record, finish_missed, goes_on, read_cached
+from ffrecord._cached cimport AHEAD, copy_record, finish_missed, goes_on
 from ffrecord._guard cimport Range, guarded
-from ffrecord._linux cimport ffr_file_size, ffr_now_ns, ffr_prefetch, ffr_sleeps
+from ffrecord._linux cimport ffr_file_size, ffr_now_ns, ffr_prefetch_start, ffr_sleeps
 from ffrecord._requests cimport MISSED, OK, File, Request, Work
 
 cdef enum:
-    AHEAD = 8                  # records
-    AHEAD_LINES = 4            # cache lines of each, until the CPU's own prefetching sees where it goes
     STAGE_BYTES = 1 << 20      # between looks whether it is still cached
     STAGE_RECORDS = 256
     WAITS_MOST = 2             # of a stage, and one for every RECORDS_PER_WAIT: more, and the records are no longer cached
@@ -32,12 +30,10 @@ cdef struct Copying:
 cdef inline void _prefetch(const Copying* copying, int64_t i) noexcept nogil:
     cdef const Request* request = &copying.requests[i]
     cdef const char* window
-    cdef int line
     if i < copying.k and request.status == OK:
         window = copying.work.files[request.file].window
         if window != NULL:
-            for line in range(AHEAD_LINES):
-                ffr_prefetch(window + request.offset + 64 * line)
+            ffr_prefetch_start(window + request.offset)
 
 
 cdef void _copy(void* argument) noexcept nogil:
@@ -88,8 +84,12 @@ cdef bint _copy_stage(Copying* copying) noexcept nogil:
     return ffr_sleeps() - sleeps <= WAITS_MOST + (copying.i - first) // RECORDS_PER_WAIT
 
 
-cdef void read_copied(Work* work, Request* requests, int64_t k) noexcept nogil:
-    """Read sorted requests of files that have a `window`, after `guard_ready`; in two passes what turns out not to be cached."""
+cdef int64_t read_copied(Work* work, Request* requests, int64_t k) noexcept nogil:
+    """Read sorted requests of files that have a `window`, after `guard_ready`.
+
+    Returns:
+        How many were dealt with; less than k if they turned out not to be cached.
+    """
     cdef Copying copying
     cdef int64_t i, total = 0
     cdef bint cached = True
@@ -99,5 +99,4 @@ cdef void read_copied(Work* work, Request* requests, int64_t k) noexcept nogil:
     copying.around = total >= AROUND_BYTES
     while copying.i < k and cached and goes_on(work):
         cached = _copy_stage(&copying)
-    if copying.i < k and goes_on(work):
-        read_cached(work, requests + copying.i, k - copying.i, True)
+    return copying.i if goes_on(work) else k

@@ -4,10 +4,13 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord._columns import Slots
 from ffrecord._memory import Mapping
 from ffrecord.filesystems import Filesystem
 
 MODES: tuple[str, ...]
+ARRAYS: Literal["arrays"]
+PACKED: Literal["packed"]
 
 _Bytes = npt.NDArray[np.uint8]
 _Packed = tuple[_Bytes, npt.NDArray[np.int64]]
@@ -53,18 +56,24 @@ class Files:
     def close(self) -> None: ...
     def size_now(self, f: int) -> int | None: ...
     def locate(self, index: int) -> tuple[int, int]: ...
-    def read(self, indices: npt.NDArray[np.int64], check: bool, go_on: bool) -> tuple[list[_Bytes], list[Failure]]: ...
-    def read_packed(
-        self, indices: npt.NDArray[np.int64], check: bool, go_on: bool, out: _Bytes | None = None
-    ) -> tuple[_Packed, list[Failure]]: ...
-    @overload
+    def read(
+        self,
+        indices: npt.NDArray[np.int64],
+        check: bool,
+        go_on: bool,
+        form: str | Slots = "arrays",
+        out: _Bytes | list[_Bytes] | None = None,
+    ) -> tuple[Any, list[Failure]]: ...
     def read_ahead(
-        self, indices: npt.NDArray[np.int64], check: bool, go_on: bool, packed: Literal[False], sequential: bool = False
-    ) -> Batch[list[_Bytes]]: ...
-    @overload
-    def read_ahead(
-        self, indices: npt.NDArray[np.int64], check: bool, go_on: bool, packed: Literal[True], sequential: bool = False
-    ) -> Batch[_Packed]: ...
+        self,
+        indices: npt.NDArray[np.int64],
+        check: bool,
+        go_on: bool,
+        form: str | Slots = "arrays",
+        out: _Bytes | list[_Bytes] | None = None,
+        threads: int = 4,
+        sequential: bool = False,
+    ) -> Batch[Any]: ...
     def sizes(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
     def counters(self) -> list[tuple[str, int, str, dict[str, Any]]]: ...
 

@@ -4,7 +4,7 @@
 * plan: bound every index and every span, in the order of their places (_plan.pyx);
 * read: by the engine of each file system (_choice.pyx): _cached.pyx, _parallel.pyx, _direct.pyx or _mapped.pyx;
 * verify: CRC-32 of each record right after it arrives;
-* deliver: in the order asked for, as arrays over pooled memory or packed into one.
+* deliver: in the order asked for, as arrays over pooled memory, packed into one, or as columns (_columns.pyx).
 
 A batch is read by the thread that asked, or by one of the engine's own (_threads.pyx) while that computes.
 """
@@ -17,6 +17,7 @@ from libc.string cimport memset
 
 from ffrecord._ahead cimport Sweep, stop
 from ffrecord._choice cimport asks_for_memory, begin, learn, weigh
+from ffrecord._columns cimport Slots
 from ffrecord._descriptors cimport close_all, keep, size_now
 from ffrecord._guard cimport guard_ready
 from ffrecord._linux cimport ffr_filesystem_type
@@ -35,6 +36,8 @@ from ffrecord._requests cimport (
     OK,
     REPLACED,
     TRUNCATED,
+    WRONG_SIZE,
+    Columns,
     Counters,
     File,
     Filesystem,
@@ -79,7 +82,9 @@ _STATUS = {
     BAD_SPAN: "span",
     CHANGED: "changed",
     REPLACED: "replaced",
+    WRONG_SIZE: "size",
 }
+ARRAYS, PACKED = "arrays", "packed"
 
 
 def filesystem_type(int fd):
@@ -92,8 +97,8 @@ class Failure(Exception):
 
     Attributes:
         order: position in the batch.
-        status: "truncated", "mismatch", "failed", "span", "changed" or "replaced".
-        detail: bytes there are, CRC-32 computed, errno, end of the span, or size of the file.
+        status: "truncated", "mismatch", "failed", "span", "changed", "replaced" or "size".
+        detail: bytes there are, CRC-32 computed, errno, end of the span, size of the file, or size that it should have.
         offset, size: of the record in its file, bytes.
         stored: CRC-32 from the table.
     """
@@ -124,7 +129,9 @@ cdef class Batch:
     cdef bint lost                # to a fork
     cdef int owner                # process id that began it
     cdef Files files
-    cdef object delivered         # list of arrays, or (data, offsets)
+    cdef Slots slots              # of columns
+    cdef Columns columns
+    cdef object delivered         # list of arrays, (data, offsets) or list of columns
 
     def __cinit__(self, Files files not None, const int64_t[::1] indices not None, bint check, bint go_on):
         self.files = files
@@ -149,6 +156,8 @@ cdef class Batch:
         free(self.reading.requests)
         free(self.reading.counters)
         free(self.places)
+        free(self.columns.starts)
+        free(self.columns.scratch)
 
     cdef Request* _asked(self, int64_t i) noexcept:
         """The request for what was asked at position i."""
@@ -240,6 +249,29 @@ cdef class Batch:
             self._asked(i).dest = start + offsets[i]
         self.delivered = data, offsets_array
         return 0
+
+    cdef int _place_columns(self, Slots slots, object out) except -1:
+        """A column for each slot, of `out` if given. Records of another size are bad ones."""
+        cdef int64_t i
+        cdef Request* request
+        self.slots = slots
+        self.delivered = slots.place(self.reading.k, out, &self.columns)
+        self.columns.scratch = <char*> malloc(max(slots.record_size, <int64_t> 1))
+        if self.columns.scratch == NULL:
+            raise MemoryError(f"record of {slots.record_size} bytes")
+        self.reading.columns = &self.columns
+        for i in range(self.reading.k):
+            request = &self.reading.requests[i]
+            request.dest = NULL
+            if request.status == OK and request.size != slots.record_size:
+                request.status, request.detail = WRONG_SIZE, slots.record_size
+        return 0
+
+    cdef int _place(self, object form, object out) except -1:
+        """Memory for what is to be delivered: ARRAYS, PACKED or Slots."""
+        if isinstance(form, Slots):
+            return self._place_columns(<Slots> form, out)
+        return self._place_packed(out) if form == PACKED else self._place_arrays()
 
     cdef int _wait(self) except -1:
         """Wait until it is read, and let signals through meanwhile: then it goes on, and can be waited for again.
@@ -471,68 +503,57 @@ cdef class Files:
         batch.planned = True
         return batch
 
-    cdef Batch _begin(self, const int64_t[::1] indices, bint check, bint go_on, bint packed, object out):
+    cdef Batch _begin(self, const int64_t[::1] indices, bint check, bint go_on, object form, object out):
         """A batch with its memory, not read yet."""
         cdef Batch batch = self._plan(indices, check, go_on)
-        if packed:
-            batch._place_packed(out)
-        else:
-            batch._place_arrays()
+        batch._place(form, out)
         return batch
 
-    cdef void _submit(self, Batch batch) noexcept:
+    cdef void _submit(self, Batch batch, int threads) noexcept:
         batch.task.run, batch.task.argument = read_all, &batch.reading
         batch.submitted = True
-        submit(&batch.task, PREFETCH_THREADS)
+        submit(&batch.task, threads)
 
-    cdef object _read(self, Batch batch):
-        if batch.size() >= LARGE:
-            self._submit(batch)
-        else:
-            with nogil:
-                read_all(&batch.reading)
-        return batch.result()
-
-    def read(self, const int64_t[::1] indices not None, bint check, bint go_on):
-        """The records at `indices`, each a 1-D uint8 array of its own bytes: writable, but with io="mmap".
+    def read(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None):
+        """The records at `indices`.
 
         Args:
             indices: int64 [k], C-contiguous; negative ones count from the end; repeats allowed.
             check: compare CRC-32.
             go_on: read the rest of the batch after a failure.
+            form: what to deliver. ARRAYS: a 1-D uint8 array of each record's own bytes, writable, but with io="mmap".
+                PACKED: (uint8 [sum of sizes], int64 offsets [k + 1]). `Slots`: a uint8 array [k, size] for each, in the order
+                they were given; records of another size than theirs are failures.
+            out: memory to fill, for PACKED a writable C-contiguous 1-D uint8 array of at least the sum of sizes, for
+                `Slots` a list with one for each.
 
         Returns:
-            (k arrays, failures): arrays of failed records hold garbage.
+            (delivered, failures): what there is of failed records is garbage.
 
         Raises:
             IndexError: its argument is the position of the first index out of range; nothing was read.
             ClosedError: `close` was called.
-        """
-        return self._read(self._begin(indices, check, go_on, False, None))
-
-    def read_packed(self, const int64_t[::1] indices not None, bint check, bint go_on, out=None):
-        """The records at `indices`, back to back.
-
-        Args:
-            out: a writable C-contiguous 1-D uint8 array to fill, of at least the sum of sizes.
-
-        Returns:
-            ((uint8 [sum of sizes], int64 offsets [k + 1]), failures). Other arguments and errors as for `read`.
-
-        Raises:
             ValueError: `out` is too small.
         """
-        return self._read(self._begin(indices, check, go_on, True, out))
+        cdef Batch batch = self._begin(indices, check, go_on, form, out)
+        if batch.size() >= LARGE:
+            self._submit(batch, PREFETCH_THREADS)
+        else:
+            with nogil:
+                read_all(&batch.reading)
+        return batch.result()
 
-    def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, bint packed, bint sequential=False):
-        """A `Batch` being read by another thread; its `result()` is that of `read` or `read_packed`.
+    def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None,
+                   int threads=PREFETCH_THREADS, bint sequential=False):
+        """A `Batch` being read by another thread; its `result()` is that of `read`.
 
         Args:
+            threads: a further thread is started while fewer than that many are there, and none is idle.
             sequential: it is a piece of a long sequence, of which one piece is read at a time.
         """
-        cdef Batch batch = self._begin(indices, check, go_on, packed, None)
+        cdef Batch batch = self._begin(indices, check, go_on, form, out)
         batch.reading.sequential = sequential
-        self._submit(batch)
+        self._submit(batch, threads)
         return batch
 
     def sizes(self, const int64_t[::1] indices not None):

@@ -54,5 +54,6 @@ cdef extern from "_linux.h" nogil:
     int64_t ffr_now_ns()
     void ffr_sequential_access(int fd)
     void ffr_prefetch(const void* address)
+    void ffr_prefetch_start(const char* address)
     int64_t ffr_fetch_add(int64_t* target, int64_t value)
     void ffr_sleep_ms(long ms)

@@ -1,16 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
 """Check records where they lie in a mapping of their file, and copy them from there if asked: no system call per record."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from ffrecord._ahead cimport Sweep, sweep
-from ffrecord._cached cimport copy_record, goes_on, settle
-from ffrecord._linux cimport ffr_now_ns, ffr_prefetch, ffr_will_need
+from ffrecord._cached cimport AHEAD, copy_record, goes_on, mismatched, settle
+from ffrecord._linux cimport ffr_now_ns, ffr_prefetch_start, ffr_will_need
 from ffrecord._requests cimport OK, Request, Work
-
-cdef enum:
-    AHEAD = 8                  # records
-    AHEAD_LINES = 4            # cache lines of each, until the CPU's own prefetching sees where it goes
 
 
 cdef void _ask(Work* work, const Request* requests, int64_t k) noexcept nogil:
@@ -24,15 +20,8 @@ cdef void _ask(Work* work, const Request* requests, int64_t k) noexcept nogil:
     sweep(<Sweep*> work.sweep, k, total)
 
 
-cdef inline void _prefetch(const Work* work, const Request* request) noexcept nogil:
-    cdef const char* data = work.files[request.file].mapped + request.offset
-    cdef int line
-    for line in range(AHEAD_LINES):
-        ffr_prefetch(data + 64 * line)
-
-
 cdef void read_mapped(Work* work, Request* requests, int64_t k) noexcept nogil:
-    """Check sorted requests in place; those whose dest is elsewhere are copied there first.
+    """Check sorted requests in place; those whose dest is elsewhere, and pieces for columns, are copied there.
 
     What is delivered as a copy is what was checked.
     """
@@ -48,10 +37,12 @@ cdef void read_mapped(Work* work, Request* requests, int64_t k) noexcept nogil:
         if requests[i].status != OK:
             continue
         if i + AHEAD < k and requests[i + AHEAD].status == OK:
-            _prefetch(work, &requests[i + AHEAD])
+            ffr_prefetch_start(work.files[requests[i + AHEAD].file].mapped + requests[i + AHEAD].offset)
         data = work.files[requests[i].file].mapped + requests[i].offset
-        if requests[i].dest == data or not copy_record(work, &requests[i], data, False):
+        if requests[i].dest == data:
             requests[i].got = requests[i].size
             settle(work, &requests[i])
+        elif not copy_record(work, &requests[i], data, False):
+            mismatched(work, &requests[i], <uint32_t> requests[i].detail)
     # Here reading is page faults and cache misses, while checking.
     work.counters.crc_ns += ffr_now_ns() - start

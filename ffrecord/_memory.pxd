@@ -19,3 +19,4 @@ cdef class Mapping:
     cdef const int* lost_flag(self) noexcept
 
 cdef object array_over(object owner, char* start, int64_t size)
+cdef object rows_over(Block owner, char* start, int64_t k, int64_t size)

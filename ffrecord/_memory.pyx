@@ -156,6 +156,14 @@ cdef object array_over(object owner, char* start, int64_t size):
     return array
 
 
+cdef object rows_over(Block owner, char* start, int64_t k, int64_t size):
+    """The same of k rows of `size` bytes: uint8 [k, size], writable."""
+    cdef cnp.npy_intp[2] shape = [k, size]
+    cdef cnp.ndarray array = cnp.PyArray_SimpleNewFromData(2, shape, cnp.NPY_UINT8, start)
+    cnp.set_array_base(array, owner)
+    return array
+
+
 cdef class Mapping:
     """The start of a file, read-only, shared with every process that maps it. Supports the buffer protocol.
 

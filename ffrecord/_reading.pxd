@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 from ffrecord._ahead cimport Sweep
-from ffrecord._requests cimport Counters, Filesystem, Request, Table
+from ffrecord._requests cimport Columns, Counters, Filesystem, Request, Table
 
 cdef struct Reading:
     # All that a thread needs to read a batch.
@@ -14,6 +14,7 @@ cdef struct Reading:
     int filesystem_count
     Request* requests
     int64_t k
+    Columns* columns          # NULL: whole records, with all `dest` set
     bint check
     bint go_on
     bint good

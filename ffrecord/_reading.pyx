@@ -1,10 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
 """Read a planned batch: part by part, each of files of one file system, which are held meanwhile, by the engine it has now."""
 
-from libc.errno cimport EMFILE, ENFILE, ENOENT
+from libc.errno cimport EMFILE, ENFILE, ENOENT, ENOMEM
 from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
 
-from ffrecord._cached cimport read_cached
+from ffrecord._cached cimport goes_on, read_cached
 from ffrecord._copied cimport read_copied
 from ffrecord._descriptors cimport AROUND, COPYING, RANDOM, SEQUENTIAL, Access, hold, let_go
 from ffrecord._direct cimport NOT_NOW, read_direct
@@ -12,12 +13,14 @@ from ffrecord._guard cimport guard_ready
 from ffrecord._linux cimport ffr_sleep_ms, ffr_sleeps
 from ffrecord._mapped cimport read_mapped
 from ffrecord._parallel cimport read_parallel
-from ffrecord._requests cimport COLD, DIRECT, FAILED, HOT, MAPPED, OK, REPLACED, Counters, Filesystem, Table, Work
+from ffrecord._requests cimport COLD, DIRECT, FAILED, HOT, MAPPED, OK, REPLACED, Counters, Filesystem, Request, Table, Work
 
 cdef enum:
     HELD_BY_PART = 64          # files that a batch reads at a time
     PATIENCE_MS = 1000         # for a descriptor, where there is none left
     COPIED_LEAST = 8           # records of a batch: fewer are as soon had by system calls
+    PLACES_HOT = 256 << 10     # bytes of whole records on their way to columns: what stays in the CPU's cache
+    PLACES_COLD = 32 << 20     # what keeps a disk busy
 
 # Bytes of files that are mapped to copy from; the page tables of each process take 1/512 of it.
 cdef int64_t WINDOWS_MOST = <int64_t> 64 << 30
@@ -43,6 +46,69 @@ cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noex
     return reading.k >= COPIED_LEAST and fs.size <= WINDOWS_MOST
 
 
+cdef int64_t _read_calls(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
+    """Read requests by system calls, to their `dest`; what `read_direct` returns, else 0."""
+    cdef Filesystem* fs = work.filesystem
+    if work.sequential:
+        read_cached(work, requests, k, False)
+    elif engine == DIRECT:
+        return read_direct(work, requests, k, not fs.pinned)
+    elif engine == COLD and (fs.network or not fs.nowait):
+        read_parallel(work, requests, k)
+    else:
+        read_cached(work, requests, k, engine == COLD)
+    return 0
+
+
+cdef void _no_memory(Work* work, Request* requests, int64_t k) noexcept nogil:
+    cdef int64_t i
+    for i in range(k):
+        if requests[i].status == OK:
+            requests[i].status, requests[i].detail = FAILED, ENOMEM
+    work.good = False
+
+
+cdef int64_t _read_to_columns(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
+    """The same for columns: whole records, some at a time, to a place of ours, from where their pieces go to the columns."""
+    cdef int64_t i = 0, j, count, error = 0, found, size = work.columns.record_size
+    cdef char* places
+    count = (PLACES_HOT if engine == HOT else PLACES_COLD) // max(size, <int64_t> 1)
+    count = max(<int64_t> 1, min(count, k))
+    places = <char*> malloc(max(count * size, <int64_t> 1))
+    if places == NULL:
+        _no_memory(work, requests, k)
+        return 0
+    while i < k and goes_on(work):
+        count = min(count, k - i)
+        for j in range(count):
+            requests[i + j].dest = places + j * size
+        found = _read_calls(reading, work, engine, requests + i, count)
+        if found != 0:
+            error = found
+        i += count
+    free(places)
+    return error
+
+
+cdef int64_t _read_by(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
+    """Read requests of files that are held, by their engine; what `read_direct` returns, else 0."""
+    cdef int64_t i, done = 0
+    if engine == MAPPED and not work.sequential:
+        read_mapped(work, requests, k)
+        return 0
+    if _copies(reading, work.filesystem, engine) and guard_ready():
+        if work.columns != NULL:
+            for i in range(k):
+                requests[i].dest = work.columns.scratch  # for what has to be read after all: one after the other
+        done = read_copied(work, requests, k)
+        engine = COLD
+    if done == k:
+        return 0
+    if work.columns != NULL:
+        return _read_to_columns(reading, work, engine, requests + done, k - done)
+    return _read_calls(reading, work, engine, requests + done, k - done)
+
+
 cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_t j) noexcept nogil:
     """Read requests i .. j, all of files of one file system that are held, by its engine."""
     cdef Work work
@@ -52,19 +118,8 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
     work.files, work.filesystem, work.sweep = reading.table.files, fs, &reading.sweeps[number]
     work.sequential = _in_sequence(reading, fs, engine)
     work.counters, work.check, work.go_on, work.good = counters, reading.check, reading.go_on, reading.good
-    work.stopped = &reading.stopped
-    if work.sequential:
-        read_cached(&work, reading.requests + i, j - i, False)
-    elif engine == MAPPED:
-        read_mapped(&work, reading.requests + i, j - i)
-    elif engine == DIRECT:
-        error = read_direct(&work, reading.requests + i, j - i, not fs.pinned)
-    elif engine == COLD and (fs.network or not fs.nowait):
-        read_parallel(&work, reading.requests + i, j - i)
-    elif _copies(reading, fs, engine) and guard_ready():
-        read_copied(&work, reading.requests + i, j - i)
-    else:
-        read_cached(&work, reading.requests + i, j - i, engine == COLD)
+    work.stopped, work.columns = &reading.stopped, reading.columns
+    error = _read_by(reading, &work, engine, reading.requests + i, j - i)
     if counters.waits == waits:
         counters.waits += ffr_sleeps() - sleeps
     if engine == DIRECT and error != NOT_NOW:

@@ -11,6 +11,7 @@ cdef enum Status:
     BAD_SPAN = 4      # the table's offsets contradict the file
     CHANGED = 5       # detail: size of the file, now shorter than it was
     REPLACED = 6      # the name leads to another file now
+    WRONG_SIZE = 7    # detail: the size that each record of the batch should have
 
 cdef enum Engine:
     HOT = 0           # plain pread: all is in the page cache
@@ -68,8 +69,8 @@ cdef struct Request:
     int64_t size
     int64_t got               # bytes that arrived
     int64_t detail
-    char* dest
-    int64_t order             # position in the batch asked for
+    char* dest                # or, for columns, NULL until an engine needs a place for the whole record
+    int64_t order             # position in the batch asked for; the row of its columns
     int32_t file
     int32_t status
     uint32_t stored           # CRC-32 from the table
@@ -84,6 +85,21 @@ cdef struct Counters:
     int64_t waits             # times that a thread slept in a read
     int64_t io_ns
     int64_t crc_ns
+
+cdef struct Slot:
+    # A piece of each record, which goes to one column.
+    int64_t offset            # in the record
+    int64_t size
+    int column                # its number among those asked for
+
+cdef struct Columns:
+    # Where the pieces of a batch's records go, instead of the records themselves.
+    int64_t record_size
+    int count                 # of slots
+    const Slot* slots         # ascending by offset
+    char** starts             # of each slot: row r is at starts[s] + r * slots[s].size
+    bint chained              # copy and check in one pass, piece by piece; see _columns.pyx
+    char* scratch             # [record_size]
 
 cdef struct Table:
     File* files
@@ -104,6 +120,7 @@ cdef struct Work:
     void* sweep               # of the file system, see _ahead.pxd
     Counters* counters
     bint sequential           # a piece of a long sequence
+    const Columns* columns    # NULL: whole records, at their `dest`
     bint check
     bint go_on                # a bad record does not end the batch
     const int* stopped        # nonzero when nobody wants the rest any more

@@ -1,10 +1,32 @@
-"""What became of a record that could not be had → an error for people."""
+"""What became of a record that could not be had → an error for people; and a batch's result without such records."""
 
 from errno import ESTALE
+from itertools import pairwise
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord._columns import Slots
 from ffrecord._engine import Failure
-from ffrecord.errors import ChecksumError, FormatError, TruncatedError, file_error
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, file_error
 from ffrecord.opened import OpenedFile
+
+Array = npt.NDArray[np.uint8]
+Packed = tuple[Array, npt.NDArray[np.int64]]  # bytes back to back, and where each sample begins
+Instead = dict[int, Array | None]  # place in a batch → the bytes to have there, None to leave the sample out
+
+
+class Outcome(NamedTuple):
+    """A batch that has been read.
+
+    Attributes:
+        result: a list of arrays, (data, offsets), or a list of columns; garbage where a sample failed.
+        failures: (place in the batch, error), in ascending order of places.
+    """
+
+    result: Any
+    failures: list[tuple[int, Exception]]
 
 
 def failure_error(failure: Failure, opened: OpenedFile, index: int, local: int) -> Exception:
@@ -29,6 +51,10 @@ def failure_error(failure: Failure, opened: OpenedFile, index: int, local: int) 
         )
     if failure.status == "failed":
         return file_error(detail, f"Sample {index}: {where}: reading {size} bytes at offset {offset}", path)
+    if failure.status == "size":
+        return FormatError(
+            f"Sample {index}: {where}: {size} bytes at offset {offset}, expected {detail} as of every sample"
+        )
     if failure.status == "span":
         return FormatError(
             f"Sample {index}: {where}: offsets {offset} .. {detail}, expected ascending from {opened.data_start} "
@@ -46,3 +72,56 @@ def failure_error(failure: Failure, opened: OpenedFile, index: int, local: int) 
             path,
         )
     return TruncatedError(f"Sample {index}: length {size} but read {detail} bytes. {where} at offset {offset}")
+
+
+def arrays_without(arrays: list[Array], instead: Instead) -> list[Array]:
+    """The arrays of a batch, each in `instead` replaced or left out."""
+    replaced = [instead.get(place, array) for place, array in enumerate(arrays)]
+    return [array for array in replaced if array is not None]
+
+
+def packed_without(packed: Packed, instead: Instead, out: Array | None) -> Packed:
+    """The same of packed samples; in the memory of `out` if that is given.
+
+    Raises:
+        ValueError: `out` is too small for them.
+    """
+    data, offsets = packed
+    arrays = arrays_without([data[low:high] for low, high in pairwise(offsets)], instead)
+    offsets = np.zeros(len(arrays) + 1, np.int64)
+    np.cumsum([len(array) for array in arrays], out=offsets[1:])
+    data = np.concatenate([*arrays, np.empty(0, np.uint8)])
+    return data if out is None else _moved(data, out), offsets
+
+
+def columns_without(columns: list[Array], instead: Instead, slots: Slots) -> list[Array]:
+    """The same of columns, in their own memory.
+
+    Raises:
+        ArgumentError: bytes to be put in place of a record have another size.
+    """
+    for place, record in instead.items():
+        if record is None:
+            continue
+        if len(record) != slots.record_size:
+            raise ArgumentError(
+                f"on_error gave {len(record)} bytes for sample {place} of the batch, expected {slots.record_size}"
+            )
+        for column, (offset, size) in zip(columns, slots.pieces, strict=True):
+            column[place] = record[offset : offset + size]
+    left_out = [place for place, record in instead.items() if record is None]
+    return [_without_rows(column, left_out) for column in columns] if left_out else columns
+
+
+def _without_rows(column: Array, left_out: list[int]) -> Array:
+    kept = np.delete(column, left_out, axis=0)
+    column[: len(kept)] = kept
+    return column[: len(kept)]
+
+
+def _moved(data: Array, out: Array) -> Array:
+    """`data` in the memory of `out`."""
+    if len(data) > len(out):
+        raise ValueError(f"out has {len(out)} bytes, the samples with their replacements {len(data)}")
+    out[: len(data)] = data
+    return out[: len(data)]

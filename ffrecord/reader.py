@@ -1,13 +1,14 @@
 """Read one or many `.ffr` files as one sequence of samples."""
 
+import hashlib
 import logging
 import operator
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from errno import EMFILE, ENFILE
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain
 from types import TracebackType
 from typing import Any, Literal, SupportsIndex, TypeVar, overload
 
@@ -15,11 +16,28 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import _engine, manifest, paths
-from ffrecord._crc import crc32
+from ffrecord._columns import Slots
+from ffrecord._engine import ARRAYS, PACKED
 from ffrecord.buffers import as_bytes
-from ffrecord.errors import ClosedError, FFRecordError, FormatError, SampleIndexError, TruncatedError
+from ffrecord.errors import (
+    ArgumentError,
+    ClosedError,
+    FFRecordError,
+    FormatError,
+    SampleIndexError,
+    TruncatedError,
+)
 from ffrecord.extension import Extension
-from ffrecord.failures import failure_error
+from ffrecord.failures import (
+    Array,
+    Instead,
+    Outcome,
+    Packed,
+    arrays_without,
+    columns_without,
+    failure_error,
+    packed_without,
+)
 from ffrecord.indices import as_indices, as_int64
 from ffrecord.limits import descriptors
 from ffrecord.manifest import Shard
@@ -28,14 +46,16 @@ from ffrecord.prefetch import Prefetcher
 from ffrecord.read_stats import ReadStats, collect
 from ffrecord.sample_slice import SampleSlice
 
-Array = npt.NDArray[np.uint8]
-Packed = tuple[Array, npt.NDArray[np.int64]]  # bytes back to back, and where each sample begins
 OnError = str | Callable[[Exception], Array]
+Form = str | Slots  # of what a batch delivers
+Out = Array | list[Array] | None
+SlotList = Sequence[tuple[int, int]]  # (offset, size) of pieces of a record, bytes
 T = TypeVar("T")
 
 LEGACY_WARNING = "warning: you are using an old version ffrecord file, please update the file"
 CHUNK_BYTES = 4 << 20  # iteration reads about this much at a time
 CHUNK_MOST = 8192
+THREADS = 4  # that read ahead
 SKIPPED_MOST = 10_000  # samples of one reader; a dataset with more of them bad is to be mended, not trained on
 
 logger = logging.getLogger("ffrecord")
@@ -166,6 +186,26 @@ class FileReader:
                 raise FormatError(f"{opened.path}: its schema differs from that of {self._fnames[0]}")
         return first
 
+    def fingerprint(self, shards: SupportsIndex | None = None) -> str:
+        """What tells these samples from others, wherever the files are: 64 hexadecimal digits.
+
+        SHA-256 of (samples, size in bytes, CRC-32 of the tables, which hold that of each sample) of each file in order,
+        as little-endian int64. Nothing is read for it. Old files, without a CRC-32 of their tables, are told by numbers
+        and sizes only.
+
+        Args:
+            shards: of the first so many files, 0 <= shards <= number of files; all of them by default. Files added
+                after them do not change it.
+
+        Raises:
+            ValueError: `shards` is out of range.
+        """
+        count = len(self._files) if shards is None else operator.index(shards)
+        if not 0 <= count <= len(self._files):
+            raise ArgumentError(f"shards is {count}, expected 0 to {len(self._files)}")
+        numbers = [(opened.n, opened.size, opened.crc) for opened in self._files[:count]]
+        return hashlib.sha256(np.array(numbers, "<i8").tobytes()).hexdigest()
+
     def __len__(self) -> int:
         return self._engine.n
 
@@ -194,7 +234,8 @@ class FileReader:
             OSError: the read failed.
             RuntimeError (also ValueError): closed.
         """
-        return self._read(as_indices(indices))
+        arrays: list[Array] = self._read(ARRAYS, indices)
+        return arrays
 
     def read_packed(self, indices: Iterable[SupportsIndex], out: npt.NDArray[Any] | None = None) -> Packed:
         """The samples at `indices`, back to back: no Python object per sample.
@@ -211,10 +252,36 @@ class FileReader:
         Raises:
             As for `read`; ValueError: `out` is too small; TypeError: it is no such array.
         """
-        positions = as_indices(indices)
-        room = None if out is None else _as_out(out)
-        result = self._call(self._engine.read_packed, positions, self._check_data, self._on_error != "raise", room)
-        return self._without_packed(result, positions, room)
+        packed: Packed = self._read(PACKED, indices, None if out is None else _as_out(out))
+        return packed
+
+    def read_columns(
+        self,
+        indices: Iterable[SupportsIndex],
+        record_size: int,
+        slots: SlotList,
+        out: Sequence[npt.NDArray[Any]] | None = None,
+    ) -> list[Array]:
+        """The samples at `indices`, all of one size, cut into pieces that are gathered from all of them.
+
+        Args:
+            indices: as for `read`.
+            record_size: bytes that each of the samples has.
+            slots: (offset, size) of each piece, bytes, within the sample: in any order, overlapping or not, and not
+                necessarily all of it. The whole sample is compared with its CRC-32 in any case.
+            out: memory to fill, for each slot a writable C-contiguous array of at least k * size bytes; fresh memory if
+                None. Left in an unknown state by an error.
+
+        Returns:
+            For each slot a writable C-contiguous uint8 array [k, size]; the start of `out` if given. `on_error="skip"`
+            leaves rows out of all of them alike; what a callable gives must have `record_size` bytes.
+
+        Raises:
+            As for `read`; FormatError: a sample has another size; ValueError: a slot is not within the sample, `out` is
+            too small or has not one for each slot, or a replacement has another size.
+        """
+        columns: list[Array] = self._read(Slots(record_size, slots), indices, _as_outs(out))
+        return columns
 
     def read_range(self, start: SupportsIndex, stop: SupportsIndex) -> list[Array]:
         """The samples from `start` up to, not including, `stop`: read in sequence, at the speed of the disk.
@@ -234,11 +301,11 @@ class FileReader:
 
     def read_one(self, index: SupportsIndex) -> Array:
         """Sample `index`; arguments and errors as for `read`. "skip" raises here: there is nothing else to return."""
-        positions = np.array([as_int64(index)], np.int64)
-        arrays, failures = self._call(self._engine.read, positions, self._check_data, self._on_error != "raise")
-        if failures and not callable(self._on_error):
-            raise self._error(failures[0], positions)
-        return self._without((arrays, failures), positions)[0]
+        outcome = self._now(ARRAYS, [as_int64(index)])
+        if outcome.failures and not callable(self._on_error):
+            raise outcome.failures[0][1]
+        only: Array = self._settled(ARRAYS, outcome)[0]
+        return only
 
     @overload
     def iter_batches(
@@ -261,13 +328,56 @@ class FileReader:
             ValueError: a negative `prefetch`. While iterating, in the turn of the batch: as for `read`; what
                 `batches` raises.
         """
+        return self._iter(PACKED if packed else ARRAYS, batches, prefetch)
+
+    def iter_columns(
+        self,
+        batches: Iterable[Iterable[SupportsIndex]],
+        record_size: int,
+        slots: SlotList,
+        prefetch: int = 2,
+        *,
+        out: Callable[[int], Sequence[npt.NDArray[Any]]] | None = None,
+        threads: int = THREADS,
+    ) -> Prefetcher[list[Array]]:
+        """An iterator over batches, each as `read_columns` gives it, that reads the next ones as `iter_batches` does.
+
+        Args:
+            batches, prefetch: as for `iter_batches`.
+            record_size, slots: as for `read_columns`.
+            out: gives the memory for a batch, as for `read_columns`; called with its number of samples as it begins.
+            threads: that read at most, of all those that this process reads ahead with; 1 to 32.
+
+        Raises:
+            ValueError: `prefetch`, `record_size`, `slots` or `threads` is out of range. While iterating, in the turn of
+                the batch: as for `read_columns`; what `batches` or `out` raises.
+        """
+        if not 1 <= threads <= 32:
+            raise ArgumentError(f"threads is {threads}, expected 1 to 32")
+        return self._iter(Slots(record_size, slots), batches, prefetch, out, threads)
+
+    def _iter(
+        self,
+        form: Form,
+        batches: Iterable[Any],
+        prefetch: int,
+        out: Callable[[int], Sequence[npt.NDArray[Any]]] | None = None,
+        threads: int = THREADS,
+    ) -> Prefetcher[Any]:
         ahead = operator.index(prefetch)
         if ahead < 0:
             raise ValueError(f"prefetch is {ahead}, expected >= 0")
-        if ahead == 0:
-            read: Callable[[Any], Any] = self.read_packed if packed else self.read
-            return Prefetcher(batches, lambda indices: partial(read, indices), 0)
-        return Prefetcher(batches, partial(self._begin, packed), ahead)
+
+        def begin(indices: Any) -> Callable[[], Any]:
+            if out is not None or ahead == 0:
+                indices = as_indices(indices)
+            room = None if out is None else _as_outs(out(len(indices)))
+            if ahead == 0:
+                return partial(self._read, form, indices, room)
+            wait = self._begin(form, indices, room, threads=threads)
+            return lambda: self._settled(form, wait(), room)
+
+        return Prefetcher(batches, begin, ahead)
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Array: ...
@@ -292,7 +402,11 @@ class FileReader:
 
     def _chunks(self, indices: range) -> Iterator[list[Array]]:
         """What lies at `indices`, a few megabytes at a time, the next ones being read meanwhile."""
-        begin = partial(self._begin, False, sequential=indices.step == 1)
+
+        def begin(positions: npt.NDArray[np.int64]) -> Callable[[], list[Array]]:
+            wait = self._begin(ARRAYS, positions, sequential=indices.step == 1)
+            return lambda: self._settled(ARRAYS, wait())
+
         # One piece at a time, or the kernel would not see a sequence.
         return Prefetcher(self._cut(indices), begin, 1 if len(indices) > 1 else 0)
 
@@ -304,26 +418,58 @@ class FileReader:
             ends = np.cumsum(self._call(self._engine.sizes, positions))
             yield from np.split(positions, np.flatnonzero(np.diff(ends // CHUNK_BYTES)) + 1)
 
-    def _read(self, positions: npt.NDArray[np.int64]) -> list[Array]:
-        result = self._call(self._engine.read, positions, self._check_data, self._on_error != "raise")
-        return self._without(result, positions)
+    def _read(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None) -> Any:
+        return self._settled(form, self._now(form, indices, out), out)
 
-    def _begin(self, packed: bool, indices: Iterable[SupportsIndex], *, sequential: bool = False) -> Callable[[], Any]:
-        """Start reading a batch; what gives its result."""
+    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
+        """Read a batch. go_on: its good samples are wanted, whatever `on_error` says."""
+        positions = as_indices(indices)
+        go_on = go_on or self._on_error != "raise"
+        return self._outcome(self._call(self._engine.read, positions, self._check_data, go_on, form, out), positions)
+
+    def _begin(
+        self,
+        form: Form,
+        indices: Iterable[SupportsIndex],
+        out: Out = None,
+        *,
+        threads: int = THREADS,
+        sequential: bool = False,
+        go_on: bool = False,
+    ) -> Callable[[], Outcome]:
+        """Start reading a batch; what waits for it."""
         positions = as_indices(indices).copy()  # the caller may use its array again meanwhile
         begin: Callable[..., _engine.Batch[Any]] = self._engine.read_ahead
-        batch = self._call(begin, positions, self._check_data, self._on_error != "raise", packed, sequential)
+        options = (self._check_data, go_on or self._on_error != "raise", form, out, threads, sequential)
+        batch = self._call(begin, positions, *options)
 
-        def result() -> Any:
+        def wait() -> Outcome:
             read = batch.result()
             if self.closed:
                 raise self._closed_error()
             if read is None:  # begun before a fork, by a thread that this process does not have
-                return self.read_packed(positions) if packed else self._read(positions)
+                return self._now(form, positions, out, go_on)
             self._warn_refusal()
-            return self._without_packed(read, positions) if packed else self._without(read, positions)
+            return self._outcome(read, positions)
 
-        return result
+        return wait
+
+    def _begin_columns(
+        self,
+        indices: Iterable[SupportsIndex],
+        slots: Slots,
+        out: Sequence[npt.NDArray[Any]] | None = None,
+        *,
+        threads: int = THREADS,
+    ) -> Callable[[], Outcome]:
+        """Start reading columns, for loaders: whatever `on_error` says, bad samples are told, and the others read."""
+        return self._begin(slots, indices, _as_outs(out), threads=threads, go_on=True)
+
+    def _begin_packed(
+        self, indices: Iterable[SupportsIndex], out: npt.NDArray[Any] | None = None, *, threads: int = THREADS
+    ) -> Callable[[], Outcome]:
+        """The same for packed samples."""
+        return self._begin(PACKED, indices, None if out is None else _as_out(out), threads=threads, go_on=True)
 
     def _call(self, begin: Callable[..., T], positions: npt.NDArray[np.int64], *options: object) -> T:
         """What the engine's `begin` returns, its errors made ours."""
@@ -351,37 +497,30 @@ class FileReader:
 
     # Failures
 
-    def _without(
-        self, result: tuple[list[Array], list[_engine.Failure]], positions: npt.NDArray[np.int64]
-    ) -> list[Array]:
-        """The arrays of a result with the failed ones left out or replaced, as `on_error` says."""
-        arrays, failures = result
-        if not failures:
-            return arrays
-        if self._on_error == "raise":
-            raise self._error(failures[0], positions)
-        kept: list[Array | None] = list(arrays)
-        for failure in failures:
-            error = self._error(failure, positions)
-            if self.skipped >= SKIPPED_MOST:
+    def _outcome(self, read: tuple[Any, list[_engine.Failure]], positions: npt.NDArray[np.int64]) -> Outcome:
+        result, failures = read
+        return Outcome(result, [(failure.order, self._error(failure, positions)) for failure in failures])
+
+    def _settled(self, form: Form, outcome: Outcome, out: Out = None) -> Any:
+        """The result with the failed samples left out or replaced, as `on_error` says."""
+        if not outcome.failures:
+            return outcome.result
+        instead = self._instead(outcome.failures)
+        if form is ARRAYS:
+            return arrays_without(outcome.result, instead)
+        if isinstance(form, Slots):
+            return columns_without(outcome.result, instead, form)
+        return packed_without(outcome.result, instead, out if isinstance(out, np.ndarray) else None)
+
+    def _instead(self, failures: list[tuple[int, Exception]]) -> Instead:
+        instead: Instead = {}
+        for place, error in failures:
+            if self._on_error == "raise" or self.skipped >= SKIPPED_MOST:
                 raise error
             self.skipped += 1
             logger.warning("skipped or replaced: %s", error)
-            kept[failure.order] = _replacement(self._on_error(error)) if callable(self._on_error) else None
-        return [array for array in kept if array is not None]
-
-    def _without_packed(
-        self, result: tuple[Packed, list[_engine.Failure]], positions: npt.NDArray[np.int64], out: Array | None = None
-    ) -> Packed:
-        """The same for packed samples."""
-        (data, offsets), failures = result
-        if not failures:
-            return data, offsets
-        arrays = self._without(([data[low:high] for low, high in pairwise(offsets)], failures), positions)
-        offsets = np.zeros(len(arrays) + 1, np.int64)
-        np.cumsum([len(array) for array in arrays], out=offsets[1:])
-        data = np.concatenate([*arrays, np.empty(0, np.uint8)])
-        return data if out is None else _moved(data, out), offsets
+            instead[place] = _replacement(self._on_error(error)) if callable(self._on_error) else None
+        return instead
 
     def _error(self, failure: _engine.Failure, positions: npt.NDArray[np.int64]) -> Exception:
         index = int(positions[failure.order])
@@ -470,22 +609,18 @@ class FileReader:
     ) -> None:
         self.close()
 
-    def _identity(self) -> int:
-        """One number that changes with any file's samples."""
-        return crc32(np.array([(f.crc, f.n, f.size) for f in self._files], np.int64).tobytes())
-
     def __reduce__(self) -> tuple[Any, ...]:
         options = {"io": self._io, "on_error": self._on_error}
-        return _reopen, (type(self), self._fnames, self._check_data, options, self._identity()), self.__dict__ or None
+        return _reopen, (type(self), self._fnames, self._check_data, options, self.fingerprint()), self.__dict__ or None
 
 
 def _reopen(
-    cls: type[FileReader], fnames: list[str], check_data: bool, options: dict[str, Any], identity: int
+    cls: type[FileReader], fnames: list[str], check_data: bool, options: dict[str, Any], fingerprint: str
 ) -> FileReader:
     """Unpickle: open the same files by name; a subclass gets its own attributes back afterwards."""
     reader = cls.__new__(cls)
     FileReader.__init__(reader, fnames, check_data, **options)
-    if reader._identity() != identity:
+    if reader.fingerprint() != fingerprint:
         raise FFRecordError(f"{fnames[0]} …: the files differ from those this reader was pickled with")
     return reader
 
@@ -497,12 +632,8 @@ def _as_out(out: Any) -> Array:
     return out.reshape(-1).view(np.uint8)
 
 
-def _moved(data: Array, out: Array) -> Array:
-    """`data` in the memory of `out`."""
-    if len(data) > len(out):
-        raise ValueError(f"out has {len(out)} bytes, the samples with their replacements {len(data)}")
-    out[: len(data)] = data
-    return out[: len(data)]
+def _as_outs(out: Sequence[npt.NDArray[Any]] | None) -> list[Array] | None:
+    return None if out is None else [_as_out(each) for each in out]
 
 
 def _replacement(data: Any) -> Array:

@@ -66,7 +66,7 @@ def test_open_files_are_bounded(engine, shards, io, held_most):
     for size in (0, 1, 5, 160, 500, 3):
         indices = random.integers(-len(samples), len(samples), size)
         assert read(files, indices) == [samples[i] for i in indices]
-        (data, offsets), failures = files.read_packed(indices, True, False)
+        (data, offsets), failures = files.read(indices, True, False, _engine.PACKED)
         assert builders.unpack((data, offsets)) == [samples[i] for i in indices]
         assert failures == []
         assert files.open_files <= held_most

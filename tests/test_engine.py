@@ -34,7 +34,7 @@ def test_read(small_file, io):
     arrays, failures = files.read(np.arange(-16, 16), True, False)
     assert [array.tobytes() for array in arrays] == small_file.samples * 4
     assert failures == []
-    packed, failures = files.read_packed(np.arange(-16, 16), True, False)
+    packed, failures = files.read(np.arange(-16, 16), True, False, _engine.PACKED)
     assert builders.unpack(packed) == small_file.samples * 4
     assert failures == []
 
@@ -49,9 +49,9 @@ def test_locate(tmp_path):
 @pytest.mark.parametrize(("indices", "position"), [([16], 0), ([0, 1, -17, 99], 2), ([2**63 - 1], 0), ([-(2**63)], 0)])
 def test_position_of_the_first_wrong_index(small_file, io, indices, position):
     files = engine(small_file.path, small_file.path, io=io)
-    for method in (files.read, files.read_packed):
+    for form in (_engine.ARRAYS, _engine.PACKED):
         with pytest.raises(IndexError) as caught:
-            method(np.array(indices, I64), True, False)
+            files.read(np.array(indices, I64), True, False, form)
         assert caught.value.args == (position,)
 
 
@@ -118,7 +118,7 @@ def test_closed(small_file):
     with pytest.raises((ValueError, RuntimeError), match="closed"):
         files.read(np.arange(3), True, False)
     with pytest.raises((ValueError, RuntimeError), match="closed"):
-        files.read_packed(np.arange(3), True, False)
+        files.read(np.arange(3), True, False, _engine.PACKED)
     assert files.locate(3) == (0, 3)
 
 

@@ -1,0 +1,18 @@
+"""What the batch engine uses of _columns."""
+
+from libc.stdint cimport int64_t, uint32_t
+
+from ffrecord._requests cimport Columns, Slot
+
+cdef class Slots:
+    cdef readonly int64_t record_size
+    cdef readonly tuple pieces
+    cdef int _count
+    cdef Slot* _slots
+    cdef bint _chained
+    cdef list place(self, int64_t k, object out, Columns* columns)
+
+# Copy the pieces of a record to row `row` of their columns. CRC-32 of what was copied and of what is between, if `check`.
+# changing: others may write to `record` meanwhile; nothing is then checked and copied by two looks at it.
+# around: as for crc32_copy.
+cdef uint32_t copy_pieces(const Columns* columns, int64_t row, const char* record, bint check, bint changing, bint around) noexcept nogil
