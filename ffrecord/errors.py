@@ -109,6 +109,14 @@ class StateError(RuntimeError, AssertionError):
     """A call that this object was made not to support."""
 
 
+class UserFunctionError(FFRecordError, RuntimeError):
+    """A function given to a loader raised; its own error is the cause, or in the message if it crossed a process."""
+
+
+class BatchTimeoutError(TimeoutError, FFRecordError):
+    """A batch was not there in time."""
+
+
 class MissingFileError(FileNotFoundError, AssertionError):
     """A path that does not exist."""
 

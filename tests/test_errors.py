@@ -23,6 +23,8 @@ BASES = [
     (errors.ArgumentError, (ValueError, AssertionError)),
     (errors.ArgumentTypeError, (TypeError, AssertionError)),
     (errors.StateError, (RuntimeError, AssertionError)),
+    (errors.UserFunctionError, (FFRecordError, RuntimeError)),
+    (errors.BatchTimeoutError, (FFRecordError, TimeoutError, OSError)),
     (errors.MissingFileError, (FileNotFoundError, AssertionError)),
     (errors.NotAFileError, (IsADirectoryError, AssertionError)),
     (errors.NotAFolderError, (NotADirectoryError, AssertionError)),
