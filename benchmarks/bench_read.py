@@ -17,7 +17,7 @@ import read_limit
 import read_open
 import read_original
 import workloads
-from harness import Measurement, Report, arguments, table
+from harness import Measurement, Report, add_parts, arguments, table
 from read_data import Files, Records, make_files, make_records
 from read_figures import figure_table, figures, size_name
 from read_limited import Task
@@ -141,18 +141,9 @@ def grid(found: Sequence[Measurement]) -> str:
 
 
 def options_of(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--part", type=parts, default=set(PARTS), help=f"some of {','.join(PARTS)}, with commas between; all"
-    )
+    add_parts(parser, PARTS)
     parser.add_argument("--mean", type=int, action="append", help="only records of this mean size; may be repeated")
     parser.add_argument("--data", type=Path, default=Path(), help="directory for up to 4 GB of files; the current one")
-
-
-def parts(text: str) -> set[str]:
-    asked = set(text.split(","))
-    if not asked <= set(PARTS):
-        raise argparse.ArgumentTypeError(f"{text}, expected some of {','.join(PARTS)}")
-    return asked
 
 
 def check_data(directory: Path, smoke: bool) -> None:

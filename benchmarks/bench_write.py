@@ -15,7 +15,7 @@ import write_growth
 import write_original
 import write_peers
 import write_pictures
-from harness import Measurement, Report, arguments, table
+from harness import Measurement, Report, add_parts, arguments, table
 from write_data import make_source
 from write_figures import figure_table, figures, groups, size_name
 from write_packing import packing, writers
@@ -111,19 +111,12 @@ def grid(found: Sequence[Measurement]) -> str:
 def options_of(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--data", type=Path, default=Path("."), help="directory to write in; the current one unless told")
-    add("--part", type=parts, default=set(PARTS), help=f"some of {','.join(PARTS)}; all unless told")
+    add_parts(parser, PARTS)
     add("--mean", type=int, action="append", help="only records of this mean size in bytes; may be repeated")
     add(
         "--writers", type=Path, help="Python that has the packages of writers.txt; writers/bin/python beside this one's"
     )
     add("--most-samples", type=int, default=1_000_000, help="of the part memory; 10000000 takes minutes")
-
-
-def parts(text: str) -> set[str]:
-    asked = set(text.split(","))
-    if not asked <= set(PARTS):
-        raise argparse.ArgumentTypeError(f"{text}, expected some of {','.join(PARTS)}")
-    return asked
 
 
 def check_data(directory: Path, smoke: bool) -> None:

@@ -182,6 +182,24 @@ def default_out() -> Path:
     return RESULTS / f"{today}-{environment.slug()}-{environment.commit()['commit']}.jsonl"
 
 
+def some_of(names: Sequence[str]) -> Callable[[str], set[str]]:
+    """The type of an option that takes some of `names`, with commas between."""
+
+    def parse(text: str) -> set[str]:
+        asked = set(text.split(","))
+        if not asked <= set(names):
+            raise argparse.ArgumentTypeError(f"{text}, expected some of {','.join(names)}")
+        return asked
+
+    return parse
+
+
+def add_parts(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """The option --part: .part is a set."""
+    about = f"some of {','.join(names)}, with commas between; all unless told"
+    parser.add_argument("--part", type=some_of(names), default=set(names), help=about)
+
+
 def arguments(description: str, add: Callable[[argparse.ArgumentParser], object] = vars) -> argparse.Namespace:
     """The options all benchmarks have: .smoke, .rounds (>= 5), and .out (a Path, or None).
 

@@ -15,9 +15,9 @@ from ffrecord import FileReader
 BATCHES, BATCH = 20, 512
 
 
-def private() -> dict[str, int]:
+def private(process: int | str = "self") -> dict[str, int]:
     """Bytes that no other process has mapped; "dirty" are those that are not simply cached file."""
-    lines = (line.split() for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+    lines = (line.split() for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:])
     kib = {name: int(value) for name, value, *_ in lines}
     return {
         "private": 1024 * (kib["Private_Clean:"] + kib["Private_Dirty:"]),

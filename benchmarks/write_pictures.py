@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,8 +21,6 @@ from ffrecord import DatasetWriter, FileReader
 from ffrecord.fields import IntField, JPEGField, schema_of
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-SIDES = (320, 512)  # of a window, pixels, at least and at most
-QUALITY = 95
 READING, PACKING = "reading the files", "DatasetWriter"
 
 
@@ -54,7 +53,23 @@ def photographs() -> dict[str, Any] | None:
     return dict(photographs.sources())
 
 
-def make(root: Path, images: dict[str, Any], work: workloads.Pictures) -> None:
+@dataclass(frozen=True)
+class Windows:
+    """What is cut out of photographs.
+
+    Attributes:
+        sides: pixels, at least and at most, as far as a photograph has them.
+        quality: of the JPEG files, as Pillow counts it.
+    """
+
+    sides: tuple[int, int] = (320, 512)
+    quality: int = 95
+
+
+PACKED = Windows()
+
+
+def make(root: Path, images: dict[str, Any], work: workloads.Pictures, windows: Windows) -> None:
     """Windows of different places and sizes, in a directory for each photograph."""
     from PIL import Image
 
@@ -65,11 +80,11 @@ def make(root: Path, images: dict[str, Any], work: workloads.Pictures) -> None:
     for number in range(work.files):
         name = names[number % len(names)]
         image = images[name]
-        most = np.minimum(SIDES[1], image.shape[:2])
-        height, width = random.integers(np.minimum(SIDES[0], most), most, endpoint=True)
+        most = np.minimum(windows.sides[1], image.shape[:2])
+        height, width = random.integers(np.minimum(windows.sides[0], most), most, endpoint=True)
         top, left = (int(random.integers(0, image.shape[axis] - side + 1)) for axis, side in enumerate((height, width)))
         window = Image.fromarray(image[top : top + height, left : left + width])
-        window.save(root / name / f"{number:06}.jpg", quality=QUALITY)
+        window.save(root / name / f"{number:06}.jpg", quality=windows.quality)
     settled()
 
 
@@ -154,13 +169,13 @@ def measure_pictures(root: Path, out: Path, work: workloads.Pictures, rounds: in
 
 
 @contextmanager
-def made(directory: Path, work: workloads.Pictures) -> Iterator[Path | None]:
+def made(directory: Path, work: workloads.Pictures, windows: Windows = PACKED) -> Iterator[Path | None]:
     """The folder; None if it cannot be made here."""
     images = photographs()
     root = directory / "folder"
     try:
         if images is not None:
-            make(root, images, work)
+            make(root, images, work, windows)
         yield None if images is None else root
     finally:
         shutil.rmtree(root, ignore_errors=True)
