@@ -15,6 +15,8 @@ from ffrecord._crc cimport crc32_copy, crc32_update
 from ffrecord._memory cimport Block, rows_over
 from ffrecord._requests cimport Columns, Slot
 
+from operator import index
+
 from ffrecord.errors import ArgumentError
 
 cdef enum:
@@ -29,9 +31,9 @@ cdef class Slots:
     def __cinit__(self, record_size, slots):
         cdef int64_t end = 0, computations
         cdef Slot* slot
-        self.pieces = tuple([(offset, size) for offset, size in slots])
+        self.pieces = tuple([(index(offset), index(size)) for offset, size in slots])
         order = sorted([(offset, size, column) for column, (offset, size) in enumerate(self.pieces)])
-        if not 0 <= record_size <= MOST:
+        if not 0 <= index(record_size) <= MOST:
             raise ArgumentError(f"record_size is {record_size}, expected 0 to {MOST}")
         self.record_size, self._count = record_size, len(order)
         self._slots = <Slot*> malloc(max(self._count, 1) * sizeof(Slot))
