@@ -14,7 +14,7 @@ ENGINE = ["_descriptors", "_ahead", "_choice", "_plan", "_columns", "_cached", "
 ENGINE += ["_mapped", "_reading", "_engine"]
 
 
-def extension(name: str, *sources: str, **more: object) -> Extension:
+def extension(name: str, *sources: str, flags: list[str] | None = None, **more: object) -> Extension:
     """The module ffrecord.`name`, from its .pyx and further C `sources`."""
     macros = [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
     if COVERAGE:
@@ -23,7 +23,7 @@ def extension(name: str, *sources: str, **more: object) -> Extension:
         f"ffrecord.{name}",
         [f"ffrecord/{name}.pyx", *sources],
         define_macros=macros,
-        extra_compile_args=["-O2", *SANITIZE],
+        extra_compile_args=["-O2", "-ffp-contract=off", *(flags or []), *SANITIZE],
         extra_link_args=SANITIZE,
         **more,
     )
@@ -36,7 +36,8 @@ setup(
             extension("_aio", depends=["ffrecord/_linux.h"]),
             extension("_threads"),
             extension("_records"),
-            extension("_permutation"),
+            extension("_resample", depends=sorted(glob("ffrecord/_resample*.h"))),
+            extension("_permutation", flags=["-O3"]),
             extension("_guard", depends=["ffrecord/_guard.h"]),
             extension("_memory", depends=["ffrecord/_linux.h"], include_dirs=[numpy.get_include()]),
             extension(

@@ -46,7 +46,7 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool) -> Array:
         return _by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT), grey)
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-        _check_size(width, height, len(data))
+        check_size(width, height, len(data))
         if space == "Gray" and grey:
             flat: Array = simplejpeg.decode_jpeg(data, "GRAY")
             return flat[:, :, 0]
@@ -65,7 +65,12 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool) -> Array:
     return _by_pillow(data, plugin, grey)
 
 
-def _check_size(width: int, height: int, size: int) -> None:
+def check_size(width: int, height: int, size: int) -> None:
+    """Refuse a JPEG of `size` bytes that says it has more pixels than `pixels_max`, before anything is allocated.
+
+    Raises:
+        FormatError: it does.
+    """
     wrong = too_large(f"a JPEG of {size} bytes and", width, height, pixels_max(size))
     if wrong:
         raise FormatError(wrong)
@@ -75,7 +80,7 @@ def _by_pillow(data: bytes | bytearray | memoryview, plugin: Any, grey: bool) ->
     try:
         # Not Image.open, whose limits are the program's own, and who warns below them.
         image = plugin.JpegImageFile(io.BytesIO(data))
-        _check_size(image.width, image.height, len(data))
+        check_size(image.width, image.height, len(data))
         return np.array(image if image.mode == "RGB" or (grey and image.mode == "L") else image.convert("RGB"))
     except (MemoryError, FormatError):
         raise

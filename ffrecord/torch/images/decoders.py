@@ -1,0 +1,221 @@
+"""Decoders of image columns: JPEG or plain pixels → rows of a uint8 tensor, all of one size."""
+
+import math
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ffrecord._resample import resample
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
+from ffrecord.fields.field import Array
+from ffrecord.fields.jpeg_codec import MAGIC, SIDE_MAX
+from ffrecord.fields.pixels import unpack_pixels
+from ffrecord.torch.images.boxes import Box, central, random_resized
+from ffrecord.torch.images.jpeg import Choose, Part, decode_part
+
+__all__ = ["CenterCrop", "ImageDecoder", "RandomResizedCrop", "Resize"]
+
+LUMA = np.array([19595, 38470, 7471], np.uint32)  # ITU-R BT.601 in 1/65536, as JPEG and Pillow have it
+
+
+@dataclass(frozen=True)
+class ImageDecoder:
+    """A part of each image, resampled to one size. Base of `CenterCrop`, `RandomResizedCrop` and `Resize`.
+
+    Takes what `JPEGField` and `RGBImageField` store: JPEG files (grey and CMYK too), and plain RGB pixels. An EXIF
+    orientation is not applied. Has no state: one decoder serves many threads at once, and pickles.
+
+    Args:
+        size: of the result in pixels, an int for a square, or (height, width), each in [1, 65535].
+        channels: of the result: 3 (RGB; grey images have three equal ones), or 1 (luma, ITU-R BT.601).
+        channels_first: batches are [k, C, H, W], in memory still pixel by pixel (torch's `channels_last`, in which
+            convolutions are fastest); False: [k, H, W, C], the same memory.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: parameters that are none of these.
+    """
+
+    size: int | tuple[int, int]
+    channels: int = field(default=3, kw_only=True)
+    channels_first: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        sides = self.size if isinstance(self.size, (tuple, list)) else (self.size, self.size)
+        if len(sides) != 2:
+            raise ArgumentError(f"size is {self.size!r}, expected an int or (height, width)")
+        height, width = (_whole_number("size", side) for side in sides)
+        if not (1 <= height <= SIDE_MAX and 1 <= width <= SIDE_MAX):
+            raise ArgumentError(f"size is {self.size!r}, expected sides of 1 to {SIDE_MAX}")
+        if self.channels not in (1, 3):
+            raise ArgumentError(f"channels is {self.channels!r}, expected 1 or 3")
+        # Frozen: set once, as plain ints.
+        object.__setattr__(self, "size", (height, width))
+
+    def allocate(self, k: int, pin: bool = False) -> torch.Tensor:
+        """An uninitialised uint8 tensor for `k` images: [k, C, H, W], or [k, H, W, C] without `channels_first`.
+
+        Args:
+            k: 0 or more.
+            pin: in page-locked memory, from which copies to a GPU overlap with its work.
+        """
+        height, width = self.sides
+        batch = torch.empty((k, height, width, self.channels), dtype=torch.uint8, pin_memory=pin)
+        return batch.permute(0, 3, 1, 2) if self.channels_first else batch
+
+    def rows(self, batch: torch.Tensor) -> Array:
+        """What `decode_into` takes one of: a uint8 array [k, H, W, C] that shares the memory of `batch`."""
+        rows: Array = (batch.permute(0, 2, 3, 1) if self.channels_first else batch).numpy()
+        return rows
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Height and width of the result."""
+        height, width = self.size  # type: ignore[misc]  # __post_init__ made it two
+        return height, width
+
+    def box(self, height: int, width: int, seed: int) -> Box:
+        """The part of an image of `height` x `width` pixels that `decode_into` takes with `seed`."""
+        raise NotImplementedError(f"{type(self).__name__}.box")
+
+    def decode_into(self, data: memoryview, out: Array, seed: int) -> None:
+        """Decode one image, resample its box, write it.
+
+        Many threads may do so at once; decoding and resampling release the GIL.
+
+        Args:
+            data: the field's payload, 1-D, of bytes.
+            out: uint8 [H, W, C], C-ordered: one of `rows(batch)`.
+            seed: in [0, 2**64); all chance comes from it.
+
+        Raises:
+            FormatError: no image; what is in `out` then is undefined.
+            ImportError: neither simplejpeg nor Pillow, or a CMYK JPEG without Pillow; names the extra.
+            ArgumentError: `out` is of another shape.
+        """
+        data, seed = memoryview(data), operator.index(seed)
+        if out.shape != (*self.sides, self.channels):
+            raise ArgumentError(f"out has shape {out.shape}, expected {(*self.sides, self.channels)}")
+
+        def choose(height: int, width: int) -> Box:
+            return self.box(height, width, seed)
+
+        if data[: len(MAGIC)] == MAGIC:
+            part = decode_part(data, choose, self.sides, self.channels)
+        else:
+            part = _plain(data, choose)
+        self._write(part, out)
+
+    def _write(self, part: Part, out: Array) -> None:
+        if part.pixels.shape[2] == self.channels:
+            resample(part.pixels, part.area, out, part.flip)
+            return
+        # Pixels of three channels, and luma asked for: decoders that do not give it, and plain pixels.
+        colour = np.empty((*self.sides, 3), np.uint8)
+        resample(part.pixels, part.area, colour, part.flip)
+        out[:, :, 0] = (colour @ LUMA + 32768) >> 16
+
+
+@dataclass(frozen=True)
+class CenterCrop(ImageDecoder):
+    """The largest central part of the proportions of `size`, its sides times `ratio`: for evaluation.
+
+    With the default, 224 gives what torchvision's Resize(256) and CenterCrop(224) show.
+
+    Args:
+        size, channels, channels_first: see `ImageDecoder`.
+        ratio: in (0, 1].
+
+    Raises:
+        ArgumentError, ArgumentTypeError: parameters that are none of these.
+    """
+
+    ratio: float = 224 / 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_number("ratio", self.ratio)
+        if not 0 < self.ratio <= 1:
+            raise ArgumentError(f"ratio is {self.ratio!r}, expected more than 0 and at most 1")
+
+    def box(self, height: int, width: int, seed: int) -> Box:
+        return central(height, width, self.sides, self.ratio)
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop(ImageDecoder):
+    """A random part of random size and proportions, perhaps with left and right exchanged: for training.
+
+    The part is chosen by the algorithm of torchvision's RandomResizedCrop, out of random numbers of its own: it depends
+    on the image's sides and the seed only; see `ffrecord.torch.images.boxes`.
+
+    Args:
+        size, channels, channels_first: see `ImageDecoder`.
+        scale: (least, most) share of the image's area, 0 < least <= most <= 1.
+        ratio: (least, most) width over height, 0 < least <= most.
+        flip: chance that left and right are exchanged, in [0, 1].
+
+    Raises:
+        ArgumentError, ArgumentTypeError: parameters that are none of these.
+    """
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value, most in (("scale", self.scale, 1), ("ratio", self.ratio, math.inf)):
+            if not isinstance(value, (tuple, list)) or len(value) != 2:
+                raise ArgumentTypeError(f"{name} is {value!r}, expected (least, most)")
+            for bound in value:
+                _check_number(name, bound)
+            if not 0 < value[0] <= value[1] <= most or math.isinf(value[1]):
+                raise ArgumentError(f"{name} is {value!r}, expected 0 < least <= most" + " <= 1" * (most == 1))
+            object.__setattr__(self, name, tuple(value))
+        _check_number("flip", self.flip)
+        if not 0 <= self.flip <= 1:
+            raise ArgumentError(f"flip is {self.flip!r}, expected 0 to 1")
+
+    def box(self, height: int, width: int, seed: int) -> Box:
+        return random_resized(height, width, self.scale, self.ratio, self.flip, seed)
+
+
+@dataclass(frozen=True)
+class Resize(ImageDecoder):
+    """The whole image, its proportions not kept.
+
+    Args:
+        size, channels, channels_first: see `ImageDecoder`.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: parameters that are none of these.
+    """
+
+    def box(self, height: int, width: int, seed: int) -> Box:
+        return Box(0, 0, height, width)
+
+
+def _plain(data: memoryview, choose: Choose) -> Part:
+    pixels = unpack_pixels(data, ("RGB",))[1]
+    height, width = pixels.shape[:2]
+    if max(height, width) > SIDE_MAX:
+        raise FormatError(f"plain pixels of {width} x {height}, expected sides of 1 to {SIDE_MAX}")
+    box = choose(height, width)
+    return Part(pixels, box.area(), box.flip)
+
+
+def _whole_number(name: str, value: Any) -> int:
+    if isinstance(value, bool):
+        raise ArgumentTypeError(f"{name} is {value!r}, expected an int")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{name} is {value!r}, expected an int") from None
+
+
+def _check_number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.floating)):
+        raise ArgumentTypeError(f"{name} has {value!r}, expected a number")

@@ -1,0 +1,186 @@
+"""The part of a JPEG that a box needs: decoded no larger than it must be, and no further down than the box goes.
+
+Two things are left out. The inverse transform of a JPEG's blocks can give 1/2, 1/4 or 1/8 of the pixels in each
+direction, each the mean of many. And what lies below the box is not decoded: a copy of the file says in its header
+that the image ends there. The decoder then complains of bytes left over, but only after all pixels have come, and of
+nothing else: of several complaints libjpeg-turbo keeps the first. At any other the file is decoded whole, which names
+what is wrong.
+"""
+
+import io
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.field import Array
+from ffrecord.fields.jpeg_codec import WITHOUT, check_size, decompress
+from ffrecord.fields.jpeg_header import FRAMES
+from ffrecord.fields.optional import optional, require
+from ffrecord.torch.images.boxes import Box
+
+__all__ = ["Part", "decode_part"]
+
+SCALES = (8, 4, 2)  # for which libjpeg-turbo has vector code; with others decoding takes longer than without
+SIDE_LEAST = 16  # of an image that is scaled: below, sides do not tell one scale from another
+FROM_TOP_TO_BOTTOM = (0xC0, 0xC1)  # the frames, if one scan has all channels
+RESTARTS, SCAN, ESCAPE = 0xDD, 0xDA, 0xFF
+SEGMENT = struct.Struct(">BBH")  # ESCAPE, marker, size but for these two bytes
+FRAME = struct.Struct(">BHHB")  # bits, height, width, channels
+SIDE = struct.Struct(">H")
+CONTEXT = 2  # rows below the box whose colour spreads into it, where a JPEG has colour at half the resolution
+LEFT_OVER = "extraneous bytes before marker 0xd9"
+SCRATCH_MOST = 16 << 20  # bytes that a thread keeps; a larger image gets memory of its own
+
+Choose = Callable[[int, int], Box]
+Size = tuple[int, int]  # height, width
+
+
+class Header(NamedTuple):
+    """What a JPEG says before its pixels.
+
+    Attributes:
+        offset: where it says the height.
+        can_end: the height may be less than there is.
+    """
+
+    height: int
+    width: int
+    channels: int
+    offset: int
+    can_end: bool
+
+
+class Part(NamedTuple):
+    """Pixels [h, w, C], the box in them as (top, left, height, width), and whether to exchange left and right."""
+
+    pixels: Array
+    area: tuple[float, float, float, float]
+    flip: bool
+
+
+class Scratch(threading.local):
+    """Memory to decode into, one for each thread; what is in it lasts until the thread decodes the next image."""
+
+    memory = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> Array:
+        """`size` bytes."""
+        if size > SCRATCH_MOST:
+            return np.empty(size, np.uint8)
+        if len(self.memory) < size:
+            self.memory = np.empty(1 << (size - 1).bit_length(), np.uint8)
+        return self.memory[:size]
+
+
+_scratch = Scratch()
+
+
+def decode_part(data: memoryview, choose: Choose, size: Size, channels: int) -> Part:
+    """The pixels of JPEG `data` to make an image of `size` out of the box that `choose(height, width)` gives.
+
+    Args:
+        channels: of the result: 3, or 1 for the luma.
+
+    Returns:
+        Pixels [h, w, 3] or, if `channels` is 1 or the JPEG is grey, maybe [h, w, 1]. No smaller than `size` where the
+        box is not. Valid until this thread's next call.
+
+    Raises:
+        FormatError: no JPEG that can be read as far as the box goes; cut short; more pixels than its bytes can hold.
+        ImportError: neither simplejpeg nor Pillow; names the extra.
+    """
+    header = read_header(data)
+    if header is None or header.channels not in (1, 3):
+        return _whole(data, choose, channels)
+    check_size(header.width, header.height, len(data))
+    box = choose(header.height, header.width)
+    scale = _scale(header, box, size)
+    simplejpeg = optional("simplejpeg")
+    if simplejpeg is None:
+        pixels = _by_pillow(data, header, scale, channels)
+    else:
+        found = _by_simplejpeg(simplejpeg, data, header, box, scale, channels)
+        if found is None:
+            return _whole(data, choose, channels)
+        pixels = found
+    return Part(pixels, box.area(scale), box.flip)
+
+
+def read_header(data: memoryview) -> Header | None:
+    """The header of JPEG `data`; None: it has none, or one with oddities that are left to decoders."""
+    at, found, restarts = 2, None, 0
+    try:
+        while True:
+            escape, marker, size = SEGMENT.unpack_from(data, at)
+            if escape != ESCAPE or marker == ESCAPE or size < 2:
+                return None
+            at += SEGMENT.size
+            if marker == SCAN:
+                break
+            if marker in FRAMES:
+                found = (marker, at + 1, *FRAME.unpack_from(data, at))
+            elif marker == RESTARTS:
+                (restarts,) = SIDE.unpack_from(data, at)
+            at += size - 2
+        if found is None:
+            return None
+        frame, offset, bits, height, width, channels = found
+        can_end = frame in FROM_TOP_TO_BOTTOM and not restarts and data[at] == channels
+    except (struct.error, IndexError):
+        return None
+    return Header(height, width, channels, offset, can_end) if bits == 8 and height and width else None
+
+
+def _scale(header: Header, box: Box, size: Size) -> int:
+    """How many pixels become one in each direction, so that the box stays no smaller than `size`."""
+    if min(header.height, header.width) >= SIDE_LEAST:
+        for scale in SCALES:
+            if box.height >= scale * size[0] and box.width >= scale * size[1]:
+                return scale
+    return 1
+
+
+def _by_simplejpeg(
+    simplejpeg: Any, data: memoryview, header: Header, box: Box, scale: int, channels: int
+) -> Array | None:
+    """As far down as the box goes; None: it complains."""
+    end, file = header.height, data
+    if header.can_end:
+        end = min(end, max(box.top + box.height + CONTEXT * scale, SIDE_LEAST))
+    if end < header.height:
+        file = memoryview(bytearray(data))
+        SIDE.pack_into(file, header.offset, end)
+    h, w = -(-end // scale), -(-header.width // scale)
+    pixels = _scratch.take(h * w * channels)
+    least = {"min_height": h, "min_width": w} if scale > 1 else {}
+    try:
+        simplejpeg.decode_jpeg(file, "GRAY" if channels == 1 else "RGB", buffer=pixels, **least)
+    except ValueError as error:
+        if end == header.height or not str(error).endswith(LEFT_OVER):
+            return None
+    return pixels.reshape(h, w, channels)
+
+
+def _by_pillow(data: memoryview, header: Header, scale: int, channels: int) -> Array:
+    plugin = require("PIL.JpegImagePlugin", "jpeg", WITHOUT)
+    mode = "L" if channels == 1 else "RGB"
+    try:
+        image = plugin.JpegImageFile(io.BytesIO(data))
+        # It takes the largest scale that leaves these sides, rounded up.
+        image.draft(mode, (header.width // scale, header.height // scale))
+        pixels = np.asarray(image if image.mode == mode else image.convert(mode))
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow documents no list of what bad bytes may raise
+        raise FormatError(f"a JPEG of {len(data)} bytes that Pillow does not read: {error}") from error
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def _whole(data: memoryview, choose: Choose, channels: int) -> Part:
+    pixels = decompress(data, grey=channels == 1)
+    box = choose(*pixels.shape[:2])
+    return Part(pixels.reshape(*pixels.shape[:2], -1), box.area(), box.flip)
