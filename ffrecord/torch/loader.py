@@ -1,0 +1,238 @@
+"""Batches for a training loop, made by threads."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ffrecord.errors import StateError
+from ffrecord.fields import Field, schema_of
+from ffrecord.order import Course, Order, Run, identity_of
+from ffrecord.paths import Source
+from ffrecord.reader import FileReader
+from ffrecord.torch.distributed import rank_and_size
+from ffrecord.torch.images import ImageDecoder
+from ffrecord.torch.loading.columns import Columns
+from ffrecord.torch.loading.finishing import Work
+from ffrecord.torch.loading.functions import UserFunction
+from ffrecord.torch.loading.iteration import Batches, Iteration, Tally
+from ffrecord.torch.loading.mending import ON_ERROR, Rows
+from ffrecord.torch.loading.options import Options, check_choice
+from ffrecord.torch.loading.ragged import RAGGED, ragged_form
+from ffrecord.torch.loading.stats import LoaderStats, Reading
+
+__all__ = ["Loader"]
+
+
+class Loader(Iterable[Any]):
+    """Batches of samples as tensors, read ahead, in an order that can be taken up again anywhere. See docs/training.md.
+
+    A batch has the structure of the samples: a dict of tensors for samples that are dicts. Ints become int64, floats
+    float64, bools bool; arrays and tensors keep their dtype; text, bytes and whatever torch has no tensors for become a
+    list. Batches are yours: they share no memory with each other.
+
+    Each loop over the loader is one epoch, and the next loop is the next. A loop that is left after its first batch
+    gives up the rest of its epoch; `state_dict` and `load_state_dict` are the way to go on there.
+
+    Args:
+        dataset: what `FileReader` takes, or a FileReader.
+        batch_size: samples in a batch of this rank, >= 1.
+        order: "random", "sequential", "block", or an order of `ffrecord.order`.
+        seed: of the order and of all augmentation, 0 <= seed < 2**64.
+        epoch: to begin with, >= 0.
+        drop_last: leave out a last batch that is smaller.
+        num_threads: that decode, transform and collate, >= 0; 0 does that while the training loop waits. By default as
+            many as CPUs may be used, at most 8. Records of fixed size need none: the reader's own threads put them into
+            the tensors.
+        prefetch: batches ahead of the training loop, >= 1; by default 4, or one for each thread if that is more. As
+            many again may be being read.
+        rank, world_size: by default those of torch.distributed, else of the environment (RANK, WORLD_SIZE), else 0
+            and 1.
+        policy: "drop", "pad" or "uneven": what becomes of samples that the ranks cannot share evenly; see
+            `ffrecord.order.Split`.
+        fields: the columns wanted; others are not decoded. Names, or a dict of name → field to read the column with
+            (None: as it was written), such as {"image": JPEGField(as_bytes=True)}.
+        indices: int [m], the samples to use; see `ffrecord.order.Course`.
+        decode: column of JPEG images → decoder of `ffrecord.torch.images`, which makes one uint8 tensor of a batch.
+        ragged: what becomes of arrays that vary in shape: "list" of tensors; "nested" tensor; "padded" with zeros, as
+            a `Padded`.
+        transform: function of one sample, as a dataset gives it, called before samples are put together. With a
+            parameter named `seed` it gets an int in [0, 2**64) by keyword, which depends on the loader's seed, the
+            epoch and the position of the sample only.
+        batch_transform: function of one batch. With a parameter named `seeds`: uint64 [k], those of its samples.
+        num_workers: processes that do all of this instead of threads, >= 0: for functions that hold the GIL.
+        timeout: seconds to wait for threads or workers to finish a batch; 0 or None: for ever.
+        pin_memory: give batches in pinned memory.
+        device: "cuda": copy batches to the GPU, on a stream of their own.
+        io, check_data: as of `FileReader`; of no effect where one is given.
+        on_error: what becomes of a sample that cannot be read or decoded: "raise"; "skip", left out of its batch;
+            "replace", by another sample of the epoch that depends on seed, epoch and position only. Errors of
+            `transform` always raise.
+        multiprocessing_context: start method of the workers; by default "fork" where there is fork.
+
+    Attributes:
+        reader: the FileReader.
+
+    Raises:
+        ValueError, TypeError: arguments out of range or of another type, or that yield nothing.
+        As `FileReader`.
+    """
+
+    def __init__(
+        self,
+        dataset: Source | FileReader,
+        batch_size: SupportsIndex = 1,
+        order: str | Order = "random",
+        *,
+        seed: SupportsIndex = 0,
+        epoch: SupportsIndex = 0,
+        drop_last: bool = False,
+        num_threads: SupportsIndex | None = None,
+        prefetch: SupportsIndex | None = None,
+        rank: SupportsIndex | None = None,
+        world_size: SupportsIndex | None = None,
+        policy: str = "drop",
+        fields: Sequence[str] | Mapping[str, Field | None] | None = None,
+        indices: Iterable[SupportsIndex] | None = None,
+        decode: Mapping[str, ImageDecoder] | None = None,
+        ragged: str = "list",
+        transform: Callable[..., Any] | None = None,
+        batch_transform: Callable[..., Any] | None = None,
+        num_workers: SupportsIndex = 0,
+        timeout: float | None = None,
+        pin_memory: bool = False,
+        device: Any = None,
+        io: str = "auto",
+        check_data: bool = True,
+        on_error: str = "raise",
+        multiprocessing_context: Any = None,
+    ) -> None:
+        self._options = options = Options.checked(
+            num_threads, prefetch, num_workers, timeout, pin_memory, device, multiprocessing_context
+        )
+        check_choice("on_error", on_error, ON_ERROR)
+        form = ragged_form(check_choice("ragged", ragged, RAGGED))
+        functions = (
+            None if transform is None else UserFunction("transform", transform, "seed"),
+            None if batch_transform is None else UserFunction("batch_transform", batch_transform, "seeds"),
+        )
+        rank, world_size = rank_and_size(rank, world_size)
+        self._owned = not isinstance(dataset, FileReader)
+        self.reader = dataset if isinstance(dataset, FileReader) else FileReader(dataset, check_data, io=io)
+        try:
+            # Workers have no GPU, and what they pin is theirs.
+            pin = (options.pin or options.device is not None) and not options.workers
+            columns = Columns(schema_of(self.reader), fields, decode, form, pin)
+            self._work = Work(columns, form, on_error, *functions)
+            self._course = Course(
+                identity_of(self.reader),
+                order=order,
+                seed=seed,
+                epoch=epoch,
+                batch_size=batch_size,
+                drop_last=drop_last,
+                rank=rank,
+                world_size=world_size,
+                policy=policy,
+                indices=indices,
+            )
+        except BaseException:
+            self.close()
+            raise
+        self._tally = Tally()
+        self._read_before = Reading.of(self.reader.stats())
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of the next epoch, or of the rest of the one that a state says."""
+        return Iteration(self._course, self._make, self._tally)
+
+    def _make(self, run: Run) -> Batches:
+        return Batches(run, self.reader, self._work, self._options)
+
+    def __len__(self) -> int:
+        """Batches of this rank in the epoch, from where the loader stands to its end."""
+        return len(self._course)
+
+    # Where it is
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the batch yielded last; once its loop has ended, the next one."""
+        return self._course.epoch
+
+    @property
+    def position(self) -> int:
+        """Samples of the epoch that all ranks together have yielded."""
+        return self._course.position
+
+    def set_epoch(self, epoch: SupportsIndex) -> None:
+        """Let the next loop be over `epoch`: where it stands if it is there already, else from its start."""
+        self._course.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is: a small dict that JSON can hold. It counts what was yielded, not what was read ahead.
+
+        To be taken when all ranks have yielded as many batches.
+        """
+        return self._course.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any], appended: str = "refuse") -> None:
+        """Go on from a state, in the next loop, or in one that has yielded nothing yet.
+
+        Args:
+            state_dict: from `state_dict` of a loader over the same dataset, order and `indices`. Ranks, batch size,
+                threads and workers may differ; seed, epoch and position are the state's.
+            appended: if shards were appended since, "refuse" it, or "finish" the epoch over the samples of then.
+
+        Raises:
+            ValueError: no such state; names the difference. Nothing has changed.
+        """
+        self._course.load_state_dict(state_dict, appended)
+
+    # What was yielded
+
+    @property
+    def batch_indices(self) -> npt.NDArray[np.int64]:
+        """int64 [k], the samples of the batch yielded last."""
+        return self._rows.indices
+
+    @property
+    def batch_mask(self) -> torch.Tensor:
+        """bool [k], false for those of the batch yielded last that policy="pad" only filled it up with."""
+        rows = self._rows
+        return torch.arange(len(rows.indices)) < len(rows.indices) - rows.padding
+
+    @property
+    def _rows(self) -> Rows:
+        if self._tally.rows is None:
+            raise StateError("no batch was yielded yet")
+        return self._tally.rows
+
+    def stats(self) -> LoaderStats:
+        """What was done so far, where the time went, and a verdict; cheap."""
+        return self._tally.stats(Reading.of(self.reader.stats()) - self._read_before)
+
+    # Life
+
+    def close(self) -> None:
+        """Close the reader, unless it was given. May be repeated."""
+        if self._owned:
+            self.reader.close()
+
+    def __enter__(self) -> "Loader":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        course = self._course
+        return (
+            f"<{type(self).__name__} of {self.reader.n} samples, batches of {course.batch_size}, {course.order!r}, "
+            f"seed {course.seed}, epoch {course.epoch}, position {course.position} of {course.length}>"
+        )

@@ -1,0 +1,243 @@
+"""From records to the columns of a batch, or to its samples."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
+from ffrecord.fields import Field, JPEGField, RGBImageField, Schema
+from ffrecord.fields.layout import Layout, column_label
+from ffrecord.torch.images import ImageDecoder
+from ffrecord.torch.loading.ragged import Form, listed
+from ffrecord.torch.loading.records import Bytes, ColumnRecords, Offsets, PackedRecords, PlainRecords, Records
+from ffrecord.torch.loading.structure import builder, pruned
+from ffrecord.torch.tensors import as_tensor
+
+__all__ = ["Columns", "tensor_of"]
+
+Seeds = npt.NDArray[np.uint64]
+
+PLAIN = "value"  # the column of files without schema, named as that of a schema of one value
+IMAGES = (JPEGField, RGBImageField)
+
+
+class Column:
+    """One column that is wanted.
+
+    Args:
+        name: of it.
+        position: in the layout of a record.
+        field: None for plain records.
+        form: what becomes of values of varying shape.
+    """
+
+    def __init__(self, name: str, position: int, field: Field | None, form: Form) -> None:
+        self.name, self.position, self.form = name, position, form
+        self._torch_dtype = None if field is None else field.torch_dtype
+
+    def batch(self, records: Records, seeds: Seeds | None) -> Any:
+        """The column of a batch.
+
+        Raises:
+            FormatError: bytes that are no value of the field.
+        """
+        return self._form(records.column(self.position))
+
+    def samples(self, records: Records, seeds: Seeds | None) -> list[Any]:
+        """Its values one by one, as the dataset has them. Errors as for `batch`."""
+        values = records.values(self.position)
+        return values if self._torch_dtype is None else [as_tensor(value, self._torch_dtype) for value in values]
+
+    def _form(self, found: Any) -> Any:
+        if isinstance(found, np.ndarray):
+            return tensor_of(found) if self._torch_dtype is None else as_tensor(found, self._torch_dtype)
+        if self._torch_dtype is not None:
+            return self.form(self.name, [as_tensor(value, self._torch_dtype) for value in found])
+        if isinstance(found, list) and found and all(isinstance(value, np.ndarray) for value in found):
+            tensors = [tensor_of(value) for value in found]
+            return self.form(self.name, tensors) if isinstance(tensors[0], torch.Tensor) else tensors
+        return found
+
+
+class ImageColumn(Column):
+    """A column of JPEG images that become one tensor."""
+
+    def __init__(self, name: str, position: int, field: Field, form: Form, decoder: ImageDecoder, pin: bool) -> None:
+        super().__init__(name, position, field, form)
+        self._decoder, self._pin = decoder, pin
+
+    def batch(self, records: Records, seeds: Seeds | None) -> torch.Tensor:
+        assert isinstance(records, PackedRecords)  # images vary in size
+        out = self._decoder.allocate(records.count, self._pin)
+        rows = self._decoder.rows(out)
+        numbers = [0] * records.count if seeds is None else seeds.tolist()
+        for i, (payload, seed) in enumerate(zip(records.payloads(self.position), numbers, strict=True)):
+            self._decoder.decode_into(payload, rows[i], seed)
+        return out
+
+    def samples(self, records: Records, seeds: Seeds | None) -> list[Any]:
+        return list(self.batch(records, seeds).unbind(0))
+
+
+class Columns:
+    """The columns wanted of each sample, and their structure.
+
+    Args:
+        schema: of the files; None for plain bytes.
+        fields: as `Loader` takes it.
+        decode: column → decoder.
+        form: what becomes of values of varying shape.
+        pin: whether decoders write into pinned memory.
+
+    Attributes:
+        names: of the columns, in order.
+        build: values in that order → batch or sample.
+        record_size: bytes of every record if it has only columns of fixed size, else None.
+        slots: (offset, size) of the wanted columns, if `record_size` is not None.
+
+    Raises:
+        KeyError, ValueError, TypeError: no such columns, or a decoder for a column that is no JPEG.
+    """
+
+    def __init__(
+        self,
+        schema: Schema | None,
+        fields: Any = None,
+        decode: Mapping[str, ImageDecoder] | None = None,
+        form: Form = listed,
+        pin: bool = False,
+    ) -> None:
+        self._recipe = (schema, fields, decode, form, pin)
+        self.schema, wanted = _selected(schema, fields)
+        decoders = _checked_decoders(self.schema, wanted, decode)
+        self.names = tuple(wanted)
+        structure = PLAIN if self.schema is None else self.schema.unflatten(self.schema.columns)
+        self.build = builder(pruned(structure, set(wanted)))
+        known: Mapping[str, Field] = {} if self.schema is None else self.schema.fields
+        self._layout = Layout(list(known.items()))
+        self.columns = [
+            ImageColumn(name, position, known[name], form, decoders[name], pin)
+            if name in decoders
+            else Column(name, position, known.get(name), form)
+            for name, position in wanted.items()
+        ]
+        self.decodes = bool(decoders)
+        self.record_size = None if self.schema is None else self.schema.record_size
+        self.slots = [] if self.record_size is None else [self._slot(name)[:2] for name in self.names]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Columns, self._recipe
+
+    def _slot(self, name: str) -> Any:
+        assert self.schema is not None
+        return self.schema.slots[name]
+
+    @property
+    def effortless(self) -> bool:
+        """Whether batches are made without Python work per sample: all columns of fixed size, none of them special."""
+        known = {} if self.schema is None else self.schema.fields
+        return self.record_size is not None and all(type(known[name]).column is Field.column for name in self.names)
+
+    def of_columns(self, rows: Sequence[Bytes], count: int) -> ColumnRecords:
+        """The k records that were read as `rows`, uint8 [k, size] for each of `slots`."""
+        assert self.schema is not None
+        return ColumnRecords(
+            {
+                column.position: (self.schema.fields[column.name], self._slot(column.name), each)
+                for column, each in zip(self.columns, rows, strict=True)
+            },
+            count,
+        )
+
+    def of_packed(self, data: Bytes, offsets: Offsets) -> Records:
+        """The k records that lie back to back in `data`.
+
+        Raises:
+            FormatError: the size of one contradicts the schema.
+        """
+        return PlainRecords(data, offsets) if self.schema is None else PackedRecords(self._layout, data, offsets)
+
+    def values(self, records: Records, seeds: Seeds | None) -> list[Any]:
+        """What each column of the batch is. Errors as of `Column.batch`."""
+        return [column.batch(records, seeds) for column in self.columns]
+
+    def samples(self, records: Records, seeds: Seeds | None) -> list[Any]:
+        """The k samples, with the wanted columns, as a dataset gives them. Errors as of `Column.samples`."""
+        found = [column.samples(records, seeds) for column in self.columns]
+        return [self.build(values) for values in zip(*found, strict=True)]
+
+    def check(self, record: Bytes, seeds: Seeds | None) -> None:
+        """See that the wanted columns of one record can be decoded.
+
+        Raises:
+            FormatError: they cannot; names the column.
+        """
+        if self.schema is None:
+            return
+        self._layout.sizes(record.data)
+        records = self.of_packed(record, np.array([0, len(record)]))
+        for column in self.columns:
+            try:
+                column.samples(records, seeds)
+            except FormatError as error:
+                raise FormatError(f"{column_label(column.name, self.schema.fields[column.name])}: {error}") from error
+
+
+def _selected(schema: Schema | None, fields: Any) -> tuple[Schema | None, dict[str, int]]:
+    """The schema to read with, and the positions of the wanted columns."""
+    if schema is None:
+        if fields is not None:
+            raise ArgumentError("fields: the files carry no schema, so there are no columns to choose from")
+        return None, {PLAIN: 0}
+    if fields is None:
+        return schema, {name: i for i, name in enumerate(schema.columns)}
+    names = _names(fields)
+    unknown = [name for name in names if name not in schema.fields]
+    if unknown:
+        raise ArgumentError(f"fields: no column {unknown[0]!r}, expected some of {', '.join(schema.columns)}")
+    if not names:
+        raise ArgumentError(f"fields: no columns, expected some of {', '.join(schema.columns)}")
+    if isinstance(fields, Mapping):
+        schema = schema.replace({name: field for name, field in fields.items() if field is not None})
+    return schema, {name: i for i, name in enumerate(schema.columns) if name in names}
+
+
+def _names(fields: Any) -> set[str]:
+    names = None if isinstance(fields, str) or not hasattr(fields, "__iter__") else list(fields)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise ArgumentTypeError(f"fields is {fields!r}, expected names of columns, or a dict of name → field or None")
+    if isinstance(fields, Mapping):
+        for name, field in fields.items():
+            if field is not None and not isinstance(field, Field):
+                raise ArgumentTypeError(f"fields: {name}: {field!r}, expected a field or None")
+    return set(names)
+
+
+def _checked_decoders(
+    schema: Schema | None, wanted: Mapping[str, int], decode: Mapping[str, ImageDecoder] | None
+) -> Mapping[str, ImageDecoder]:
+    if decode is None:
+        return {}
+    if not isinstance(decode, Mapping):
+        raise ArgumentTypeError(f"decode is {decode!r}, expected a dict of column → decoder")
+    for name, decoder in decode.items():
+        if name not in wanted:
+            raise ArgumentError(f"decode: no column {name!r} among those wanted: {', '.join(wanted)}")
+        field = None if schema is None else schema.fields[name]
+        if not isinstance(field, IMAGES):
+            raise ArgumentError(f"decode: {name} is {field or 'plain bytes'!r}, expected a column of JPEG images")
+        if not isinstance(decoder, ImageDecoder):
+            raise ArgumentTypeError(f"decode: {name}: {decoder!r}, expected one of ffrecord.torch.images")
+    return decode
+
+
+def tensor_of(array: npt.NDArray[Any]) -> Any:
+    """`array` as a tensor that shares its memory; itself where torch has no such dtype (text, times)."""
+    if array.dtype.kind not in "biufc" or not hasattr(torch, array.dtype.name):
+        return array
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return torch.from_numpy(array)

@@ -1,0 +1,228 @@
+"""From a batch as it was read to one that the user gets: everything that is Python's work."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from ffrecord._columns import Slots
+from ffrecord.errors import FormatError, UserFunctionError
+from ffrecord.order import Epoch, Step, sample_seeds
+from ffrecord.reader import FileReader
+from ffrecord.torch.loading.columns import Columns, Seeds
+from ffrecord.torch.loading.functions import UserFunction
+from ffrecord.torch.loading.mending import Mender, Rows, where
+from ffrecord.torch.loading.ragged import Form
+from ffrecord.torch.loading.records import Records
+from ffrecord.torch.loading.stacking import stacked
+from ffrecord.torch.loading.stats import Reading, Seconds
+
+__all__ = ["Doing", "Finished", "Finisher", "Raw"]
+
+
+class Raw(NamedTuple):
+    """A batch as it was read.
+
+    Attributes:
+        step: what was asked for.
+        outcome: what the reader gave: result and failures.
+    """
+
+    step: Step
+    outcome: Any
+
+
+@dataclass
+class Finished:
+    """A batch as the user gets it.
+
+    Attributes:
+        step: that it was planned as.
+        rows: the samples that it has.
+        batch: itself; None if it has no samples.
+        seconds: that its stages took.
+        reading: what a worker process read for it.
+        ready: of its copy to a device, a torch.cuda.Event.
+        host: what the copy is made from.
+    """
+
+    step: Step
+    rows: Rows
+    batch: Any
+    seconds: Seconds
+    reading: Reading = field(default_factory=Reading)
+    ready: Any = None
+    host: Any = None
+
+    def pin_memory(self) -> "Finished":
+        """Copy what is in it into pinned memory; torch's own loader calls this in a thread."""
+        self.batch = pin_memory(self.batch)  # type: ignore[no-untyped-call]
+        return self
+
+
+@dataclass
+class Doing:
+    """What a thread is at, for the message if it takes too long.
+
+    Attributes:
+        stage: in words.
+        index: of the sample; None for the whole batch.
+    """
+
+    stage: str = "reading"
+    index: int | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done with what is read.
+
+    Attributes:
+        columns: that are wanted.
+        form: what becomes of values of varying shape.
+        on_error: what becomes of bad records.
+        transform, batch_transform: of the user.
+    """
+
+    columns: Columns
+    form: Form
+    on_error: str = "raise"
+    transform: UserFunction | None = None
+    batch_transform: UserFunction | None = None
+
+    @property
+    def effortless(self) -> bool:
+        """Whether there is no Python work per sample."""
+        return self.transform is None and self.batch_transform is None and self.columns.effortless
+
+    @property
+    def seeded(self) -> bool:
+        """Whether it needs random seeds."""
+        functions = (self.transform, self.batch_transform)
+        return self.columns.decodes or any(each is not None and each.seeded for each in functions)
+
+
+class Finisher:
+    """Reads and finishes batches of one epoch. May be used by several threads.
+
+    Args:
+        reader: of the samples.
+        work: to do.
+        epoch: of the batches.
+    """
+
+    def __init__(self, reader: FileReader, work: Work, epoch: Epoch) -> None:
+        self._reader, self._work, self._epoch = reader, work, epoch
+        self._columns = work.columns
+        size = work.columns.record_size
+        self._slots = None if size is None else Slots(size, work.columns.slots)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Finisher, (self._reader, self._work, self._epoch)
+
+    def reading(self) -> Reading:
+        """What was read in this process so far."""
+        return Reading.of(self._reader.stats())
+
+    def begin(self, step: Step) -> Callable[[], Raw]:
+        """Begin reading a batch; what waits for it."""
+        if self._slots is not None:
+            wait = self._reader._begin_columns(step.indices, self._slots)
+        else:
+            wait = self._reader._begin_packed(step.indices)
+        return lambda: Raw(step, wait())
+
+    def finish(self, raw: Raw, doing: Doing) -> Finished:
+        """Finish a batch.
+
+        Raises:
+            FFRecordError, OSError: a record cannot be read or decoded, and is neither to be skipped nor replaced.
+            UserFunctionError: a function of the user raised.
+        """
+        seconds = Seconds()
+        start = perf_counter()
+        seeds = sample_seeds(self._epoch.seed, raw.step.epoch, raw.step.positions) if self._work.seeded else None
+        doing.stage, doing.index = "decoding", None
+        rows, seeds, found = self._decoded(raw, seeds)
+        seconds.decode, start = _since(start)
+        batch = None
+        if len(rows.indices) and self._work.transform is not None:
+            found = self._transformed(self._work.transform, found, rows, seeds, doing)
+            seconds.transform, start = _since(start)
+            doing.stage, doing.index = "collating", None
+            batch = self._collated(found, rows)
+            seconds.collate, start = _since(start)
+        elif len(rows.indices):
+            batch = self._columns.build(found)
+        if len(rows.indices) and self._work.batch_transform is not None:
+            doing.stage = "batch_transform"
+            batch = self._batch_transformed(self._work.batch_transform, batch, rows, seeds)
+            seconds.batch_transform, start = _since(start)
+        return Finished(raw.step, rows, batch, seconds)
+
+    def _decoded(self, raw: Raw, seeds: Seeds | None) -> tuple[Rows, Seeds | None, list[Any]]:
+        """The columns of the batch, or its samples if they are to be transformed."""
+        step, outcome = raw
+        if not outcome.failures:
+            try:
+                if self._slots is not None:
+                    records: Records = self._columns.of_columns(outcome.result, len(step.indices))
+                else:
+                    records = self._columns.of_packed(*outcome.result)
+                return Rows(step.indices, step.positions, step.padding), seeds, self._taken(records, seeds)
+            except FormatError:
+                pass  # found again below, with its name
+        mender = Mender(self._reader, self._columns, self._epoch, self._work.on_error)
+        rows, data, offsets = mender.mend(step, seeds)
+        if seeds is not None:
+            seeds = sample_seeds(self._epoch.seed, step.epoch, rows.positions)
+        return rows, seeds, self._taken(self._columns.of_packed(data, offsets), seeds)
+
+    def _taken(self, records: Records, seeds: Seeds | None) -> list[Any]:
+        take = self._columns.values if self._work.transform is None else self._columns.samples
+        return take(records, seeds)
+
+    def _transformed(
+        self, transform: UserFunction, samples: list[Any], rows: Rows, seeds: Seeds | None, doing: Doing
+    ) -> list[Any]:
+        doing.stage = "transform"
+        numbers = [0] * len(samples) if seeds is None else seeds.tolist()
+        found = []
+        for sample, index, seed in zip(samples, rows.indices.tolist(), numbers, strict=True):
+            doing.index = index
+            try:
+                found.append(transform(sample, seed))
+            except Exception as error:
+                raise self._failed(transform, f"sample {index}", index, error) from error
+        return found
+
+    def _collated(self, samples: list[Any], rows: Rows) -> Any:
+        try:
+            return stacked(samples, self._work.form)
+        except Exception as error:
+            raise UserFunctionError(
+                f"what transform made of {_span(rows)} does not make a batch: {type(error).__name__}: {error}"
+            ) from error
+
+    def _batch_transformed(self, transform: UserFunction, batch: Any, rows: Rows, seeds: Seeds | None) -> Any:
+        try:
+            return transform(batch, seeds)
+        except Exception as error:
+            raise self._failed(transform, f"the batch of {_span(rows)}", int(rows.indices[0]), error) from error
+
+    def _failed(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
+        path, local = where(self._reader, index)
+        return UserFunctionError(
+            f"{transform.name} failed on {what} ({path}: sample {local}): {type(error).__name__}: {error}"
+        )
+
+
+def _since(start: float) -> tuple[float, float]:
+    now = perf_counter()
+    return now - start, now
+
+
+def _span(rows: Rows) -> str:
+    return f"{len(rows.indices)} samples, {int(rows.indices[0])} and on"

@@ -1,0 +1,40 @@
+"""The user's own functions, called with or without a seed."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ffrecord.errors import ArgumentTypeError
+
+__all__ = ["UserFunction"]
+
+
+class UserFunction:
+    """A function of the user's, and whether it wants seeds.
+
+    Args:
+        name: of the argument that it was given as.
+        function: callable with one value; if it has a parameter named `seed_name`, it gets that by keyword.
+        seed_name: "seed" or "seeds".
+
+    Raises:
+        TypeError: not callable.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], seed_name: str) -> None:
+        if not callable(function):
+            raise ArgumentTypeError(f"{name} is {function!r}, expected a callable")
+        self.name, self.function, self._seed_name = name, function, seed_name
+        self.seeded = _has_parameter(function, seed_name)
+
+    def __call__(self, value: Any, seed: Any) -> Any:
+        """What the function makes of `value`."""
+        return self.function(value, **{self._seed_name: seed}) if self.seeded else self.function(value)
+
+
+def _has_parameter(function: Callable[..., Any], name: str) -> bool:
+    try:
+        found = inspect.signature(function).parameters.get(name)
+    except (TypeError, ValueError):  # of some written in C
+        return False
+    return found is not None and found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)

@@ -1,0 +1,157 @@
+"""One loop over an epoch: from steps to batches in the user's hands."""
+
+import logging
+import weakref
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+from ffrecord.errors import FFRecordError
+from ffrecord.order import Course, Run
+from ffrecord.prefetch import Prefetcher
+from ffrecord.reader import SKIPPED_MOST, FileReader
+from ffrecord.torch.loading.finishing import Doing, Finished, Finisher, Raw, Work
+from ffrecord.torch.loading.mending import Rows
+from ffrecord.torch.loading.options import Options
+from ffrecord.torch.loading.placement import Placement
+from ffrecord.torch.loading.processes import Workers
+from ffrecord.torch.loading.stats import LoaderStats, Reading, Seconds
+from ffrecord.torch.loading.threads import Crew
+
+__all__ = ["Batches", "Iteration", "Tally"]
+
+logger = logging.getLogger("ffrecord")
+
+
+class Batches:
+    """Finished batches of one run, however they are made. Nothing runs on once it is collected.
+
+    Args:
+        run: the steps.
+        reader, work, options: how.
+    """
+
+    def __init__(self, run: Run, reader: FileReader, work: Work, options: Options) -> None:
+        self._placement = placement = Placement(options.pin, options.device)
+        finisher = Finisher(reader, work, run.epoch)
+        self._source: Iterator[Finished]
+        self.stop: Callable[[], Any]
+        if options.workers:
+            workers = Workers(run, finisher, options, pin=not placement.effortless)
+            self._source = map(placement.copy, workers)
+            self.stop = weakref.finalize(self, workers.stop)
+            return
+        raws: Prefetcher[Raw] = Prefetcher(run, finisher.begin, options.prefetch)
+
+        def finish(raw: Raw, doing: Doing) -> Finished:
+            return placement.send(finisher.finish(raw, doing), doing)
+
+        if options.threads and not (work.effortless and placement.effortless):
+            crew = Crew(raws, finish, min(options.threads, max(1, len(run))), options.prefetch, options.timeout)
+            self._source, self.stop = crew, weakref.finalize(self, crew.stop)
+        else:
+            self._source = (finish(raw, Doing()) for raw in raws)
+            self.stop = raws.close
+
+    def __next__(self) -> Finished:
+        """The next batch; on a GPU, for the stream that is current in this thread."""
+        return self._placement.receive(next(self._source))
+
+
+class Tally:
+    """What the loops of a loader add up to."""
+
+    def __init__(self) -> None:
+        self.batches = self.samples = self.skipped = 0
+        self.waiting = self.computing = 0.0
+        self.seconds = Seconds()
+        self.reading = Reading()  # of worker processes
+        self.rows: Rows | None = None  # of the batch yielded last
+
+    def add(self, finished: Finished) -> None:
+        """Count a batch.
+
+        Raises:
+            FFRecordError: more than SKIPPED_MOST samples were left out or replaced.
+        """
+        rows = finished.rows
+        for message in rows.skipped:
+            if self.skipped >= SKIPPED_MOST:
+                raise FFRecordError(f"{message}: the limit of {SKIPPED_MOST} bad samples is reached")
+            self.skipped += 1
+            logger.warning("%s", message)
+        self.seconds.add(finished.seconds)
+        self.reading += finished.reading
+        if len(rows.indices):
+            self.batches += 1
+            self.samples += len(rows.indices)
+            self.rows = rows
+
+    def stats(self, reading: Reading) -> LoaderStats:
+        """The sums, with what was read in this process."""
+        total = reading + self.reading
+        return LoaderStats(
+            self.batches,
+            self.samples,
+            self.skipped,
+            total.bytes,
+            self.waiting,
+            self.computing,
+            total.io,
+            total.crc,
+            **vars(self.seconds),
+        )
+
+
+class Iteration(Iterator[Any]):
+    """The iterator of a loop. It begins with its first batch, so a state may be loaded until then.
+
+    Args:
+        course: that it follows.
+        make: run → its batches.
+        tally: to add to.
+    """
+
+    def __init__(self, course: Course, make: Callable[[Run], Batches], tally: Tally) -> None:
+        self._course, self._make, self._tally = course, make, tally
+        self._run: Run | None = None
+        self._batches: Batches | None = None
+        self._over = False
+        self._left: float | None = None  # when the user got the last batch
+
+    def __next__(self) -> Any:
+        asked = perf_counter()
+        if self._left is not None:
+            self._tally.computing += asked - self._left
+        try:
+            return self._next()
+        except BaseException:  # also an interrupt: a batch that was lost on the way must not be missed silently
+            self.close()
+            raise
+        finally:
+            self._left = perf_counter()
+            self._tally.waiting += self._left - asked
+
+    def _next(self) -> Any:
+        if self._over:
+            raise StopIteration
+        if self._batches is None or self._run is None:
+            self._run = self._course.begin()
+            self._batches = self._make(self._run)
+        while True:
+            try:
+                finished = next(self._batches)
+            except StopIteration:
+                self._course.finished(self._run)
+                raise
+            self._tally.add(finished)
+            self._course.yielded(finished.step)
+            if len(finished.rows.indices):  # else all of its samples are left out
+                return finished.batch
+
+    def close(self) -> None:
+        """End the loop: threads and workers stop, memory is freed. May be repeated."""
+        self._over = True
+        if self._batches is not None:
+            self._batches.stop()
+            self._batches = None

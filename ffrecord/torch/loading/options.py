@@ -1,0 +1,111 @@
+"""The arguments of a `Loader` that say how, checked."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.torch.loading.placement import as_device
+
+__all__ = ["Options", "check_choice", "check_count"]
+
+THREADS_MOST = 8  # by default: more for decoding pays only where the training loop leaves the CPUs alone
+PREFETCH = 4  # at least, and one for each thread
+
+
+@dataclass(frozen=True)
+class Options:
+    """How batches are made; as of `Loader`.
+
+    Attributes:
+        threads: that finish batches if there is Python work, >= 0.
+        prefetch: batches ahead of the user, >= 1.
+        workers: processes instead of threads, >= 0.
+        timeout: seconds, None for ever.
+        pin, device: where batches end up.
+        context: start method of the workers.
+    """
+
+    threads: int
+    prefetch: int
+    workers: int
+    timeout: float | None
+    pin: bool
+    device: torch.device | None
+    context: Any
+
+    @classmethod
+    def checked(
+        cls,
+        num_threads: Any,
+        prefetch: Any,
+        num_workers: Any,
+        timeout: Any,
+        pin_memory: bool,
+        device: Any,
+        context: Any,
+    ) -> "Options":
+        """The options of these arguments.
+
+        Raises:
+            ValueError, TypeError: out of range, of another type, or not to be had together.
+        """
+        workers = check_count("num_workers", num_workers, 0)
+        if workers and num_threads is not None:
+            raise ArgumentError(
+                f"num_threads is {num_threads} and num_workers {workers}: batches are made by threads or by processes"
+            )
+        threads = usable_cpus() if num_threads is None else check_count("num_threads", num_threads, 0)
+        return cls(
+            threads,
+            max(PREFETCH, threads) if prefetch is None else check_count("prefetch", prefetch, 1),
+            workers,
+            check_timeout(timeout),
+            bool(pin_memory),
+            as_device(device, bool(pin_memory)),
+            context,
+        )
+
+
+def usable_cpus() -> int:
+    """The CPUs this process may use, at most THREADS_MOST."""
+    return min(THREADS_MOST, len(os.sched_getaffinity(0)))
+
+
+def check_count(name: str, value: Any, least: int) -> int:
+    """`value` as an int >= least.
+
+    Raises:
+        ValueError, TypeError: it is none.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ArgumentTypeError(f"{name} is {value!r}, expected an int")
+    number = int(value.__index__())
+    if number < least:
+        raise ArgumentError(f"{name} is {number}, expected >= {least}")
+    return number
+
+
+def check_timeout(timeout: Any) -> float | None:
+    """Seconds; None for 0, which is for ever too, as with torch."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise ArgumentTypeError(f"timeout is {timeout!r}, expected seconds")
+    if not (0 <= timeout < math.inf):
+        raise ArgumentError(f"timeout is {timeout} seconds, expected >= 0")
+    return float(timeout) or None
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    """`value`, if it is one of `choices`.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise ArgumentError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
+    return value

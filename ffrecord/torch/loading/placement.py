@@ -1,0 +1,94 @@
+"""Where batches end up: in ordinary memory, pinned memory, or that of a GPU."""
+
+from collections import deque
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.torch.loading.finishing import Doing, Finished
+
+__all__ = ["Placement", "as_device"]
+
+
+def as_device(device: Any, pin: bool) -> torch.device | None:
+    """The GPU that batches are to be copied to; None: to none.
+
+    Raises:
+        ValueError: no such device, or there is no CUDA that memory could be pinned for.
+        TypeError: no device.
+    """
+    if device is not None and not isinstance(device, (str, int, torch.device)):
+        raise ArgumentTypeError(f"device is {device!r}, expected None or a torch device")
+    try:
+        found = None if device is None else torch.device(device)
+    except RuntimeError as error:
+        raise ArgumentError(f"device is {device!r}: {error}") from None
+    if found is not None and found.type not in ("cpu", "cuda"):
+        raise ArgumentError(f"device is {device!r}, expected 'cpu' or 'cuda'")
+    wanted = "device='cuda'" if found is not None and found.type == "cuda" else "pin_memory=True" if pin else None
+    if wanted and not torch.cuda.is_available():
+        raise ArgumentError(f"{wanted}, but torch {torch.__version__} finds no CUDA device")
+    if found is None or found.type == "cpu":
+        return None
+    index = torch.cuda.current_device() if found.index is None else found.index
+    if index >= torch.cuda.device_count():
+        raise ArgumentError(f"device is {device!r}, there are {torch.cuda.device_count()}")
+    return torch.device("cuda", index)
+
+
+class Placement:
+    """Puts finished batches where they are wanted.
+
+    Args:
+        pin: copy to pinned memory.
+        device: copy to that GPU, through pinned memory, on a stream beside the one that computes.
+    """
+
+    def __init__(self, pin: bool, device: torch.device | None) -> None:
+        self._pin, self._device = pin or device is not None, device
+        self._stream = None if device is None else torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._copied: deque[tuple[Any, Any]] = deque()  # (end of a copy, what it is made from)
+
+    @property
+    def effortless(self) -> bool:
+        """Whether batches stay where they are."""
+        return not self._pin
+
+    def send(self, finished: Finished, doing: Doing) -> Finished:
+        """Begin to put a batch where it is wanted; in any thread."""
+        if self.effortless:
+            return finished
+        doing.stage, doing.index = "copying", None
+        return self.copy(finished.pin_memory())
+
+    def copy(self, finished: Finished) -> Finished:
+        """Begin to copy a batch from pinned memory to the GPU, if that is where it is wanted."""
+        if self._device is not None:
+            with torch.cuda.stream(self._stream):
+                finished.host = finished.batch
+                finished.batch = tree_map_only(torch.Tensor, self._to_device, finished.host)
+                finished.ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                finished.ready.record(self._stream)
+        return finished
+
+    def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self._device, non_blocking=True)
+
+    def receive(self, finished: Finished) -> Finished:
+        """The batch for the stream that is current in this thread: its work waits for the copy, nobody else does."""
+        if finished.ready is None:
+            return finished
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(finished.ready)
+        for tensor in tree_leaves(finished.batch):
+            if isinstance(tensor, torch.Tensor):
+                # Its memory is the side stream's, and is not to be given away before this stream is done with it.
+                tensor.record_stream(current)
+        # The host's memory must outlive the copy.
+        while self._copied and self._copied[0][0].query():
+            self._copied.popleft()
+        self._copied.append((finished.ready, finished.host))
+        finished.host = None
+        return finished

@@ -1,0 +1,193 @@
+"""Batches made whole in worker processes, through torch's own DataLoader, which starts, watches and ends them."""
+
+import contextlib
+import multiprocessing
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data._utils import signal_handling
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+from ffrecord.errors import BatchTimeoutError, WorkerError
+from ffrecord.order import Run, Step
+from ffrecord.order.keys import key_of
+from ffrecord.torch.loading.finishing import Doing, Finished, Finisher
+from ffrecord.torch.loading.options import Options
+
+__all__ = ["Workers"]
+
+Task = tuple[int, Step, Step | None]
+
+
+class Workers:
+    """An iterator of finished batches, in order, that worker processes make.
+
+    Args:
+        run: the steps.
+        finisher: is forked into the workers, or pickled to them.
+        options: how many workers, and how far ahead.
+        pin: copy batches to pinned memory, in a thread of torch's.
+    """
+
+    def __init__(self, run: Run, finisher: Finisher, options: Options, *, pin: bool = False) -> None:
+        self._run, self._timeout, self._given = run, options.timeout, 0
+        # Drawn from nothing of the user's; what his functions draw unseeded in workers differs between epochs.
+        seed = key_of("workers", run.epoch.seed, run.epoch.number, run.position)
+        self._iterator: Any = iter(
+            _Loader(
+                _Batches(finisher, options.workers),
+                batch_size=None,
+                sampler=_Tasks(run, options.workers),
+                num_workers=options.workers,
+                collate_fn=_same,
+                prefetch_factor=-(-options.prefetch // options.workers),
+                pin_memory=pin,
+                timeout=options.timeout or 0,
+                generator=torch.Generator().manual_seed(seed >> 1),
+                multiprocessing_context=options.context or _fork(),
+            )
+        )
+
+    def __iter__(self) -> "Workers":
+        return self
+
+    def __next__(self) -> Finished:
+        """The next batch.
+
+        Raises:
+            BatchTimeoutError: it took longer than `timeout`.
+            WorkerError: a worker died.
+            What `Finisher` raises, of the same type; the worker's traceback is in the message.
+        """
+        if self._iterator is None:
+            raise StopIteration
+        try:
+            finished: Finished = next(self._iterator)
+        except StopIteration:
+            raise
+        except Exception as error:
+            failed = self._explained(error)
+            self._kill(isinstance(failed, BatchTimeoutError))
+            # torch's frames hold its iterator.
+            raise failed.with_traceback(None) from None
+        self._given += 1
+        finished.batch = _unpacked(finished.batch)
+        return finished
+
+    def _explained(self, error: Exception) -> Exception:
+        message = str(error)
+        if type(error) is not RuntimeError or not message.startswith("DataLoader"):
+            return error
+        indices = self._run[self._given].indices
+        what = f"the batch of {len(indices)} samples, {int(indices[0])} and on"
+        if "timed out" in message:
+            return BatchTimeoutError(f"{what}, was not there after {self._timeout:g} s: a worker is still at it")
+        return WorkerError(f"a worker process died before {what}, was there: {message}")
+
+    def _kill(self, hanging: bool) -> None:
+        iterator, self._iterator = self._iterator, None
+        if hanging and iterator._worker_pids_set:
+            # torch would first wait 5 s for each, and its handler of SIGCHLD call the end of them an error.
+            signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
+            iterator._worker_pids_set = False
+            for worker in iterator._workers:
+                worker.kill()
+        iterator._shutdown_workers()
+
+    def stop(self) -> None:
+        """End the workers."""
+        if self._iterator is not None:
+            self._kill(False)
+
+
+class _Tasks:
+    """What is sent to workers: number and step of a batch, and the one that comes after it to the same worker."""
+
+    def __init__(self, run: Run, workers: int) -> None:
+        self._run, self._workers = run, workers
+
+    def __iter__(self) -> Iterator[Task]:
+        for j in range(len(self._run)):
+            following = j + self._workers
+            yield j, self._run[j], self._run[following] if following < len(self._run) else None
+
+
+class _Batches(Dataset[Any]):
+    """Task → finished batch, in a worker."""
+
+    def __init__(self, finisher: Finisher, workers: int) -> None:
+        self._finisher, self._workers = finisher, workers
+        self._begun: dict[int, Any] = {}
+
+    def __getitem__(self, task: Task) -> Finished:
+        number, step, following = task
+        before = self._finisher.reading()
+        wait = self._begun.pop(number, None) or self._finisher.begin(step)
+        self._begun.clear()
+        if following is not None:
+            # It is read while this one is finished. An error comes in its own turn, when it is begun again.
+            with contextlib.suppress(Exception):
+                self._begun[number + self._workers] = self._finisher.begin(following)
+        finished = self._finisher.finish(wait(), Doing())
+        finished.batch = _packed(finished.batch)
+        finished.reading = self._finisher.reading() - before
+        return finished
+
+
+class _Loader(DataLoader[Any]):
+    def _get_iterator(self) -> Any:
+        return _Iterator(self)
+
+
+class _Iterator(_MultiProcessingDataLoaderIter):
+    def __init__(self, loader: Any) -> None:
+        self._owner = os.getpid()
+        super().__init__(loader)
+
+    def _shutdown_workers(self) -> None:
+        # Whoever inherits this iterator by a fork cannot wait for what are not its children.
+        if self._owner == os.getpid():
+            super()._shutdown_workers()
+
+
+class _Flat(NamedTuple):
+    """Tensors of a list, sent as one: each by itself would take a file descriptor and a system call or two."""
+
+    items: torch.Tensor
+    shapes: list[tuple[int, ...]]
+
+
+def _packed(batch: Any) -> Any:
+    """`batch` with its lists of tensors made `_Flat`."""
+    if isinstance(batch, dict):
+        return {key: _packed(value) for key, value in batch.items()}
+    if type(batch) is tuple:
+        return tuple(map(_packed, batch))
+    if type(batch) is list:
+        tensors = [value for value in batch if type(value) is torch.Tensor]
+        if len(tensors) < 2 or len(tensors) < len(batch) or len({tensor.dtype for tensor in tensors}) > 1:
+            return list(map(_packed, batch))
+        return _Flat(torch.cat([tensor.reshape(-1) for tensor in tensors]), [tuple(tensor.shape) for tensor in tensors])
+    return batch
+
+
+def _unpacked(batch: Any) -> Any:
+    """What `_packed` was given."""
+    if isinstance(batch, _Flat):
+        sizes = [int(np.prod(shape)) for shape in batch.shapes]
+        return [part.view(shape) for part, shape in zip(torch.split(batch.items, sizes), batch.shapes, strict=True)]
+    if isinstance(batch, dict):
+        return {key: _unpacked(value) for key, value in batch.items()}
+    return type(batch)(map(_unpacked, batch)) if type(batch) in (tuple, list) else batch
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _fork() -> str | None:
+    return "fork" if "fork" in multiprocessing.get_all_start_methods() else None

@@ -1,0 +1,86 @@
+"""Values of varying shape as one column of a batch."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from ffrecord.errors import ArgumentError
+
+__all__ = ["RAGGED", "Padded", "listed", "ragged_form"]
+
+RAGGED = ("list", "nested", "padded")
+
+Form = Callable[[str, list[torch.Tensor]], Any]
+
+
+class Padded(NamedTuple):
+    """Tensors of different shapes in one, filled up with zeros.
+
+    Attributes:
+        values: [k, longest, …], of their dtype; value i is `values[i, :lengths[i]]`.
+        lengths: int64 [k] if one axis can vary; else int64 [k, axes], one number for each axis of a value.
+    """
+
+    values: torch.Tensor
+    lengths: torch.Tensor
+
+
+def ragged_form(name: str) -> Form:
+    """The function that makes a column, of which the name is given, of k tensors.
+
+    Args:
+        name: one of RAGGED.
+    """
+    if name == "nested":
+        _warn_now()
+        return nested
+    return padded if name == "padded" else listed
+
+
+def listed(column: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors as they are."""
+    return tensors
+
+
+def _warn_now() -> None:
+    """Let torch say that nested tensors are a prototype: it says so once, and filters are not for threads to set."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.nested.nested_tensor([torch.zeros(1)])
+        torch.nested.nested_tensor([torch.zeros(1)], layout=torch.jagged)
+
+
+def nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
+    """The tensors as a nested one: jagged if they differ in their first axis only, else strided.
+
+    Raises:
+        ValueError: they differ in their number of axes.
+    """
+    _check_axes(column, tensors)
+    shapes = {tensor.shape[1:] for tensor in tensors}
+    jagged = tensors and tensors[0].dim() > 0 and len(shapes) == 1
+    return torch.nested.nested_tensor(tensors, layout=torch.jagged if jagged else torch.strided)
+
+
+def padded(column: str, tensors: list[torch.Tensor]) -> Padded:
+    """The tensors in one, filled up with zeros.
+
+    Raises:
+        ValueError: they differ in their number of axes.
+    """
+    _check_axes(column, tensors)
+    shapes = torch.tensor([tensor.shape for tensor in tensors], dtype=torch.int64).reshape(len(tensors), -1)
+    longest = shapes.max(0).values.tolist() if len(tensors) else []
+    dtype = tensors[0].dtype if tensors else torch.uint8
+    values = torch.zeros((len(tensors), *longest), dtype=dtype)
+    for row, tensor in zip(values, tensors, strict=True):
+        row[tuple(map(slice, tensor.shape))] = tensor
+    return Padded(values, shapes[:, 0] if shapes.shape[1] == 1 else shapes)
+
+
+def _check_axes(column: str, tensors: Sequence[torch.Tensor]) -> None:
+    axes = sorted({tensor.dim() for tensor in tensors})
+    if len(axes) > 1:
+        raise ArgumentError(f"{column}: values of {axes[0]} and of {axes[-1]} axes in one batch need ragged='list'")

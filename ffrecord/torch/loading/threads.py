@@ -1,0 +1,178 @@
+"""Batches finished by threads and handed over in order.
+
+The threads are daemons that nobody joins: one that hangs in a function of the user keeps neither the loop nor the
+interpreter from ending. They hold the crew, never the iterator, so an iterator that is left, by whatever way, is
+collected, and that stops them.
+"""
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+
+from ffrecord.errors import BatchTimeoutError, StateError
+from ffrecord.torch.loading.finishing import Doing, Finished, Raw
+
+__all__ = ["Crew"]
+
+EXIT_SECONDS = 1.0  # for threads to end with the interpreter; what hangs longer is left
+
+Finish = Callable[[Raw, Doing], Finished]
+
+_crews: "weakref.WeakSet[Crew]" = weakref.WeakSet()
+
+
+class Crew:
+    """An iterator of finished batches, in order.
+
+    Args:
+        raws: batches as read; taken by one thread at a time.
+        finish: finishes one.
+        threads: how many, >= 1.
+        ahead: batches that are being finished, or wait, while the caller works with one, >= 1.
+        timeout: seconds to wait for a batch; None for ever.
+
+    An error comes in the turn of its batch.
+    """
+
+    def __init__(
+        self, raws: Iterator[Raw], finish: Finish, threads: int, ahead: int, timeout: float | None = None
+    ) -> None:
+        self._raws, self._finish, self._ahead, self._timeout = raws, finish, ahead, timeout
+        self._owner = os.getpid()
+        self._turn = threading.Lock()  # to take from `raws`
+        self._changed = threading.Condition()  # guards what follows
+        self._stopped = False
+        self._taken = self._given = 0
+        self._end: int | None = None  # number of batches, once known
+        self._done: dict[int, Finished | BaseException] = {}
+        self._doing: dict[int, tuple[Raw, Doing]] = {}
+        self._threads = [
+            threading.Thread(target=self._work, name=f"ffrecord-loader-{i}", daemon=True) for i in range(threads)
+        ]
+        _crews.add(self)
+        for thread in self._threads:
+            thread.start()
+
+    def __iter__(self) -> "Crew":
+        return self
+
+    def __next__(self) -> Finished:
+        """The next batch.
+
+        Raises:
+            BatchTimeoutError: it took longer than `timeout`.
+            StateError: the crew is that of a process that was forked.
+        """
+        if self._owner != os.getpid():
+            raise StateError("this iterator was begun before a fork, and its threads are the parent's: begin another")
+        with self._changed:
+            deadline = None if self._timeout is None else time.monotonic() + self._timeout
+            while self._given not in self._done:
+                if self._stopped or (self._end is not None and self._given >= self._end):
+                    raise StopIteration
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise self._late()
+                self._changed.wait(left)
+            found = self._done.pop(self._given)
+            self._given += 1
+            self._changed.notify_all()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def _late(self) -> BatchTimeoutError:
+        raw, doing = self._doing.get(self._given, (None, Doing()))
+        what = "" if raw is None else f" of samples {int(raw.step.indices[0])} and on"
+        sample = "" if doing.index is None else f" of sample {doing.index}"
+        return BatchTimeoutError(
+            f"the batch{what} was not there after {self._timeout:g} s: a thread is at its {doing.stage}{sample}"
+        )
+
+    def stop(self) -> None:
+        """Let the threads end as soon as they are done with what they are at; forget the batches."""
+        # A forked child has none of them, and may have been forked while one held a lock.
+        if self._owner != os.getpid():
+            return
+        with self._changed:
+            self._stopped = True
+            self._done.clear()
+            self._changed.notify_all()
+
+    def join(self, deadline: float) -> None:
+        """Wait for the threads until `deadline`, of time.monotonic()."""
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    # In the threads
+
+    def _work(self) -> None:
+        while (taken := self._take()) is not None:
+            number, raw = taken
+            found: Finished | BaseException
+            if isinstance(raw, BaseException):
+                found = raw
+            else:
+                doing = Doing()
+                self._doing[number] = raw, doing
+                try:
+                    found = self._finish(raw, doing)
+                except BaseException as error:
+                    found = _bare(error)
+                del self._doing[number]
+            del raw, taken
+            self._hand_over(number, found)
+            del found
+
+    def _take(self) -> tuple[int, Raw | BaseException] | None:
+        """The next batch to finish and its number, None if there is no more."""
+        with self._turn:
+            with self._changed:
+                while not self._stopped and self._end is None and self._taken - self._given > self._ahead:
+                    self._changed.wait()
+                if self._stopped or self._end is not None:
+                    return None
+                number = self._taken
+            try:
+                raw: Raw | BaseException = next(self._raws)
+            except StopIteration:
+                self._close(number)
+                return None
+            except BaseException as error:
+                raw = _bare(error)
+            with self._changed:
+                self._taken += 1
+            return number, raw
+
+    def _close(self, end: int) -> None:
+        with self._changed:
+            self._end = end
+            self._changed.notify_all()
+
+    def _hand_over(self, number: int, found: Finished | BaseException) -> None:
+        with self._changed:
+            if not self._stopped:
+                self._done[number] = found
+            self._changed.notify_all()
+
+
+def _bare(error: BaseException) -> BaseException:
+    """`error` without the frames of this thread, which lead to all that is in flight; its causes keep theirs."""
+    return error.with_traceback(None)
+
+
+def _stop_all() -> None:
+    """Before the interpreter goes: a daemon that is inside C++ code then may take the process with it."""
+    crews = list(_crews)
+    for crew in crews:
+        crew.stop()
+    deadline = time.monotonic() + EXIT_SECONDS
+    for crew in crews:
+        crew.join(deadline)
+
+
+atexit.register(_stop_all)
