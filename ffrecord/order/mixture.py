@@ -4,23 +4,23 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.order.keys import LENGTH_MAX, check_range, key_of
-from ffrecord.order.orders import Order, Random, from_builtins, parse, register
+from ffrecord.order.keys import LENGTH_MAX, check_range, key_of, sample_seeds
+from ffrecord.order.orders import Order, from_builtins, parse, register
 
 __all__ = ["Mixture"]
 
 Integers = npt.NDArray[np.int64]
 
-# Draws after which every dataset has had exactly its share. More make finer shares, met less tightly on the way.
-PERIOD = 1 << 16
-SLOTS_LEAST = 16  # on average for a dataset, if there are very many of them
+PERIOD = 1 << 16  # draws after which every dataset has had exactly its share
+SLOTS_LEAST = 16  # of them for a dataset, on average, if there are very many datasets
 
 
 @register
@@ -29,9 +29,9 @@ class Mixture(Order):
     """An order over the concatenation of datasets: what stands in an epoch is drawn from them by weight.
 
     All epochs together are one endless stream of draws. Every 65,536 of them (more for more than 4,096 datasets) have
-    each dataset exactly as often as its weight says, rounded to whole draws and to one at least, in random order. The
-    draws from a dataset go through it in its own order, epoch after epoch of its own: every sample once before any
-    comes again, whatever the weights and however long an epoch of the mixture is. Where a draw leads is a pure
+    each dataset exactly as often as its weight says, rounded to whole draws and to one at least, and evenly spread.
+    The draws from a dataset go through it in its own order, epoch after epoch of its own: every sample once before
+    any comes again, whatever the weights and however long an epoch of the mixture is. Where a draw leads is a pure
     function, O(1), as in every order.
 
     Args:
@@ -81,7 +81,7 @@ class Mixture(Order):
         """
         if self.weights is None:
             return [size / self._samples for size in self.sizes]
-        return [slots / self._period for slots in self._slots.tolist()]
+        return [slots / self._period for slots in self._slots]
 
     def to_builtins(self) -> dict[str, Any]:
         """The order as a dict that JSON can hold."""
@@ -103,15 +103,10 @@ class Mixture(Order):
 
     def _draw(self, draws: Integers, seed: int) -> None:
         """Replace numbers of draws, counted since epoch 0, by samples."""
-        cycles, slots = draws // self._period, draws % self._period
-        places = _walk(Random(), slots, cycles, self._period, key_of("mixture", seed))
-        datasets = np.searchsorted(self._first_slots, places, side="right") - 1
-        # How many draws from the same dataset come before this one.
-        own = cycles * self._slots[datasets] + (places - self._first_slots[datasets])
-        for group in _groups(datasets):
-            i = int(datasets[group[0]])
+        datasets, own = _arrangement(self._slots, key_of("mixture", seed, 0)).drawn(draws)
+        for i, group in _groups(datasets):
             size = self.sizes[i]
-            found = _walk(self.within, own[group] % size, own[group] // size, size, key_of("mixture", seed, i))
+            found = _walk(self.within, own[group] % size, own[group] // size, size, key_of("mixture", seed, i + 1))
             draws[group] = found + self._offsets[i]
 
     @cached_property
@@ -127,27 +122,74 @@ class Mixture(Order):
         return PERIOD * max(1, -(-len(self.sizes) * SLOTS_LEAST // PERIOD))
 
     @cached_property
-    def _slots(self) -> Integers:
-        return np.array(_apportioned(self.weights or (), self._period), np.int64)
+    def _slots(self) -> tuple[int, ...]:
+        return tuple(_apportioned(self.weights or (), self._period))
 
-    @cached_property
-    def _first_slots(self) -> Integers:
-        return np.cumsum(self._slots) - self._slots
+
+class _Arrangement:
+    """Which dataset each draw is from: a circle of slots, which every cycle of draws enters at a place of its own.
+
+    A dataset of k slots has one in each k-th part of the circle, at random in it. So its share is met closely in any
+    stretch of draws, but there is no rhythm that a rank could fall into.
+
+    Args:
+        slots: [D] of each dataset.
+        key: that all chance follows from.
+    """
+
+    def __init__(self, slots: Sequence[int], key: int) -> None:
+        self._counts = np.array(slots, np.int64)
+        self._firsts = np.cumsum(self._counts) - self._counts
+        self._period = int(self._counts.sum())
+        self._key = key
+        datasets = np.repeat(np.arange(len(slots)), self._counts)
+        # In dataset's order: each slot's number among its dataset's, and where in the circle it is.
+        numbers = np.arange(self._period) - self._firsts[datasets]
+        chance = (sample_seeds(key, 0, np.arange(self._period)) >> np.uint64(11)) * 2.0**-53
+        circle = np.argsort((numbers + chance) / self._counts[datasets], kind="stable")
+        self._datasets = datasets[circle]
+        # Slots of a dataset may have changed places with each other only if rounding made them equal; sorted anyway.
+        self._sorted = np.sort(self._datasets * self._period + np.arange(self._period))
+        self._before = np.empty(self._period, np.int64)
+        self._before[self._sorted % self._period] = numbers
+
+    def drawn(self, draws: Integers) -> tuple[Integers, Integers]:
+        """Of int64 [k] draws, the datasets, and how many draws from the same dataset came before each."""
+        cycles = draws // self._period
+        entries = (sample_seeds(self._key, 1, cycles) % np.uint64(self._period)).astype(np.int64)
+        slots = (draws + entries) % self._period
+        datasets = self._datasets[slots]
+        # How many of the dataset's slots come before the entry.
+        skipped = np.searchsorted(self._sorted, datasets * self._period + entries) - self._firsts[datasets]
+        counts = self._counts[datasets]
+        return datasets, cycles * counts + (self._before[slots] - skipped) % counts
+
+
+@lru_cache(maxsize=4)
+def _arrangement(slots: tuple[int, ...], key: int) -> _Arrangement:
+    # Some MB and ms; a run has one seed, so it asks for one.
+    return _Arrangement(slots, key)
 
 
 def _walk(order: Order, positions: Integers, epochs: Integers, n: int, seed: int, first: int = 0) -> Integers:
     """`order.indices` where every position has an epoch of its own, counted from `first`."""
     result = np.empty_like(positions)
-    for group in _groups(epochs):
-        result[group] = order.indices(positions[group], n, seed, first + int(epochs[group[0]]))
+    for epoch, group in _groups(epochs):
+        result[group] = order.indices(positions[group], n, seed, first + epoch)
     return result
 
 
-def _groups(numbers: Integers) -> Iterator[Integers]:
-    """For each number there is in int64 [k], where it stands."""
+def _groups(numbers: Integers) -> Iterator[tuple[int, Integers | slice]]:
+    """Each number there is in int64 [k], and where it stands."""
+    if len(numbers) and (numbers == numbers[0]).all():
+        yield int(numbers[0]), slice(None)
+        return
     order = np.argsort(numbers, kind="stable")
-    ends = np.flatnonzero(np.diff(numbers[order])) + 1
-    return (group for group in np.split(order, ends) if len(group))
+    ordered = numbers[order]
+    ends = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    for start, stop in pairwise([0, *ends.tolist(), len(numbers)]):
+        if start < stop:
+            yield int(ordered[start]), order[start:stop]
 
 
 def _apportioned(weights: Sequence[float], period: int) -> list[int]:
