@@ -3,6 +3,7 @@
     keys.py      seeds and epochs -> keys; a seed for each sample
     orders.py    what an order is; sequential, random
     block.py     blocks of neighbours in random order
+    shares.py    how many draws of a cycle are each dataset's, and which
     mixture.py   several datasets as one, by weight
     split.py     which positions are whose
     identity.py  what a dataset is, for states

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -12,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.order.keys import LENGTH_MAX, check_range, key_of, sample_seeds
+from ffrecord.order.keys import LENGTH_MAX, check_range, key_of
 from ffrecord.order.orders import Order, from_builtins, parse, register
+from ffrecord.order.shares import apportioned, arrangement_of
 
 __all__ = ["Mixture"]
 
@@ -103,7 +103,7 @@ class Mixture(Order):
 
     def _draw(self, draws: Integers, seed: int) -> None:
         """Replace numbers of draws, counted since epoch 0, by samples."""
-        datasets, own = _arrangement(self._slots, key_of("mixture", seed, 0)).drawn(draws)
+        datasets, own = arrangement_of(self._slots, key_of("mixture", seed, 0)).drawn(draws)
         for i, group in _groups(datasets):
             size = self.sizes[i]
             found = _walk(self.within, own[group] % size, own[group] // size, size, key_of("mixture", seed, i + 1))
@@ -123,52 +123,7 @@ class Mixture(Order):
 
     @cached_property
     def _slots(self) -> tuple[int, ...]:
-        return tuple(_apportioned(self.weights or (), self._period))
-
-
-class _Arrangement:
-    """Which dataset each draw is from: a circle of slots, which every cycle of draws enters at a place of its own.
-
-    A dataset of k slots has one in each k-th part of the circle, at random in it. So its share is met closely in any
-    stretch of draws, but there is no rhythm that a rank could fall into.
-
-    Args:
-        slots: [D] of each dataset.
-        key: that all chance follows from.
-    """
-
-    def __init__(self, slots: Sequence[int], key: int) -> None:
-        self._counts = np.array(slots, np.int64)
-        self._firsts = np.cumsum(self._counts) - self._counts
-        self._period = int(self._counts.sum())
-        self._key = key
-        datasets = np.repeat(np.arange(len(slots)), self._counts)
-        # In dataset's order: each slot's number among its dataset's, and where in the circle it is.
-        numbers = np.arange(self._period) - self._firsts[datasets]
-        chance = (sample_seeds(key, 0, np.arange(self._period)) >> np.uint64(11)) * 2.0**-53
-        circle = np.argsort((numbers + chance) / self._counts[datasets], kind="stable")
-        self._datasets = datasets[circle]
-        # Slots of a dataset may have changed places with each other only if rounding made them equal; sorted anyway.
-        self._sorted = np.sort(self._datasets * self._period + np.arange(self._period))
-        self._before = np.empty(self._period, np.int64)
-        self._before[self._sorted % self._period] = numbers
-
-    def drawn(self, draws: Integers) -> tuple[Integers, Integers]:
-        """Of int64 [k] draws, the datasets, and how many draws from the same dataset came before each."""
-        cycles = draws // self._period
-        entries = (sample_seeds(self._key, 1, cycles) % np.uint64(self._period)).astype(np.int64)
-        slots = (draws + entries) % self._period
-        datasets = self._datasets[slots]
-        # How many of the dataset's slots come before the entry.
-        skipped = np.searchsorted(self._sorted, datasets * self._period + entries) - self._firsts[datasets]
-        counts = self._counts[datasets]
-        return datasets, cycles * counts + (self._before[slots] - skipped) % counts
-
-
-@lru_cache(maxsize=4)
-def _arrangement(slots: tuple[int, ...], key: int) -> _Arrangement:
-    # Some MB and ms; a run has one seed, so it asks for one.
-    return _Arrangement(slots, key)
+        return tuple(apportioned(self.weights or (), self._period))
 
 
 def _walk(order: Order, positions: Integers, epochs: Integers, n: int, seed: int, first: int = 0) -> Integers:
@@ -190,31 +145,6 @@ def _groups(numbers: Integers) -> Iterator[tuple[int, Integers | slice]]:
     for start, stop in pairwise([0, *ends.tolist(), len(numbers)]):
         if start < stop:
             yield int(ordered[start]), order[start:stop]
-
-
-def _apportioned(weights: Sequence[float], period: int) -> list[int]:
-    """Whole slots in proportion to weights, `period` in all; at least one where there is weight.
-
-    The method of the largest remainder (Hamilton's), in exact fractions, so that it is the same on every machine.
-    """
-    exact = [Fraction(weight) for weight in weights]
-    slots = [0] * len(exact)
-    sharing = [i for i, weight in enumerate(exact) if weight]
-    while True:
-        total, left = sum(exact[i] for i in sharing), period - sum(slots)
-        small = [i for i in sharing if exact[i] * left < total]
-        if not small:
-            break
-        for i in small:
-            slots[i] = 1
-        sharing = [i for i in sharing if slots[i] == 0]
-    quotas = {i: exact[i] * left / total for i in sharing}
-    for i, quota in quotas.items():
-        slots[i] = math.floor(quota)
-    by_remainder = sorted(sharing, key=lambda i: (math.floor(quotas[i]) - quotas[i], i))
-    for i in by_remainder[: period - sum(slots)]:
-        slots[i] += 1
-    return slots
 
 
 def _checked_sizes(sizes: Any) -> tuple[int, ...]:
