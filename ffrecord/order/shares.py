@@ -57,15 +57,12 @@ class Arrangement:
         self._period = int(self._counts.sum())
         self._key = key
         datasets = np.repeat(np.arange(len(slots)), self._counts)
-        # In dataset's order: each slot's number among its dataset's, and where in the circle it is.
+        # Of each slot, dataset by dataset: its number among its dataset's, and where in the circle it goes.
         numbers = np.arange(self._period) - self._firsts[datasets]
         chance = (sample_seeds(key, 0, np.arange(self._period)) >> np.uint64(11)) * 2.0**-53
         circle = np.argsort((numbers + chance) / self._counts[datasets], kind="stable")
-        self._datasets = datasets[circle]
-        # Slots of a dataset may have changed places with each other only if rounding made them equal; sorted anyway.
+        self._datasets, self._before = datasets[circle], numbers[circle]
         self._sorted = np.sort(self._datasets * self._period + np.arange(self._period))
-        self._before = np.empty(self._period, np.int64)
-        self._before[self._sorted % self._period] = numbers
 
     def drawn(self, draws: Integers) -> tuple[Integers, Integers]:
         """Of int64 [k] draws, the datasets, and how many draws from the same dataset came before each."""
