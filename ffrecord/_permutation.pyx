@@ -23,6 +23,7 @@ cdef extern from *:
 
 cdef enum:
     ROUNDS_MAX = 64
+    TOGETHER = 8               # positions worked on at once: a round waits for its products, others need not
     MEMO = 1024                # blocks whose place is remembered during a call; a power of two
 
 
@@ -49,7 +50,7 @@ cdef struct Lanes:
     Divisor size               # of a window
     uint64_t each              # positions in every lane
     uint64_t extra             # lanes that have one more
-    Network full, long_tail, short_tail
+    Network[3] windows         # a full one; what is left over at the end of a lane, of a lane with one more
     uint64_t key               # of tweaks
 
 
@@ -134,6 +135,28 @@ cdef inline uint64_t _forward(const Network* network, uint64_t x, uint64_t tweak
             return x
 
 
+cdef inline void _forward_together(const Network* network, uint64_t* x, const uint64_t* tweaks) noexcept nogil:
+    """`_forward` of TOGETHER positions in place."""
+    cdef uint64_t a = network.a, b = network.b.d
+    cdef uint64_t[TOGETHER] left
+    cdef uint64_t[TOGETHER] right
+    cdef int i, j
+    for j in range(TOGETHER):
+        left[j] = _quotient(x[j], &network.b)
+        right[j] = x[j] - left[j] * b
+    for i in range(0, network.rounds, 2):
+        for j in range(TOGETHER):
+            left[j] += ffr_high(_partly_mixed(network.keys[i] + tweaks[j] + right[j]), a)
+            left[j] -= a if left[j] >= a else 0
+        for j in range(TOGETHER):
+            right[j] += ffr_high(_partly_mixed(network.keys[i + 1] + tweaks[j] + left[j]), b)
+            right[j] -= b if right[j] >= b else 0
+    for j in range(TOGETHER):
+        x[j] = left[j] * b + right[j]
+        if x[j] >= network.n:
+            x[j] = _forward(network, x[j], tweaks[j])
+
+
 cdef inline uint64_t _back(const Network* network, uint64_t x) noexcept nogil:
     cdef uint64_t a = network.a, b = network.b.d
     cdef uint64_t left = _quotient(x, &network.b)
@@ -176,24 +199,44 @@ cdef void _make_lanes(Lanes* lanes, uint64_t n, uint64_t size, uint64_t count, u
     lanes.extra = n % count
     lanes.key = _absorb(key, 0)
     key = _absorb(key, 1)
-    _make(&lanes.full, size, key)
-    _make(&lanes.long_tail, (lanes.each + 1) % size, key)
-    _make(&lanes.short_tail, lanes.each % size, key)
+    _make(&lanes.windows[0], size, key)
+    _make(&lanes.windows[1], lanes.each % size, key)
+    _make(&lanes.windows[2], (lanes.each + 1) % size, key)
 
 
-cdef inline uint64_t _in_lane(const Lanes* lanes, uint64_t position) noexcept nogil:
-    """Position → place in the sequence of permuted blocks: shuffled within its lane's window."""
+cdef inline int _find_window(
+    const Lanes* lanes, uint64_t position, uint64_t* first, uint64_t* inside, uint64_t* tweak
+) noexcept nogil:
+    """Position → which network its window has; the window's first place, the position's own in it, and the tweak."""
     cdef uint64_t j = _quotient(position, &lanes.lanes)
     cdef uint64_t lane = position - j * lanes.lanes.d
     cdef bint longer = lane < lanes.extra
-    cdef uint64_t first = lane * lanes.each + (lane if longer else lanes.extra)
     cdef uint64_t window = _quotient(j, &lanes.size)
     cdef uint64_t start = window * lanes.size.d
-    cdef uint64_t tweak = _absorb(_absorb(lanes.key, lane), window)
-    cdef const Network* network = &lanes.full
-    if lanes.each + longer - start < lanes.size.d:
-        network = &lanes.long_tail if longer else &lanes.short_tail
-    return first + start + _forward(network, j - start, tweak)
+    first[0] = lane * lanes.each + (lane if longer else lanes.extra) + start
+    inside[0] = j - start
+    tweak[0] = _absorb(_absorb(lanes.key, lane), window)
+    return 0 if lanes.each + longer - start >= lanes.size.d else 1 + longer
+
+
+cdef inline void _shuffle_together(const Lanes* lanes, int64_t* x, int count) noexcept nogil:
+    """Replace up to TOGETHER positions by places in the sequence of permuted blocks."""
+    cdef uint64_t[TOGETHER] first
+    cdef uint64_t[TOGETHER] inside
+    cdef uint64_t[TOGETHER] tweaks
+    cdef int[TOGETHER] windows
+    cdef bint same = count == TOGETHER
+    cdef int i
+    for i in range(count):
+        windows[i] = _find_window(lanes, x[i], first + i, inside + i, tweaks + i)
+        same &= windows[i] == windows[0]
+    if same:
+        _forward_together(&lanes.windows[windows[0]], inside, tweaks)
+    else:
+        for i in range(count):
+            inside[i] = _forward(&lanes.windows[windows[i]], inside[i], tweaks[i])
+    for i in range(count):
+        x[i] = first[i] + inside[i]
 
 
 cdef void _make_blocks(Blocks* blocks, uint64_t n, uint64_t size, uint64_t key) noexcept nogil:
@@ -234,14 +277,18 @@ def rounds(uint64_t n):
 
 
 def permute(int64_t[::1] positions not None, uint64_t n, uint64_t key):
+    cdef uint64_t[TOGETHER] none
     cdef bint outside
     cdef Network network
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, groups = positions.shape[0] // TOGETHER
     with nogil:
         outside = _outside(positions, n)
         if not outside:
             _make(&network, n, key)
-            for i in range(positions.shape[0]):
+            memset(none, 0, sizeof(none))
+            for i in range(groups):
+                _forward_together(&network, <uint64_t*> &positions[i * TOGETHER], none)
+            for i in range(groups * TOGETHER, positions.shape[0]):
                 positions[i] = _forward(&network, positions[i], 0)
     if outside:
         _refuse(positions, n)
@@ -274,15 +321,19 @@ def permute_blocks(
     cdef Lanes shuffled
     cdef Blocks blocks
     cdef Known[MEMO] memo
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i = 0, stop, count = positions.shape[0]
     with nogil:
         outside = _outside(positions, n)
         if not outside and positions.shape[0]:
             memset(memo, 0xFF, sizeof(memo))
             _make_lanes(&shuffled, n, window_size, lanes, key)
             _make_blocks(&blocks, n, block_size, _absorb(key, 2))
-            for i in range(positions.shape[0]):
-                positions[i] = _sample(&blocks, memo, _in_lane(&shuffled, positions[i]))
+            while i < count:
+                stop = min(i + TOGETHER, count)
+                _shuffle_together(&shuffled, &positions[i], stop - i)
+                for i in range(i, stop):
+                    positions[i] = _sample(&blocks, memo, positions[i])
+                i = stop
     if outside:
         _refuse(positions, n)
 

@@ -1,0 +1,49 @@
+"""`python -m ffrecord.order`: how well each order mixes, as a table or JSON."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from ffrecord.order import quality
+from ffrecord.order.orders import Order, Random, Sequential
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the qualities; the exit status is 2 for wrong arguments."""
+    parser = argparse.ArgumentParser(prog="python -m ffrecord.order", description="How well each order mixes.")
+    parser.add_argument("--n", type=int, default=1_000_000, help="samples in the dataset (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=256, help="samples in a batch (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=3, help="to take the mean over (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--block", action="append", metavar="SIZE[,WINDOW[,LANES]]", help="instead of some usual sizes")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse_args(arguments)
+    try:
+        blocks = [quality.block_of(text) for text in given.block or []]
+        orders: list[Order] = [Random(), *blocks, Sequential()]
+        found = {
+            name: quality.measure(source, given.n, given.batch_size, given.epochs, given.seed)
+            for name, source in quality.contestants(orders if blocks else None).items()
+        }
+    except ValueError as error:
+        parser.error(str(error))
+    if given.json:
+        facts = {"n": given.n, "batch_size": given.batch_size, "epochs": given.epochs, "seed": given.seed}
+        print(json.dumps({**facts, "orders": {name: asdict(each) for name, each in found.items()}}))
+    else:
+        print(table(found))
+    return 0
+
+
+def table(found: dict[str, quality.Quality]) -> str:
+    """A Markdown table."""
+    rows = ["| order | displacement | effective batch | together |", "|---|---|---|---|"]
+    for name, each in found.items():
+        rows.append(f"| {name} | {each.displacement:.3f} | {each.effective_batch:.3g} | {100 * each.together:.3g} % |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
