@@ -1,0 +1,178 @@
+"""Train on the handwritten digits with two processes, stop, go on with one, stop, and go on with three.
+
+Every run begins where the one before it stopped, in the middle of an epoch. In the end all processes say which samples
+they had: exits with status 1 unless these are every epoch exactly once, in the order that one process alone would have.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from digits import SEED, Network, digits, write
+from torch import nn
+from torch.distributed import destroy_process_group, init_process_group
+from torch.multiprocessing import start_processes
+from torch.nn.parallel import DistributedDataParallel
+
+import ffrecord
+import ffrecord.torch
+from ffrecord.order import Random
+
+BATCH = 96  # of all processes together: the same steps whatever their number
+
+
+class Run(NamedTuple):
+    """So many processes, for so many steps; None: to the end."""
+
+    number: int
+    ranks: int
+    steps: int | None
+
+
+RUNS = (Run(1, 2, 20), Run(2, 1, 4), Run(3, 3, None))
+
+
+class Seen(NamedTuple):
+    """What a process got in one step: numbers of samples, the last `padding` of which were there only to fill it up."""
+
+    epoch: int
+    indices: list[int]
+    padding: int
+
+
+def main() -> int:
+    """Do it all; 0 if every sample was seen as promised."""
+    options = parse()
+    started = time.perf_counter()
+    directory = options.out / "ddp"
+    shutil.rmtree(directory, ignore_errors=True)
+    for name, samples in zip(("train", "test"), digits(), strict=True):
+        write(samples, directory / name, workers=2)
+    # Gloo looks for the network by the name of the machine, which need not have one.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    for run in RUNS:
+        start_processes(work, (run, directory, options.epochs), nprocs=run.ranks, start_method="fork")
+        print(f"run {run.number}: {run.ranks} ranks, {place(directory)}")
+    print(f"accuracy: {accuracy(directory):.2%} of the test digits")
+    wrong = [epoch for epoch in range(options.epochs) if not is_exact(directory, epoch)]
+    print(f"all in {time.perf_counter() - started:.1f} s")
+    if wrong:
+        print(f"ddp.py: epochs {wrong} are not what one process would have seen", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def parse() -> argparse.Namespace:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out = Path(os.path.relpath(Path(__file__).resolve().parents[1] / "out"))
+    parser.add_argument("--out", type=Path, default=out, help="directory for ddp/, which is replaced")
+    parser.add_argument(
+        "--epochs", type=int, default=8, help="passes over the digits, 2 or more (default: %(default)s)"
+    )
+    options = parser.parse_args()
+    if options.epochs < 2:
+        parser.error("--epochs must be 2 or more")
+    return options
+
+
+# In each process
+
+
+def work(rank: int, run: Run, directory: Path, epochs: int) -> None:
+    """One process of a run: takes up the checkpoint if there is one, trains, leaves a checkpoint and what it saw."""
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    meeting = (directory / f"meeting-{run.number}").resolve()
+    init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=run.ranks)
+    try:
+        # Rank and number of ranks are those of the process group. "pad": all ranks make as many steps.
+        with ffrecord.torch.Loader(directory / "train", BATCH // run.ranks, seed=SEED, policy="pad") as loader:
+            seen = list(train(loader, run, directory / "checkpoint.pt", epochs, save=rank == 0))
+        (directory / f"seen-{run.number}-{rank}.json").write_text(json.dumps(seen))
+    finally:
+        destroy_process_group()
+
+
+def train(loader: ffrecord.torch.Loader, run: Run, checkpoint: Path, epochs: int, *, save: bool) -> Iterator[Seen]:
+    """Train to the end of the run; what each step had."""
+    model = DistributedDataParallel(Network())
+    optimizer = torch.optim.AdamW(model.parameters(), 0.003)
+    if checkpoint.exists():
+        saved = torch.load(checkpoint)
+        loader.load_state_dict(saved["loader"])
+        model.module.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+    for _, batch in zip(range(run.steps or sys.maxsize), until(loader, epochs), strict=False):
+        step(model, optimizer, batch, loader.batch_mask)
+        padding = int((~loader.batch_mask).sum())
+        yield Seen(loader.epoch, loader.batch_indices.tolist(), padding)
+    # All ranks have made as many steps, so the place of one is the place of all.
+    if save:
+        states = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({**states, "loader": loader.state_dict()}, checkpoint)
+
+
+def until(loader: ffrecord.torch.Loader, epochs: int) -> Iterator[dict[str, torch.Tensor]]:
+    """The batches from where the loader stands to the end of the last epoch."""
+    while loader.epoch < epochs:
+        yield from loader
+
+
+def step(model: nn.Module, optimizer: Any, batch: dict[str, torch.Tensor], mask: torch.Tensor) -> None:
+    """One step of training. Samples that only fill the batch up do not count."""
+    losses = nn.functional.cross_entropy(model(batch["image"]), batch["label"], reduction="none")
+    optimizer.zero_grad()
+    ((losses * mask).sum() / mask.sum().clamp(min=1)).backward()
+    optimizer.step()
+
+
+# Afterwards
+
+
+def place(directory: Path) -> str:
+    """Where the checkpoint stands."""
+    state = torch.load(directory / "checkpoint.pt")["loader"]
+    return f"stopped in epoch {state['epoch']} at sample {state['position']}"
+
+
+def is_exact(directory: Path, epoch: int) -> bool:
+    """Whether all processes of all runs together saw an epoch as one alone would have; says so."""
+    with ffrecord.FileReader(directory / "train") as reader:
+        n = len(reader)
+    seen = [sample for run in RUNS for sample in seen_in(directory, run, epoch)]
+    exact = seen == Random().indices(range(n), n, SEED, epoch).tolist()
+    ranks = [run.ranks for run in RUNS if list(seen_in(directory, run, epoch))]
+    print(f"epoch {epoch}: by {ranks} ranks, {len(seen)} samples, {len(set(seen))} distinct; exact: {exact}")
+    return exact
+
+
+def seen_in(directory: Path, run: Run, epoch: int) -> Iterator[int]:
+    """The samples that a run saw of an epoch: step by step, of the ranks in turn."""
+    files = [directory / f"seen-{run.number}-{rank}.json" for rank in range(run.ranks)]
+    steps_of_ranks = [[Seen(*each) for each in json.loads(file.read_text())] for file in files]
+    for step_of_all in zip(*steps_of_ranks, strict=True):
+        if step_of_all[0].epoch == epoch:
+            for i in range(len(step_of_all[0].indices)):
+                yield from (seen.indices[i] for seen in step_of_all if i < len(seen.indices) - seen.padding)
+
+
+@torch.inference_mode()
+def accuracy(directory: Path) -> float:
+    """Share of the test digits that the trained network gets right."""
+    model = Network()
+    model.load_state_dict(torch.load(directory / "checkpoint.pt")["model"])
+    model.eval()
+    with ffrecord.torch.Loader(directory / "test", 64, order="sequential") as loader:
+        right = [model(batch["image"]).argmax(1) == batch["label"] for batch in loader]
+    return float(torch.cat(right).float().mean())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
