@@ -39,6 +39,23 @@ class MixedChecksums:
 
 
 @dataclass(frozen=True)
+class Positions:
+    """Positions of an epoch turned into samples, which are not read.
+
+    Attributes:
+        n: samples in the dataset. The fewer, the more rounds a random order takes.
+        batch: consecutive positions asked for at once: what one call costs, or next to nothing of it.
+        count: positions, from the middle of the epoch on.
+        seed: of the order.
+    """
+
+    n: int
+    batch: int
+    count: int = 1 << 20
+    seed: int = 7
+
+
+@dataclass(frozen=True)
 class Reads:
     """Records read from a file that is far larger than a batch.
 
@@ -165,6 +182,10 @@ CHECKSUMS = [Checksum(size, calls) for calls in ("independent", "dependent") for
 MIXED_CHECKSUMS = [MixedChecksums(1, 64), MixedChecksums(1, 256), MixedChecksums(1, 2048)]
 SMOKE_CHECKSUMS = [Checksum(64, "independent"), Checksum(64, "dependent"), Checksum(16 * KIB, "independent")]
 SMOKE_MIXED = [MixedChecksums(1, 256, count=64)]
+
+POSITIONS = [Positions(n, batch) for n in (1 << 21, 10**9, 10**12) for batch in (512, 1 << 16)]
+POSITIONS += [Positions(60_000, 512, 1 << 14), Positions(1 << 20, 1 << 20)]
+SMOKE_POSITIONS = [Positions(4096, 512, 2048), Positions(2048, 1024, 2048)]
 
 # Sigma of the logarithm of a record's size: one in a hundred is over 2.8 times as large as the mean, or under 0.28.
 SPREAD = 0.5

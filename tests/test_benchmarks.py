@@ -58,6 +58,18 @@ def test_crc_prints_its_figures_of_merit(crc_smoke: tuple[str, list[dict]], riva
     assert re.search(rf"^{_crc.kernel()} / {figure} independent: \d+\.\d\d$", printed, re.MULTILINE)
 
 
+def test_order_measures_every_order(tmp_path: Path) -> None:
+    out = tmp_path / "smoke.jsonl"
+    command = [sys.executable, str(BENCHMARKS / "bench_order.py"), "--smoke", "--rounds", "5", "--out", str(out)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    results = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {result["contestant"] for result in results} >= {"random-1", "block-1", "sequential-1", "numpy: permutation"}
+    for result in results:
+        assert set(result) >= CONTEXT
+        assert result["contestant"] in printed
+        assert result["samples_per_second"] > 0
+
+
 def test_rounds_have_a_minimum() -> None:
     command = [sys.executable, str(BENCHMARKS / "bench_crc.py"), "--smoke", "--rounds", "4"]
     result = subprocess.run(command, capture_output=True, text=True)
