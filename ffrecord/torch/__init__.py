@@ -7,10 +7,11 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError("ffrecord.torch needs torch: pip install ffrecord[torch]", name="torch") from error
 
+from ffrecord.torch.collating import collate
 from ffrecord.torch.dataloader import DataLoader
 from ffrecord.torch.dataset import ConcatDataset, Dataset, Subset
 from ffrecord.torch.registry import ReaderRegistry
 
-__all__ = ["ConcatDataset", "DataLoader", "Dataset", "ReaderRegistry", "Subset"]
+__all__ = ["ConcatDataset", "DataLoader", "Dataset", "ReaderRegistry", "Subset", "collate"]
 
 ReaderResitry = ReaderRegistry  # spelt so by programs written for ffrecord 1.2

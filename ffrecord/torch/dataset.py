@@ -1,32 +1,29 @@
 """Datasets that take many indices at once: one batched read for a batch."""
 
-import operator
+import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from types import TracebackType
 from typing import Any, SupportsIndex, TypeVar, overload
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Dataset as TorchDataset
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError
-from ffrecord.fields import Schema, schema_of
+from ffrecord._crc import crc32
+from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError
+from ffrecord.order.identity import Identity, identity_of
 from ffrecord.paths import Source
-from ffrecord.reader import FileReader
-from ffrecord.torch.indexing import Indices, as_positions, select
+from ffrecord.reader import FileReader, OnError
+from ffrecord.torch.fetching import Fetched, decoded, fetch, merged
+from ffrecord.torch.indexing import Held, Indices, MappedFile, as_positions, at, cut, held, is_single
 from ffrecord.torch.registry import ReaderRegistry
-from ffrecord.torch.tensors import as_tensor
 
 __all__ = ["ConcatDataset", "Dataset", "ReaderRegistry", "Subset"]
 
 T_co = TypeVar("T_co", covariant=True)
 
 FILES_SHOWN = 2
-
-# Beside the reader, not in the dataset: a dataset is pickled for each worker, and its reader may be exchanged.
-_schemas: "WeakKeyDictionary[FileReader, Schema | None]" = WeakKeyDictionary()
 
 
 class Dataset(ReaderRegistry, TorchDataset[T_co]):
@@ -41,9 +38,9 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
 
     What may stand in the brackets (the second kind of subclass decides for itself):
 
-    * a list or tuple of ints, a range, a slice, a 1-D integer array or tensor: a list of samples in that order, repeats
-      kept;
-    * an int (numpy ints too): one sample.
+    * a list or tuple of ints, a range, a 1-D integer array or tensor: a list of samples in that order, repeats kept;
+    * an int (numpy ints too): one sample;
+    * a slice: a dataset of those samples. Nothing is read, and no list made.
 
     Negative indices count from the end. torch's own DataLoader, Subset and random_split read whole batches too, through
     `__getitems__`. A dataset can be forked, and pickled by the names of its files.
@@ -52,6 +49,10 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         fnames: what `FileReader` takes: a file, a list of files, a directory or a glob pattern.
         check_data: compare CRC-32 of tables when opening and of every sample when reading.
         io: how to read, see `FileReader`.
+        on_error: what a sample that cannot be read does, see `FileReader`: "raise"; "skip": it is missing in lists of
+            samples, and `process` gets only the indices, and the data, of those that are there; or a callable that
+            gives the bytes to use instead. Of one sample, and of a batch that a loader asks for and of which nothing is
+            left, the error is raised with "skip" too.
 
     Attributes:
         fnames: as given.
@@ -61,9 +62,13 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         As `FileReader`.
     """
 
-    def __init__(self, fnames: Source, check_data: bool = True, *, io: str = "auto") -> None:
+    _below: type[IndexError] = SampleIndexError  # raised for an index below -len
+
+    def __init__(
+        self, fnames: Source, check_data: bool = True, *, io: str = "auto", on_error: OnError = "raise"
+    ) -> None:
         self.fnames = fnames
-        self.reader = FileReader(fnames, check_data, io=io)
+        self.reader = FileReader(fnames, check_data, io=io, on_error=on_error)
 
     def process(self, indices: list[int], data: list[npt.NDArray[np.uint8]]) -> list[T_co]:
         """The samples of a batch; for you to override.
@@ -78,36 +83,79 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         Raises:
             NotImplementedError: not overridden, and the files carry no schema.
         """
-        schema = _schema_of(self.reader)
-        if schema is None:
-            raise NotImplementedError(
-                f"{type(self).__name__} does not override process(indices, data), and its files carry no schema"
-            )
-        return [schema.decode(record, tensor=as_tensor) for record in data]
+        return decoded(self, data)
 
     def __len__(self) -> int:
         return self.reader.n
 
     # torch's Dataset promises one sample whatever the index.
     @overload
+    def __getitem__(self, indices: slice) -> "Dataset[T_co]": ...
+    @overload
     def __getitem__(self, indices: Indices) -> list[T_co]: ...
     @overload
     def __getitem__(self, indices: SupportsIndex) -> T_co: ...
 
     def __getitem__(self, indices: Any) -> Any:
-        """A list of samples for several indices, one sample for an int.
+        """A list of samples for several indices, one sample for an int, a dataset for a slice.
 
         Raises:
             TypeError: not indices.
             IndexError: out of range; nothing was read.
             Whatever `FileReader.read` and `process` raise.
         """
-        return select(self, indices, self.reader.n, lambda positions: _read(self, positions))
+        if isinstance(indices, slice):
+            return self.subset(range(len(self))[indices])
+        if not is_single(indices):
+            return self._fetch(self._positions(indices)).samples
+        fetched = self._fetch(self._positions([indices]))
+        if fetched.error is not None:
+            raise fetched.error
+        return fetched.samples[0]
 
     def __getitems__(self, indices: Indices) -> list[T_co]:
-        """The samples at `indices`; torch calls it with those of a batch."""
-        # A subclass with a __getitem__ of its own expects a list.
-        return self[indices if isinstance(indices, list) else as_positions(self, indices, len(self))]
+        """The samples at `indices`; torch calls it with those of a batch.
+
+        What it gives is a list that decodes the samples when it is looked at. Where default_collate, or
+        `ffrecord.torch.collate`, gets it unseen, columns of fixed size become tensors at once.
+        """
+        if self._is_indexed_by_lists():
+            # A subclass with a __getitem__ of its own expects a list.
+            return list(self[indices if isinstance(indices, list) else self._positions(indices)])
+        fetched = self._fetch(self._positions(indices), lazily=True)
+        if fetched.error is not None and not fetched.samples:
+            raise fetched.error
+        return fetched.samples
+
+    def subset(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> "Subset[T_co]":
+        """A dataset of the samples at `indices`, in that order.
+
+        Args:
+            indices: [n] ints in [-len, len), see `Subset`.
+        """
+        return Subset(self, indices)
+
+    def _positions(self, indices: Indices) -> list[int]:
+        return as_positions(self, indices, len(self), below=self._below)
+
+    def _is_indexed_by_lists(self) -> bool:
+        return type(self).__getitem__ is not Dataset.__getitem__
+
+    def _get(self, positions: list[int], *, lazily: bool) -> Fetched:
+        """The samples at `positions`, each in [0, len(self)), for a dataset that this one is a member of."""
+        return Fetched(self[positions]) if self._is_indexed_by_lists() else self._fetch(positions, lazily=lazily)
+
+    def _fetch(self, positions: list[int], *, lazily: bool = False) -> Fetched:
+        """The same, by one batched read."""
+        overridden = getattr(self.process, "__func__", None) is not Dataset.process
+        return fetch(self.reader, positions, self.process if overridden else None, self, lazily=lazily)
+
+    def _identity(self) -> Identity:
+        """What the dataset is, as far as a saved place depends on it."""
+        readers = self.ffreaders()
+        if len(readers) == 1 and readers[0].n == len(self):
+            return identity_of(readers[0])
+        return _combined(len(self), [identity_of(reader) for reader in readers])
 
     def __iter__(self) -> Iterator[T_co]:
         """All samples in order, read one by one; a DataLoader is the fast way."""
@@ -141,24 +189,47 @@ class Subset(Dataset[T_co]):
 
     Args:
         dataset: a dataset of ours.
-        indices: [n] ints into `dataset`, a sequence or 1-D array; repeats allowed.
+        indices: [n] ints into `dataset`, a sequence or 1-D array; repeats allowed. A range or integer array is kept as
+            it is, mapped ones stay mapped, and are pickled by the name of their file. Of anything else there is an
+            int64 array besides, made now; so workers hold no Python object per sample.
 
     Attributes:
         dataset, indices: as given.
+
+    Raises:
+        TypeError: not ints.
     """
 
     def __init__(self, dataset: Dataset[T_co], indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> None:
         self.dataset = dataset
         self.indices = indices
+        self._held = held(indices)
 
     def __len__(self) -> int:
-        return len(self.indices)
+        return len(self._held)
 
-    def __getitem__(self, indices: Any) -> Any:
-        def read(positions: list[int]) -> list[T_co]:
-            return self.dataset[[operator.index(self.indices[i]) for i in positions]]
+    def subset(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> "Subset[T_co]":
+        """As for `Dataset`; a range of indices makes a piece of this subset, not one inside another."""
+        if type(self) is not Subset or not isinstance(indices, range) or not _inside(indices, len(self)):
+            return super().subset(indices)
+        return Subset(self.dataset, cut(self._held, indices))
 
-        return select(self, indices, len(self), read)
+    def _fetch(self, positions: list[int], *, lazily: bool = False) -> Fetched:
+        return self.dataset._get(self.dataset._positions(at(self._held, positions)), lazily=lazily)
+
+    def _identity(self) -> Identity:
+        inside, text = self.dataset._identity(), _described(self._held)
+        return Identity(len(self), inside.shards, _digest(f"{inside.samples}", inside.fingerprint, text))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in vars(self).items() if name != "_held"}
+        return {**state, "indices": MappedFile.of(self.indices) or self.indices}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if isinstance(self.indices, MappedFile):
+            self.indices = self.indices.open()
+        self._held = held(self.indices)
 
 
 class ConcatDataset(Dataset[T_co]):
@@ -175,6 +246,8 @@ class ConcatDataset(Dataset[T_co]):
         ValueError (also AssertionError): no datasets.
         TypeError (also AssertionError): a member is no dataset of ours.
     """
+
+    _below = ConcatIndexError
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets: list[Dataset[T_co]] = list(datasets)
@@ -200,19 +273,19 @@ class ConcatDataset(Dataset[T_co]):
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
-    def __getitem__(self, indices: Any) -> Any:
-        return select(self, indices, len(self), self._gather, below=ConcatIndexError)
-
-    def _gather(self, positions: list[int]) -> list[T_co]:
-        samples: list[Any] = [None] * len(positions)
-        for member, places in self._by_member(positions).items():
+    def _fetch(self, positions: list[int], *, lazily: bool = False) -> Fetched:
+        parts, places = [], []
+        for member, own in self._by_member(positions).items():
             start = self.cumulative_sizes[member - 1] if member else 0
-            got = self.datasets[member][[positions[place] - start for place in places]]
-            if len(got) != len(places):
-                raise ArgumentError(f"datasets[{member}] gave {len(got)} samples for {len(places)} indices")
-            for place, sample in zip(places, got, strict=True):
-                samples[place] = sample
-        return samples
+            fetched = self.datasets[member]._get([positions[place] - start for place in own], lazily=lazily)
+            if len(fetched.samples) != len(own) and fetched.kept is None:
+                raise ArgumentError(f"datasets[{member}] gave {len(fetched.samples)} samples for {len(own)} indices")
+            parts.append(fetched)
+            places.append(own)
+        return merged(parts, places, len(positions))
+
+    def _identity(self) -> Identity:
+        return _combined(len(self), [member._identity() for member in self.datasets])
 
     def _by_member(self, positions: list[int]) -> dict[int, list[int]]:
         """Member → places in `positions` that are its own, in order."""
@@ -222,18 +295,22 @@ class ConcatDataset(Dataset[T_co]):
         return places
 
 
-def _read(dataset: Dataset[T_co], positions: list[int]) -> list[T_co]:
-    """The samples at `positions`, by one batched read."""
-    overridden = getattr(dataset.process, "__func__", None) is not Dataset.process
-    schema = None if overridden else _schema_of(dataset.reader)
-    if schema is None:
-        return dataset.process(positions, dataset.reader.read(positions))
-    data, offsets = dataset.reader.read_packed(positions)
-    samples: list[T_co] = schema.decode_batch(data, offsets, tensor=as_tensor)
-    return samples
+def _inside(places: range, n: int) -> bool:
+    return not places or (0 <= places[0] < n and 0 <= places[-1] < n)
 
 
-def _schema_of(reader: FileReader) -> Schema | None:
-    if reader not in _schemas:
-        _schemas[reader] = schema_of(reader)
-    return _schemas[reader]
+def _combined(samples: int, parts: list[Identity]) -> Identity:
+    """The identity of a dataset of `samples` that come from these."""
+    texts = [f"{part.samples} {part.fingerprint}" for part in parts]
+    return Identity(samples, sum(part.shards for part in parts), _digest(*texts))
+
+
+def _described(indices: Held) -> str:
+    """A short text that differs for different indices."""
+    return (
+        repr(indices) if isinstance(indices, range) else f"{crc32(np.ascontiguousarray(indices, np.int64).data):#010x}"
+    )
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()

@@ -1,49 +1,23 @@
-"""What may stand in `dataset[...]`, the same for every dataset of ours."""
+"""What may stand in `dataset[...]`, the same for every dataset of ours; and indices that are kept."""
 
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, SupportsIndex, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from ffrecord.errors import SampleIndexError
+from ffrecord.indices import as_indices
 
-__all__ = ["Indices", "as_positions", "select"]
+__all__ = ["Held", "Indices", "MappedFile", "as_positions", "at", "cut", "held", "is_single"]
 
 Integers: TypeAlias = "list[int] | list[SupportsIndex] | tuple[SupportsIndex, ...] | range"
-Indices: TypeAlias = "Integers | slice | npt.NDArray[np.integer[Any]] | torch.Tensor"
-
-T = TypeVar("T")
+Indices: TypeAlias = "Integers | npt.NDArray[np.integer[Any]] | torch.Tensor"
+Held: TypeAlias = "range | npt.NDArray[np.integer[Any]]"
 
 TYPE_MESSAGE = "indices must be a list of index"
-
-
-def select(
-    dataset: object,
-    indices: Any,
-    n: int,
-    read: Callable[[list[int]], list[T]],
-    *,
-    below: type[IndexError] = SampleIndexError,
-) -> list[T] | T:
-    """What `dataset[indices]` is, for a dataset of n samples that `read` reads.
-
-    Args:
-        dataset, n, below: see `as_positions`.
-        indices: what stands in the brackets.
-        read: [k] ints in [0, n) → k samples.
-
-    Returns:
-        One sample for an int, numpy int, or integer array or tensor without dimensions; else a list of samples.
-
-    Raises:
-        TypeError, IndexError: see `as_positions`.
-    """
-    if _is_single(indices):
-        return read(as_positions(dataset, [indices], n, below=below))[0]
-    return read(as_positions(dataset, indices, n, below=below))
 
 
 def as_positions(dataset: object, indices: Indices, n: int, *, below: type[IndexError] = SampleIndexError) -> list[int]:
@@ -51,7 +25,7 @@ def as_positions(dataset: object, indices: Indices, n: int, *, below: type[Index
 
     Args:
         dataset: whose samples; for messages.
-        indices: [k] ints in [-n, n) as a list, tuple, range, integer array or tensor; or a slice, cut to n as ever.
+        indices: [k] ints in [-n, n) as a list, tuple, range, integer array or tensor.
         n: number of samples.
         below: raised for an index below -n.
 
@@ -59,9 +33,9 @@ def as_positions(dataset: object, indices: Indices, n: int, *, below: type[Index
         TypeError: anything else, such as bool, str, a mask or floats.
         IndexError: out of range.
     """
-    if isinstance(indices, slice):
-        return list(range(n)[indices])
     integers = _integers(indices)
+    if integers and min(integers) >= 0 and max(integers) < n:
+        return list(integers)
     for index in integers:
         if index >= n:
             raise SampleIndexError(f"index >= number of samples ({index} >= {n}): {dataset!r}")
@@ -70,7 +44,8 @@ def as_positions(dataset: object, indices: Indices, n: int, *, below: type[Index
     return [index if index >= 0 else index + n for index in integers]
 
 
-def _is_single(index: object) -> bool:
+def is_single(index: object) -> bool:
+    """Whether it asks for one sample: an int, a numpy int, an integer array or tensor without dimensions."""
     if isinstance(index, np.ndarray | torch.Tensor):
         return index.ndim == 0 and _is_integer(index)
     return isinstance(index, SupportsIndex) and not isinstance(index, bool | np.bool_)
@@ -80,6 +55,8 @@ def _integers(indices: object) -> Sequence[int]:
     if isinstance(indices, range):
         return indices
     if isinstance(indices, list | tuple):
+        if set(map(type, indices)) == {int}:
+            return indices
         try:
             # numpy before 2.3 only warns of its bools.
             if any(isinstance(index, np.bool_) for index in indices):
@@ -103,3 +80,61 @@ def _describe(indices: object) -> str:
     if isinstance(indices, np.ndarray | torch.Tensor):
         return f"{type(indices).__name__} of {indices.dtype}, shape {tuple(indices.shape)}"
     return type(indices).__name__
+
+
+# Indices that a dataset keeps: without a Python object for each, which every worker would copy by counting references.
+
+
+def held(indices: Any) -> Held:
+    """`indices` as they are if they are a range or a 1-D integer array, else an int64 array of them.
+
+    Raises:
+        TypeError: not a sequence of ints.
+        IndexError: a number beyond 64 bits.
+    """
+    if isinstance(indices, range) or (
+        isinstance(indices, np.ndarray) and indices.ndim == 1 and indices.dtype.kind in "iu"
+    ):
+        return indices
+    return as_indices(indices)
+
+
+def at(indices: Held, positions: list[int]) -> list[int]:
+    """What is at `positions`, each in [0, len(indices))."""
+    if isinstance(indices, range):
+        return [indices[position] for position in positions]
+    found: list[int] = indices[positions].tolist()
+    return found
+
+
+def cut(indices: Held, places: range) -> Held:
+    """What is at `places`, a range in [0, len(indices)): a range, or a view of the array."""
+    if not places:
+        return indices[:0]
+    stop = places.stop if places.stop >= 0 else None  # going down, -1 means before the first
+    return indices[places.start : stop : places.step]
+
+
+class MappedFile(NamedTuple):
+    """Where an array lies that is mapped from a file: what to pickle instead of its contents."""
+
+    filename: str
+    dtype: np.dtype[Any]
+    offset: int
+    size: int
+
+    @classmethod
+    def of(cls, array: object) -> "MappedFile | None":
+        """The place of a 1-D array; None if it is not just a piece of a mapped file."""
+        if not isinstance(array, np.memmap) or array.filename is None or not array.flags.c_contiguous:
+            return None
+        whole = array
+        while isinstance(whole.base, np.memmap):
+            whole = whole.base
+        # A view of a memmap has the offset of what it is a view of.
+        offset = whole.offset + array.ctypes.data - whole.ctypes.data
+        return cls(str(array.filename), array.dtype, offset, len(array))
+
+    def open(self) -> npt.NDArray[np.integer[Any]]:
+        """The array again, mapped read-only."""
+        return np.memmap(self.filename, self.dtype, "r", self.offset, (self.size,))

@@ -1,0 +1,163 @@
+"""What torch's default_collate makes of samples, made of their records: a tensor for each column, no sample."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+from torch.utils.data._utils import collate as torchs
+
+from ffrecord.fields import BoolField, FloatField, IntField, NDArrayField, ScalarField, Schema, TensorField, ZstdField
+from ffrecord.fields.field import Field
+from ffrecord.fields.layout import Slot
+from ffrecord.torch.samples import FIRST_TYPES, Records, Samples, plain
+from ffrecord.torch.sharing import carried, tensor_of
+from ffrecord.torch.tensors import as_tensor
+
+__all__ = ["can_collate", "collate"]
+
+NUMBERS = (BoolField, FloatField, IntField, NDArrayField, ScalarField)
+STRUCTURES = tuple(FIRST_TYPES)
+
+
+def collate(batch: list[Any]) -> Any:
+    """A batch of samples as torch's default_collate makes it, from a list of any samples.
+
+    From one that `Dataset` gave and nobody looked at, columns of fixed size become a tensor each without an object per
+    sample. So does default_collate itself, torch's own loader's default: this function says that it is meant.
+
+    Args:
+        batch: one or more samples of the same structure.
+
+    Returns:
+        As default_collate: dicts of tensors for dicts, lists of tensors for tuples and lists; strings stay lists.
+
+    Raises:
+        As default_collate; FormatError: a record that is not of its schema.
+    """
+    if type(batch) is Samples and batch.records is not None and not batch.looked:
+        return _collated(batch.records, torchs.default_collate_fn_map)
+    return default_collate(batch)
+
+
+def can_collate(schema: Schema) -> bool:
+    """Whether batches of its records are better collated without decoding: some column can be a tensor at once."""
+    return isinstance(_template(schema), STRUCTURES) and any(_is_number(field) for field in schema.fields.values())
+
+
+def _collate_first(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+    """What default_collate calls for a batch whose first sample is one of FIRST_TYPES."""
+    fresh = type(batch) is Samples and batch.records is not None
+    if fresh and collate_fn_map is torchs.default_collate_fn_map and _is_torchs(collate_fn_map):
+        return _collated(batch.records, collate_fn_map)  # type: ignore[attr-defined]
+    return torchs.collate(list(map(plain, batch)), collate_fn_map=collate_fn_map)
+
+
+_OF_TORCH = {
+    kind: function
+    for kind, function in torchs.default_collate_fn_map.items()
+    if kind in (torch.Tensor, np.ndarray, int, float) or isinstance(kind, tuple)
+}
+
+
+def _is_torchs(functions: Any) -> bool:
+    """Whether nobody has changed how tensors and numbers are collated."""
+    return all(functions.get(kind) is function for kind, function in _OF_TORCH.items())
+
+
+for _first in FIRST_TYPES.values():
+    torchs.default_collate_fn_map[_first] = _collate_first
+
+
+def _collated(records: Records, functions: Any) -> Any:
+    schema = records.schema
+    columns = _fixed_columns(records)
+    if columns is None:
+        found = schema.decode_columns(records.data, records.offsets, tensor=as_tensor)
+        columns = [_tensor_or_values(schema.fields[name], column) for name, column in found.items()]
+
+    def build(node: Any, in_dict: bool) -> Any:
+        if isinstance(node, dict):
+            return {key: build(child, True) for key, child in node.items()}
+        if not isinstance(node, int):
+            return [build(child, False) for child in node]
+        column = columns[node]
+        if isinstance(column, torch.Tensor):
+            return column
+        # As default_collate picks the values of a column apart, which shows where they are strings.
+        return torchs.collate(column if in_dict else tuple(column), collate_fn_map=functions)
+
+    return carried(build(_template(schema), True))
+
+
+@lru_cache(maxsize=64)
+def _template(schema: Schema) -> Any:
+    """The structure of a sample, with the position of a column in place of each value."""
+    return schema.unflatten(range(len(schema.columns)))
+
+
+def _fixed_columns(records: Records) -> list[torch.Tensor] | None:
+    """A tensor for each column, if records are nothing but such columns; None where that needs a closer look."""
+    schema, count = records.schema, len(records.offsets) - 1
+    size = schema.record_size
+    if not size or not all(map(_is_number, schema.fields.values())) or (np.diff(records.offsets) != size).any():
+        return None
+    start = int(records.offsets[0])
+    rows = records.data[start : start + count * size].reshape(count, size)
+    columns = []
+    for name, field in schema.fields.items():
+        slot = schema.slots[name]
+        column = _column(rows[:, slot.offset : slot.offset + slot.size], slot, field)
+        if column is None:
+            return None
+        columns.append(column)
+    return columns
+
+
+def _column(rows: Any, slot: Slot, field: Field) -> torch.Tensor | None:
+    if slot.dtype.kind == "b" and rows.max(initial=0) > 1:
+        return None  # damaged: who decodes it says where
+    memory = tensor_of(rows)
+    array = memory.numpy().view(slot.dtype).reshape(len(rows), *slot.shape)
+    if field.torch_dtype is not None:
+        return as_tensor(array, field.torch_dtype)
+    return torch.from_numpy(array)
+
+
+def _tensor_or_values(field: Field, column: Any) -> Any:
+    """A column of `Schema.decode_columns` as a tensor, or as the list of its values where it cannot be one."""
+    inner = field.inner if isinstance(field, ZstdField) else field
+    if isinstance(column, torch.Tensor):
+        return column
+    if not isinstance(column, np.ndarray):
+        return column
+    return torch.from_numpy(column) if _is_number(inner) else inner.unstack(column)
+
+
+def _is_number(field: Field) -> bool:
+    """Whether default_collate makes one tensor of such values, whatever they are."""
+    if field.fixed is None:
+        return False
+    if type(field) is ScalarField:
+        return _takes_scalars(field.dtype)
+    return type(field) is TensorField or (type(field) in NUMBERS and _torch_dtype(field.fixed.dtype) is not None)
+
+
+@lru_cache(maxsize=64)
+def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
+    """The torch dtype of the same numbers; None if there is none."""
+    try:
+        return torch.from_numpy(np.empty(0, dtype)).dtype
+    except (TypeError, ValueError):  # no such dtype; foreign byte order
+        return None
+
+
+@lru_cache(maxsize=64)
+def _takes_scalars(dtype: np.dtype[Any]) -> bool:
+    """Whether torch makes a tensor of numpy scalars, as default_collate asks it to: not of uint64, for one."""
+    try:
+        return torch.as_tensor([dtype.type(0)]).dtype == _torch_dtype(dtype)
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,155 @@
+"""From positions to samples: one batched read, then what the dataset makes of the bytes."""
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.fields import Schema, schema_of
+from ffrecord.reader import SKIPPED_MOST, FileReader
+from ffrecord.torch.collating import can_collate
+from ffrecord.torch.samples import Records, Samples
+from ffrecord.torch.tensors import as_tensor
+
+__all__ = ["Fetched", "decoded", "fetch", "merged"]
+
+Arrays = list[npt.NDArray[np.uint8]]
+Process = Callable[[list[int], Arrays], list[Any]]
+
+logger = logging.getLogger("ffrecord")
+
+# Beside the reader, not in the dataset: a dataset is pickled for each worker, and its reader may be exchanged.
+_schemas: "WeakKeyDictionary[FileReader, tuple[Schema, bool] | None]" = WeakKeyDictionary()
+
+
+class Fetched(NamedTuple):
+    """Samples that were asked for.
+
+    Attributes:
+        samples: those that are there.
+        kept: which of those asked for they are, ascending; None if that is not known, as where nothing was skipped.
+        error: why the first one that is missing could not be read, or None.
+    """
+
+    samples: list[Any]
+    kept: list[int] | None = None
+    error: Exception | None = None
+
+
+def fetch(
+    reader: FileReader, positions: list[int], process: Process | None, dataset: object, *, lazily: bool
+) -> Fetched:
+    """The samples of `reader` at `positions`.
+
+    Args:
+        positions: [k] ints in [0, reader.n).
+        process: makes samples of bytes; None to decode them by the schema of the files.
+        dataset: for messages.
+        lazily: samples may be `Samples`.
+
+    Raises:
+        NotImplementedError: neither `process` nor a schema.
+        Whatever reading, decoding and `process` raise.
+    """
+    known = None if process is not None else _known(reader, dataset)
+    if reader._on_error == "skip":
+        return _skipping(reader, positions, process, known, lazily)
+    if known is None:
+        assert process is not None
+        return Fetched(process(positions, reader.read(positions)))
+    return Fetched(_samples(known, *reader.read_packed(positions), lazily))
+
+
+def decoded(dataset: Any, data: Arrays) -> list[Any]:
+    """What `Dataset.process` makes of records: the samples of their schema.
+
+    Raises:
+        NotImplementedError: the files carry none.
+    """
+    schema, _ = _known(dataset.reader, dataset)
+    return [schema.decode(record, tensor=as_tensor) for record in data]
+
+
+def _samples(known: tuple[Schema, bool], data: Any, offsets: Any, lazily: bool) -> list[Any]:
+    schema, can = known
+    if lazily and can and len(offsets) > 1:
+        return Samples(Records(schema, data, offsets))
+    samples: list[Any] = schema.decode_batch(data, offsets, tensor=as_tensor)
+    return samples
+
+
+def _skipping(
+    reader: FileReader, positions: list[int], process: Process | None, known: tuple[Schema, bool] | None, lazily: bool
+) -> Fetched:
+    """The same, without the samples that cannot be read; the others keep their indices."""
+    (data, offsets), failures = reader._begin_packed(positions)()
+    for _, error in failures:
+        if reader.skipped >= SKIPPED_MOST:
+            raise error
+        reader.skipped += 1
+        logger.warning("skipped or replaced: %s", error)
+    missing = {place for place, _ in failures}
+    kept = [place for place in range(len(positions)) if place not in missing]
+    first = failures[0][1] if failures else None
+    if not failures and known is not None:
+        return Fetched(_samples(known, data, offsets, lazily), kept)
+    arrays = [data[low:high] for low, high in pairwise(offsets.tolist())]
+    arrays = [arrays[place] for place in kept]
+    if known is None:
+        assert process is not None
+        # Each its own: what a batch shares is recycled, and may be written to.
+        samples = process([positions[place] for place in kept], [array.copy() for array in arrays])
+        return Fetched(samples, kept if len(samples) == len(kept) else None, first)
+    offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+    data = np.concatenate([*arrays, np.empty(0, np.uint8)])
+    return Fetched(_samples(known, data, offsets, lazily), kept, first)
+
+
+def _known(reader: FileReader, dataset: object) -> tuple[Schema, bool]:
+    """The schema of the files, and whether batches can be collated without decoding them."""
+    if reader not in _schemas:
+        schema = schema_of(reader)
+        _schemas[reader] = None if schema is None else (schema, can_collate(schema))
+    known = _schemas[reader]
+    if known is None:
+        raise NotImplementedError(
+            f"{type(dataset).__name__} does not override process(indices, data), and its files carry no schema"
+        )
+    return known
+
+
+def merged(parts: Sequence[Fetched], places: Sequence[list[int]], count: int) -> Fetched:
+    """One batch of `count`, of parts that fill the `places` of their own, those left out omitted."""
+    if len(parts) == 1:
+        return parts[0]
+    errors = [part.error for part in parts]
+    if not any(errors):
+        records = _joined([part.samples for part in parts], places, count)
+        if records is not None:
+            return Fetched(Samples(records))
+    missing = object()
+    samples: list[Any] = [missing] * count
+    for part, own in zip(parts, places, strict=True):
+        kept = own if part.kept is None else [own[place] for place in part.kept]
+        for place, sample in zip(kept, part.samples, strict=True):
+            samples[place] = sample
+    there = [place for place in range(count) if samples[place] is not missing]
+    return Fetched([samples[place] for place in there], there, next(filter(None, errors), None))
+
+
+def _joined(batches: list[list[Any]], places: Sequence[list[int]], count: int) -> Records | None:
+    """The records of batches of one schema and size of record, in the order of their places; None for others."""
+    found = [batch.records for batch in batches if isinstance(batch, Samples) and batch.records is not None]
+    if not found or len(found) != len(batches):
+        return None
+    schema, size = found[0].schema, found[0].schema.record_size
+    if not size or any(each.schema != schema or len(each.data) != size * (len(each.offsets) - 1) for each in found):
+        return None
+    data = np.empty((count, size), np.uint8)
+    for each, own in zip(found, places, strict=True):
+        data[own] = each.data.reshape(-1, size)
+    return Records(schema, data.reshape(-1), np.arange(count + 1, dtype=np.int64) * size)
