@@ -34,6 +34,7 @@ INSTALL = [
 TASKS = {
     "digits": "pack the handwritten digits of scikit-learn, train on them, save out/digits.png",
     "photographs": "pack a folder of JPEG photographs, read random batches, save out/photographs.png",
+    "ddp": "train on the digits with 2 processes, go on with 1, then with 3; check what each saw",
     "test": "run the tests; arguments are pytest's",
     "lint": "run ruff, mypy and cython-lint",
     "bench": "list the benchmarks; with the name of one, run it",
@@ -183,7 +184,7 @@ def environment() -> dict[str, str]:
 
 def commands(task: str, arguments: list[str]) -> list[list[str]]:
     """The command lines of a task, to be run one after the other."""
-    if task in ("digits", "photographs"):
+    if task in ("digits", "photographs", "ddp"):
         return [[str(PYTHON), str(ROOT / "examples" / f"{task}.py"), *arguments]]
     os.chdir(ROOT)
     if task == "test":

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from digits import SEED, Network, digits, write
 from torch import nn
-from torch.distributed import destroy_process_group, init_process_group
+from torch.distributed import destroy_process_group, get_rank, init_process_group
 from torch.multiprocessing import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,6 +25,7 @@ import ffrecord
 import ffrecord.torch
 from ffrecord.order import Random
 
+CHECKPOINT = "checkpoint.pt"
 BATCH = 96  # of all processes together: the same steps whatever their number
 
 
@@ -57,6 +58,9 @@ def main() -> int:
         write(samples, directory / name, workers=2)
     # Gloo looks for the network by the name of the machine, which need not have one.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)  # for all processes, which would be in each other's way
+    torch.manual_seed(SEED)
+    save(directory, *untrained(), {})
     for run in RUNS:
         start_processes(work, (run, directory, options.epochs), nprocs=run.ranks, start_method="fork")
         print(f"run {run.number}: {run.ranks} ranks, {place(directory)}")
@@ -86,37 +90,45 @@ def parse() -> argparse.Namespace:
 
 
 def work(rank: int, run: Run, directory: Path, epochs: int) -> None:
-    """One process of a run: takes up the checkpoint if there is one, trains, leaves a checkpoint and what it saw."""
-    torch.set_num_threads(1)
-    torch.manual_seed(SEED)
+    """One process of a run: takes up the checkpoint, trains, leaves a checkpoint and what it saw."""
     meeting = (directory / f"meeting-{run.number}").resolve()
     init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=run.ranks)
     try:
         # Rank and number of ranks are those of the process group. "pad": all ranks make as many steps.
         with ffrecord.torch.Loader(directory / "train", BATCH // run.ranks, seed=SEED, policy="pad") as loader:
-            seen = list(train(loader, run, directory / "checkpoint.pt", epochs, save=rank == 0))
+            seen = list(train(loader, run, directory, epochs))
         (directory / f"seen-{run.number}-{rank}.json").write_text(json.dumps(seen))
     finally:
         destroy_process_group()
 
 
-def train(loader: ffrecord.torch.Loader, run: Run, checkpoint: Path, epochs: int, *, save: bool) -> Iterator[Seen]:
-    """Train to the end of the run; what each step had."""
-    model = DistributedDataParallel(Network())
-    optimizer = torch.optim.AdamW(model.parameters(), 0.003)
-    if checkpoint.exists():
-        saved = torch.load(checkpoint)
+def train(loader: ffrecord.torch.Loader, run: Run, directory: Path, epochs: int) -> Iterator[Seen]:
+    """Train from the checkpoint to the end of the run; what each step had."""
+    network, optimizer = untrained()
+    saved = torch.load(directory / CHECKPOINT)
+    network.load_state_dict(saved["network"])
+    optimizer.load_state_dict(saved["optimizer"])
+    if saved["loader"]:
         loader.load_state_dict(saved["loader"])
-        model.module.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
+    model = DistributedDataParallel(network)
     for _, batch in zip(range(run.steps or sys.maxsize), until(loader, epochs), strict=False):
         step(model, optimizer, batch, loader.batch_mask)
-        padding = int((~loader.batch_mask).sum())
-        yield Seen(loader.epoch, loader.batch_indices.tolist(), padding)
+        yield Seen(loader.epoch, loader.batch_indices.tolist(), int((~loader.batch_mask).sum()))
     # All ranks have made as many steps, so the place of one is the place of all.
-    if save:
-        states = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
-        torch.save({**states, "loader": loader.state_dict()}, checkpoint)
+    if get_rank() == 0:
+        save(directory, network, optimizer, loader.state_dict())
+
+
+def untrained() -> tuple[Network, torch.optim.Optimizer]:
+    """A network and what trains it."""
+    network = Network()
+    return network, torch.optim.AdamW(network.parameters(), 0.003)
+
+
+def save(directory: Path, network: Network, optimizer: torch.optim.Optimizer, loader: dict[str, Any]) -> None:
+    """Write the checkpoint; `loader` is where the data stand, empty for the start."""
+    states = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader}
+    torch.save(states, directory / CHECKPOINT)
 
 
 def until(loader: ffrecord.torch.Loader, epochs: int) -> Iterator[dict[str, torch.Tensor]]:
@@ -125,7 +137,9 @@ def until(loader: ffrecord.torch.Loader, epochs: int) -> Iterator[dict[str, torc
         yield from loader
 
 
-def step(model: nn.Module, optimizer: Any, batch: dict[str, torch.Tensor], mask: torch.Tensor) -> None:
+def step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batch: dict[str, torch.Tensor], mask: torch.Tensor
+) -> None:
     """One step of training. Samples that only fill the batch up do not count."""
     losses = nn.functional.cross_entropy(model(batch["image"]), batch["label"], reduction="none")
     optimizer.zero_grad()
@@ -138,7 +152,7 @@ def step(model: nn.Module, optimizer: Any, batch: dict[str, torch.Tensor], mask:
 
 def place(directory: Path) -> str:
     """Where the checkpoint stands."""
-    state = torch.load(directory / "checkpoint.pt")["loader"]
+    state = torch.load(directory / CHECKPOINT)["loader"]
     return f"stopped in epoch {state['epoch']} at sample {state['position']}"
 
 
@@ -167,7 +181,7 @@ def seen_in(directory: Path, run: Run, epoch: int) -> Iterator[int]:
 def accuracy(directory: Path) -> float:
     """Share of the test digits that the trained network gets right."""
     model = Network()
-    model.load_state_dict(torch.load(directory / "checkpoint.pt")["model"])
+    model.load_state_dict(torch.load(directory / CHECKPOINT)["network"])
     model.eval()
     with ffrecord.torch.Loader(directory / "test", 64, order="sequential") as loader:
         right = [model(batch["image"]).argmax(1) == batch["label"] for batch in loader]

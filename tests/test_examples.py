@@ -1,5 +1,6 @@
 """The examples run as people run them, do what they say, and draw a picture."""
 
+import json
 import re
 import struct
 import subprocess
@@ -67,6 +68,24 @@ def test_photographs(tmp_path):
         assert bytes(packed.read_one("cat/0003.jpg")[:3]) == b"\xff\xd8\xff"
     with FileReader(tmp_path / "photographs" / "shards") as reader:
         assert schema_of(reader).fields == {"image": JPEGField(), "label": IntField()}
+
+
+def test_ddp(tmp_path):
+    """The example itself compares what its processes saw with the order promised; here the sum is done again."""
+    done = run("ddp.py", tmp_path, "--epochs", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "run 1: 2 ranks, stopped in epoch 1 at sample 480" in done.stdout
+    assert "run 2: 1 ranks, stopped in epoch 1 at sample 864" in done.stdout
+    assert "run 3: 3 ranks, stopped in epoch 2 at sample 0" in done.stdout
+    seen: dict[int, list[int]] = {0: [], 1: []}
+    for number, ranks in ((1, 2), (2, 1), (3, 3)):
+        for rank in range(ranks):
+            for epoch, indices, padding in json.loads((tmp_path / "ddp" / f"seen-{number}-{rank}.json").read_text()):
+                seen[epoch] += indices[: len(indices) - padding]
+    assert [sorted(epoch) for epoch in seen.values()] == [list(range(1437))] * 2
+    assert seen[0] != seen[1]
+    accuracy = re.search(r"accuracy: ([0-9.]+)% of the test digits", done.stdout)
+    assert accuracy and 85 <= float(accuracy[1]) <= 100, done.stdout
 
 
 @pytest.mark.parametrize("name", ["digits.py", "photographs.py"])
