@@ -17,6 +17,9 @@ def derive(*words: int) -> int:
 def rounds(n: int, /) -> int:
     """How many rounds `permute` takes."""
 
+def check(positions: npt.NDArray[np.int64], n: int) -> None:
+    """Raise IndexError unless each of int64 [k] positions is in [0, n)."""
+
 def permute(positions: npt.NDArray[np.int64], n: int, key: int) -> None:
     """Replace each position by where the permutation of (n, key) takes it. Takes O(1) memory; releases the GIL.
 

@@ -24,7 +24,8 @@ cdef extern from *:
 cdef enum:
     ROUNDS_MAX = 64
     TOGETHER = 8               # positions worked on at once: a round waits for its products, others need not
-    MEMO = 1024                # blocks whose place is remembered during a call; a power of two
+    MEMO = 1024                # blocks whose place is remembered during a call
+    MEMO_SHIFT = 54            # 64 - log2(MEMO)
 
 
 cdef struct Divisor:
@@ -255,7 +256,7 @@ cdef inline uint64_t _sample(const Blocks* blocks, Known* memo, uint64_t place) 
         place += blocks.missing
     slot = _quotient(place, &blocks.size)
     offset = place - slot * blocks.size.d
-    known = memo + (slot & (MEMO - 1))
+    known = memo + (slot * 0x9E3779B97F4A7C15ULL >> MEMO_SHIFT)  # lanes begin at like slots
     if known.slot != slot:
         known.slot = slot
         known.block = _forward(&blocks.places, slot, 0)
@@ -274,6 +275,11 @@ def derive(*words):
 
 def rounds(uint64_t n):
     return _rounds(n)
+
+
+def check(const int64_t[::1] positions not None, uint64_t n):
+    if _outside(positions, n):
+        _refuse(positions, n)
 
 
 def permute(int64_t[::1] positions not None, uint64_t n, uint64_t key):

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord._permutation import permute
-from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError
+from ffrecord._permutation import check, permute
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, as_positions, check_range, key_of
 
 __all__ = ["Order", "Random", "Sequential", "from_builtins", "parse", "register"]
@@ -60,9 +60,7 @@ class Order(ABC):
         check_range("seed", seed, 0, SEEDS)
         check_range("epoch", epoch, 0, EPOCHS)
         array = as_positions(positions)
-        if array.size and (array.min() < 0 or array.max() >= length):
-            wrong = array.min() if array.min() < 0 else array.max()
-            raise SampleIndexError(f"position {wrong} of an order of {length}")
+        check(array, length)
         self._place(array, int(n), int(seed), int(epoch))
         return array
 

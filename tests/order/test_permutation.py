@@ -71,6 +71,14 @@ def test_out_of_range(change, n, wrong):
     assert array.tolist() == [wrong, 0]
 
 
+def test_check():
+    for n, positions in ((0, []), (1, [0]), (1 << 62, [(1 << 62) - 1, 0])):
+        _permutation.check(np.array(positions, np.int64), n)
+    for n, wrong in ((0, 0), (5, 5), (5, -1)):
+        with pytest.raises(SampleIndexError, match=f"position {wrong} of an order of {n}"):
+            _permutation.check(np.array([wrong]), n)
+
+
 @pytest.mark.parametrize("wrong", [None, [1], np.zeros(3, np.int32), np.zeros((2, 2), np.int64), np.arange(8)[::2]])
 def test_no_such_array(wrong):
     with pytest.raises((TypeError, ValueError)):
