@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #define FFR_AVX2 __attribute__((target("avx2")))
+#define FFR_INLINE __attribute__((always_inline)) static inline
 
 /* 16 bytes at p as 16 words. */
 FFR_AVX2 static inline __m256i ffr_words(const uint8_t *p) {
@@ -42,43 +43,56 @@ FFR_AVX2 static void ffr_rows_avx2(const uint8_t *row, ptrdiff_t stride, const i
     }
 }
 
-/* Red, green and blue of place i, and a zero. */
-FFR_AVX2 static inline __m128i ffr_pixel_avx2(const int16_t *row, const ffr_axis *axis, int i) {
-    /* Pixels 0 and 1 of three words each: the reds side by side, the greens, the blues. */
+/* 16 bytes at p and 16 at q. */
+FFR_AVX2 static inline __m256i ffr_two(const int16_t *p, const int16_t *q) {
+    __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)(const void *)q), 1);
+}
+
+/* Red, green, blue and a zero of place i, and the same of place j. */
+FFR_AVX2 FFR_INLINE __m256i ffr_two_pixels(const int16_t *row, const ffr_axis *axis, int taps, int i, int j) {
+    /* Pixels of three words each, two at a time: the reds side by side, the greens, the blues. */
     const __m256i pairs = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1));
-    const __m256i lanes = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-    const int16_t *at = row + axis->first[i], *weights = axis->weights + (ptrdiff_t)i * axis->taps;
-    __m256i sum = _mm256_setr_epi32(1 << (FFR_PIXEL_SHIFT - 1), 1 << (FFR_PIXEL_SHIFT - 1), 1 << (FFR_PIXEL_SHIFT - 1), 0, 0, 0, 0, 0);
-    for (int k = 0; k < axis->taps; k += FFR_GROUP) {
-        __m128i front = _mm_loadu_si128((const __m128i *)(const void *)(at + 3 * k));
-        __m128i back = _mm_loadu_si128((const __m128i *)(const void *)(at + 3 * k + 6));
-        __m256i four = _mm256_inserti128_si256(_mm256_castsi128_si256(front), back, 1);
-        __m128i own = _mm_loadl_epi64((const __m128i *)(const void *)(weights + k));
-        __m256i factors = _mm256_permutevar8x32_epi32(_mm256_castsi128_si256(own), lanes);
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(four, pairs), factors));
+    const int16_t *one = row + axis->first[i], *other = row + axis->first[j];
+    const int16_t *weights = axis->weights + (ptrdiff_t)i * taps, *others = axis->weights + (ptrdiff_t)j * taps;
+    __m256i sum = _mm256_set1_epi32(1 << (FFR_PIXEL_SHIFT - 1));
+    for (int k = 0; k < taps; k += FFR_GROUP, one += 3 * FFR_GROUP, other += 3 * FFR_GROUP) {
+        __m256i factors = ffr_two(weights + k, others + k); /* 4 of each that count, and what comes after them */
+        __m256i front = _mm256_shuffle_epi8(ffr_two(one, other), pairs);
+        __m256i back = _mm256_shuffle_epi8(ffr_two(one + 6, other + 6), pairs);
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(front, _mm256_shuffle_epi32(factors, 0x00)));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(back, _mm256_shuffle_epi32(factors, 0x55)));
     }
-    return _mm_srai_epi32(_mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1)), FFR_PIXEL_SHIFT);
+    return _mm256_srai_epi32(sum, FFR_PIXEL_SHIFT);
+}
+
+/* Pixels i to i + 7. */
+FFR_AVX2 FFR_INLINE void ffr_eight_avx2(const int16_t *row, const ffr_axis *axis, int taps, int i, uint8_t *out) {
+    const __m256i close = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+    __m256i a = ffr_two_pixels(row, axis, taps, i, i + 4), b = ffr_two_pixels(row, axis, taps, i + 1, i + 5);
+    __m256i c = ffr_two_pixels(row, axis, taps, i + 2, i + 6), d = ffr_two_pixels(row, axis, taps, i + 3, i + 7);
+    __m256i eight = _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+    eight = _mm256_shuffle_epi8(eight, close);
+    __m128i later = _mm256_extracti128_si256(eight, 1);
+    int32_t last = _mm_extract_epi32(later, 2);
+    uint8_t *place = out + 3 * (ptrdiff_t)i;
+    _mm_storeu_si128((__m128i *)(void *)place, _mm256_castsi256_si128(eight));
+    _mm_storel_epi64((__m128i *)(void *)(place + 12), later);
+    memcpy(place + 20, &last, sizeof last);
 }
 
 FFR_AVX2 static void ffr_pixels_avx2(const int16_t *row, int channels, const ffr_axis *axis, int n, uint8_t *out) {
-    if (channels != 3) {
+    if (channels != 3 || n < 8) {
         ffr_pixels_portable(row, channels, axis, n, out);
         return;
     }
-    const __m128i close = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
-    int i = 0;
-    for (; i + 4 <= n; i += 4, out += 12) {
-        __m128i front = _mm_packs_epi32(ffr_pixel_avx2(row, axis, i), ffr_pixel_avx2(row, axis, i + 1));
-        __m128i back = _mm_packs_epi32(ffr_pixel_avx2(row, axis, i + 2), ffr_pixel_avx2(row, axis, i + 3));
-        __m128i four = _mm_shuffle_epi8(_mm_packus_epi16(front, back), close);
-        int32_t last = _mm_extract_epi32(four, 2);
-        _mm_storel_epi64((__m128i *)(void *)out, four);
-        memcpy(out + 8, &last, sizeof last);
-    }
-    for (; i < n; i++, out += 3) {
-        __m128i sum = _mm_packs_epi32(ffr_pixel_avx2(row, axis, i), _mm_setzero_si128());
-        int32_t pixel = _mm_cvtsi128_si32(_mm_packus_epi16(sum, sum));
-        memcpy(out, &pixel, 3);
+    for (int at = 0; at < n; at += 8) {
+        int i = at + 8 <= n ? at : n - 8; /* the last ones, some of them again: nothing is written beyond the row */
+        if (axis->taps == FFR_GROUP) {    /* most often; then there is no loop */
+            ffr_eight_avx2(row, axis, FFR_GROUP, i, out);
+        } else {
+            ffr_eight_avx2(row, axis, axis->taps, i, out);
+        }
     }
 }
 
