@@ -206,7 +206,7 @@ def benchmark(arguments: list[str]) -> list[str]:
 
 def peers(arguments: list[str]) -> list[list[str]]:
     """Installs what is compared with, which nothing else needs; what is missing is not measured."""
-    if arguments[:1] not in (["read"], ["write"]):
+    if arguments[:1] not in (["read"], ["write"], ["loader"]):
         return []
     pip = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--quiet"]
     group = [*pip, "--group", "bench", "--constraint", str(CONSTRAINTS)]

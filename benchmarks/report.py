@@ -1,5 +1,5 @@
 """The tables and plots of docs/benchmarks.md: `python report.py RESULTS.jsonl ...`, of runs of
-bench_read.py and bench_write.py.
+bench_read.py, bench_write.py and bench_loader.py.
 
 Of several files, each part is taken from the last that has it: a part that was measured again replaces its older self.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import loader_report
 import workloads
 import write_report
 from harness import Measurement
@@ -20,6 +21,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARKS = {
     "read": ("<!-- made by benchmarks/report.py -->", "<!-- end of what it made -->"),
     "write": ("<!-- made by benchmarks/report.py, of writing -->", "<!-- end of what it made of writing -->"),
+    "loader": ("<!-- made by benchmarks/report.py, of loading -->", "<!-- end of what it made of loading -->"),
 }
 HOT: dict[str, tuple[str, Style]] = {
     "C loop, mapping": ("limit: C loop over a mapping", LIMIT),
@@ -120,7 +122,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     page = given.docs / "benchmarks.md"
     reproducible()
-    for bench, makes in {"read": (text, plots), "write": (write_report.text, write_report.plots)}.items():
+    reports = {
+        "read": (text, plots),
+        "write": (write_report.text, write_report.plots),
+        "loader": (loader_report.text, loader_report.plots),
+    }
+    for bench, makes in reports.items():
         measured, lines = load(given.results, bench)
         if measured:
             page.write_text(replaced(page.read_text(), bench, makes[0](measured, lines)))

@@ -13,6 +13,7 @@ Style = dict[str, Any]
 LIMIT: Style = {"color": "black", "linestyle": ":"}
 OURS: Style = {"linewidth": 2.2, "marker": "o"}
 PEER: Style = {"linestyle": "--"}
+COLORS = {"ours": "tab:blue", "limit": "black"}
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -77,6 +78,24 @@ def plot(by_size: Mapping[int, Group], lines: dict[str, tuple[str, Style]], titl
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def bars(measured: Sequence[Measurement], title: str, path: Path) -> None:
+    """Samples for each second, the fastest on top, from the slowest to the fastest round."""
+    path.parent.mkdir(exist_ok=True)
+    ordered = sorted(measured, key=lambda m: m.count / m.median)
+    rates = [m.count / m.median for m in ordered]
+    spread = [
+        [rate - m.count / max(m.seconds) for m, rate in zip(ordered, rates, strict=True)],
+        [m.count / min(m.seconds) - rate for m, rate in zip(ordered, rates, strict=True)],
+    ]
+    colors = [COLORS.get(m.details["role"], "tab:orange") for m in ordered]
+    figure, axes = plt.subplots(figsize=(8, 0.8 + 0.34 * len(ordered)), layout="constrained")
+    axes.barh([m.contestant for m in ordered], rates, xerr=spread, color=colors, error_kw={"linewidth": 0.8})
+    axes.set(xscale="log", xlabel="samples/s", title=title)
+    axes.grid(alpha=0.3, axis="x")
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 

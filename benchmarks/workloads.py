@@ -167,6 +167,78 @@ class Growth:
     workers: int = 2
 
 
+@dataclass(frozen=True)
+class Epochs:
+    """Shuffled epochs of a dataset like CIFAR, by a loader: images of 32 x 32 x 3 bytes, each with an int.
+
+    Attributes:
+        samples: how many. The pixels are random: nobody compresses.
+        batch: samples of a batch.
+        through: "a loader" of the contestant's own, or torch's "DataLoader" with worker processes.
+        workers: threads or processes.
+        seed: of pixels and ints.
+    """
+
+    samples: int
+    batch: int
+    through: str = "a loader"
+    workers: int = 2
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Crops:
+    """Shuffled epochs of JPEG files, windows of photographs, decoded and randomly cropped.
+
+    Attributes:
+        files: how many.
+        batch: images of a batch.
+        side: of a crop that is resized, pixels.
+        workers: threads or processes.
+        seed: of the windows.
+    """
+
+    files: int
+    batch: int
+    side: int = 224
+    workers: int = 2
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class ColdEpochs:
+    """A shuffled epoch of samples of one size, from an empty page cache.
+
+    Attributes:
+        mean: bytes of every sample, an int64 and uint8 values.
+        batch: samples of a batch.
+        total: bytes of all samples.
+        seed: of the bytes and of the order.
+    """
+
+    mean: int
+    batch: int
+    total: int
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Starts:
+    """The first batch of a shuffled epoch, and what it takes in memory.
+
+    Attributes:
+        samples: of 16 bytes each.
+        batch: samples of a batch.
+        at: where in the epoch the loader begins, as a share of it.
+        processes: 0: a `Loader`. Else torch's DataLoader with so many workers, whose memory is asked for.
+    """
+
+    samples: int
+    batch: int
+    at: float = 0.0
+    processes: int = 0
+
+
 def from_fields(fields: dict[str, Any]) -> Any:
     """The workload of which a result file has the kind and the fields."""
     given = {name: value for name, value in fields.items() if name != "kind"}
@@ -214,3 +286,11 @@ PACKS, SMOKE_PACKS = Packs(200_000), Packs(400)
 PICTURES, SMOKE_PICTURES = Pictures(10_000), Pictures(40)
 GROWTHS = [Growth(samples, 50_000) for samples in (100_000, 1_000_000, 10_000_000)]
 SMOKE_GROWTHS = [Growth(samples, 500) for samples in (1_000, 10_000)]
+
+EPOCHS, SMOKE_EPOCHS = Epochs(200_000, 512), Epochs(1_000, 64)
+CROPS, SMOKE_CROPS = Crops(2_000, 64), Crops(40, 8)
+COLD_EPOCHS = [ColdEpochs(4 * KIB, 256, 1_000_000_000), ColdEpochs(110_000, 64, 1_000_000_000)]
+SMOKE_COLD_EPOCHS = [ColdEpochs(4 * KIB, 16, 1_200_000)]
+START_SAMPLES, SMOKE_START_SAMPLES = 100_000_000, 100_000
+STARTS_AT = (0.0, 0.5, 0.99)
+START_BATCH, START_PROCESSES = 512, 8

@@ -1,4 +1,5 @@
-"""Makes the environment of the packages that bench_write.py packs datasets with: `python write_environment.py`.
+"""Makes the environment of the packages that bench_write.py packs datasets with and bench_loader.py loads them with:
+`python write_environment.py`.
 
 It is writers/ in the environment that this runs in. What cannot be installed is said, and is not measured.
 """

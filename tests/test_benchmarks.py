@@ -321,6 +321,158 @@ def test_report_of_writing(write_smoke: tuple[str, Path], tmp_path: Path) -> Non
     assert (tmp_path / "plots" / "write_files.svg").read_text().count("ours, write_one") >= 1
 
 
+LOADER_DATA = """
+import pathlib, sys, numpy as np, workloads, write_cifar
+directory, work = pathlib.Path(sys.argv[1]), workloads.Epochs(300, 64)
+write_cifar.make(directory, workloads.Packs(300))
+"""
+
+
+def loader_program(text: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", LOADER_DATA + text, str(directory)]
+    return subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True)
+
+
+def test_a_loader_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("the C loop needs a C compiler")
+    program = """
+import loader_hosts
+with loader_hosts.hosted("C loop, CRC-32", sys.executable, directory, work) as host:
+    found = [host.run() for _ in range(2)]
+print([(each["count"], each["sum"]) for each in found], host.process.returncode)
+contestant = loader_hosts.contestant(host, 299)
+host.run = lambda: found[0]
+contestant.run()
+"""
+    result = loader_program(program, tmp_path)
+    assert result.stdout == f"{[(300, 44850)] * 2} 0\n", result.stderr
+    assert "WrongAnswerError: C loop, CRC-32: 300 samples, sum 44850, expected (299, 44551)" in result.stderr
+
+
+def test_a_loader_that_fails_or_lies_ends_the_benchmark(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("the C loop needs a C compiler")
+    program = """
+import loader_hosts, loader_peers
+path = pathlib.Path(loader_peers.packed("DatasetWriter", directory, work), "PART_00000.ffr")
+data = bytearray(path.read_bytes())
+data[-3080] ^= 1
+path.write_bytes(data)
+for name in ("C loop, CRC-32", "nobody"):
+    try:
+        loader_hosts.Host(name, sys.executable, directory, work)
+    except Exception as error:
+        print(type(error).__name__, str(error).splitlines()[-1])
+"""
+    result = loader_program(program, tmp_path)
+    assert re.fullmatch(
+        "WrongAnswerError .*: C loop: 1 records are not what their CRC-32 says\n"
+        "ContestantFailedError KeyError: 'nobody'\n",
+        result.stdout,
+    ), result.stderr
+
+
+def test_loaders_that_lose_repeat_or_do_not_shuffle_are_refused(tmp_path: Path) -> None:
+    program = """
+import loader_checks
+data = write_cifar.Cifar(directory, 300)
+labels = np.array(data.labels)
+def give(order):
+    yield from ((data.images[order[at : at + 64]], labels[order[at : at + 64]]) for at in range(0, len(order), 64))
+order = np.random.default_rng(1).permutation(300)
+loader_checks.cifar("good", give(order), directory, work)
+other = order.copy()
+other[0] = other[1]
+mixed = [(images[::-1], labels) for images, labels in give(order)]
+given = {"lost": give(order[:-1]), "twice": give(other), "sorted": give(np.arange(300)), "mixed": mixed}
+for name, batches in given.items():
+    try:
+        loader_checks.cifar(name, batches, directory, work)
+    except loader_checks.WrongAnswerError as error:
+        print(error)
+"""
+    result = loader_program(program, tmp_path)
+    assert result.stdout.splitlines() == [
+        "lost: 299 samples, 299 of them different, of 300",
+        "twice: 300 samples, 299 of them different, of 300",
+        "sorted: 100% of the samples follow their neighbour of the file",
+        "mixed: other pixels in batch 0",
+    ], result.stderr
+
+
+def run_loader(directory: Path, *options: str) -> tuple[str, Path]:
+    """What bench_loader.py --smoke prints, and the file of its results."""
+    out = directory / "smoke.jsonl"
+    options = ("--smoke", "--out", str(out), "--data", str(directory), "--writers", sys.executable, *options)
+    command = [sys.executable, str(BENCHMARKS / "bench_loader.py"), *options]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert list(directory.iterdir()) == [out]  # what it read is deleted
+    return result.stdout, out
+
+
+def check_loader_results(out: Path) -> set[str]:
+    """The kinds of workloads, each measured with its context."""
+    kinds = set()
+    for line in out.read_text().splitlines():
+        result = json.loads(line)
+        kinds.add(result["workload"]["kind"])
+        assert set(result) >= CONTEXT | {"details", "not_measured", "crc_kernel"}
+        assert len(result["seconds"]) >= (1 if result["workload"]["kind"] == "Starts" else 5)
+        assert min(result["seconds"]) > 0
+        assert result["details"]["role"] in ("ours", "peer", "plain", "original", "limit")
+        assert str(Path.home()) not in line
+    return kinds
+
+
+def report(out: Path, docs: Path, title: str) -> None:
+    """Makes the page of `out` twice."""
+    page = docs / "benchmarks.md"
+    page.write_text((BENCHMARKS.parent / "docs" / "benchmarks.md").read_text())
+    command = [sys.executable, str(BENCHMARKS / "report.py"), str(out), "--docs", str(docs)]
+    for _ in range(2):
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        assert page.read_text().count(title) == 1
+
+
+def test_loading_from_disk(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "data").mkdir()
+    printed, out = run_loader(tmp_path / "data", "--part", "cold")
+    if "nothing can be cold" in printed:
+        pytest.skip("no storage behind the temporary directory")
+    assert check_loader_results(out) == {"ColdEpochs"}
+    assert re.search(r"cold 4 KiB: Loader / iter_\w+ +\S+ \(\S+\) +>= 0.9 ", printed)
+    if importlib.util.find_spec("matplotlib"):
+        report(out, tmp_path, "### Cold, samples of 4 KiB, batches of 16")
+
+
+@pytest.mark.long
+def test_loading(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "data").mkdir()
+    printed, out = run_loader(tmp_path / "data")
+    kinds = {"Epochs", "Crops", "ColdEpochs", "Starts"}
+    kinds -= {"ColdEpochs"} if "nothing can be cold" in printed else set()
+    assert check_loader_results(out) == kinds - ({"Crops"} if "NOT MEASURED" in printed else set())
+    for figure in (
+        r"images: Loader / C loop +\S+ \(\S+\) +>= 0.8 ",
+        r"images, DataLoader: Dataset, BatchSampler / numpy.memmap +\S+ \(\S+\) +>= 3 ",
+        r"100,000 samples: first batch at 50% of the epoch +\S+ ms \(\S+\) +<= 100 ms ",
+        r"100,000 samples, 8 workers: private memory of all +\S+ MB \(\S+\) +<= 100 MB ",
+    ):
+        assert re.search(figure, printed), figure
+    missing = json.loads(out.read_text().splitlines()[-1])["not_measured"]
+    for name, module in {"ffcv": "ffcv", "mds": "streaming", "litdata": "litdata"}.items():
+        there = importlib.util.find_spec(module) is not None
+        assert there != (f"No module named '{module}'" in missing.get(name, ""))
+    if importlib.util.find_spec("matplotlib"):
+        report(out, tmp_path, "### Shuffled epochs of small images")
+        assert (tmp_path / "plots" / "load_images.svg").read_text().count("C loop, CRC-32") >= 1
+
+
 def test_peers_of_writing_have_an_environment_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS.parent))
     monkeypatch.chdir(BENCHMARKS.parent)
@@ -329,3 +481,4 @@ def test_peers_of_writing_have_an_environment_of_their_own(monkeypatch: pytest.M
     assert group == run.commands("bench", ["read"])[0]
     assert environment == [str(run.PYTHON), str(BENCHMARKS / "write_environment.py")]
     assert bench == [str(run.PYTHON), str(BENCHMARKS / "bench_write.py"), "--smoke"]
+    assert run.commands("bench", ["loader"])[:2] == [group, environment]

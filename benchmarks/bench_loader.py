@@ -1,0 +1,159 @@
+"""Loading: shuffled epochs of small samples and of photographs by several loaders, from the page cache and from disk;
+the first batch of very many samples."""
+
+import argparse
+import math
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import coldness
+import environment
+import loader_cold
+import loader_folder
+import loader_start
+import workloads
+import write_cifar
+import write_pictures
+from harness import Measurement, Report, add_parts, arguments, table
+from loader_figures import describe, figure_table, figures, groups
+from loader_hosts import Hosts
+from write_packing import writers
+
+from ffrecord import _crc
+
+PARTS = ("cifar", "dataloader", "photographs", "cold", "start")
+PACKAGES = ("torch", "simplejpeg", "pillow")
+WINDOWS = write_pictures.Windows((448, 640), 97)  # of about 110 kB, as large as those of ImageNet
+ROOM = 6 << 30  # of the disk; the largest part takes 4 GB
+
+
+class Program:
+    """One run of the benchmark."""
+
+    def __init__(self, options: argparse.Namespace, directory: Path, report: Report) -> None:
+        self.options, self.directory, self.report = options, directory, report
+        self.smoke, self.rounds = options.smoke, options.rounds
+
+    def run(self) -> None:
+        if {"cifar", "dataloader"} & self.options.part:
+            self.small()
+        for part in ("photographs", "cold", "start"):
+            if part in self.options.part:
+                getattr(self, part)()
+
+    def small(self) -> None:
+        """Both parts over the same data."""
+        work = workloads.SMOKE_EPOCHS if self.smoke else workloads.EPOCHS
+        directory = self.directory / "small"
+        directory.mkdir()
+        write_cifar.make(directory, workloads.Packs(work.samples, work.workers, work.seed))
+        size = work.samples * (math.prod(write_cifar.SHAPE) + 8)
+        for part, through in (("cifar", work.through), ("dataloader", "DataLoader")):
+            if part in self.options.part:
+                self.hosted(directory, replace(work, through=through), size, work.samples)
+        shutil.rmtree(directory)
+
+    def photographs(self) -> None:
+        work = workloads.SMOKE_CROPS if self.smoke else workloads.CROPS
+        directory = self.directory / "photographs"
+        directory.mkdir()
+        pictures = workloads.Pictures(work.files, work.workers, work.seed)
+        with write_pictures.made(directory, pictures, WINDOWS) as folder:
+            if folder is not None:
+                loader_folder.save_bounds(directory)
+                self.hosted(directory, work, loader_folder.Files(directory).size, work.files)
+        shutil.rmtree(directory)
+
+    def hosted(self, directory: Path, work: object, size: int, count: int) -> None:
+        hosts = Hosts(directory, writers(self.options.writers))
+        found = hosts.measure(work, size, count, self.rounds)
+        self.report.context["versions"] |= hosts.versions
+        self.report.context["not_measured"] = hosts.missing
+        self.add(found)
+
+    def cold(self) -> None:
+        if not coldness.on_disk(self.directory):
+            return
+        for work in workloads.SMOKE_COLD_EPOCHS if self.smoke else workloads.COLD_EPOCHS:
+            with loader_cold.made(self.directory, work) as path:
+                self.add(loader_cold.measure_cold(path, work, self.rounds))
+
+    def start(self) -> None:
+        most = workloads.SMOKE_START_SAMPLES if self.smoke else workloads.START_SAMPLES
+        for samples in (most // 1000, most):
+            with loader_start.made(self.directory, samples) as path:
+                rounds = 1 if self.smoke else self.rounds
+                self.add(loader_start.measure_starts(path, samples, workloads.START_BATCH, rounds))
+
+    def add(self, found: Sequence[Measurement]) -> None:
+        """Keeps them, and shows them at once: the whole takes long."""
+        for measurement in found:
+            self.report.add(measurement)
+        for (_, work), group in groups(found).items():
+            print(describe(work), grid(list(group.of.values())), "", sep="\n", flush=True)
+
+
+def grid(found: Sequence[Measurement]) -> str:
+    """Fastest first."""
+    return table(
+        ["", "samples/s", "GB/s", "ms (min..max)"],
+        [
+            [
+                m.contestant,
+                f"{m.count / m.median:,.0f}",
+                f"{m.gigabytes_per_second:.3f}",
+                f"{1000 * m.median:.1f} ({1000 * min(m.seconds):.1f}..{1000 * max(m.seconds):.1f})",
+            ]
+            for m in sorted(found, key=lambda m: m.median)
+        ],
+    )
+
+
+def options_of(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--data", type=Path, default=Path(), help="directory for up to 4 GB of files; the current one unless told")
+    add_parts(parser, PARTS)
+    add(
+        "--writers", type=Path, help="Python that has the packages of writers.txt; writers/bin/python beside this one's"
+    )
+
+
+def check_data(directory: Path, smoke: bool) -> None:
+    """Stop where cold reads would be none, or the files do not fit."""
+    if not coldness.on_disk(directory):
+        kind = environment.filesystem(directory)
+        if not smoke:
+            sys.exit(f"{directory} is on {kind}, which has no storage to read from: name another with --data")
+        print(f"{directory} is on {kind}: nothing can be cold, that part is left out")
+    if not smoke and shutil.disk_usage(directory).free < ROOM:
+        sys.exit(f"{directory}: less than {ROOM / 1e9:.0f} GB free")
+
+
+def context(directory: Path) -> dict[str, object]:
+    return {
+        "versions": environment.versions(*PACKAGES),
+        "crc_kernel": _crc.kernel(),
+        "fs": environment.filesystem(directory),
+        "read_ahead_kb": environment.read_ahead(),
+        "usable_cpus": len(os.sched_getaffinity(0)),
+        "not_measured": {},
+    }
+
+
+def main() -> None:
+    options = arguments(__doc__, options_of)
+    check_data(options.data, options.smoke)
+    report = Report("loader", context(options.data), options.out)
+    print(report.heading(), "", sep="\n", flush=True)
+    with tempfile.TemporaryDirectory(prefix="ffrecord-bench-", dir=options.data) as directory:
+        Program(options, Path(directory).resolve(), report).run()
+    print(figure_table(figures(report.measurements)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Whether a loader gives what was packed: every sample once, and the right pixels for each label."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import WrongAnswerError
+from loader_ways import Batches
+from write_cifar import SHAPE, Cifar
+
+EVERY = 20  # batches, of which the pixels of one are compared
+
+
+def once_each(name: str, found: list[Any], expected: int) -> None:
+    """All labels, which are those of [0, expected)."""
+    labels = np.concatenate(found) if found else np.empty(0, np.int64)
+    if len(labels) != expected or not np.array_equal(np.sort(labels), np.arange(expected)):
+        raise WrongAnswerError(
+            f"{name}: {len(labels)} samples, {len(np.unique(labels))} of them different, of {expected}"
+        )
+
+
+def shuffled(name: str, found: list[Any], order: Any) -> None:
+    """Not as they were packed, nor in runs of it: neighbours of the file are neighbours nowhere, but for chance."""
+    where = np.empty(len(order), np.int64)
+    where[order] = np.arange(len(order))
+    steps = np.diff(where[np.concatenate(found)])
+    if np.mean(steps == 1) > 0.1:
+        raise WrongAnswerError(f"{name}: {np.mean(steps == 1):.0%} of the samples follow their neighbour of the file")
+
+
+def cifar(name: str, batches: Batches, directory: Path, work: Any) -> None:
+    data = Cifar(directory, work.samples)
+    index_of = np.argsort(data.labels)
+    found = []
+    for number, (images, labels) in enumerate(batches):
+        found.append(np.array(labels, np.int64))
+        if number % EVERY == 0:
+            expected = data.images[index_of[found[-1]]]
+            if not np.array_equal(np.asarray(images).reshape(-1, *SHAPE), expected):
+                raise WrongAnswerError(f"{name}: other pixels in batch {number}")
+    once_each(name, found, work.samples)
+    shuffled(name, found, np.array(data.labels))
+
+
+def pictures(name: str, batches: Batches, directory: Path, work: Any) -> None:
+    """A crop is another one each time: its mean must be one that a part of its picture can have."""
+    bounds = np.load(directory / "bounds.npy")
+    found = []
+    for number, (images, labels) in enumerate(batches):
+        found.append(np.array(labels, np.int64))
+        crops = np.asarray(images)
+        crops = crops if crops.shape[-1] == 3 else crops.transpose(0, 2, 3, 1)
+        if crops.shape[1:] != (work.side, work.side, 3) or crops.dtype != np.uint8:
+            raise WrongAnswerError(f"{name}: {crops.dtype} {crops.shape}, expected uint8 crops of {work.side}")
+        means, low, high = crops.mean((1, 2)), *bounds[found[-1]].swapaxes(0, 1)
+        if not ((means >= low) & (means <= high)).all():
+            raise WrongAnswerError(f"{name}: a crop in batch {number} has colours that its picture has not")
+    once_each(name, found, work.files)
+    shuffled(name, found, np.arange(work.files))

@@ -1,0 +1,124 @@
+"""A shuffled epoch from storage: the loader, beside the engine that it is built on."""
+
+import importlib
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import coldness
+import numpy as np
+import workloads
+from harness import Contestant, Measurement, WrongAnswerError, measure
+
+from ffrecord import DatasetWriter, FileReader
+from ffrecord.order import Random
+
+PAYLOAD = 16 << 20  # random bytes, of which each sample has a window
+INDEX = 8  # bytes of the sample's number
+
+
+class Windows:
+    """Samples of random bytes, each with its number; not so many bytes in memory."""
+
+    def __init__(self, work: workloads.ColdEpochs) -> None:
+        self.size = work.mean - INDEX
+        self.count = work.total // work.mean
+        random = np.random.default_rng(work.seed)
+        self.bytes = random.integers(0, 256, PAYLOAD + self.size, np.uint8)
+        self.starts = random.integers(0, PAYLOAD, self.count)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        start = self.starts[index]
+        return {"index": index, "data": self.bytes[start : start + self.size]}
+
+
+@contextmanager
+def made(directory: Path, work: workloads.ColdEpochs) -> Iterator[Path]:
+    path = directory / "cold"
+    DatasetWriter(path, num_workers=2, progress=False).from_indexed_dataset(Windows(work))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+Sums = tuple[int, int]  # samples, and the sum of their numbers
+
+
+def by_loader(path: Path, work: workloads.ColdEpochs) -> Sums:
+    count = total = 0
+    loader = importlib.import_module("ffrecord.torch").Loader(path, work.batch, "random", seed=work.seed)
+    for batch in loader:
+        count += len(batch["index"])
+        total += int(batch["index"].sum())
+    return count, total
+
+
+def batches(reader: FileReader, work: workloads.ColdEpochs) -> Iterator[Any]:
+    """The order that the loader has, batch by batch."""
+    for first in range(0, reader.n, work.batch):
+        positions = np.arange(first, min(first + work.batch, reader.n))
+        yield Random().indices(positions, reader.n, work.seed, 0)
+
+
+def by_engine(path: Path, work: workloads.ColdEpochs) -> Sums:
+    count = total = 0
+    with FileReader(path) as reader:
+        for data, offsets in reader.iter_batches(batches(reader, work), packed=True):
+            numbers = data.reshape(len(offsets) - 1, work.mean)[:, :INDEX].copy().view(np.int64)
+            count += len(numbers)
+            total += int(numbers.sum())
+    return count, total
+
+
+def by_columns(path: Path, work: workloads.ColdEpochs) -> Sums:
+    count = total = 0
+    slots = [(0, INDEX), (INDEX, work.mean - INDEX)]
+    with FileReader(path) as reader:
+        for numbers, _ in reader.iter_columns(batches(reader, work), work.mean, slots):
+            count += len(numbers)
+            total += int(numbers.view(np.int64).sum())
+    return count, total
+
+
+ENGINE = ("iter_batches", "iter_columns")
+WAYS: dict[str, Callable[[Path, workloads.ColdEpochs], Sums]] = {
+    "Loader": by_loader,
+    "iter_batches": by_engine,
+    "iter_columns": by_columns,
+}
+
+
+def cold(name: str, path: Path, work: workloads.ColdEpochs) -> float:
+    """Seconds of an epoch from an empty page cache, with opening and closing."""
+    coldness.evict(sorted(path.glob("*.ffr")))
+    return epoch(name, path, work)
+
+
+def epoch(name: str, path: Path, work: workloads.ColdEpochs) -> float:
+    """Its seconds, if all samples were there."""
+    start = time.perf_counter()
+    count, total = WAYS[name](path, work)
+    seconds = time.perf_counter() - start
+    expected = work.total // work.mean
+    if (count, total) != (expected, expected * (expected - 1) // 2):
+        raise WrongAnswerError(f"{name}: {count} samples, sum of their numbers {total}, expected {expected} samples")
+    return seconds
+
+
+def measure_cold(path: Path, work: workloads.ColdEpochs, rounds: int) -> list[Measurement]:
+    """In turns; each has run before, so that what it imports is there."""
+    contestants = [Contestant(name, partial(cold, name, path, work), partial(epoch, name, path, work)) for name in WAYS]
+    count = work.total // work.mean
+    found = []
+    for name, seconds in measure(contestants, rounds).items():
+        role = {"role": "limit" if name in ENGINE else "ours"}
+        found.append(Measurement(name, work, seconds, count * work.mean, count, "cold", role))
+    return found

@@ -1,0 +1,144 @@
+"""The figures that loading is judged by, each with its target, from measurements of one run."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import workloads
+from harness import Measurement
+from read_figures import Figure, Group, figure_table, ratio, size_name
+from write_figures import fastest, groups
+
+MB = 1e6
+KINDS = (workloads.Epochs, workloads.Crops, workloads.ColdEpochs, workloads.Starts)
+
+__all__ = ["KINDS", "describe", "figure_table", "figures", "groups"]
+
+
+def describe(work: Any) -> str:
+    if isinstance(work, workloads.Epochs):
+        by = f"{work.workers} threads" if work.through == "a loader" else f"torch's DataLoader, {work.workers} workers"
+        return f"{work.samples:,} images of 32 x 32 x 3, batches of {work.batch}, {by}"
+    if isinstance(work, workloads.Crops):
+        return (
+            f"{work.files:,} photographs, random crops of {work.side}, batches of {work.batch}, {work.workers} workers"
+        )
+    if isinstance(work, workloads.ColdEpochs):
+        return f"cold, samples of {size_name(work.mean)}, batches of {work.batch}"
+    assert isinstance(work, workloads.Starts)
+    by = f", DataLoader with {work.processes} workers" if work.processes else ""
+    return f"{work.samples:,} samples, first batch at {work.at:.0%} of the epoch{by}"
+
+
+def best(group: Group, package: str) -> Measurement | None:
+    """The fastest way of a package."""
+    return fastest(*(m for m in group.of.values() if m.details.get("package") == package))
+
+
+def loader_figures(group: Group) -> list[Figure]:
+    where, ours, mapped = "images", group.named("Loader"), group.named("Loader mmap")
+    loop, ffcv = group.named("C loop"), best(group, "ffcv")
+    return [
+        *ratio(where, ours, ffcv, 1),
+        *ratio(where, mapped, ffcv, 1.5),
+        *ratio(where, ours, loop, 0.8),
+        *ratio(where, mapped, loop, None),
+        *ratio(where, ours, group.named("C loop, CRC-32"), None),
+        *ratio(where, ours, best(group, "mosaicml-streaming"), None),
+        *ratio(where, ours, best(group, "litdata"), None),
+    ]
+
+
+def torch_figures(group: Group) -> list[Figure]:
+    where, ours = "images, DataLoader", group.named("Dataset, BatchSampler")
+    return [
+        *ratio(where, ours, group.named("numpy.memmap"), 3),
+        *ratio(where, ours, group.named("original-style Dataset"), 3),
+        *ratio(where, ours, group.named("numpy.memmap, whole batches"), None),
+        *ratio(where, group.named("Dataset, shuffle=True"), group.named("numpy.memmap"), None),
+    ]
+
+
+def picture_figures(group: Group) -> list[Figure]:
+    where, ours = "photographs", group.best("ours")
+    return [
+        *ratio(where, ours, best(group, "ffcv"), 1),
+        *ratio(where, ours, group.named("decoder alone"), 0.95),
+        *ratio(where, ours, group.named("DataLoader, Pillow"), 1.3),
+        *ratio(where, ours, group.named("DataLoader, Pillow, draft"), None),
+    ]
+
+
+def cold_figures(group: Group, mean: int) -> list[Figure]:
+    """Against the faster of the engine's ways."""
+    return ratio(f"cold {size_name(mean)}", group.named("Loader"), group.best("limit"), 0.9)
+
+
+def milliseconds(about: str, measurement: Measurement, target: float | None) -> Figure:
+    return Figure(about, [1000 * seconds for seconds in measurement.seconds], target, at_most=True, unit=" ms")
+
+
+def dirty(measurement: Measurement) -> list[float]:
+    """MB of private memory, of the process and of its workers together, in each round."""
+    workers = measurement.details.get("workers") or [[]] * len(measurement.seconds)
+    own = (each["dirty"] for each in measurement.details["memory"])
+    return [(mine + sum(each["dirty"] for each in theirs)) / MB for mine, theirs in zip(own, workers, strict=True)]
+
+
+def largest_worker(measurement: Measurement) -> list[float]:
+    return [max(each["dirty"] for each in theirs) / MB for theirs in measurement.details["workers"]]
+
+
+Memory = Callable[[Measurement], list[float]]
+
+
+def memory(about: str, found: Measurement, of: Memory, target: float | None) -> Figure:
+    return Figure(about, of(found), target, at_most=True, unit=" MB")
+
+
+def more(about: str, many: Measurement, few: Measurement | None, of: Memory) -> list[Figure]:
+    """What many samples take more than few."""
+    if few is None:
+        return []
+    values = [larger - smaller for larger, smaller in zip(of(many), of(few), strict=True)]
+    return [Figure(f"{about} more than for {few.workload.samples:,}", values, None, at_most=True, unit=" MB")]
+
+
+def start_figures(measurements: Sequence[Measurement]) -> list[Figure]:
+    """Of the largest number of samples."""
+    starts = [m for m in measurements if isinstance(m.workload, workloads.Starts)]
+    most = max((m.workload.samples for m in starts), default=0)
+    few = next((m for m in starts if m.workload.processes and m.workload.samples < most), None)
+    found: list[Figure] = []
+    begun = None
+    for m in (m for m in starts if m.workload.samples == most):
+        work, where = m.workload, f"{most:,} samples"
+        if work.processes:
+            about = f"{where}, {work.processes} workers: private memory"
+            found += [
+                milliseconds(f"{where}, DataLoader with {work.processes} workers: first batch", m, None),
+                memory(f"{about} of all", m, dirty, 100),
+                *more(f"{about} of all", m, few, dirty),
+                memory(f"{about} of the largest worker", m, largest_worker, None),
+                *more(f"{about} of the largest worker", m, few, largest_worker),
+            ]
+            continue
+        found.append(milliseconds(f"{where}: first batch at {work.at:.0%} of the epoch", m, 100))
+        begun = begun or m
+        if work.at:
+            values = [own / first for own, first in zip(m.seconds, begun.seconds, strict=True)]
+            found.append(Figure(f"{where}: resumed at {work.at:.0%} / from the start", values, 1.1, at_most=True))
+        else:
+            found.append(memory(f"{where}: private memory of a Loader", m, dirty, None))
+    return found
+
+
+def figures(measurements: Sequence[Measurement]) -> list[Figure]:
+    found = []
+    for (_, work), group in groups(measurements).items():
+        if isinstance(work, workloads.Epochs):
+            found += loader_figures(group) if work.through == "a loader" else torch_figures(group)
+        elif isinstance(work, workloads.Crops):
+            found += picture_figures(group)
+        elif isinstance(work, workloads.ColdEpochs):
+            found += cold_figures(group, work.mean)
+    return found + start_figures(measurements)

@@ -1,0 +1,50 @@
+"""One contestant of bench_loader.py in a process of its own: `python loader_host.py NAME DIRECTORY WORKLOAD`.
+
+Its standard input tells when to run, a line for each epoch. It prints JSON objects, one on each line: first
+{"version": of its package}, once a whole epoch was compared with what was packed, or {"missing": why its package cannot
+be imported}; then, for each epoch, {"seconds", "count": samples, "sum": of the labels}.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import environment
+import loader_parts
+import workloads
+
+
+class Answers:
+    """Standard output, which from now on is this program's alone: some packages print."""
+
+    def __init__(self) -> None:
+        self.file = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)
+
+    def say(self, **answer: Any) -> None:
+        print(json.dumps(answer), file=self.file, flush=True)
+
+
+def main(name: str, directory: Path, work: Any, answers: Answers) -> None:
+    part = loader_parts.of_work(work)
+    way = part.ways[name]
+    try:
+        opened = way.open(directory, work)
+    except ImportError as error:
+        return answers.say(missing=f"{type(error).__name__}: {error}")
+    part.check(name, opened.batches(), directory, work)
+    answers.say(version=environment.versions(way.package)[way.package])
+    for _ in sys.stdin:
+        opened.prepare()
+        start = time.perf_counter()
+        count, total = opened.epoch()
+        answers.say(seconds=time.perf_counter() - start, count=count, sum=total)
+    return None
+
+
+if __name__ == "__main__":
+    name, directory, work = sys.argv[1:]
+    main(name, Path(directory), workloads.from_fields(json.loads(work)), Answers())

@@ -1,0 +1,150 @@
+"""Contestants in processes of their own, which wait while it is another one's turn."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+from harness import Contestant, Measurement, WrongAnswerError, take_turns
+from loader_parts import of_work
+from loader_ways import Way
+
+SECONDS = 600  # after which a contestant that says nothing is given up: some compile for a minute
+PROGRAM = Path(__file__).with_name("loader_host.py")
+
+
+class ContestantFailedError(Exception):
+    """A contestant ended with an error, or did not answer."""
+
+
+class Host:
+    """One contestant, opened and compared with what was packed.
+
+    Attributes:
+        missing: why its package cannot be imported; "" if it can.
+        version: of its package.
+    """
+
+    def __init__(self, name: str, python: str, directory: Path, work: Any) -> None:
+        self.name = name
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by `close`
+        fields = json.dumps({"kind": type(work).__name__, **asdict(work)})
+        self.process = subprocess.Popen(
+            [python, str(PROGRAM), name, str(directory), fields],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            cwd=directory,
+        )
+        found = self._answer()
+        self.missing, self.version = found.get("missing", ""), found.get("version", "")
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        timer = Timer(SECONDS, self.process.kill)
+        timer.start()
+        line = self.process.stdout.readline()
+        timer.cancel()
+        if not line:
+            self.errors.seek(0)
+            said = self.errors.read()
+            kind = WrongAnswerError if "WrongAnswerError" in said else ContestantFailedError
+            raise kind(f"{self.name}: {said[-3000:]}")
+        return dict(json.loads(line))
+
+    def run(self) -> dict[str, Any]:
+        """One epoch."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("run\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        """It ends when nobody can tell it anything any more."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
+
+
+@contextmanager
+def hosted(name: str, python: str, directory: Path, work: Any) -> Iterator[Host]:
+    host = Host(name, python, directory, work)
+    try:
+        yield host
+    finally:
+        host.close()
+
+
+@dataclass
+class Hosts:
+    """The contestants of a part, side by side.
+
+    Attributes:
+        directory: of the data.
+        peers: the Python that has the packages that are not ours.
+        missing: why those are not measured that cannot be imported.
+        versions: of the packages of those that can.
+    """
+
+    directory: Path
+    peers: Path
+    missing: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def measure(self, work: Any, size: int, count: int, rounds: int) -> list[Measurement]:
+        """Each epoch's seconds; its samples and the sum of its labels, [0, count), are compared each time."""
+        with ExitStack() as stack:
+            ways, contestants = {}, []
+            for name, way in of_work(work).ways.items():
+                host = stack.enter_context(hosted(name, self._python(way), self.directory, work))
+                if self._usable(name, way, host):
+                    ways[name] = way
+                    contestants.append(contestant(host, count))
+            taken = take_turns(contestants, rounds)
+        return measurements(ways, work, taken, size, count)
+
+    def _python(self, way: Way) -> str:
+        return str(self.peers) if way.foreign else sys.executable
+
+    def _usable(self, name: str, way: Way, host: Host) -> bool:
+        if host.missing:
+            self.missing[name] = host.missing
+            print(f"{name}: not measured, {way.package}: {host.missing}", flush=True)
+            return False
+        if way.foreign:
+            self.versions[way.package] = host.version
+        return True
+
+
+def contestant(host: Host, count: int) -> Contestant:
+    expected = (count, count * (count - 1) // 2)
+
+    def run() -> float:
+        found = host.run()
+        if (found["count"], found["sum"]) != expected:
+            raise WrongAnswerError(f"{host.name}: {found['count']} samples, sum {found['sum']}, expected {expected}")
+        return float(found["seconds"])
+
+    return Contestant(host.name, run, lambda: None)
+
+
+def measurements(
+    ways: dict[str, Way], work: Any, taken: dict[str, list[float]], size: int, count: int
+) -> list[Measurement]:
+    return [
+        Measurement(name, work, seconds, size, count, "hot", {"role": ways[name].role, "package": ways[name].package})
+        for name, seconds in taken.items()
+    ]

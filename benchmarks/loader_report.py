@@ -1,0 +1,75 @@
+"""What docs/benchmarks.md has of loading: `report.py` calls it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import workloads
+from harness import Measurement
+from loader_figures import describe, dirty, figures, groups, largest_worker
+from report_tables import about, bars, figure_rows, markdown
+
+Chosen = Callable[[Any], bool]
+PARTS: dict[str, tuple[str, Chosen]] = {
+    "Shuffled epochs of small images": (
+        "load_images.svg",
+        lambda work: isinstance(work, workloads.Epochs) and work.through == "a loader",
+    ),
+    "The same images through torch's DataLoader": (
+        "load_dataloader.svg",
+        lambda work: isinstance(work, workloads.Epochs) and work.through != "a loader",
+    ),
+    "Photographs decoded and cropped at random": (
+        "load_photographs.svg",
+        lambda work: isinstance(work, workloads.Crops),
+    ),
+}
+
+
+def of_rates(measured: Sequence[Measurement]) -> str:
+    """Fastest first."""
+    rows = []
+    for m in sorted(measured, key=lambda m: m.median):
+        low, high = (m.count / seconds for seconds in (max(m.seconds), min(m.seconds)))
+        rate = f"{m.count / m.median:,.0f} ({low:,.0f}–{high:,.0f})"
+        rows.append([m.contestant, rate, f"{m.gigabytes_per_second:.3g}"])
+    return markdown(["", "samples/s", "GB/s"], rows)
+
+
+def of_starts(measured: Sequence[Measurement]) -> str:
+    """Time to the first batch; private memory that is not simply cached file."""
+    rows = []
+    for m in measured:
+        taken = f"{1000 * m.median:.1f} ({1000 * min(m.seconds):.1f}–{1000 * max(m.seconds):.1f}) ms"
+        worker = f"{max(largest_worker(m)):.1f} MB" if m.workload.processes else ""
+        rows.append([describe(m.workload), taken, f"{max(dirty(m)):.1f} MB", worker])
+    return markdown(["", "first batch", "private memory of all", "of the largest worker"], rows)
+
+
+def sentence(words: str) -> str:
+    return words[0].upper() + words[1:]
+
+
+def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
+    parts = [
+        about(lines, max(len(m.seconds) for m in measured)),
+        *(f"- not measured: {name}, {why}" for name, why in lines[-1]["not_measured"].items()),
+        "### Figures of loading and their targets",
+        figure_rows(figures(measured)),
+    ]
+    for title, (file, chosen) in PARTS.items():
+        if found := [m for m in measured if chosen(m.workload)]:
+            image = f"![{title}: samples for each second](plots/{file})"
+            parts += [f"### {title}", f"{sentence(describe(found[0].workload))}.", image, of_rates(found)]
+    for (_, work), group in groups(measured).items():
+        if isinstance(work, workloads.ColdEpochs):
+            parts += [f"### {sentence(describe(work))}", of_rates(list(group.of.values()))]
+    if starts := [m for m in measured if isinstance(m.workload, workloads.Starts)]:
+        parts += ["### The first batch of very many samples", of_starts(starts)]
+    return "\n\n".join(parts)
+
+
+def plots(measured: Sequence[Measurement], directory: Path) -> None:
+    for title, (file, chosen) in PARTS.items():
+        if found := [m for m in measured if chosen(m.workload)]:
+            bars(found, title, directory / file)

@@ -1,0 +1,60 @@
+"""What a contestant of bench_loader.py is: something that is opened once and then run for epoch after epoch."""
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PEERS = ("ffcv", "mosaicml-streaming", "litdata")  # in an environment of their own
+Batches = Iterable[tuple[Any, Any]]  # the images of a batch, and its labels: tensors or arrays
+
+
+class Opened:
+    """A loader over data that is there.
+
+    Attributes:
+        batches: those of the next epoch.
+    """
+
+    def __init__(self, batches: Callable[[], Batches]) -> None:
+        self.batches = batches
+
+    def prepare(self) -> None:
+        """Called before each epoch that is timed."""
+
+    def epoch(self) -> tuple[int, int]:
+        """One epoch, as a training loop that does nothing: (samples, sum of the labels)."""
+        count = total = 0
+        for _images, labels in self.batches():
+            count += len(labels)
+            total += int(labels.sum())
+        return count, total
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to load. Its module is imported in the process that it runs in: no environment needs all of them.
+
+    Attributes:
+        role: "ours", "peer", "plain" (what people write themselves), "limit".
+        package: its distribution, as package indexes call it.
+        where: "module.function", a function from the directory of the data and the workload to an `Opened`. It packs
+            what it reads if that is not there.
+        options: more arguments of that function.
+    """
+
+    role: str
+    package: str
+    where: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it runs in the environment of the other packages."""
+        return self.package in PEERS
+
+    def open(self, directory: Path, work: Any) -> Opened:
+        module, name = self.where.split(".")
+        opened: Opened = getattr(importlib.import_module(module), name)(directory, work, **self.options)
+        return opened
