@@ -93,8 +93,9 @@ class Mixture(Order):
         if self.weights is None:
             # The concatenation is one dataset, whose epochs need not be those of the mixture.
             whole, begun = divmod(first, n)
-            places = array + begun
-            array[:] = _walk(self.within, places % n, places // n, n, seed, whole)
+            epochs, places = (array + begun) // n, (array + begun) % n
+            for start, stop in _stretches(epochs):
+                array[start:stop] = self.within.indices(places[start:stop], n, seed, whole + int(epochs[start]))
             return
         if first > LENGTH_MAX:
             raise ArgumentError(f"epoch {epoch} of {length} draws each begins after draw {LENGTH_MAX}")
@@ -104,10 +105,16 @@ class Mixture(Order):
     def _draw(self, draws: Integers, seed: int) -> None:
         """Replace numbers of draws, counted since epoch 0, by samples."""
         datasets, own = arrangement_of(self._slots, key_of("mixture", seed, 0)).drawn(draws)
-        for i, group in _groups(datasets):
-            size = self.sizes[i]
-            found = _walk(self.within, own[group] % size, own[group] // size, size, key_of("mixture", seed, i + 1))
-            draws[group] = found + self._offsets[i]
+        sizes = np.array(self.sizes)[datasets]
+        epochs, positions = own // sizes, own % sizes
+        # Draws from the same epoch of the same dataset side by side, so that they are one call.
+        together = np.lexsort((epochs, datasets))
+        datasets, epochs, found = datasets[together], epochs[together], positions[together]
+        for start, stop in _stretches(datasets, epochs):
+            i = int(datasets[start])
+            key = key_of("mixture", seed, i + 1)
+            found[start:stop] = self.within.indices(found[start:stop], self.sizes[i], key, int(epochs[start]))
+        draws[together] = found + self._offsets[datasets]
 
     @cached_property
     def _samples(self) -> int:
@@ -126,25 +133,11 @@ class Mixture(Order):
         return tuple(apportioned(self.weights or (), self._period))
 
 
-def _walk(order: Order, positions: Integers, epochs: Integers, n: int, seed: int, first: int = 0) -> Integers:
-    """`order.indices` where every position has an epoch of its own, counted from `first`."""
-    result = np.empty_like(positions)
-    for epoch, group in _groups(epochs):
-        result[group] = order.indices(positions[group], n, seed, first + epoch)
-    return result
-
-
-def _groups(numbers: Integers) -> Iterator[tuple[int, Integers | slice]]:
-    """Each number there is in int64 [k], and where it stands."""
-    if len(numbers) and (numbers == numbers[0]).all():
-        yield int(numbers[0]), slice(None)
-        return
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    ends = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    for start, stop in pairwise([0, *ends.tolist(), len(numbers)]):
-        if start < stop:
-            yield int(ordered[start]), order[start:stop]
+def _stretches(*keys: Integers) -> Iterator[tuple[int, int]]:
+    """Where stretches of equal keys begin and end, of keys int64 [k]."""
+    changes = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(keys[0])]
+    return pairwise(bounds) if len(keys[0]) else iter(())
 
 
 def _checked_sizes(sizes: Any) -> tuple[int, ...]:
