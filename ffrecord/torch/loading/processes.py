@@ -20,6 +20,8 @@ from ffrecord.torch.loading.options import Options
 
 __all__ = ["Workers"]
 
+EXIT_SECONDS = 0.1  # from a broken pipe to the end of the process that broke it
+
 Task = tuple[int, Step, Step | None]
 
 
@@ -70,6 +72,7 @@ class Workers:
         except StopIteration:
             raise
         except Exception as error:
+            _disarm(self._iterator)
             failed = self._explained(error)
             self._kill(isinstance(failed, BatchTimeoutError))
             # torch's frames hold its iterator.
@@ -79,21 +82,23 @@ class Workers:
         return finished
 
     def _explained(self, error: Exception) -> Exception:
-        message = str(error)
-        if type(error) is not RuntimeError or not message.startswith("DataLoader"):
-            return error
+        """What is to be raised for what torch raised, which for a dead worker is this or that."""
         indices = self._run[self._given].indices
         what = f"the batch of {len(indices)} samples, {int(indices[0])} and on"
-        if "timed out" in message:
+        if type(error) is RuntimeError and str(error).startswith("DataLoader timed out"):
             return BatchTimeoutError(f"{what}, was not there after {self._timeout:g} s: a worker is still at it")
-        return WorkerError(f"a worker process died before {what}, was there: {message}")
+        if isinstance(error, (OSError, EOFError)) or (type(error) is RuntimeError and "DataLoader" in str(error)):
+            codes = [code for worker in self._iterator._workers if (code := _exitcode(worker))]
+            if codes:
+                return WorkerError(
+                    f"a worker process ended with {codes[0]} before {what}, was there", exitcode=codes[0]
+                )
+        return error
 
     def _kill(self, hanging: bool) -> None:
         iterator, self._iterator = self._iterator, None
-        if hanging and iterator._worker_pids_set:
-            # torch would first wait 5 s for each, and its handler of SIGCHLD call the end of them an error.
-            signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
-            iterator._worker_pids_set = False
+        if hanging:
+            # torch would first wait 5 s for each.
             for worker in iterator._workers:
                 worker.kill()
         iterator._shutdown_workers()
@@ -102,6 +107,20 @@ class Workers:
         """End the workers."""
         if self._iterator is not None:
             self._kill(False)
+
+
+def _disarm(iterator: Any) -> None:
+    """Let torch's handler of SIGCHLD no longer raise, wherever the program is then, when a worker ends."""
+    if iterator._worker_pids_set:
+        signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
+        iterator._worker_pids_set = False
+
+
+def _exitcode(worker: Any) -> int | None:
+    """How a process ended; None if it has not."""
+    worker.join(EXIT_SECONDS)
+    code: int | None = worker.exitcode
+    return code
 
 
 class _Tasks:

@@ -1,0 +1,261 @@
+"""Bad records, and functions of the user that raise or hang."""
+
+import os
+import signal
+import threading
+import time
+
+import children
+import numpy as np
+import pytest
+from loader_builders import damage, fixed, flat, ids, mixed, write
+from torch_builders import WORKERS_ANYWHERE
+
+from ffrecord import FFRecordError, FormatError
+from ffrecord.errors import BatchTimeoutError, ChecksumError, UserFunctionError, WorkerError
+from ffrecord.order import Epoch, Random
+from ffrecord.torch import Loader
+from ffrecord.torch.loading import iteration
+from ffrecord.torch.loading.mending import ATTEMPTS, replacement
+
+pytestmark = WORKERS_ANYWHERE
+COUNT = 30
+BAD = 17
+MAKERS = [{"num_threads": 0}, {"num_threads": 2}, {"num_workers": 2}]
+
+
+@pytest.fixture(params=["checksum of a fixed-size record", "checksum", "text that is no UTF-8", "record cut short"])
+def bad(request, tmp_path):
+    """A file in which sample BAD cannot be had."""
+    kind = request.param
+    if kind.startswith("checksum"):
+        path = write(tmp_path / "bad.ffr", map(fixed if "fixed" in kind else mixed, range(COUNT)))
+        damage(path, BAD)
+        return path
+
+    def spoil(i, record):
+        if i != BAD:
+            return record
+        return record.replace(b"sample", b"\xff\xff\xff\xff\xff\xff") if "UTF" in kind else record[:-9]
+
+    return write(tmp_path / "bad.ffr", map(mixed, range(COUNT)), spoil)
+
+
+def epoch(seed=0):
+    return Epoch(Random(), COUNT, seed, 0, None)
+
+
+@pytest.mark.parametrize("how", MAKERS)
+def test_raise(bad, how):
+    loader = Loader(bad, 4, "sequential", **how)
+    seen = []
+    with pytest.raises((ChecksumError, FormatError), match=f"Sample {BAD}: .*bad.ffr: sample {BAD}"):
+        for batch in loader:
+            seen += flat([batch])
+    assert seen == list(range(16)) and loader.position == 16
+
+
+@pytest.mark.parametrize("how", MAKERS)
+def test_skip(bad, how, caplog):
+    loader = Loader(bad, 4, "sequential", on_error="skip", **how)
+    batches = ids(loader)
+    assert batches[4] == [16, 18, 19]
+    assert [i for batch in batches for i in batch] == [i for i in range(COUNT) if i != BAD]
+    assert loader.stats().skipped == 1 and loader.stats().samples == COUNT - 1
+    assert f"skipped: Sample {BAD}: " in caplog.text
+
+
+@pytest.mark.parametrize("how", MAKERS)
+def test_replace(bad, how, caplog):
+    loader = Loader(bad, 4, seed=6, on_error="replace", **how)
+    order = epoch(6).indices(np.arange(COUNT)).tolist()
+    position = order.index(BAD)
+    attempts = (replacement(epoch(6), position, attempt) for attempt in range(1, ATTEMPTS + 1))
+    order[position] = next(index for index in attempts if index != BAD)
+    assert flat(loader) == order
+    assert loader.stats().skipped == 1
+    assert f"replaced: Sample {BAD}: " in caplog.text
+
+
+def test_replacement_is_the_same_on_any_ranks(bad):
+    whole = flat(Loader(bad, 4, seed=6, on_error="replace"))
+    parts = [flat(Loader(bad, 3, seed=6, on_error="replace", rank=r, world_size=2)) for r in range(2)]
+    assert [parts[i % 2][i // 2] for i in range(COUNT)] == whole
+
+
+def test_replacements_may_be_bad_too(tmp_path):
+    path = write(tmp_path / "bad.ffr", map(fixed, range(COUNT)))
+    position = epoch().indices(np.arange(COUNT)).tolist().index(BAD)
+    chain = [BAD, *(replacement(epoch(), position, attempt) for attempt in range(1, ATTEMPTS + 1))]
+    damage(path, *set(chain[:3]))
+    found = flat(Loader(path, 4, on_error="replace"))
+    assert found[position] == next(index for index in chain if index not in chain[:3])
+    damage(path, *(set(chain) - set(chain[:3])))
+    with pytest.raises(ChecksumError, match=f"Sample {BAD}: "):
+        list(Loader(path, 4, on_error="replace"))
+
+
+def test_replacement_goes_through_the_same_functions(tmp_path):
+    """It has the seed of the position, and comes from the filter."""
+    path = write(tmp_path / "bad.ffr", map(fixed, range(COUNT)))
+    damage(path, BAD)
+    made = {"seed": 6, "transform": note, "on_error": "replace", "indices": np.array([BAD, 3, 4])}
+    for (images, seeds), (_, good) in zip(
+        Loader(path, 2, **made), Loader(path, 2, **made | {"indices": [0, 3, 4]}), strict=True
+    ):
+        assert set(images.flatten().tolist()) <= {3, 4}
+        assert seeds.tolist() == good.tolist()
+
+
+def note(sample, seed):
+    return sample[0], seed >> 1
+
+
+def test_batches_without_any_good_sample_are_left_out(tmp_path):
+    path = write(tmp_path / "bad.ffr", map(fixed, range(6)))
+    damage(path, 2, 3)
+    loader = Loader(path, 2, "sequential", on_error="skip")
+    positions = [(batch[1].tolist(), loader.position) for batch in loader]
+    assert positions == [([0, 1], 2), ([4, 5], 6)]
+
+
+def test_too_many_bad_samples(tmp_path, monkeypatch):
+    monkeypatch.setattr(iteration, "SKIPPED_MOST", 2)
+    path = write(tmp_path / "bad.ffr", map(fixed, range(8)))
+    damage(path, 1, 4, 6)
+    with pytest.raises(FFRecordError, match=r"Sample 6: .* limit of 2 bad samples"):
+        list(Loader(path, 2, on_error="skip", order="sequential"))
+
+
+def test_skipped_padding_is_still_padding(tmp_path):
+    path = write(tmp_path / "bad.ffr", map(fixed, range(5)))
+    damage(path, 4)
+    loader = Loader(path, 3, "sequential", on_error="skip", rank=1, world_size=2, policy="pad")
+    assert [(batch[1].tolist(), loader.batch_mask.tolist()) for batch in loader] == [([1, 3, 0], [True, True, False])]
+    damage(path, 0)
+    assert [(batch[1].tolist(), loader.batch_mask.tolist()) for batch in loader] == [([1, 3], [True, True])]
+
+
+# Functions of the user
+
+
+def fails(sample):
+    if sample["id"] == BAD:
+        raise LookupError("no such thing")
+    return sample
+
+
+def fails_whole(batch):
+    if BAD in batch["id"].tolist():
+        raise LookupError("no such thing")
+    return batch
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("loader") / "good.ffr", map(mixed, range(COUNT)))
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("how", MAKERS)
+def test_transform_that_raises(path, how, on_error):
+    loader = Loader(path, 4, "sequential", transform=fails, on_error=on_error, **how)
+    seen = []
+    message = (
+        f"transform failed on sample {BAD} .*good.ffr: sample {BAD}\\): LookupError: 'no such thing'|no such thing"
+    )
+    with pytest.raises(UserFunctionError, match=message) as caught:
+        for batch in loader:
+            seen += flat([batch])
+    assert seen == list(range(16))
+    assert "num_workers" in how or isinstance(caught.value.__cause__, LookupError)
+    assert gone(threading.enumerate)
+
+
+@pytest.mark.parametrize("how", MAKERS)
+def test_batch_transform_that_raises(path, how):
+    loader = Loader(path, 4, "sequential", batch_transform=fails_whole, **how)
+    with pytest.raises(UserFunctionError, match="batch_transform failed on the batch of 4 samples, 16 and on"):
+        list(loader)
+
+
+def test_transform_whose_results_do_not_fit(path):
+    with pytest.raises(UserFunctionError, match="4 samples, 0 and on does not make a batch: KeyError"):
+        list(Loader(path, 4, "sequential", transform=lambda sample: {sample["id"]: 0}))
+
+
+def gone(listed, seconds=5.0):
+    """Whether soon nothing of a loader is left."""
+    deadline = time.monotonic() + seconds
+    while left := [each for each in listed() if "ffrecord" in each.name or "DataLoader" in each.name]:
+        if time.monotonic() > deadline:
+            return not left
+        time.sleep(0.01)
+    return True
+
+
+def test_transform_that_hangs_in_a_thread(path):
+    release = threading.Event()
+
+    def hangs(sample):
+        if sample["id"] == BAD:
+            release.wait(30)
+        return sample
+
+    loader = Loader(path, 4, "sequential", transform=hangs, timeout=0.3)
+    seen = []
+    try:
+        with pytest.raises(
+            BatchTimeoutError, match=rf"samples 16 and on was not .* 0.3 s: .* transform of sample {BAD}"
+        ):
+            for batch in loader:
+                seen += flat([batch])
+    finally:
+        release.set()
+    assert seen == list(range(16))
+    assert gone(threading.enumerate)
+
+
+def hangs(sample):
+    if sample["id"] == BAD:
+        time.sleep(60)
+    return sample
+
+
+def test_transform_that_hangs_in_a_worker(path):
+    loader = Loader(path, 4, "sequential", transform=hangs, timeout=1, num_workers=2)
+    start = time.monotonic()
+    with pytest.raises(BatchTimeoutError, match="the batch of 4 samples, 16 and on, was not there after 1 s"):
+        list(loader)
+    assert time.monotonic() - start < 5
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)  # not even a zombie
+
+
+def dies(sample):
+    if sample["id"] == BAD:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return sample
+
+
+def test_worker_that_dies(path):
+    loader = Loader(path, 4, "sequential", transform=dies, num_workers=2)
+    with pytest.raises(WorkerError, match="worker process ended with -9 before the batch of 4 samples, "):
+        list(loader)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_transform_that_hangs_does_not_keep_the_interpreter(path):
+    start = time.monotonic()
+    code = """
+        import sys, time
+        from ffrecord.torch import Loader
+        loader = Loader(sys.argv[1], 4, transform=lambda sample: time.sleep(60), timeout=0.1)
+        try:
+            next(iter(loader))
+        except TimeoutError:
+            print("late")
+    """
+    assert children.run("\n".join(line[8:] for line in code.splitlines()), path) == "late\n"
+    assert time.monotonic() - start < 20
