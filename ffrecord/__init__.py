@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from ffrecord import fields, fileio, package, utils
+from ffrecord import fields, fileio, order, package, utils
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MismatchError, WorkerError
 from ffrecord.folder import PackedFolder
@@ -29,6 +29,7 @@ __all__ = [
     "checkFsAlign",
     "fields",
     "fileio",
+    "order",
     "pack_folder",
     "package",
     "recover",

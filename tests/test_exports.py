@@ -31,7 +31,7 @@ OWNERS = {
     "tasks": "partition",
 }
 OF_THE_ORIGINAL = {"FileReader", "FileWriter", "PackedFolder", "checkFsAlign", "pack_folder"}
-MODULES = {"fields", "fileio", "package", "utils"}
+MODULES = {"fields", "fileio", "order", "package", "utils"}
 
 
 def test_all():
