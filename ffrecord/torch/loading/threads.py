@@ -132,7 +132,7 @@ class Crew:
         """The next batch to finish and its number, None if there is no more."""
         with self._turn:
             with self._changed:
-                while not self._stopped and self._end is None and self._taken - self._given > self._ahead:
+                while not self._stopped and self._end is None and self._taken - self._given >= self._ahead:
                     self._changed.wait()
                 if self._stopped or self._end is not None:
                     return None

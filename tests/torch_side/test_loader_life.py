@@ -1,0 +1,244 @@
+"""What a loader leaves behind: no threads, no processes, no memory; whatever way a loop ends."""
+
+import gc
+import os
+import signal
+import threading
+import time
+import weakref
+
+import children
+import numpy as np
+import pytest
+from children import forks
+from loader_builders import fixed, flat, ids, mixed, write
+from torch_builders import WORKERS_ANYWHERE
+
+from ffrecord.torch import Loader
+from ffrecord.torch.loading.stats import LoaderStats
+
+pytestmark = WORKERS_ANYWHERE
+COUNT = 40
+PREFETCH = 3
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("loader") / "mixed.ffr", map(mixed, range(COUNT)))
+
+
+@pytest.fixture(scope="module")
+def fixed_path(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("loader") / "fixed.ffr", map(fixed, range(COUNT)))
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("ffrecord")]
+
+
+def soon(condition, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return condition()
+
+
+def leave(loader, way):
+    if way == "end":
+        for _ in loader:
+            pass
+    elif way == "break":
+        for _ in loader:
+            assert threads()
+            break
+    elif way == "exception":
+        with pytest.raises(ZeroDivisionError):
+            for _ in loader:
+                raise ZeroDivisionError
+    elif way == "garbage":
+        iterator = iter(loader)
+        next(iterator)
+        cycle = [iterator]
+        cycle.append(cycle)
+    elif way == "closed reader":
+        iterator = iter(loader)
+        next(iterator)
+        loader.close()
+
+
+@pytest.mark.parametrize("way", ["end", "break", "exception", "garbage", "closed reader"])
+def test_threads_end(path, way):
+    leave(Loader(path, 2, num_threads=3), way)
+    gc.collect()
+    assert soon(lambda: not threads())
+
+
+@pytest.mark.parametrize("way", ["end", "break", "exception", "garbage"])
+def test_workers_end(path, way):
+    if way == "break":
+        for _ in Loader(path, 2, num_workers=2):
+            break
+    else:
+        leave(Loader(path, 2, num_workers=2), way)
+    gc.collect()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.parametrize("way", ["end", "break", "garbage"])
+def test_batches_are_freed(path, way):
+    """Also those that were read ahead."""
+    alive = weakref.WeakSet()
+
+    class Held:
+        pass
+
+    def transform(sample):
+        held = Held()
+        alive.add(held)
+        return {"held": held}
+
+    leave(Loader(path, 2, num_threads=2, transform=transform), way)
+    gc.collect()
+    assert soon(lambda: not threads() and not alive)
+
+
+def test_no_more_is_read_ahead_than_asked_for(path):
+    seen = []
+
+    def transform(sample):
+        seen.append(sample["id"])
+        return 0
+
+    loader = Loader(path, 1, "sequential", num_threads=2, prefetch=PREFETCH, transform=transform)
+    iterator = iter(loader)
+    next(iterator)
+    assert soon(lambda: len(seen) == 1 + PREFETCH)
+    time.sleep(0.05)
+    assert len(seen) == 1 + PREFETCH
+    next(iterator)
+    assert soon(lambda: len(seen) == 2 + PREFETCH)
+
+
+def test_order_is_kept_whoever_is_late(path):
+    def transform(sample):
+        time.sleep(0.002 * (sample["id"] % 3))
+        return sample
+
+    assert flat(Loader(path, 1, "sequential", num_threads=4, transform=transform)) == list(range(COUNT))
+
+
+def test_after_the_end_nothing_comes(path):
+    iterator = iter(Loader(path, 20))
+    assert len(list(iterator)) == 2
+    assert list(iterator) == []
+
+
+def test_interrupt_while_waiting(path):
+    release = threading.Event()
+    loader = Loader(path, 4, transform=lambda sample: release.wait(30))
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    start = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(loader))
+    finally:
+        release.set()
+        timer.join()
+    assert time.monotonic() - start < 10
+    assert soon(lambda: not threads())
+
+
+@forks
+def test_forked_in_the_middle(path, fixed_path):
+    """The child may begin loops of its own, and its end is not the parent's business."""
+    loader, plain = Loader(path, 4, "sequential", num_threads=2), Loader(fixed_path, 4, "sequential")
+    iterator, other = iter(loader), iter(plain)
+    next(iterator), next(other)
+
+    def work():
+        with pytest.raises(RuntimeError, match="begun before a fork"):
+            next(iterator)
+        return flat(other) == list(range(4, COUNT)) and sorted(flat(loader)) == list(range(COUNT))
+
+    assert children.in_child(work) == 0
+    assert flat(iterator) == list(range(4, COUNT)) == flat(other)
+
+
+# Starting Python with torch takes seconds, so this is one process.
+ALONE = """
+import sys, time
+from ffrecord.torch import Loader
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+loader = Loader(sys.argv[1], 8, seed=1, num_threads=2)
+sizes = []
+for epoch in range(12):
+    for i, batch in enumerate(loader):
+        if epoch % 2 and i == 20:
+            break
+    sizes.append(resident())
+
+hanging = Loader(sys.argv[1], 4, transform=lambda sample: time.sleep(60), timeout=0.1)
+try:
+    next(iter(hanging))
+except TimeoutError:
+    print("late")
+
+iterator = iter(Loader(sys.argv[1], 1, num_threads=4, transform=lambda sample: sample))
+next(iterator)
+print(sizes[-1] - sizes[4])
+"""
+
+
+def test_alone(tmp_path):
+    """Memory stays flat over epochs of 40 MB; the interpreter ends within a loop, and while a thread hangs."""
+    path = write(tmp_path / "large.ffr", [(np.full(100_000, i % 256, np.uint8), f"{i}") for i in range(400)])
+    late, growth = children.run(ALONE, path, timeout=50).split()  # less than the thread hangs
+    assert late == "late" and int(growth) < 10 << 20
+
+
+# Statistics
+
+
+def test_stats(path):
+    loader = Loader(path, 4, transform=lambda sample: time.sleep(0.001) or sample, num_threads=1)
+    assert loader.stats().verdict == "nothing was loaded yet"
+    for _ in loader:
+        pass
+    stats = loader.stats()
+    assert isinstance(stats, LoaderStats)
+    assert (stats.batches, stats.samples, stats.skipped) == (10, COUNT, 0)
+    assert stats.bytes > 0 and stats.transform >= 0.001 * COUNT and stats.decode > 0 and stats.collate > 0
+    assert stats.waiting > 0.5 * stats.transform and stats.waiting_share > 0.5
+    assert stats.verdict.startswith("the training loop waits for data ") and "on transform (" in stats.verdict
+    assert str(stats).endswith(stats.verdict) and "samples          40" in str(stats)
+
+
+def test_stats_of_a_slow_training_loop(path):
+    loader = Loader(path, 4)
+    for _ in loader:
+        time.sleep(0.05)
+    assert loader.stats().computing > 10 * 0.05
+    assert loader.stats().verdict.endswith("the loader is fast enough")
+
+
+def test_stats_of_workers(path):
+    loader = Loader(path, 4, num_workers=2, transform=slow)
+    assert len(ids(loader)) == 10
+    stats = loader.stats()
+    assert stats.samples == COUNT and stats.transform >= 0.001 * COUNT and stats.bytes > 0
+
+
+def slow(sample):
+    time.sleep(0.001)
+    return sample
+
+
+def test_verdict_of_the_disk():
+    stats = LoaderStats(batches=1, waiting=3.0, computing=1.0, io=6.0, crc=2.0, decode=0.5)
+    assert stats.verdict == "the training loop waits for data 75% of its time, on reading (71%), checking CRC-32 (24%)"
