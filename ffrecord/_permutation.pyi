@@ -14,7 +14,7 @@ def derive(*words: int) -> int:
         OverflowError: a number out of that range.
     """
 
-def rounds(n: int, /) -> int:
+def rounds(n: int) -> int:
     """How many rounds `permute` takes."""
 
 def check(positions: npt.NDArray[np.int64], n: int) -> None:

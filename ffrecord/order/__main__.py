@@ -6,7 +6,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from ffrecord.errors import ArgumentError
 from ffrecord.order import quality
+from ffrecord.order.block import Block
 from ffrecord.order.orders import Order, Random, Sequential
 
 
@@ -21,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(arguments)
     try:
-        blocks = [quality.block_of(text) for text in given.block or []]
+        blocks = [block_of(text) for text in given.block or []]
         orders: list[Order] = [Random(), *blocks, Sequential()]
         found = {
             name: quality.measure(source, given.n, given.batch_size, given.epochs, given.seed)
@@ -35,6 +37,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         print(table(found))
     return 0
+
+
+def block_of(text: str) -> Block:
+    """The order that "block_size,window" or "block_size,window,lanes" means.
+
+    Raises:
+        ValueError: it means none.
+    """
+    try:
+        numbers = [int(number) for number in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not 1 <= len(numbers) <= 3:
+        raise ArgumentError(f"block is {text!r}, expected block_size,window,lanes")
+    return Block(*numbers)
 
 
 def table(found: dict[str, quality.Quality]) -> str:

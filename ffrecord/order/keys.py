@@ -48,7 +48,10 @@ def as_positions(positions: Any) -> npt.NDArray[np.int64]:
         TypeError: not a flat array, list or range of ints.
         IndexError: a number beyond 64 bits.
     """
-    array = np.asarray(positions)
+    try:
+        array = np.asarray(positions)
+    except ValueError:
+        raise ArgumentTypeError("positions must be int64 [k], not a nested sequence") from None
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ArgumentTypeError(f"positions must be int64 [k], not {array.dtype} {list(array.shape)}")
     if array.dtype == np.uint64 and array.size and array.max() >= 1 << 63:

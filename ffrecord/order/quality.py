@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError
 from ffrecord.order.block import Block
 from ffrecord.order.keys import check_range
 from ffrecord.order.orders import Order, Random, Sequential
@@ -112,18 +111,3 @@ def contestants(orders: list[Order] | None = None) -> dict[str, Source]:
 def _describe(order: Order) -> str:
     values = [f"{key}={value}" for key, value in order.to_builtins().items() if key != "name"]
     return f"{order.name} ({', '.join(values)})" if values else order.name
-
-
-def block_of(text: str) -> Block:
-    """The order that "block_size,window" or "block_size,window,lanes" means.
-
-    Raises:
-        ValueError: it means none.
-    """
-    try:
-        numbers = [int(number) for number in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not 1 <= len(numbers) <= 3:
-        raise ArgumentError(f"block is {text!r}, expected block_size,window,lanes")
-    return Block(*numbers)

@@ -1,6 +1,8 @@
 """`python -m ffrecord.order`, and the numbers that it prints."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -78,9 +80,9 @@ def test_table(capsys):
     assert {len(row) for row in rows if row[0] != "|---|---|---|---|"} == {4}
 
 
-def test_json(capsys):
-    assert main([*SMALL, "--json", "--seed", "3"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_json():
+    command = [sys.executable, "-m", "ffrecord.order", *SMALL, "--json", "--seed", "3"]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert (found["n"], found["batch_size"], found["epochs"], found["seed"]) == (20_000, 50, 1, 3)
     assert found["orders"]["random-1"].keys() == {"displacement", "effective_batch", "together"}
     assert found["orders"]["sequential-1"]["displacement"] == 0

@@ -291,7 +291,9 @@ def test_no_numbers(n, seed, epoch):
         Random().indices([0], n, seed, epoch)
 
 
-@pytest.mark.parametrize("wrong", [3, [0.5], [[1]], ["a"], [1 << 70], np.zeros(2, bool), np.float64([1, 2])])
+@pytest.mark.parametrize(
+    "wrong", [3, [0.5], [[1]], [[1], [1, 2]], ["a"], [1 << 70], np.zeros(2, bool), np.float64([1, 2])]
+)
 def test_no_positions(wrong):
     with pytest.raises(ArgumentTypeError, match="positions must be int64"):
         Random().indices(wrong, 10, 0, 0)
