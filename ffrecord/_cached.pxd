@@ -10,7 +10,7 @@ cdef enum:
     AHEAD = 8                  # records whose first bytes are on their way from memory while one is copied
 
 cdef bint goes_on(const Work* work) noexcept nogil
-cdef bint copy_record(Work* work, Request* request, const char* source, bint around) noexcept nogil
+cdef bint copy_record(Work* work, Request* request, const char* source, bint around, const char* next) noexcept nogil
 cdef bint mismatched(Work* work, Request* request, uint32_t computed) noexcept nogil
 cdef bint settle(Work* work, Request* request) noexcept nogil
 cdef bint finish(Work* work, Request* request) noexcept nogil

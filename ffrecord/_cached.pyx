@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 
 from ffrecord._ahead cimport Sweep, catch_up, sweep
 from ffrecord._columns cimport copy_pieces
-from ffrecord._crc cimport crc32_copy, crc32_update
+from ffrecord._crc cimport crc32_copy, crc32_copy_and_fetch, crc32_update
 from ffrecord._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, ffr_will_need, iovec
 from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, File, Request, Work
 
@@ -20,6 +20,7 @@ cdef enum:
     RUN_BYTES = 1 << 20
     ASKED_BYTES = 128 << 10    # what a miss makes the kernel read, at least
     FUSED_LEAST = 1 << 10      # bytes of a record that is copied and checked in one pass
+    FETCHED_MOST = 8 << 10     # while it is copied, all of the next one is fetched; larger ones the CPU fetches as well
     MANY = 32                  # records of a batch of somebody who will read more
     STAGE_BYTES = 128 << 10    # read, then checked while they are in the CPU's cache; times are taken once for each
 
@@ -53,7 +54,7 @@ cdef bint settle(Work* work, Request* request) noexcept nogil:
     """A record has been read: compare with its stored CRC-32, if asked; whether it is good. Its pieces go to their columns."""
     cdef uint32_t computed = request.stored
     if work.columns != NULL:
-        computed = copy_pieces(work.columns, request.order, request.dest, work.check, False, False)
+        computed = copy_pieces(work.columns, request.order, request.dest, work.check, False, False, NULL)
     elif work.check:
         computed = crc32_update(0, request.dest, request.size)
     if work.check and computed != request.stored:
@@ -61,16 +62,24 @@ cdef bint settle(Work* work, Request* request) noexcept nogil:
     return _arrived(work, request)
 
 
-cdef bint copy_record(Work* work, Request* request, const char* source, bint around) noexcept nogil:
-    """Read a record from memory, `around` as for crc32_copy; whether it is good, else `detail` is the CRC-32 computed.
+cdef bint copy_record(Work* work, Request* request, const char* source, bint around, const char* next) noexcept nogil:
+    """Read a record from memory; whether it is good, else `detail` is the CRC-32 computed.
 
     What is checked is the copy: others may write to `source`.
+
+    Args:
+        around: as for crc32_copy.
+        next: where the next record is, or NULL.
     """
     cdef uint32_t computed = request.stored
+    if request.size > FETCHED_MOST:
+        next = NULL
     if work.columns != NULL:
-        computed = copy_pieces(work.columns, request.order, source, work.check, True, around)
-    elif request.size >= FUSED_LEAST and (work.check or around):  # if around, faster than memcpy all the same
-        computed = crc32_copy(0, request.dest, source, request.size, around)
+        computed = copy_pieces(work.columns, request.order, source, work.check, True, around, next)
+    elif request.size >= FUSED_LEAST and work.check and not around:
+        computed = crc32_copy_and_fetch(0, request.dest, source, request.size, next)
+    elif request.size >= FUSED_LEAST and around:  # faster than memcpy, even if it is not to be checked
+        computed = crc32_copy(0, request.dest, source, request.size, True)
     else:
         memcpy(request.dest, source, request.size)
         if work.check:

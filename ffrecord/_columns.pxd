@@ -14,5 +14,6 @@ cdef class Slots:
 
 # Copy the pieces of a record to row `row` of their columns. CRC-32 of what was copied and of what is between, if `check`.
 # changing: others may write to `record` meanwhile; nothing is then checked and copied by two looks at it.
-# around: as for crc32_copy.
-cdef uint32_t copy_pieces(const Columns* columns, int64_t row, const char* record, bint check, bint changing, bint around) noexcept nogil
+# around: as for crc32_copy. next: where the next record is, to be fetched meanwhile, or NULL.
+cdef uint32_t copy_pieces(const Columns* columns, int64_t row, const char* record, bint check, bint changing, bint around,
+                          const char* next) noexcept nogil

@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from ffrecord._crc cimport crc32_copy, crc32_update
+from ffrecord._crc cimport crc32_copy, crc32_copy_and_fetch, crc32_update
 from ffrecord._memory cimport Block, rows_over
 from ffrecord._requests cimport Columns, Slot
 
@@ -118,7 +118,7 @@ cdef void _scatter(const Columns* columns, int64_t row, const char* record, bint
             _copy(columns.starts[s] + row * slot.size, record + slot.offset, slot.size)
 
 
-cdef uint32_t _chain(const Columns* columns, int64_t row, const char* record, bint around) noexcept nogil:
+cdef uint32_t _chain(const Columns* columns, int64_t row, const char* record, bint around, const char* next) noexcept nogil:
     cdef int s
     cdef int64_t at = 0
     cdef uint32_t value = 0
@@ -132,7 +132,10 @@ cdef uint32_t _chain(const Columns* columns, int64_t row, const char* record, bi
             value = crc32_update(value, record + at, slot.offset - at)
         dest = columns.starts[s] + row * slot.size
         if slot.size >= CHAINED_LEAST:
-            value = crc32_copy(value, dest, record + slot.offset, slot.size, around)
+            if next == NULL or around:
+                value = crc32_copy(value, dest, record + slot.offset, slot.size, around)
+            else:
+                value = crc32_copy_and_fetch(value, dest, record + slot.offset, slot.size, next + slot.offset)
         else:
             _copy(dest, record + slot.offset, slot.size)
             value = crc32_update(value, dest, slot.size)
@@ -140,10 +143,11 @@ cdef uint32_t _chain(const Columns* columns, int64_t row, const char* record, bi
     return crc32_update(value, record + at, columns.record_size - at) if at < columns.record_size else value
 
 
-cdef uint32_t copy_pieces(const Columns* columns, int64_t row, const char* record, bint check, bint changing, bint around) noexcept nogil:
+cdef uint32_t copy_pieces(const Columns* columns, int64_t row, const char* record, bint check, bint changing, bint around,
+                          const char* next) noexcept nogil:
     cdef uint32_t value = 0
     if check and columns.chained:
-        return _chain(columns, row, record, around)
+        return _chain(columns, row, record, around, next)
     if check:
         if changing:
             memcpy(columns.scratch, record, columns.record_size)

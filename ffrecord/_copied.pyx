@@ -27,13 +27,14 @@ cdef struct Copying:
     Range range
 
 
-cdef inline void _prefetch(const Copying* copying, int64_t i) noexcept nogil:
+cdef inline const char* _place(const Copying* copying, int64_t i) noexcept nogil:
+    """Where record i can be copied from, or NULL."""
     cdef const Request* request = &copying.requests[i]
     cdef const char* window
-    if i < copying.k and request.status == OK:
-        window = copying.work.files[request.file].window
-        if window != NULL:
-            ffr_prefetch_start(window + request.offset)
+    if i >= copying.k or request.status != OK:
+        return NULL
+    window = copying.work.files[request.file].window
+    return window + request.offset if window != NULL else NULL
 
 
 cdef void _copy(void* argument) noexcept nogil:
@@ -41,14 +42,18 @@ cdef void _copy(void* argument) noexcept nogil:
     cdef Copying* copying = <Copying*> argument
     cdef Request* request
     cdef const File* file
+    cdef const char* ahead
     cdef int64_t total = 0, stop = min(copying.i + STAGE_RECORDS, copying.k)
     while copying.i < stop and total < STAGE_BYTES and goes_on(copying.work):
-        _prefetch(copying, copying.i + AHEAD)
+        ahead = _place(copying, copying.i + AHEAD)
+        if ahead != NULL:
+            ffr_prefetch_start(ahead)
         request = &copying.requests[copying.i]
         if request.status == OK:
             file = &copying.work.files[request.file]
             copying.range.start, copying.range.end = file.window, file.window + file.size
-            if file.window == NULL or not copy_record(copying.work, request, file.window + request.offset, copying.around):
+            if file.window == NULL or not copy_record(copying.work, request, file.window + request.offset, copying.around,
+                                                      _place(copying, copying.i + 1)):
                 request.status = MISSED  # where a file was cut, its last page ends in zeros
             total += request.size
         copying.i += 1

@@ -18,7 +18,7 @@ cdef extern from "_crc_kernels.h":
     void ffr_crc_init() noexcept nogil
     const ffr_crc_kernel* ffr_crc_kernels(int* count) noexcept nogil
     uint32_t ffr_crc_update(uint32_t value, const void* data, size_t size) noexcept nogil
-    uint32_t ffr_crc_copy(uint32_t value, void* dest, const void* data, size_t size, bint around) noexcept nogil
+    uint32_t ffr_crc_copy(uint32_t value, void* dest, const void* data, size_t size, bint around, const void* next) noexcept nogil
     uint32_t ffr_crc_combine(uint32_t crc1, uint32_t crc2, uint64_t size2) noexcept nogil
 
 
@@ -35,7 +35,11 @@ cdef uint32_t crc32_update(uint32_t value, const void* data, size_t size) noexce
 
 
 cdef uint32_t crc32_copy(uint32_t value, void* dest, const void* data, size_t size, bint around) noexcept nogil:
-    return ffr_crc_copy(value, dest, data, size, around)
+    return ffr_crc_copy(value, dest, data, size, around, NULL)
+
+
+cdef uint32_t crc32_copy_and_fetch(uint32_t value, void* dest, const void* data, size_t size, const void* next) noexcept nogil:
+    return ffr_crc_copy(value, dest, data, size, False, next)
 
 
 cdef inline uint32_t _mask(object value) except? 0:

@@ -22,7 +22,7 @@ enum { NAME(BLOCK) = 8 * WIDTH };
 /* The vector at p, which is also stored `to` bytes further if this copies. */
 TARGET static ALWAYS_INLINE VECTOR NAME(take)(const unsigned char *p, uintptr_t to, copying mode) {
     VECTOR v = LOAD(p);
-    if (mode == COPY) {
+    if (mode == COPY || mode == COPY_AND_FETCH) {
         STORE((uintptr_t)p + to, v);
     } else if (mode == COPY_AROUND) {
         STORE_AROUND((uintptr_t)p + to, v);
@@ -30,9 +30,19 @@ TARGET static ALWAYS_INLINE VECTOR NAME(take)(const unsigned char *p, uintptr_t 
     return v;
 }
 
-/* v moved forward, onto `next`. */
-TARGET static inline VECTOR NAME(fold)(VECTOR v, VECTOR factors, VECTOR next) {
-    return XOR3(LOW(v, factors), HIGH(v, factors), next);
+/* Start to fetch the block that lies `next` bytes further, to be looked at once. A little at a time: the CPU can wait for
+   few lines at once, and the block at p needs some of them. */
+TARGET static ALWAYS_INLINE void NAME(fetch)(const unsigned char *p, uintptr_t next, copying mode) {
+    if (mode == COPY_AND_FETCH) {
+        for (int i = 0; i < NAME(BLOCK); i += 64) {
+            __builtin_prefetch((const void *)((uintptr_t)p + next + (uintptr_t)i), 0, 0);
+        }
+    }
+}
+
+/* v moved forward, onto `after`. */
+TARGET static inline VECTOR NAME(fold)(VECTOR v, VECTOR factors, VECTOR after) {
+    return XOR3(LOW(v, factors), HIGH(v, factors), after);
 }
 
 /* What v adds to the sum of final products. */
@@ -50,7 +60,7 @@ TARGET static ALWAYS_INLINE VECTOR NAME(rest)(VECTOR sum, const unsigned char *p
 }
 
 /* The final products of the last `size` bytes, those of a and then those at p; a multiple of WIDTH, at least BLOCK. */
-TARGET static ALWAYS_INLINE VECTOR NAME(blocks)(VECTOR a, const unsigned char *p, size_t size, uintptr_t to, copying mode) {
+TARGET static ALWAYS_INLINE VECTOR NAME(blocks)(VECTOR a, const unsigned char *p, size_t size, uintptr_t to, uintptr_t next, copying mode) {
     VECTOR b = NAME(take)(p, to, mode);
     VECTOR c = NAME(take)(p + WIDTH, to, mode);
     VECTOR d = NAME(take)(p + 2 * WIDTH, to, mode);
@@ -60,6 +70,7 @@ TARGET static ALWAYS_INLINE VECTOR NAME(blocks)(VECTOR a, const unsigned char *p
     VECTOR h = NAME(take)(p + 6 * WIDTH, to, mode);
     const VECTOR factors = REPEAT(block_factors[WIDTH / 32]);
     for (p += 7 * WIDTH, size -= NAME(BLOCK); size >= NAME(BLOCK); p += NAME(BLOCK), size -= NAME(BLOCK)) {
+        NAME(fetch)(p, next, mode);
         a = NAME(fold)(a, factors, NAME(take)(p, to, mode));
         b = NAME(fold)(b, factors, NAME(take)(p + WIDTH, to, mode));
         c = NAME(fold)(c, factors, NAME(take)(p + 2 * WIDTH, to, mode));
@@ -78,7 +89,7 @@ TARGET static ALWAYS_INLINE VECTOR NAME(blocks)(VECTOR a, const unsigned char *p
 }
 
 /* For sizes above WIDTH. */
-TARGET static ALWAYS_INLINE uint32_t NAME(of)(uint32_t value, const unsigned char *p, size_t size, uintptr_t to, copying mode) {
+TARGET static ALWAYS_INLINE uint32_t NAME(of)(uint32_t value, const unsigned char *p, size_t size, uintptr_t to, uintptr_t next, copying mode) {
     /* The ragged vector comes first: its factors make up for its length, and what follows is whole vectors. */
     size_t first = (size - 1) % WIDTH + 1;
     const unsigned char *start = p;
@@ -95,18 +106,21 @@ TARGET static ALWAYS_INLINE uint32_t NAME(of)(uint32_t value, const unsigned cha
         size -= first;
         v = NAME(fold)(v, REPEAT(shift_factors[first]), NAME(take)(p, to, mode));
         sum = size < NAME(BLOCK) ? NAME(rest)(NAME(products)(v, whole_factors(size)), p + WIDTH, size - WIDTH, to, mode)
-                                 : NAME(blocks)(v, p + WIDTH, size, to, mode);
+                                 : NAME(blocks)(v, p + WIDTH, size, to, next, mode);
     }
     return ~REMAINDER(sum);
 }
 
 TARGET static uint32_t NAME(update)(uint32_t value, const void *data, size_t size) {
-    return size <= WIDTH ? SHORT(value, (const unsigned char *)data, size) : NAME(of)(value, data, size, 0, NO_COPY);
+    return size <= WIDTH ? SHORT(value, (const unsigned char *)data, size) : NAME(of)(value, data, size, 0, 0, NO_COPY);
 }
 
-TARGET static uint32_t NAME(copy)(uint32_t value, void *dest, const void *data, size_t size, int around) {
-    const uintptr_t to = (uintptr_t)dest - (uintptr_t)data;
-    return around ? NAME(of)(value, data, size, to, COPY_AROUND) : NAME(of)(value, data, size, to, COPY);
+TARGET static uint32_t NAME(copy)(uint32_t value, void *dest, const void *data, size_t size, int around, const void *next) {
+    const uintptr_t to = (uintptr_t)dest - (uintptr_t)data, further = (uintptr_t)next - (uintptr_t)data;
+    if (around) {
+        return NAME(of)(value, data, size, to, 0, COPY_AROUND);
+    }
+    return next ? NAME(of)(value, data, size, to, further, COPY_AND_FETCH) : NAME(of)(value, data, size, to, 0, COPY);
 }
 
 #undef NAME

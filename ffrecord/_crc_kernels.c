@@ -10,7 +10,7 @@
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 /* What a kernel does beside computing. */
-typedef enum { NO_COPY, COPY, COPY_AROUND } copying;
+typedef enum { NO_COPY, COPY, COPY_AND_FETCH, COPY_AROUND } copying;
 
 #if defined(__x86_64__)
 #include "_crc_x86.h"
@@ -140,21 +140,22 @@ static uint32_t copy_by_pieces(ffr_crc_function update, uint32_t value, unsigned
     return value;
 }
 
-uint32_t ffr_crc_copy_with(const ffr_crc_kernel *kernel, uint32_t value, void *dest, const void *data, size_t size, int around) {
+uint32_t ffr_crc_copy_with(const ffr_crc_kernel *kernel, uint32_t value, void *dest, const void *data, size_t size, int around,
+                           const void *next) {
     /* Whole vectors are then stored to whole cache lines. */
     size_t tail = ((size_t)dest + size) % 64, body = size - tail;
     if (kernel->copy == NULL || size < FUSED_LEAST) {
         return copy_by_pieces(kernel->update, value, dest, data, size);
     }
-    value = kernel->copy(value, dest, data, body, around);
+    value = kernel->copy(value, dest, data, body, around, next);
     if (around) {
         ffr_fence();
     }
     return copy_by_pieces(kernel->update, value, (unsigned char *)dest + body, (const unsigned char *)data + body, tail);
 }
 
-uint32_t ffr_crc_copy(uint32_t value, void *dest, const void *data, size_t size, int around) {
-    return ffr_crc_copy_with(&usable[0], value, dest, data, size, around);
+uint32_t ffr_crc_copy(uint32_t value, void *dest, const void *data, size_t size, int around, const void *next) {
+    return ffr_crc_copy_with(&usable[0], value, dest, data, size, around, next);
 }
 
 uint32_t ffr_crc_combine(uint32_t crc1, uint32_t crc2, uint64_t size2) {

@@ -10,8 +10,9 @@
 typedef uint32_t (*ffr_crc_function)(uint32_t value, const void *data, size_t size);
 
 /* The same of data[0, size), which is copied to dest[0, size) meanwhile; at least FFR_COPY_LEAST bytes.
-   around: dest + size is a multiple of 64, and what is copied should not push out what is in the CPU's caches. */
-typedef uint32_t (*ffr_crc_copier)(uint32_t value, void *dest, const void *data, size_t size, int around);
+   around: dest + size is a multiple of 64, and what is copied should not push out what is in the CPU's caches.
+   next: where further data begins that will be copied then, which is fetched meanwhile; or NULL. It need not be there. */
+typedef uint32_t (*ffr_crc_copier)(uint32_t value, void *dest, const void *data, size_t size, int around, const void *next);
 enum { FFR_COPY_LEAST = 64 + 1 };
 
 typedef struct {
@@ -30,11 +31,12 @@ const ffr_crc_kernel *ffr_crc_kernels(int *count);
 uint32_t ffr_crc_update(uint32_t value, const void *data, size_t size);
 
 /* The best kernel's result, of dest[0, size), to which data[0, size) is copied; they must not overlap. Each byte of data is
-   read once. around: see ffr_crc_copier; dest may be anywhere. */
-uint32_t ffr_crc_copy(uint32_t value, void *dest, const void *data, size_t size, int around);
+   read once. around, next: see ffr_crc_copier; dest may be anywhere. */
+uint32_t ffr_crc_copy(uint32_t value, void *dest, const void *data, size_t size, int around, const void *next);
 
 /* The same of one kernel. */
-uint32_t ffr_crc_copy_with(const ffr_crc_kernel *kernel, uint32_t value, void *dest, const void *data, size_t size, int around);
+uint32_t ffr_crc_copy_with(const ffr_crc_kernel *kernel, uint32_t value, void *dest, const void *data, size_t size, int around,
+                           const void *next);
 
 /* The CRC-32 of two pieces together, from that of each and the size of the second in bytes. */
 uint32_t ffr_crc_combine(uint32_t crc1, uint32_t crc2, uint64_t size2);

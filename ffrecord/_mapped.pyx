@@ -20,13 +20,18 @@ cdef void _ask(Work* work, const Request* requests, int64_t k) noexcept nogil:
     sweep(<Sweep*> work.sweep, k, total)
 
 
+cdef inline const char* _place(const Work* work, const Request* request) noexcept nogil:
+    return work.files[request.file].mapped + request.offset
+
+
 cdef void read_mapped(Work* work, Request* requests, int64_t k) noexcept nogil:
     """Check sorted requests in place; those whose dest is elsewhere, and pieces for columns, are copied there.
 
     What is delivered as a copy is what was checked.
     """
     cdef int64_t i, start = ffr_now_ns()
-    cdef char* data
+    cdef const char* data
+    cdef const char* next
     if work.filesystem.missed > 0.01:
         _ask(work, requests, k)
     work.counters.io_ns += ffr_now_ns() - start
@@ -37,12 +42,13 @@ cdef void read_mapped(Work* work, Request* requests, int64_t k) noexcept nogil:
         if requests[i].status != OK:
             continue
         if i + AHEAD < k and requests[i + AHEAD].status == OK:
-            ffr_prefetch_start(work.files[requests[i + AHEAD].file].mapped + requests[i + AHEAD].offset)
-        data = work.files[requests[i].file].mapped + requests[i].offset
+            ffr_prefetch_start(_place(work, &requests[i + AHEAD]))
+        next = _place(work, &requests[i + 1]) if i + 1 < k and requests[i + 1].status == OK else NULL
+        data = _place(work, &requests[i])
         if requests[i].dest == data:
             requests[i].got = requests[i].size
             settle(work, &requests[i])
-        elif not copy_record(work, &requests[i], data, False):
+        elif not copy_record(work, &requests[i], data, False, next):
             mismatched(work, &requests[i], <uint32_t> requests[i].detail)
     # Here reading is page faults and cache misses, while checking.
     work.counters.crc_ns += ffr_now_ns() - start

@@ -29,7 +29,7 @@ def tasks(fname: Source, samples: SupportsIndex) -> list[Task]:
     a directory afterwards is in none of the tasks, which stay as they are: shards are never changed.
 
     Args:
-        fname: a file, a list or tuple of files, a directory, or a glob pattern, as `FileReader` takes it.
+        fname: a file, a directory, a glob pattern, or a list or tuple of such, as `FileReader` takes it.
         samples: of a task at most, > 0; each file ends with a task of what is left.
 
     Raises:
@@ -41,7 +41,7 @@ def tasks(fname: Source, samples: SupportsIndex) -> list[Task]:
     if size <= 0:
         raise ValueError(f"samples is {size}, expected > 0")
     files, shards = paths.expand(fname)
-    counts = [shard.samples for shard in shards] if shards is not None else [_count(path) for path in files]
+    counts = [shard.samples if shard else _count(path) for path, shard in zip(files, shards, strict=True)]
     return [
         Task(path, start, min(start + size, count))
         for path, count in zip(files, counts, strict=True)

@@ -27,18 +27,18 @@ def check_type(fname: object) -> str:
 
 
 class Expanded(NamedTuple):
-    """Files in reading order, and what a dataset.json says of each if there is one."""
+    """Files in reading order, and for each what a dataset.json says of it, or None."""
 
     files: list[str]
-    shards: list[manifest.Shard] | None
+    shards: list[manifest.Shard | None]
 
 
 def expand(fname: Source) -> Expanded:
     """The files that `fname` stands for.
 
     Args:
-        fname: a file, a list or tuple of files (order and repeats kept), a directory, or a glob pattern. A directory
-            with a dataset.json is the shards that lists; without one, its `*.ffr` sorted as strings.
+        fname: a file, a directory, or a glob pattern; or a list or tuple of such, one after the other, order and repeats
+            kept. A directory with a dataset.json is the shards that lists; without one, its `*.ffr` sorted as strings.
 
     Raises:
         TypeError: of another type.
@@ -46,9 +46,10 @@ def expand(fname: Source) -> Expanded:
             needed, no `.ffr` suffix, or nothing to open.
     """
     if isinstance(fname, list | tuple):
-        expanded = Expanded([check_type(each) for each in fname], None)
+        items = [_expand_item(path) for path in [check_type(each) for each in fname]]
     else:
-        expanded = _expand_one(check_type(fname))
+        items = [_expand_one(check_type(fname))]
+    expanded = Expanded([path for each in items for path in each.files], [s for each in items for s in each.shards])
     if not expanded.files:
         raise ArgumentError(f"At least one .ffr file as input, {fname!r} has none")
     for path in expanded.files:
@@ -56,15 +57,22 @@ def expand(fname: Source) -> Expanded:
     return expanded
 
 
+def _expand_item(path: str) -> Expanded:
+    """The same for one of several, none of which may be there for nothing: a directory without files is no file."""
+    found = _expand_one(path)
+    return found if found.files else Expanded([path], [None])
+
+
 def _expand_one(path: str) -> Expanded:
+    files = [path]
     if os.path.isdir(path):
         listed = manifest.load(path)
         if listed is not None:
             return Expanded([os.path.join(path, shard.name) for shard in listed.shards], list(listed.shards))
-        return Expanded(sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(SUFFIX)), None)
-    if glob.has_magic(path) and not os.path.exists(path):
-        return Expanded(sorted(glob.glob(path)), None)
-    return Expanded([path], None)
+        files = sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(SUFFIX))
+    elif glob.has_magic(path) and not os.path.exists(path):
+        files = sorted(glob.glob(path))
+    return Expanded(files, [None] * len(files))
 
 
 def check_file(path: str) -> None:

@@ -65,8 +65,8 @@ class FileReader:
     """Samples of one or many files, numbered through.
 
     Args:
-        fname: a file; a list or tuple of files; a directory (the shards of its dataset.json, else its `*.ffr` in string
-            order); or a glob pattern.
+        fname: a file; a directory (the shards of its dataset.json, else its `*.ffr` in string order); a glob pattern;
+            or a list or tuple of such, one after the other.
         check_data: compare CRC-32 of tables when opening and of every sample when reading.
         io: how to read. "auto" learns from batch to batch what is cached, and reads accordingly (see `stats`).
             "pread" is one plain read after the other. "direct" goes around the page cache, with Linux AIO, where the
@@ -125,8 +125,9 @@ class FileReader:
                 self._files.append(self._open(path, whole=io == "mmap"))
                 if len(self._files) > held_most:
                     self._files[-1].close()
-            for opened, shard in zip(self._files, shards or (), strict=bool(shards)):
-                _compare(opened, shard)
+            for opened, shard in zip(self._files, shards, strict=True):
+                if shard is not None:
+                    _compare(opened, shard)
             self._engine = _engine.Files(self._files, io, held_most)
         except BaseException:
             for opened in self._files:
@@ -528,6 +529,18 @@ class FileReader:
         number, local = self._engine.locate(index)
         return failure_error(failure, self._files[number], index, local)
 
+    def locate(self, index: SupportsIndex) -> tuple[str, int]:
+        """Where sample `index` is, -n <= index < n: (name of its file, its index in that file).
+
+        Raises:
+            IndexError: out of range.
+        """
+        position = as_int64(index)
+        if not -self.n <= position < self.n:
+            raise SampleIndexError(f"index {position}, expected {-self.n} <= index < {self.n}: {self._fnames[0]} …")
+        number, local = self._engine.locate(position % self.n)
+        return self._fnames[number], local
+
     def stats(self) -> ReadStats:
         """What was read so far and how, in numbers; cheap. Of all threads, but not of other processes."""
         return collect(
@@ -621,6 +634,7 @@ def _reopen(
     reader = cls.__new__(cls)
     FileReader.__init__(reader, fnames, check_data, **options)
     if reader.fingerprint() != fingerprint:
+        reader.close()
         raise FFRecordError(f"{fnames[0]} …: the files differ from those this reader was pickled with")
     return reader
 

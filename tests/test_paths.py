@@ -7,7 +7,7 @@ import builders
 import ffr_twin
 import pytest
 
-from ffrecord import paths
+from ffrecord import manifest, paths
 from ffrecord.errors import FormatError
 
 MANIFEST_CRC = int.from_bytes(ffr_twin.build([b"x"])[:4], "little")
@@ -28,7 +28,7 @@ SORTED = [".dot.ffr", "10.ffr", "9.ffr", "A.ffr", "b.ffr"]
 def test_directory_in_string_order_with_dot_files(directory, as_type, slash):
     found = paths.expand(as_type(str(directory) + slash))
     assert [os.path.basename(path) for path in found.files] == SORTED
-    assert found.shards is None
+    assert found.shards == [None] * len(SORTED)
 
 
 def test_relative_directory_with_a_slash(directory, monkeypatch):
@@ -67,8 +67,6 @@ def test_a_file_named_like_a_pattern(tmp_path):
 
 def test_dataset_json_names_the_shards(directory):
     """The directory is exactly what it lists; fuller tests are in test_manifest.py."""
-    from ffrecord import manifest
-
     shards = [manifest.Shard(name, 1, 25, MANIFEST_CRC) for name in ("b.ffr", "9.ffr")]
     manifest.save(str(directory), manifest.build(shards))
     found = paths.expand(directory)
@@ -128,9 +126,33 @@ def test_nothing_to_open(nothing):
     assert isinstance(caught.value, AssertionError)
 
 
-def test_a_directory_inside_a_list(directory):
-    with pytest.raises(IsADirectoryError, match="is not a file") as caught:
-        paths.expand([directory / "b.ffr", directory])
+def test_directories_and_patterns_inside_a_list(directory, tmp_path):
+    """In their places; what dataset.json says goes with its files."""
+    other = tmp_path / "other"
+    other.mkdir()
+    builders.write(other / "1.ffr", ffr_twin.build([b"x"]))
+    builders.write(other / "2.ffr", ffr_twin.build([b"x"]))
+    shards = [manifest.Shard("2.ffr", 1, 25, MANIFEST_CRC)]
+    manifest.save(str(other), manifest.build(shards))
+    found = paths.expand([directory / "b.ffr", other, f"{directory}/[0-9]*.ffr", f"{directory}/", str(other)])
+    names = ["b.ffr", "2.ffr", "10.ffr", "9.ffr", *SORTED, "2.ffr"]
+    assert [os.path.basename(path) for path in found.files] == names
+    assert found.shards == [None, *shards, *[None] * (2 + len(SORTED)), *shards]
+
+
+@pytest.mark.parametrize(
+    ("item", "kind", "message"),
+    [
+        ("empty", IsADirectoryError, "empty is not a file"),
+        ("none*.ffr", FileNotFoundError, r"none\*\.ffr does not exist"),
+        ("below/", IsADirectoryError, r"below/c\.ffr is not a file"),
+    ],
+)
+def test_an_item_of_a_list_that_has_no_files(directory, item, kind, message):
+    (directory / "empty").mkdir()
+    (directory / "below" / "c.ffr").mkdir(parents=True)
+    with pytest.raises(kind, match=message) as caught:
+        paths.expand([directory / "b.ffr", f"{directory}/{item}"])
     assert isinstance(caught.value, AssertionError)
 
 
