@@ -31,7 +31,8 @@ LOADERS = {
     "Loader mmap unchecked": Way("ours", "ffrecord", "loader_own.loader", {"io": "mmap", "check_data": False}),
     "ffcv": Way("peer", "ffcv", "loader_peers.ffcv"),
     "mds": Way("peer", "mosaicml-streaming", "loader_peers.mds"),
-    "litdata": Way("peer", "litdata", "loader_peers.litdata"),
+    "litdata": Way("peer", "litdata", "loader_peers.litdata", {"workers": True}),
+    "litdata, no workers": Way("peer", "litdata", "loader_peers.litdata", {"workers": False}),
     "C loop": Way("limit", "ffrecord", "loader_limit.Loop", {"check": False}),
     "C loop, CRC-32": Way("limit", "ffrecord", "loader_limit.Loop", {"check": True}),
 }

@@ -1,12 +1,12 @@
 """Other packages' loaders over a dataset like CIFAR, each at the best settings found. Imported when called."""
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import workloads
-from loader_ways import Batches, Opened
+from loader_ways import Opened
 from write_cifar import Cifar
 from write_packers import PACKERS, mosaicml
 
@@ -38,19 +38,19 @@ def ffcv(directory: Path, work: workloads.Epochs) -> Opened:
     return Opened(lambda: made)
 
 
-def through_torch(loader: type, dataset: Any, work: workloads.Epochs) -> Callable[[], Batches]:
-    made = loader(dataset, batch_size=work.batch, num_workers=work.workers, persistent_workers=True)
-    return lambda: pairs(made)
+def through_torch(loader: type, dataset: Any, work: workloads.Epochs, workers: int) -> Opened:
+    made = loader(dataset, batch_size=work.batch, num_workers=workers, persistent_workers=workers > 0)
+    return Opened(lambda: pairs(made))
 
 
 def mds(directory: Path, work: workloads.Epochs) -> Opened:
     out = packed("mds", directory, work)
     dataset = mosaicml("base.dataset").StreamingDataset(local=out, shuffle=True, batch_size=work.batch)
-    return Opened(through_torch(importlib.import_module("torch.utils.data").DataLoader, dataset, work))
+    return through_torch(importlib.import_module("torch.utils.data").DataLoader, dataset, work, work.workers)
 
 
-def litdata(directory: Path, work: workloads.Epochs) -> Opened:
+def litdata(directory: Path, work: workloads.Epochs, workers: bool) -> Opened:
     out = packed("litdata", directory, work)
     package = importlib.import_module("litdata")
     dataset = package.StreamingDataset(out, shuffle=True, drop_last=False)
-    return Opened(through_torch(package.StreamingDataLoader, dataset, work))
+    return through_torch(package.StreamingDataLoader, dataset, work, work.workers if workers else 0)

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import coldness
 import numpy as np
 import workloads
 from harness import Contestant, Measurement, WrongAnswerError, take_turns
@@ -40,6 +41,7 @@ def made(directory: Path, samples: int) -> Iterator[Path]:
             numbers = np.arange(first, min(first + PIECE, samples))
             data = np.stack([numbers, ~numbers], 1).view(np.uint8).reshape(-1)
             writer.write_packed(data, np.arange(len(numbers) + 1) * SIZE)
+    coldness.warm(path)
     try:
         yield path
     finally:
