@@ -1,8 +1,9 @@
 """One contestant of bench_loader.py in a process of its own: `python loader_host.py NAME DIRECTORY WORKLOAD`.
 
-Its standard input tells when to run, a line for each epoch. It prints JSON objects, one on each line: first
-{"version": of its package}, once a whole epoch was compared with what was packed, or {"missing": why its package cannot
-be imported}; then, for each epoch, {"seconds", "count": samples, "sum": of the labels}.
+It has as many CPUs as the workload has workers. Its standard input tells when to run, a line for each epoch. It prints
+JSON objects, one on each line: first {"version": of its package}, once a whole epoch was compared with what was packed,
+or {"missing": why its package cannot be imported}; then, for each epoch, {"seconds", "count": samples, "sum": of the
+labels}.
 """
 
 import json
@@ -29,6 +30,7 @@ class Answers:
 
 
 def main(name: str, directory: Path, work: Any, answers: Answers) -> None:
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: work.workers])
     part = loader_parts.of_work(work)
     way = part.ways[name]
     try:
