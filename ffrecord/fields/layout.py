@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffrecord.errors import FormatError
+from ffrecord.fields.describe import describe
 from ffrecord.fields.field import SIZE_MAX, Field
 
 SIZE = np.dtype("<u8")
@@ -142,7 +143,8 @@ class Layout:
         """
         for (name, field), slot, value in zip(self.columns, self.slots, values, strict=True):
             try:
-                size = len(field.encode(value))
+                encoded = field.encode(value)
+                size = _size(field, encoded)
             except TypeError as error:
                 raise TypeError(f"{name}: {error}") from error
             except ValueError as error:
@@ -151,6 +153,17 @@ class Layout:
                 raise OSError(error.errno, f"{name}: {error.strerror or error}", error.filename) from error
             if slot and size != slot.size:
                 raise ValueError(f"{name}: {field!r} encoded {size} bytes, its fixed size is {slot.size}")
+
+
+def _size(field: Field, encoded: Any) -> int:
+    """Bytes of what a field gave, which may be a field of the user's."""
+    try:
+        view = memoryview(encoded)
+    except TypeError:
+        raise TypeError(f"{field!r}.encode gave {describe(encoded)}, expected bytes") from None
+    if view.nbytes != len(encoded) or not view.c_contiguous:
+        raise TypeError(f"{field!r}.encode gave {describe(encoded)}, expected flat bytes")
+    return view.nbytes
 
 
 def column_label(name: str, field: Field) -> str:
@@ -185,6 +198,7 @@ def _fixed_encoder(layout: Layout) -> Callable[[Sequence[Any]], bytes]:
             raise
         if len(record) != expected:
             explain(values)
+            raise ValueError(f"record of {len(record)} bytes, its columns are {expected}")
         return record
 
     return encode
@@ -192,7 +206,7 @@ def _fixed_encoder(layout: Layout) -> Callable[[Sequence[Any]], bytes]:
 
 def _mixed_encoder(layout: Layout, sizes: struct.Struct) -> Callable[[Sequence[Any]], bytes]:
     encoders = [(field.encode, slot is None) for (_, field), slot in zip(layout.columns, layout.slots, strict=True)]
-    expected, explain, pack = layout.fixed_size, layout.explain, sizes.pack
+    head_size, explain, pack = layout.head_size, layout.explain, sizes.pack
 
     def encode(values: Sequence[Any]) -> bytes:
         fixed: list[Any] = []
@@ -200,11 +214,15 @@ def _mixed_encoder(layout: Layout, sizes: struct.Struct) -> Callable[[Sequence[A
         try:
             for (to_bytes, varies), value in zip(encoders, values):  # noqa: B905  # same schema
                 (payloads if varies else fixed).append(to_bytes(value))
+            lengths = list(map(len, payloads))
+            record = b"".join([*fixed, pack(*lengths), *payloads])
         except (TypeError, ValueError, OSError):
             explain(values)
             raise
-        if sum(map(len, fixed)) != expected:
+        expected = head_size + sum(lengths)
+        if len(record) != expected:
             explain(values)
-        return b"".join([*fixed, pack(*map(len, payloads)), *payloads])
+            raise ValueError(f"record of {len(record)} bytes, its columns are {expected}")
+        return record
 
     return encode

@@ -136,6 +136,47 @@ def test_wrong_fixed_size() -> None:
 
 @register
 @dataclass(frozen=True)
+class Raw(Field):
+    """Gives whatever it gets."""
+
+    kind: ClassVar[str] = "test.raw"
+
+    def encode(self, value: Any) -> Any:
+        return value
+
+    def decode(self, data: memoryview) -> bytes:
+        return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        (None, "gave None, expected bytes"),
+        ("text", "gave str 'text', expected bytes"),
+        (5, "gave int 5, expected bytes"),
+        ([b"x"], "gave a list of 1, expected bytes"),
+        (np.zeros(3, "<i4"), r"gave a int32 array of shape \(3,\), expected flat bytes"),
+        (np.zeros((2, 2), np.uint8), r"gave a uint8 array of shape \(2, 2\), expected flat bytes"),
+        (np.zeros(6, np.uint8)[::2], "gave .*, expected flat bytes"),
+        (memoryview(np.zeros(3, "<i4")), "gave .*, expected flat bytes"),
+    ],
+    ids=str,
+)
+def test_what_is_no_bytes_is_refused_and_the_column_named(value: Any, words: str) -> None:
+    """Sizes that are not counted in bytes would make records that nobody can read."""
+    for tree, sample in (((StrField(), Raw()), ("x", value)), ((IntField(), Raw(), DateField()), (1, value, date.max))):
+        with pytest.raises(TypeError, match=rf"^\[1\]: .*Raw\(\)\.encode {words}"):
+            Schema.of(tree).encode(sample)
+
+
+@pytest.mark.parametrize("value", [b"ab", bytearray(b"ab"), memoryview(b"ab"), np.frombuffer(b"ab", np.uint8)], ids=str)
+def test_bytes_of_any_kind(value: Any) -> None:
+    schema = Schema.of([Raw()])
+    assert schema.decode(schema.encode([value])) == [b"ab"]
+
+
+@register
+@dataclass(frozen=True)
 class Flaky(Field):
     """Fails every other time, so that looking for the column finds none."""
 
