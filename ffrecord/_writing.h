@@ -8,14 +8,14 @@ static inline int64_t ffr_pwrite(int fd, const void *data, size_t size, int64_t 
     return ffr_result(pwrite(fd, data, size, offset));
 }
 
-/* Start to write a range back to the disk; `settled`: and return when it is there (its data, not the metadata). */
-static inline int64_t ffr_write_back(int fd, int64_t offset, int64_t size, int settled) {
+/* Start to write a range back to the disk; `wait`: and return when it is there (its data, not the metadata). */
+static inline int64_t ffr_write_back(int fd, int64_t offset, int64_t size, int wait) {
 #ifdef SYNC_FILE_RANGE_WRITE
     unsigned flags = SYNC_FILE_RANGE_WRITE;
-    if (settled) flags |= SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER;
+    if (wait) flags |= SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER;
     return ffr_result(sync_file_range(fd, offset, size, flags));
 #else
-    (void)fd, (void)offset, (void)size, (void)settled;
+    (void)fd, (void)offset, (void)size, (void)wait;
     return -ENOSYS;
 #endif
 }

@@ -47,7 +47,7 @@ cdef extern from "Python.h":
 
 cdef extern from "_writing.h" nogil:
     int64_t ffr_pwrite(int fd, const void* data, size_t size, int64_t offset)
-    int64_t ffr_write_back(int fd, int64_t offset, int64_t size, bint settled)
+    int64_t ffr_write_back(int fd, int64_t offset, int64_t size, bint wait)
     void ffr_forget(int fd, int64_t offset, int64_t size)
     int ffr_load(int* target)
     void ffr_store(int* target, int value)
@@ -79,7 +79,7 @@ cdef struct Job:
     int64_t size
     int64_t offset         # in the file
     int64_t written        # of `size`
-    int64_t settled        # all before this offset is on the disk, as far as the thread looked
+    int64_t safe           # all before this offset is on the disk, as far as the thread looked
     bint behind            # whether the file system takes ranges to write back
     int error              # errno, 0 for none; set last, and looked at by others
     bint back              # the error is of bytes that the kernel had taken before
@@ -100,11 +100,11 @@ cdef void _empty(void* argument) noexcept nogil:
         _write_back(job)
 
 
-cdef int64_t _written_back(int fd, int64_t offset, int64_t size, bint settled) noexcept nogil:
+cdef int64_t _written_back(int fd, int64_t offset, int64_t size, bint wait) noexcept nogil:
     """0; 1: the file system does not do so; or -errno, which is final: a fsync would not see that error again."""
     cdef int64_t result = -EINTR
     while result == -EINTR:
-        result = ffr_write_back(fd, offset, size, settled)
+        result = ffr_write_back(fd, offset, size, wait)
     return 1 if result in (-ENOSYS, -EOPNOTSUPP, -EINVAL, -ESPIPE, -EBADF) else result
 
 
@@ -112,11 +112,11 @@ cdef void _write_back(Job* job) noexcept nogil:
     cdef int64_t end = job.offset + job.size
     cdef int64_t until = end - WINDOW
     cdef int64_t result = _written_back(job.fd, job.offset, job.size, False)
-    if result == 0 and until > job.settled:
-        result = _written_back(job.fd, job.settled, until - job.settled, True)
+    if result == 0 and until > job.safe:
+        result = _written_back(job.fd, job.safe, until - job.safe, True)
         if result == 0:
-            ffr_forget(job.fd, job.settled, until - job.settled)
-            job.settled = until
+            ffr_forget(job.fd, job.safe, until - job.safe)
+            job.safe = until
     if result < 0:
         job.back = True
         ffr_store(&job.error, <int> -result)
@@ -124,8 +124,8 @@ cdef void _write_back(Job* job) noexcept nogil:
         job.behind = False
 
 
-def write_back(int fd, int64_t offset, int64_t size, bint settled):
-    """Start to write a range of a file back to the disk; `settled`: wait until it is there, and let the page cache forget it.
+def write_back(int fd, int64_t offset, int64_t size, bint wait):
+    """Start to write a range of a file back to the disk; `wait`: wait until it is there, and let the page cache forget it.
 
     Returns:
         Whether the file system does so; if not, it need not be asked again.
@@ -135,8 +135,8 @@ def write_back(int fd, int64_t offset, int64_t size, bint settled):
     """
     cdef int64_t result
     with nogil:
-        result = _written_back(fd, offset, size, settled)
-        if settled and result == 0:
+        result = _written_back(fd, offset, size, wait)
+        if wait and result == 0:
             ffr_forget(fd, offset, size)
     if result < 0:
         raise OSError(-result, os.strerror(-result))
@@ -179,7 +179,7 @@ cdef class Appender:
             self._buffers = <char*> memory
         memset(&self._job, 0, sizeof(Job))
         self._job.task.run, self._job.task.argument = _empty, &self._job
-        self._job.fd, self._job.behind, self._job.settled = fd, True, offset
+        self._job.fd, self._job.behind, self._job.safe = fd, True, offset
         self._job.offset = offset
         self._buffer, self._fill, self._offset, self._most = self._buffers, 0, offset, most
         self._room = BUFFER - offset % BUFFER
@@ -224,7 +224,7 @@ cdef class Appender:
     @property
     def _failed_back(self):
         """Where bytes lie that were not written back to the disk: [start, end); None if all were."""
-        return (self._job.settled, self._written) if self._job.back else None
+        return (self._job.safe, self._written) if self._job.back else None
 
     @property
     def _checksums(self):
@@ -251,7 +251,7 @@ cdef class Appender:
             self._busy = True
             try:
                 with nogil:
-                    self._settle()
+                    self._join()
             except OSError as error:
                 raise self._abandon(error) from None
             finally:
@@ -442,7 +442,7 @@ cdef class Appender:
             self._looked = now
             with gil:
                 PyErr_CheckSignals()
-        self._settle()
+        self._join()
         self._job.start, self._job.size, self._job.offset = self._buffer, self._fill, self._offset
         self._job.written = 0
         submit(&self._job.task, THREADS)
@@ -452,7 +452,7 @@ cdef class Appender:
         self._room = BUFFER - self._offset % BUFFER
         return 0
 
-    cdef int _settle(self) except -1 nogil:
+    cdef int _join(self) except -1 nogil:
         """Wait until the thread is done, and raise what failed there."""
         cdef Task* task = &self._job.task
         cdef int error
@@ -476,7 +476,7 @@ cdef class Appender:
             with nogil:
                 if self._fill > 0:
                     self._turn()
-                self._settle()
+                self._join()
         except BaseException as error:
             raise self._abandon(error) from None
 

@@ -99,7 +99,7 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encode:
     try:
         with interrupts.undisturbed():
             part.acquire()
-            resume.settle(part, resume=True)
+            resume.take_over(part, resume=True)
             resume.claim(part)
         check_no_shards(directory)
         places = Files(part.open, directory)

@@ -77,7 +77,7 @@ def left_behind(directory: Path) -> list[str]:
     names = sorted(os.listdir(directory))
     if ".set.part" in names and os.listdir(directory / ".set.part" / "finished"):
         part = directory / ".set.part"
-        assert sorted(os.listdir(part)) == ["finished", "journal"]
+        assert sorted(os.listdir(part)) == ["finished", "ledger"]
         for name in os.listdir(part / "finished"):
             read_all(part / "finished" / name)
         names.remove(".set.part")

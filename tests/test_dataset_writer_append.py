@@ -16,7 +16,7 @@ import builders
 import numpy as np
 import pytest
 from calls import dies_before, refused_at
-from datasets import files_in, read_all
+from datasets import Samples, files_in, read_all, write_from
 
 from ffrecord import FileReader, FormatError, MismatchError, manifest
 from ffrecord.dataset_writer import DatasetWriter, Summary
@@ -91,6 +91,49 @@ def test_columns_are_those_that_are_there(tmp_path: Path) -> None:
     with FileReader(tmp_path / "set") as reader:
         schema = schema_of(reader)
         assert schema is not None and schema.decode(reader.read_one(22))["x"].tolist() == list(range(7))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("source", ["dataset", "iterable", "lines"])
+def test_what_is_appended_to_nothing_decides_the_columns(tmp_path: Path, source: str, workers: int) -> None:
+    create(tmp_path / "set", [])
+    empty = identities(tmp_path / "set")
+    given = Samples([{"x": index} for index in range(25)])
+    how: dict[str, Any] = {"mode": "append", "num_workers": workers, "samples_per_shard": 10}
+    write_from(source, tmp_path / "set", given, **how)
+    listed = manifest.load(str(tmp_path / "set"))
+    assert listed is not None and [shard.name for shard in listed.shards] == [f"PART_0000{i}.ffr" for i in (1, 2, 3)]
+    assert {name: identities(tmp_path / "set")[name] for name in empty} == empty
+    with FileReader(tmp_path / "set") as reader:
+        schema = schema_of(reader)
+        assert schema is not None and schema.decode(reader.read_one(24)) == {"x": 24}
+    with pytest.raises(MismatchError, match=r"schema\S* was .*'x'"):
+        append(tmp_path / "set", [{"y": 1}], fields={"y": IntField()})
+    append(tmp_path / "set", given.samples)
+    with FileReader(tmp_path / "set") as reader:
+        assert reader.n == 50
+
+
+def test_what_is_appended_to_nothing_decides_the_serializer(tmp_path: Path) -> None:
+    for name in ("new", "old"):
+        create(tmp_path / name, [])
+        if name == "old":
+            (tmp_path / name / "dataset.json").unlink()
+        append(tmp_path / name, [1, 2], serializer=pickle.dumps)
+        with pytest.raises(MismatchError, match=r"serializer was '_pickle\.dumps', is None"):
+            append(tmp_path / name, [b"x"])
+        with FileReader(tmp_path / name) as reader:
+            assert reader.extension is not None and reader.extension.serializer == "_pickle.dumps"
+
+
+def test_columns_that_were_declared_stay(tmp_path: Path) -> None:
+    """Without samples, too."""
+    create(tmp_path / "set", [], fields={"x": IntField()})
+    with pytest.raises(MismatchError, match=r"schema\S* was .*'x'"):
+        append(tmp_path / "set", [{"y": 1}], fields={"y": IntField()})
+    append(tmp_path / "set", [{"x": 1}])
+    listed = manifest.load(str(tmp_path / "set"))
+    assert listed is not None and [shard.samples for shard in listed.shards] == [0, 1]
 
 
 def test_other_columns_are_refused_and_named(tmp_path: Path) -> None:
@@ -281,8 +324,8 @@ def test_killed_before_any_call(tmp_path: Path, with_manifest: bool, step: int) 
         found = read_all(target)
         assert found in (OLD, OLD + NEW[:25]), at
         published += died and len(found) > len(OLD)
-        # Once the journal is gone, nobody knows any more that it died tidying up; an empty directory may stay.
-        known = found == OLD or (target / ".dataset.part" / "journal").exists()
+        # Once the ledger is gone, nobody knows any more that it died tidying up; an empty directory may stay.
+        known = found == OLD or (target / ".dataset.part" / "ledger").exists()
         if known:
             append(target, NEW[:25])
         assert read_all(target) == OLD + NEW[:25]

@@ -38,8 +38,8 @@ def sweep(tmp_path: Path, target: Path, prepare: Callable[[], None], check: Call
         try:
             write(target, sizes(4), samples_per_shard=10)
         except FileExistsError:
-            # It died tidying up: the journal was gone.
-            assert not os.path.exists(PartDirectory(str(target)).journal_path)
+            # It died tidying up: the ledger was gone.
+            assert not os.path.exists(PartDirectory(str(target)).ledger_path)
         check()
         at += step
 

@@ -16,7 +16,7 @@ from interrupting import N, Stopping, interrupted, kept_files, record, write
 from ffrecord import FileReader, MismatchError, manifest
 from ffrecord.errors import WorkerError
 from ffrecord.fields import IntField
-from ffrecord.sharding import journal
+from ffrecord.sharding import ledger
 
 CUTS = [{"shard_size": 3000}, {"samples_per_shard": 70}, {"num_shards": 6}]
 
@@ -32,7 +32,7 @@ def test_the_same_bytes_as_uninterrupted(tmp_path: Path, cut: dict[str, int], wo
     for at in (133, 134, 250, 390):
         interrupted(target, at, typed, **cut, num_workers=workers, chunksize=17)
         if (tmp_path / ".set.part").exists():
-            assert sorted(os.listdir(tmp_path / ".set.part")) == ["finished", "journal"]
+            assert sorted(os.listdir(tmp_path / ".set.part")) == ["finished", "ledger"]
             assert len(kept_files(target)) >= kept
             kept = len(kept_files(target))
     dataset = Stopping(typed=typed)
@@ -209,36 +209,36 @@ def test_num_workers_and_chunks_may_differ(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "garbage", [b"", b"\0" * 99, b"{}\n", b'{"type":"begun","version":2,"request":{}}\n', b"\xff\n"]
 )
-def test_a_journal_that_tells_nothing_is_no_journal(tmp_path: Path, garbage: bytes) -> None:
+def test_a_ledger_that_tells_nothing_is_no_ledger(tmp_path: Path, garbage: bytes) -> None:
     interrupted(tmp_path / "set", samples_per_shard=70)
-    (tmp_path / ".set.part" / "journal").write_bytes(garbage)
+    (tmp_path / ".set.part" / "ledger").write_bytes(garbage)
     assert write(tmp_path / "set", Stopping(), samples_per_shard=70).kept_shards == 0
     assert os.listdir(tmp_path) == ["set"]
 
 
-def test_a_journal_cut_anywhere(tmp_path: Path) -> None:
+def test_a_ledger_cut_anywhere(tmp_path: Path) -> None:
     """What a power cut may leave: fewer shards are kept, and what is kept is right."""
     write(tmp_path / "whole", Stopping(), samples_per_shard=70)
     interrupted(tmp_path / "set", samples_per_shard=70)
     shutil.copytree(tmp_path / ".set.part", tmp_path / "pristine")
-    data, kept = (tmp_path / "pristine" / "journal").read_bytes(), set()
+    data, kept = (tmp_path / "pristine" / "ledger").read_bytes(), set()
     for size in range(0, len(data) + 1, 29):
         shutil.rmtree(tmp_path / ".set.part", ignore_errors=True)
         shutil.copytree(tmp_path / "pristine", tmp_path / ".set.part")
-        (tmp_path / ".set.part" / "journal").write_bytes(data[:size] + b"\0" * (size % 3))
+        (tmp_path / ".set.part" / "ledger").write_bytes(data[:size] + b"\0" * (size % 3))
         kept.add(write(tmp_path / "set", Stopping(), samples_per_shard=70).kept_shards)
         assert files_in(tmp_path / "set") == files_in(tmp_path / "whole")
         shutil.rmtree(tmp_path / "set")
     assert kept == {0, 1, 2, 3}
 
 
-def test_journal_lines(tmp_path: Path) -> None:
-    """What a journal looks like; a later version may add kinds of lines, and ends what this one reads."""
+def test_ledger_lines(tmp_path: Path) -> None:
+    """What a ledger looks like; a later version may add kinds of lines, and ends what this one reads."""
     interrupted(tmp_path / "set", samples_per_shard=70)
-    story = journal.peek(str(tmp_path / ".set.part" / "journal"))
+    story = ledger.peek(str(tmp_path / ".set.part" / "ledger"))
     assert story.request is not None and story.request["samples_per_shard"] == 70
     assert sorted(story.finished) == [f"PART_0000{number}.ffr" for number in range(4)]
     last = story.finished["PART_00003.ffr"]
     assert last.next == (4, 280, sum(len(record(index)) for index in range(280)), 0)
     assert isinstance(last.shard, manifest.Shard) and story.publishing is None
-    assert journal.peek(str(tmp_path / "missing")) == journal.Story()
+    assert ledger.peek(str(tmp_path / "missing")) == ledger.Story()

@@ -254,6 +254,8 @@ def test_what_was_left_out_at_the_end_counts_though_nothing_is_written_again(tmp
         ({"max_skipped": 0.5}, TypeError, "max_skipped must be an int, not float"),
         ({"num_workers": "4"}, TypeError, "num_workers must be an int, not str"),
         ({"shard_size": "1MB"}, TypeError, "shard_size must be an int, not str"),
+        ({"num_shards": 2, "shard_size": 9}, ValueError, "shard_size=9 and num_shards=2 ask for different shards"),
+        ({"samples_per_shard": 2, "shard_size": 9}, ValueError, "shard_size=9 and samples_per_shard=2 ask"),
         ({"samples_per_shard": 2.5}, TypeError, "samples_per_shard must be an int, not float"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The hidden directory of a write, piece by piece: its name, lock and journal; verifying, comparing, publishing."""
+"""The hidden directory of a write, piece by piece: its name, lock and ledger; verifying, comparing, publishing."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
 from ffrecord.sharding import part_directory, publishing, verify
 from ffrecord.sharding.differences import differences
-from ffrecord.sharding.journal import Begun, Finished, Journal, Publishing, Story, tell
+from ffrecord.sharding.ledger import Begun, Finished, Ledger, Publishing, Story, tell
 from ffrecord.sharding.layout import Start
 from ffrecord.sharding.part_directory import PartDirectory, hidden_name
 
@@ -67,13 +67,13 @@ def test_what_is_finished_stays_and_what_was_open_goes(tmp_path: Path) -> None:
         (Path(part.open) / name).write_bytes(b"x")
     part.keep(Shard("a.ffr", 1, 30, 0), Start(1, 1, 1))
     assert part.leave() == ["a.ffr"]
-    assert sorted(os.listdir(part.path)) == ["finished", "journal"] and os.listdir(part.finished) == ["a.ffr"]
+    assert sorted(os.listdir(part.path)) == ["finished", "ledger"] and os.listdir(part.finished) == ["a.ffr"]
     with pytest.raises(StateError, match="given up"):
         part.keep(Shard("b.ffr", 1, 30, 0), Start(2, 2, 2))
     again = PartDirectory(str(tmp_path / "set"))
     again.acquire()
     # Without a first line that says what was asked, nothing is told.
-    assert again.journal.story == Story()
+    assert again.ledger.story == Story()
     again.discard()
     assert os.listdir(tmp_path) == []
 
@@ -90,10 +90,10 @@ def test_a_forked_child_neither_has_it_nor_removes_it(tmp_path: Path) -> None:
     part.discard()
 
 
-def test_a_link_in_place_of_the_journal_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_ledger_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / ".set.part").mkdir()
     (tmp_path / "precious").write_text("mine")
-    (tmp_path / ".set.part" / "journal").symlink_to(tmp_path / "precious")
+    (tmp_path / ".set.part" / "ledger").symlink_to(tmp_path / "precious")
     with pytest.raises(OSError, match="Failed to create directory"):
         PartDirectory(str(tmp_path / "set")).acquire()
     assert (tmp_path / "precious").read_text() == "mine"
@@ -108,7 +108,7 @@ def test_a_link_to_nowhere_in_its_place(tmp_path: Path, monkeypatch: pytest.Monk
     assert os.listdir(tmp_path) == [".set.part"]
 
 
-def test_a_journal_that_is_another_one_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_is_another_one_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part_directory, "PATIENCE", 0.1)
     monkeypatch.setattr(os.path, "samestat", lambda one, other: False)
     with pytest.raises(OSError, match=r"\.set\.part for it") as caught:
@@ -116,28 +116,28 @@ def test_a_journal_that_is_another_one_each_time(tmp_path: Path, monkeypatch: py
     assert caught.value.errno == errno.ESTALE
 
 
-# Journal
+# Ledger
 
 
-def test_a_journal_is_told_again(tmp_path: Path) -> None:
-    fd = os.open(tmp_path / "journal", os.O_RDWR | os.O_CREAT)
-    journal = Journal(fd)
-    assert journal.story == Story()
-    journal.begin({"x": 1})
-    journal.append(Finished(SHARD, Start(1, 3, 50)))
+def test_a_ledger_is_told_again(tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "ledger", os.O_RDWR | os.O_CREAT)
+    ledger = Ledger(fd)
+    assert ledger.story == Story()
+    ledger.begin({"x": 1})
+    ledger.append(Finished(SHARD, Start(1, 3, 50)))
     end = os.fstat(fd).st_size
-    journal.append(Publishing(["a", "b"], None, "f"))
-    journal.sync()
-    story = Journal(fd).story
+    ledger.append(Publishing(["a", "b"], None, "f"))
+    ledger.sync()
+    story = Ledger(fd).story
     assert (story.request, story.end) == ({"x": 1}, end)
     assert story.finished == {SHARD.name: Finished(SHARD, Start(1, 3, 50))}
     assert story.publishing == Publishing(["a", "b"], None, "f")
     # What is appended takes the place of the publication that did not come about.
-    Journal(fd).append(Finished(SHARD, Start(1, 3, 51)))
-    story = Journal(fd).story
+    Ledger(fd).append(Finished(SHARD, Start(1, 3, 51)))
+    story = Ledger(fd).story
     assert story.publishing is None and story.finished[SHARD.name].next.bytes == 51
-    journal.clear()
-    assert Journal(fd).story == Story() and os.fstat(fd).st_size == 0
+    ledger.clear()
+    assert Ledger(fd).story == Story() and os.fstat(fd).st_size == 0
     os.close(fd)
 
 

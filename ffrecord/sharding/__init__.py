@@ -20,10 +20,13 @@ engine.py          a whole job
 selection.py       which samples, in which order
 encoding.py        how samples become records
 probing.py         a look at a few samples beforehand
-journal.py         what a part directory says about itself
+ledger.py          what a part directory says about itself
 publishing.py      files get their final names, or lose them again
 part_directory.py  a directory that appears whole
 verify.py          whether a shard is what it was
 resume.py          what an interrupted write has finished
 base.py            the dataset that shards are added to
+arguments.py       what users ask for, checked
+options.py         what a writer was made for
+writing.py         one call of a writer, from the lock to the publication
 """

@@ -104,7 +104,7 @@ class Assembly:
         places = self._place_all()
         self._layout.end()
         self._open_new()
-        self._settle()
+        self._note_closed()
         return places
 
     def _place_all(self) -> list[Place]:
@@ -124,7 +124,7 @@ class Assembly:
             self._placed[piece.task, piece.piece] = segments, int(sizes.sum())
             self._skipped = 0
         self._skipped += sum(skipped.before == len(sizes) for skipped in piece.skipped)
-        self._settle()
+        self._note_closed()
         return Place(piece.task, piece.piece, segments)
 
     def wrote(self, key: Key) -> tuple[int, int]:
@@ -151,7 +151,7 @@ class Assembly:
             self._open[number] = _OpenShard()
         self._made = len(starts)
 
-    def _settle(self) -> None:
+    def _note_closed(self) -> None:
         """Look at the shards that got their last sample just now."""
         for number in range(self._end.shard, self._layout.closed):
             shard, before = self._open[number], self._end

@@ -34,6 +34,11 @@ class Base:
     stem: str
     start: Start
 
+    @property
+    def blank(self) -> bool:
+        """Whether it holds no samples and says nothing of any: then what is appended decides."""
+        return not self.listing.samples and self.listing.schema is None and self.serializer is None
+
 
 def check_extendable(path: str) -> None:
     """Raise FileNotFoundError unless `path` is a directory with a manifest or shards."""

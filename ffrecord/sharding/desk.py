@@ -9,7 +9,7 @@ import msgspec
 
 from ffrecord.sharding.encoding import Encode, Shape, shape_of, shown
 from ffrecord.sharding.layout import FIRST_SAMPLES
-from ffrecord.sharding.messages import Chosen, Indices, Items, Place, Shown, Stream, Task, Written
+from ffrecord.sharding.messages import Assignment, Chosen, Indices, Items, Place, Shown, Stream, Written
 from ffrecord.sharding.packing import Packer, Piece
 from ffrecord.sharding.runs import Opener, Run
 from ffrecord.sharding.shard_file import Files
@@ -54,7 +54,7 @@ class Desk:
 
     def __init__(self, link: Link, heart: Heart, packer: Packer, opener: Opener) -> None:
         self._link, self._heart, self._packer, self._opener = link, heart, packer, opener
-        self._tasks: deque[Task] = deque()
+        self._tasks: deque[Assignment] = deque()
         self._held: dict[tuple[int, int], Piece] = {}
         self._weight = 0
         self._decoder = msgspec.msgpack.Decoder(Indices | Items | Stream | Chosen | Place)
@@ -104,7 +104,7 @@ class Desk:
             self._take(self._decoder.decode(message))
             wait = self._weight > HELD_BYTES
 
-    def _take(self, message: Task | Chosen | Place) -> None:
+    def _take(self, message: Assignment | Chosen | Place) -> None:
         if isinstance(message, Chosen):
             self._packer.encode = shown(Shape(message.schema)).encode
         elif isinstance(message, Place):

@@ -56,7 +56,7 @@ def write_shards(job: Job, means: Means) -> Outcome:
         if means.workers and job.source.total != job.start.samples + job.start.skipped:
             Foreman(job, means, books, finisher).run()
         else:
-            _Here(job, means, books, finisher).run()
+            _Alone(job, means, books, finisher).run()
         books.check()
         while (shards := finisher.wait(LOOK)) is None:
             pass
@@ -67,8 +67,8 @@ def write_shards(job: Job, means: Means) -> Outcome:
     return Outcome(shards, books.samples, books.bytes, books.skipped, books.encoding)
 
 
-class _Here:
-    """Does a job up to its last sample in this process."""
+class _Alone:
+    """Does a job up to its last sample without workers, in this process."""
 
     def __init__(self, job: Job, means: Means, books: Books, finisher: Finisher) -> None:
         self._job, self._means, self._books, self._finisher = job, means, books, finisher

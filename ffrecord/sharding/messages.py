@@ -51,7 +51,7 @@ class Stream(msgspec.Struct, tag="stream", array_like=True):
     name: str
 
 
-Task = Indices | Items | Stream
+Assignment = Indices | Items | Stream  # what a worker is given to do
 
 
 class Shown(msgspec.Struct, tag="shown", array_like=True):

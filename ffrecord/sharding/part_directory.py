@@ -1,7 +1,7 @@
 """A directory of shards that appears whole: filled in a hidden part directory, then given its final name.
 
     .NAME.part/            one for each target, so that a later write finds what an interrupted one has finished
-        journal            what was asked for and what is finished; locked by the one who writes
+        ledger            what was asked for and what is finished; locked by the one who writes
         open-<random>/     shards being filled; of no use to anybody else
         finished/          complete, durable shards under their final names
 
@@ -30,9 +30,9 @@ from ffrecord import format, manifest
 from ffrecord.durable import NAME_BYTES, PART_SUFFIX, fsync_directory
 from ffrecord.errors import StateError, file_error
 from ffrecord.manifest import Manifest, Shard
-from ffrecord.sharding import journal, publishing
-from ffrecord.sharding.journal import Finished, Journal, Publishing
+from ffrecord.sharding import ledger, publishing
 from ffrecord.sharding.layout import Start
+from ffrecord.sharding.ledger import Finished, Ledger, Publishing
 
 INSIDE = f".dataset{PART_SUFFIX}"
 PATIENCE = 1.0  # seconds for the processes of a writer that was killed to end, and its lock with them
@@ -76,7 +76,7 @@ def _check_directory(path: str) -> None:
 def _being_published(path: str) -> Sequence[str]:
     """Names in a directory that an interrupted publication has put there, or might have."""
     part = PartDirectory(path)
-    mark = journal.peek(part.journal_path).publishing
+    mark = ledger.peek(part.ledger_path).publishing
     if mark is None or not (part.inside or publishing.happened(part.target, mark)):
         return []
     return mark.names
@@ -102,8 +102,8 @@ class PartDirectory:
         target: its real path.
         inside: whether it is inside the target.
         path: of the part directory; there after `acquire`.
-        open, finished, journal_path: what is in it.
-        journal: there after `acquire`.
+        open, finished, ledger_path: what is in it.
+        ledger: there after `acquire`.
         first: number of the shard that a later write goes on from if none is finished; None while that is unknown.
         claimed: whether what is in it is of no use to a later write, so that `leave` is `discard`; not at first.
 
@@ -118,7 +118,7 @@ class PartDirectory:
         self.path = inside if self.inside else hidden_name(self.target)
         self.open = str(Path(self.path) / f"open-{secrets.token_hex(6)}")
         self.finished = str(Path(self.path) / "finished")
-        self.journal_path = str(Path(self.path) / journal.NAME)
+        self.ledger_path = str(Path(self.path) / ledger.NAME)
         self.claimed = False
         self.first: int | None = None
         self._lock: io.FileIO | None = None
@@ -142,7 +142,7 @@ class PartDirectory:
             self._lock = self._locked()
             _ours.add(self)
             self._renew()
-            self.journal = Journal(self._lock.fileno())
+            self.ledger = Ledger(self._lock.fileno())
         except BlockingIOError:
             sentence = (
                 f"{self.target}: another process, or another thread, writes to it: it has the lock of {self.path}"
@@ -154,7 +154,7 @@ class PartDirectory:
             raise file_error(error.errno or errno.EIO, sentence, self.target) from None
 
     def _locked(self) -> io.FileIO:
-        """The journal, open and locked.
+        """The ledger, open and locked.
 
         Raises:
             OSError: of the latest attempt, after PATIENCE at most; BlockingIOError if another one has the lock.
@@ -171,11 +171,11 @@ class PartDirectory:
     def _lock_now(self) -> io.FileIO:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.path)
-        file = io.FileIO(self.journal_path, "r+", opener=_no_link)
+        file = io.FileIO(self.ledger_path, "r+", opener=_no_link)
         try:
             _flock(file)
             # The one who had it may have removed it, or published all.
-            if not os.path.samestat(os.fstat(file.fileno()), os.lstat(self.journal_path)):
+            if not os.path.samestat(os.fstat(file.fileno()), os.lstat(self.ledger_path)):
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         except BaseException:
             file.close()
@@ -208,10 +208,10 @@ class PartDirectory:
             if not self.held:
                 raise StateError(f"{self.target}: given up")
             os.rename(Path(self.open) / shard.name, Path(self.finished) / shard.name)
-            self.journal.append(Finished(shard, following))
+            self.ledger.append(Finished(shard, following))
             if time.monotonic() - self._synced >= SYNC_EVERY:
                 fsync_directory(self.finished)
-                self.journal.sync()
+                self.ledger.sync()
                 self._synced = time.monotonic()
 
     def publish(self, names: Sequence[str], fingerprint: str | None = None, skipped: int = 0) -> None:
@@ -256,8 +256,8 @@ class PartDirectory:
         self.publish([manifest.NAME, *names], guard.fingerprint)
         with self._naming(f"all is in place, but its {manifest.NAME} could not be removed"):
             # First: nobody may take back what is complete, as if it had never been whole.
-            self.journal.clear()
-            self.journal.sync()
+            self.ledger.clear()
+            self.ledger.sync()
             (Path(self.target) / manifest.NAME).unlink()
             fsync_directory(self.target)
 
@@ -279,8 +279,8 @@ class PartDirectory:
 
     def _mark(self, mark: Publishing) -> None:
         fsync_directory(self.finished)
-        self.journal.append(mark)
-        self.journal.sync()
+        self.ledger.append(mark)
+        self.ledger.sync()
 
     @contextlib.contextmanager
     def _naming(self, consequence: str) -> Iterator[None]:
@@ -314,9 +314,9 @@ class PartDirectory:
         """Names of finished shards without a gap before them; removes the others."""
         there = self.finished_names()
         # While they are being published some may have moved.
-        if self.first is None or self.journal.story.publishing is not None:
+        if self.first is None or self.ledger.story.publishing is not None:
             return there
-        story = self.journal.story
+        story = self.ledger.story
         names = {entry.next.shard - 1: name for name, entry in story.finished.items() if name in there}
         kept = [names[number] for number in takewhile(names.__contains__, range(self.first, self.first + len(names)))]
         for name in set(there) - set(kept):
@@ -344,11 +344,11 @@ class PartDirectory:
                 self._remove()
 
     def _remove(self) -> None:
-        # The journal last: who waits for its lock must not be given a directory that is being emptied.
+        # The ledger last: who waits for its lock must not be given a directory that is being emptied.
         for directory in (self.open, self.finished):
             shutil.rmtree(directory, ignore_errors=True)
         with contextlib.suppress(OSError):
-            os.unlink(self.journal_path)
+            os.unlink(self.ledger_path)
             os.rmdir(self.path)
         self._unlock()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from ffrecord import manifest
 from ffrecord.durable import fsync_directory
 from ffrecord.manifest import Manifest
-from ffrecord.sharding.journal import Publishing
+from ffrecord.sharding.ledger import Publishing
 
 
 def replace(source: str, target: str) -> None:

@@ -18,8 +18,8 @@ from ffrecord.errors import FFRecordError, MismatchError
 from ffrecord.manifest import Shard
 from ffrecord.sharding import publishing
 from ffrecord.sharding.differences import differences
-from ffrecord.sharding.journal import Finished, Request, Story, peek
 from ffrecord.sharding.layout import Start
+from ffrecord.sharding.ledger import Finished, Request, Story, peek
 from ffrecord.sharding.part_directory import PartDirectory
 from ffrecord.sharding.selection import Chosen
 from ffrecord.sharding.verify import check_listed, check_whole
@@ -49,7 +49,7 @@ class Kept:
 
 def earlier(part: PartDirectory) -> Request:
     """What an interrupted write of the same target was asked for; empty if there is none."""
-    return peek(part.journal_path).request or {}
+    return peek(part.ledger_path).request or {}
 
 
 def fingerprint(indices: Chosen) -> str:
@@ -82,7 +82,7 @@ def schema_of(part: PartDirectory, kept: Kept) -> dict[str, Any] | None:
         return None if opened.extension is None else opened.extension.schema
 
 
-def settle(part: PartDirectory, *, resume: bool) -> bool:
+def take_over(part: PartDirectory, *, resume: bool) -> bool:
     """See to what an interrupted write has left in a part directory, before anything else is looked at.
 
     A publication that was interrupted is undone, unless it had got to its end.
@@ -96,7 +96,7 @@ def settle(part: PartDirectory, *, resume: bool) -> bool:
     Raises:
         MismatchError: the publication cannot be undone, since the target has become another dataset.
     """
-    mark = part.journal.story.publishing
+    mark = part.ledger.story.publishing
     published = mark is not None and publishing.happened(part.target, mark)
     if mark is not None and part.inside and not published:
         undone = publishing.take_back(part.finished, part.target, mark)
@@ -108,7 +108,7 @@ def settle(part: PartDirectory, *, resume: bool) -> bool:
             )
     if not resume:
         _remove_others(part, [])
-        part.journal.clear()
+        part.ledger.clear()
     return published and resume
 
 
@@ -122,7 +122,7 @@ def claim(part: PartDirectory, *, added: bool = False) -> None:
         MismatchError: one that can has finished shards there, or it may be this very append that was published. Nothing
             was changed.
     """
-    story, there = part.journal.story, part.finished_names()
+    story, there = part.ledger.story, part.finished_names()
     if added and not story.request:
         part.release()
         raise MismatchError(
@@ -137,23 +137,23 @@ def claim(part: PartDirectory, *, added: bool = False) -> None:
         )
     part.claimed = True
     _remove_others(part, [])
-    part.journal.begin({})
+    part.ledger.begin({})
 
 
 def go_on(part: PartDirectory, request: Request, start: Start, *, published: bool, threads: int) -> Kept:
-    """Find out which finished shards can stay, remove all others, and have the journal go on from there.
+    """Find out which finished shards can stay, remove all others, and have the ledger go on from there.
 
     Args:
         request: what is asked now.
         start: where the layout of all begins.
-        published: as `settle` said.
+        published: as `take_over` said.
         threads: to verify with.
 
     Raises:
         MismatchError: something else was asked for when the write was begun. Nothing was changed.
-        OSError: the journal cannot be written.
+        OSError: the ledger cannot be written.
     """
-    story = part.journal.story
+    story = part.ledger.story
     there = [name for name in story.finished if os.path.lexists(Path(part.finished) / name)]
     if not story.request or not (there or published):
         return _afresh(part, request, start)
@@ -176,7 +176,7 @@ def go_on(part: PartDirectory, request: Request, start: Start, *, published: boo
 def _complete(part: PartDirectory, start: Start) -> Kept:
     """What is asked may be what was published a moment before its writer was killed."""
     _log.warning("%s: an earlier write of it was complete", part.target)
-    story = part.journal.story
+    story = part.ledger.story
     # An append of no samples has made no shard.
     entries = _in_order(story, min((entry.next.shard for entry in story.finished.values()), default=1) - 1)
     end = entries[-1].next if entries else start
@@ -186,7 +186,7 @@ def _complete(part: PartDirectory, start: Start) -> Kept:
 
 def _afresh(part: PartDirectory, request: Request, start: Start) -> Kept:
     _remove_others(part, [])
-    part.journal.begin(request)
+    part.ledger.begin(request)
     part.first = start.shard
     return Kept([], start)
 

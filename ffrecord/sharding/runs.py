@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.sharding.messages import Indices, Items, Task
+from ffrecord.sharding.messages import Assignment, Indices, Items
 from ffrecord.sharding.transport import Carrier
 
 
@@ -120,7 +120,7 @@ class Opener:
     ) -> None:
         self._dataset, self._function, self._pipeline, self._carrier = dataset, function, pipeline, carrier
 
-    def open(self, task: Task) -> Run:
+    def open(self, task: Assignment) -> Run:
         """Its samples."""
         if isinstance(task, Indices):
             return Run(task.task, _numbers(task.indices), partial(operator.getitem, self._dataset))

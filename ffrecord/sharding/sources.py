@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ffrecord.errors import ArgumentTypeError, CountError, FormatError
-from ffrecord.sharding.messages import Indices, Stream, Task
+from ffrecord.sharding.messages import Assignment, Indices, Stream
 from ffrecord.sharding.selection import Chosen
 from ffrecord.sharding.transport import Carrier
 from ffrecord.workers.heartbeats import Beat
@@ -37,7 +37,7 @@ class Source:
     ahead: int | None = None
     calls = items = False
 
-    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Task | None:
+    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Assignment | None:
         """Task number `task`, of at most `most` samples as far as they can be counted; None if there is nothing left.
 
         Raises:
@@ -84,7 +84,7 @@ class FromIterable(Source):
         self.total = length
         self._pairs = enumerate(_counted(iterable, length))
 
-    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Task | None:
+    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Assignment | None:
         return carrier.pack(task, slot, self._pairs, most)
 
 
@@ -106,7 +106,7 @@ class FromList(Source):
         numbered = _file_lines(os.fspath(lines)) if isinstance(lines, str | os.PathLike) else _given_lines(lines)
         self._pairs = islice(_filled(numbered), first, None)
 
-    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Task | None:
+    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Assignment | None:
         return carrier.pack(task, slot, self._pairs, most)
 
     def name(self, beat: Beat) -> str:

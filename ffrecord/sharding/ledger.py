@@ -1,4 +1,4 @@
-"""The journal of a part directory: what was asked for, which shards are finished, whether they are being published.
+"""The ledger of a part directory: what was asked for, which shards are finished, whether they are being published.
 
 One line of JSON for each entry. Nothing is believed that cannot be checked: a shard counts only if its file matches its
 line, byte for byte, so a line that a power cut tore or lost costs work and nothing else.
@@ -14,7 +14,7 @@ from ffrecord.durable import read_all, write_all
 from ffrecord.manifest import Shard
 from ffrecord.sharding.layout import Start
 
-NAME = "journal"
+NAME = "ledger"
 VERSION = 1
 SIZE_MAX = 64 << 20  # bytes; about 400,000 shards. What a reader takes in, whatever a file says
 
@@ -61,7 +61,7 @@ Entry = Begun | Finished | Publishing
 
 @dataclass
 class Story:
-    """What a journal tells.
+    """What a ledger tells.
 
     Attributes:
         request: what was asked for; None if it does not say, or in the words of another version.
@@ -76,7 +76,7 @@ class Story:
     end: int = 0
 
 
-class Journal:
+class Ledger:
     """An open one.
 
     Args:
@@ -116,7 +116,7 @@ class Journal:
 
 
 def peek(path: str) -> Story:
-    """What the journal at `path` tells, or would if there were one."""
+    """What the ledger at `path` tells, or would if there were one."""
     try:
         with open(path, "rb") as file:
             return tell(file.read(SIZE_MAX))
@@ -125,7 +125,7 @@ def peek(path: str) -> Story:
 
 
 def tell(data: bytes) -> Story:
-    """What these bytes of a journal tell: all up to the first line that is none."""
+    """What these bytes of a ledger tell: all up to the first line that is none."""
     story, end = Story(), 0
     for line in data.splitlines(keepends=True):
         try:

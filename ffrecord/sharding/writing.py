@@ -1,0 +1,159 @@
+"""One call of a `DatasetWriter`: from the lock to the publication."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ffrecord import manifest
+from ffrecord.errors import MismatchError
+from ffrecord.fields import Schema
+from ffrecord.manifest import Shard
+from ffrecord.sharding import base, resume
+from ffrecord.sharding.base import Base
+from ffrecord.sharding.encoding import Encoding, Shape, shown
+from ffrecord.sharding.engine import Outcome, write_shards
+from ffrecord.sharding.job import Job, Means
+from ffrecord.sharding.layout import BEGINNING, STEM, Start
+from ffrecord.sharding.ledger import Request
+from ffrecord.sharding.options import Options
+from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord.sharding.resume import Kept
+from ffrecord.sharding.shard_file import Files
+from ffrecord.sharding.sources import Source
+from ffrecord.sharding.verify import check_listed
+from ffrecord.workers import interrupts
+
+_log = logging.getLogger("ffrecord")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to write.
+
+    Attributes:
+        total: samples; None if unknown.
+        source: of the samples from a start on.
+        encoding: of the samples, with these fields; None if the first ones are to show it.
+        asked: what the call was asked for, to be compared by one that goes on; None if none can.
+        seed: of the order; None for the order of the source.
+    """
+
+    total: int | None
+    source: Callable[[Start], Source]
+    encoding: Callable[[Schema | None], Encoding | None]
+    asked: Request | None = None
+    seed: int | None = None
+
+
+class Writing:
+    """Does what was planned.
+
+    Args:
+        options: of the writer.
+        plan, means: of the call.
+    """
+
+    def __init__(self, options: Options, plan: Plan, means: Means) -> None:
+        self._options, self._plan, self._means = options, plan, means
+        self._part = PartDirectory(options.path, among_others=options.appends)
+
+    def run(self) -> tuple[Start, int]:
+        """(what there is in the end, how many shards were there before)."""
+        part = self._part
+        with interrupts.sigterm_exits():
+            try:
+                with interrupts.undisturbed():
+                    part.acquire()
+                outcome = self._write()
+                with interrupts.undisturbed():
+                    part.discard()
+                return outcome
+            except BaseException as error:
+                with interrupts.undisturbed():
+                    _note(error, resume.remark(part))
+                raise
+
+    def _write(self) -> tuple[Start, int]:
+        options, plan, part = self._options, self._plan, self._part
+        published = resume.take_over(part, resume=options.resumes)
+        if plan.asked is None:
+            resume.claim(part, added=published and options.appends)
+        if not published:
+            options.check_target()
+        found = base.look(options.path) if options.appends else None
+        encoding = self._encoding(found)
+        start = BEGINNING if found is None else found.start
+        kept = Kept([], start)
+        if plan.asked is not None:
+            request = plan.asked | {"seed": plan.seed} | options.request(encoding, found)
+            kept = resume.go_on(part, request, start, published=published, threads=max(1, self._means.workers))
+            if encoding is None and kept.shards and not kept.published:
+                encoding = shown(Shape(resume.schema_of(part, kept)))
+        if kept.published:
+            return kept.start._replace(shard=len(kept.shards)), len(kept.shards)
+        if published:
+            options.check_target()
+        self._check_skipped(kept.start.skipped)
+        return self._go_on(found, encoding, kept), len(kept.shards)
+
+    def _encoding(self, found: Base | None) -> Encoding | None:
+        options = self._options
+        fields = options.fields
+        if found is not None and fields is None and options.serializer is None and found.listing.schema is not None:
+            fields = Schema.from_builtins(found.listing.schema)
+        encoding = self._plan.encoding(fields)
+        if found is not None and not found.blank:
+            # Not known: then it is that of what is there, which has no columns.
+            encoding = encoding or shown(Shape(None))
+            said = encoding.extension
+            base.check_same(options.path, found, encoding.schema, None if said is None else said.serializer)
+        return encoding
+
+    def _check_skipped(self, count: int) -> None:
+        """Raise MismatchError if the interrupted write has left out more samples than this one may."""
+        most = self._options.max_skipped or 0
+        if count > most:
+            raise MismatchError(
+                f"{self._options.path}: the interrupted write has left out {count} samples, and this one may leave out "
+                f"{most}; resume=False discards what it has finished"
+            )
+
+    def _go_on(self, found: Base | None, encoding: Encoding | None, kept: Kept) -> Start:
+        """Write what is missing, and publish all; what there is then."""
+        options, plan, part = self._options, self._plan, self._part
+        shards, start = kept.shards, kept.start
+        done = Outcome([], start.samples, start.bytes, start.skipped, encoding or shown(Shape(None)))
+        if not shards or start.samples + start.skipped != plan.total:
+            files = Files(part.open, options.path, STEM if found is None else found.stem)
+            source, cut = plan.source(start), options.cut(plan.total)
+            done = write_shards(Job(source, encoding, cut, files, part.keep, start, options.max_skipped), self._means)
+            shards = [*shards, *done.shards]
+        self._publish(shards, done, found)
+        return Start(len(shards), done.samples, done.bytes, done.skipped)
+
+    def _publish(self, shards: list[Shard], done: Outcome, found: Base | None) -> None:
+        part, schema = self._part, done.encoding.schema
+        names = [shard.name for shard in shards]
+        if found is not None:
+            for shard in shards:
+                check_listed(part.finished, shard, check=True).close()
+            # All that are listed must say the same, and the empty shards of a blank dataset say nothing.
+            superseded = found.blank and shards and done.encoding.extension is not None
+            listing = manifest.build([*([] if superseded else found.listing.shards), *shards], schema)
+            with interrupts.undisturbed():
+                part.publish_more(names, found.listing, listing, done.skipped)
+            return
+        listing = manifest.build(shards, schema, self._plan.seed)
+        manifest.save(part.finished, listing, self._options.path)
+        with interrupts.undisturbed():
+            part.publish([manifest.NAME, *names], listing.fingerprint, done.skipped)
+
+
+def _note(error: BaseException, note: str | None) -> None:
+    """Add to what an error says; Python 3.10 has no place for it there."""
+    if note is None:
+        return
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:
+        _log.warning("%s", note)
