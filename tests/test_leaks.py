@@ -64,6 +64,19 @@ def work():
     reader.read_packed(range(40))
     reader.read_one(3)
 """),
+    "columns": (1000, """
+reader, same = FileReader(path, io=io), [30] * 40
+out = [np.empty(40 * 15_000, np.uint8), np.empty((40, 8), np.uint8)]
+def work():
+    reader.read_columns(same, 15_000, [(0, 15_000), (1, 8)])
+    reader.read_columns(same, 15_000, [(0, 15_000), (1, 8)], out)
+    for wrong in ((same, 9, []), ([30, 31], 15_000, []), (same, 15_000, [(0, 15_001)]), (same, 15_000, [(0, 1)], out)):
+        try:
+            reader.read_columns(*wrong)
+        except (FFRecordError, ValueError):
+            continue
+        raise SystemExit("no error")
+"""),
     "kept and dropped arrays": (1000, """
 reader, kept = FileReader(path, io=io), []
 def work():

@@ -39,6 +39,8 @@ def work():
         pass
     for data, offsets in reader.iter_batches([range(40)] * 3, 2, packed=True):
         pass
+    for columns in reader.iter_columns([[30] * 40] * 3, 15_000, [(0, 15_000)], 2):
+        pass
 """,
     "dropped midway": """
 reader = FileReader(path, io=io)
@@ -47,6 +49,7 @@ def work():
     batches = reader.iter_batches(itertools.repeat(range(40)), 2)
     next(batches)
     batches.close()
+    next(reader.iter_columns(itertools.repeat([30] * 40), 15_000, [(0, 15_000)], 5))
 """,
     "reader dropped with them": """
 def work():
