@@ -84,10 +84,9 @@ class Program:
                 self.add(loader_cold.measure_cold(path, work, self.rounds))
 
     def start(self) -> None:
-        most = workloads.SMOKE_START_SAMPLES if self.smoke else workloads.START_SAMPLES
-        for samples in (most // 1000, most):
+        rounds = 1 if self.smoke else self.rounds
+        for samples in workloads.SMOKE_START_SAMPLES if self.smoke else workloads.START_SAMPLES:
             with loader_start.made(self.directory, samples) as path:
-                rounds = 1 if self.smoke else self.rounds
                 self.add(loader_start.measure_starts(path, samples, workloads.START_BATCH, rounds))
 
     def add(self, found: Sequence[Measurement]) -> None:
