@@ -10,8 +10,21 @@ except ModuleNotFoundError as error:
 from ffrecord.torch.collating import collate
 from ffrecord.torch.dataloader import DataLoader
 from ffrecord.torch.dataset import ConcatDataset, Dataset, Subset
+from ffrecord.torch.loader import Loader
+from ffrecord.torch.loading.ragged import Padded
+from ffrecord.torch.loading.stats import LoaderStats
 from ffrecord.torch.registry import ReaderRegistry
 
-__all__ = ["ConcatDataset", "DataLoader", "Dataset", "ReaderRegistry", "Subset", "collate"]
+__all__ = [
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "Loader",
+    "LoaderStats",
+    "Padded",
+    "ReaderRegistry",
+    "Subset",
+    "collate",
+]
 
 ReaderResitry = ReaderRegistry  # spelt so by programs written for ffrecord 1.2

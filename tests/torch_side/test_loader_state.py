@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_builders import fixed, flat, ids, mixed, write
+from torch.distributed.checkpoint.stateful import Stateful
 from torch_builders import WORKERS_ANYWHERE
 
 from ffrecord import FileReader
@@ -180,6 +181,10 @@ def test_state_of_another_dataset(path, tmp_path):
         Loader(path, 4, "sequential").load_state_dict(state)
     with pytest.raises(ValueError, match="not a state"):
         other.load_state_dict({"version": 1})
+
+
+def test_state_of_frameworks(path):
+    assert isinstance(Loader(path, 4), Stateful)
 
 
 def test_state_is_small(path):

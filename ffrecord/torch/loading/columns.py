@@ -1,5 +1,6 @@
 """From records to the columns of a batch, or to its samples."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -236,8 +237,11 @@ def _checked_decoders(
 
 def tensor_of(array: npt.NDArray[Any]) -> Any:
     """`array` as a tensor that shares its memory; itself where torch has no such dtype (text, times)."""
-    if array.dtype.kind not in "biufc" or not hasattr(torch, array.dtype.name):
+    if not _has_torch(array.dtype):
         return array
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    return torch.from_numpy(array)
+    return torch.from_numpy(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
+
+
+@functools.cache
+def _has_torch(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biufc" and hasattr(torch, dtype.name)

@@ -13,7 +13,7 @@ from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.reader import FileReader
 from ffrecord.torch.loading.columns import Columns, Seeds
 from ffrecord.torch.loading.functions import UserFunction
-from ffrecord.torch.loading.mending import Mender, Rows, where
+from ffrecord.torch.loading.mending import Mender, Rows
 from ffrecord.torch.loading.ragged import Form
 from ffrecord.torch.loading.records import Records
 from ffrecord.torch.loading.stacking import stacked
@@ -213,7 +213,7 @@ class Finisher:
             raise self._failed(transform, f"the batch of {_span(rows)}", int(rows.indices[0]), error) from error
 
     def _failed(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
-        path, local = where(self._reader, index)
+        path, local = self._reader.locate(index)
         return UserFunctionError(
             f"{transform.name} failed on {what} ({path}: sample {local}): {type(error).__name__}: {error}"
         )

@@ -18,7 +18,7 @@ from ffrecord.reader import FileReader
 from ffrecord.torch.loading.columns import Columns, Seeds
 from ffrecord.torch.loading.records import Bytes, Offsets
 
-__all__ = ["ON_ERROR", "Mender", "Rows", "where"]
+__all__ = ["ON_ERROR", "Mender", "Rows"]
 
 ON_ERROR = ("raise", "skip", "replace")
 ATTEMPTS = 8  # replacements tried; a dataset in which so many in a row are bad is to be mended, not trained on
@@ -90,7 +90,7 @@ class Mender:
         try:
             self._columns.check(record, seeds)
         except FormatError as error:
-            path, local = where(self._reader, index)
+            path, local = self._reader.locate(index)
             return FormatError(f"Sample {index}: {path}: sample {local}: {error}")
         return record
 
@@ -106,12 +106,6 @@ class Mender:
 
 def _at(seeds: Seeds | None, i: int) -> Seeds | None:
     return None if seeds is None else seeds[i : i + 1]
-
-
-def where(reader: FileReader, index: int) -> tuple[str, int]:
-    """(file, sample in that file) of sample `index`."""
-    number, local = reader._engine.locate(index)
-    return reader.fnames[number], local
 
 
 def replacement(epoch: Epoch, position: int, attempt: int) -> int:
