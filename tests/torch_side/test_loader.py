@@ -8,7 +8,7 @@ from torch.utils.data import default_collate
 from torch_builders import WORKERS_ANYWHERE
 
 from ffrecord import FileReader, FileWriter
-from ffrecord.fields import BytesField, StrField
+from ffrecord.fields import BytesField, NDArrayField, StrField
 from ffrecord.order import Course, Identity, Sequential, sample_seeds
 from ffrecord.torch import Dataset, Loader, Padded
 
@@ -187,6 +187,17 @@ def test_fields_read_in_another_way(tmp_path):
     assert same(batch, {"image": [b"\0", b"\1", b"\2"]})
     batch = next(iter(Loader(path, 3, "sequential", fields={"label": None})))
     assert same(batch, {"label": torch.arange(3)})
+
+
+def test_field_of_fixed_size_read_in_another_way(tmp_path):
+    path = write(tmp_path / "a.ffr", [{"image": np.zeros(2, np.uint8), "label": i} for i in range(3)])
+    (batch,) = Loader(path, 3, fields={"image": Ones("uint8", (2,))})
+    assert batch["image"].tolist() == [[1, 1]] * 3
+
+
+class Ones(NDArrayField):
+    def column(self, column):
+        return column + np.uint8(1)
 
 
 @pytest.mark.parametrize(

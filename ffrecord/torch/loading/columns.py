@@ -127,14 +127,12 @@ class Columns:
         ]
         self.decodes = bool(decoders)
         self.record_size = None if self.schema is None else self.schema.record_size
-        self.slots = [] if self.record_size is None else [self._slot(name)[:2] for name in self.names]
+        slots = {} if self.schema is None or self.record_size is None else self.schema.slots
+        self._places = [(each.position, known[each.name], slots[each.name]) for each in self.columns if slots]
+        self.slots = [slot[:2] for _, _, slot in self._places]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Columns, self._recipe
-
-    def _slot(self, name: str) -> Any:
-        assert self.schema is not None
-        return self.schema.slots[name]
 
     @property
     def effortless(self) -> bool:
@@ -144,14 +142,8 @@ class Columns:
 
     def of_columns(self, rows: Sequence[Bytes], count: int) -> ColumnRecords:
         """The k records that were read as `rows`, uint8 [k, size] for each of `slots`."""
-        assert self.schema is not None
-        return ColumnRecords(
-            {
-                column.position: (self.schema.fields[column.name], self._slot(column.name), each)
-                for column, each in zip(self.columns, rows, strict=True)
-            },
-            count,
-        )
+        places = zip(self._places, rows, strict=True)
+        return ColumnRecords({position: (field, slot, each) for (position, field, slot), each in places}, count)
 
     def of_packed(self, data: Bytes, offsets: Offsets) -> Records:
         """The k records that lie back to back in `data`.

@@ -1,7 +1,7 @@
 """From a batch as it was read to one that the user gets: everything that is Python's work."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from ffrecord.torch.loading.mending import Mender, Rows
 from ffrecord.torch.loading.ragged import Form
 from ffrecord.torch.loading.records import Records
 from ffrecord.torch.loading.stacking import stacked
-from ffrecord.torch.loading.stats import Reading, Seconds
+from ffrecord.torch.loading.stats import NOTHING, Reading, Seconds
 
 __all__ = ["Doing", "Finished", "Finisher", "Raw"]
 
@@ -52,7 +52,7 @@ class Finished:
     rows: Rows
     batch: Any
     seconds: Seconds
-    reading: Reading = field(default_factory=Reading)
+    reading: Reading = NOTHING
     ready: Any = None
     host: Any = None
 
@@ -116,6 +116,7 @@ class Finisher:
     def __init__(self, reader: FileReader, work: Work, epoch: Epoch) -> None:
         self._reader, self._work, self._epoch = reader, work, epoch
         self._columns = work.columns
+        self._seeded = work.seeded
         size = work.columns.record_size
         self._slots = None if size is None else Slots(size, work.columns.slots)
 
@@ -143,7 +144,7 @@ class Finisher:
         """
         seconds = Seconds()
         start = perf_counter()
-        seeds = sample_seeds(self._epoch.seed, raw.step.epoch, raw.step.positions) if self._work.seeded else None
+        seeds = sample_seeds(self._epoch.seed, raw.step.epoch, raw.step.positions) if self._seeded else None
         doing.stage, doing.index = "decoding", None
         rows, seeds, found = self._decoded(raw, seeds)
         seconds.decode, start = _since(start)

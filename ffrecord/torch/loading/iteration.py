@@ -15,7 +15,7 @@ from ffrecord.torch.loading.mending import Rows
 from ffrecord.torch.loading.options import Options
 from ffrecord.torch.loading.placement import Placement
 from ffrecord.torch.loading.processes import Workers
-from ffrecord.torch.loading.stats import LoaderStats, Reading, Seconds
+from ffrecord.torch.loading.stats import NOTHING, LoaderStats, Reading, Seconds
 from ffrecord.torch.loading.threads import Crew
 
 __all__ = ["Batches", "Iteration", "Tally"]
@@ -81,7 +81,8 @@ class Tally:
             self.skipped += 1
             logger.warning("%s", message)
         self.seconds.add(finished.seconds)
-        self.reading += finished.reading
+        if finished.reading is not NOTHING:
+            self.reading += finished.reading
         if len(rows.indices):
             self.batches += 1
             self.samples += len(rows.indices)

@@ -4,9 +4,8 @@ This is the slow way, for the few batches that have such a record: each is decod
 ones are bad. What is left is decoded again as a batch.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +23,7 @@ ON_ERROR = ("raise", "skip", "replace")
 ATTEMPTS = 8  # replacements tried; a dataset in which so many in a row are bad is to be mended, not trained on
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """Which samples a batch has.
 
     Attributes:

@@ -46,6 +46,8 @@ class Reading:
         return Reading(self.bytes + other.bytes, self.io + other.io, self.crc + other.crc)
 
 
+NOTHING = Reading()
+
 STAGES = {
     "io": "reading",
     "crc": "checking CRC-32",
