@@ -77,11 +77,13 @@ def milliseconds(about: str, measurement: Measurement, target: float | None) -> 
     return Figure(about, [1000 * seconds for seconds in measurement.seconds], target, at_most=True, unit=" ms")
 
 
-def dirty(measurement: Measurement) -> list[float]:
-    """MB of private memory, of the process and of its workers together, in each round."""
+def added(measurement: Measurement) -> list[float]:
+    """MB that the loader made the process and its workers take together, in each round; but for cached files."""
     workers = measurement.details.get("workers") or [[]] * len(measurement.seconds)
-    own = (each["dirty"] for each in measurement.details["memory"])
-    return [(mine + sum(each["dirty"] for each in theirs)) / MB for mine, theirs in zip(own, workers, strict=True)]
+    own = (each["proportional"] for each in measurement.details["memory"])
+    return [
+        (mine + sum(each["proportional"] for each in theirs)) / MB for mine, theirs in zip(own, workers, strict=True)
+    ]
 
 
 def largest_worker(measurement: Measurement) -> list[float]:
@@ -103,33 +105,41 @@ def more(about: str, many: Measurement, few: Measurement | None, of: Memory) -> 
     return [Figure(f"{about} more than for {few.workload.samples:,}", values, None, at_most=True, unit=" MB")]
 
 
+def worker_figures(m: Measurement, few: Measurement | None) -> list[Figure]:
+    """Through torch's DataLoader: each of its workers takes memory, whatever it reads."""
+    where = f"{m.workload.samples:,} samples, {m.workload.processes} workers"
+    together, largest = f"{where}: memory of all", f"{where}: private memory of the largest worker"
+    return [
+        milliseconds(f"{where}: first batch of a DataLoader", m, None),
+        memory(together, m, added, 100),
+        *more(together, m, few, added),
+        memory(largest, m, largest_worker, None),
+        *more(largest, m, few, largest_worker),
+    ]
+
+
+def loader_start_figures(starts: Sequence[Measurement]) -> list[Figure]:
+    """Of a Loader from the start of an epoch, and from further on."""
+    found: list[Figure] = []
+    for m in starts:
+        where, at = f"{m.workload.samples:,} samples", f"{m.workload.at:.0%}"
+        found.append(milliseconds(f"{where}: first batch at {at} of the epoch", m, 100))
+        if m is starts[0]:
+            found.append(memory(f"{where}: memory of a Loader", m, added, None))
+        else:
+            values = [own / first for own, first in zip(m.seconds, starts[0].seconds, strict=True)]
+            found.append(Figure(f"{where}: resumed at {at} / from the start", values, 1.1, at_most=True))
+    return found
+
+
 def start_figures(measurements: Sequence[Measurement]) -> list[Figure]:
     """Of the largest number of samples."""
     starts = [m for m in measurements if isinstance(m.workload, workloads.Starts)]
     most = max((m.workload.samples for m in starts), default=0)
     few = next((m for m in starts if m.workload.processes and m.workload.samples < most), None)
-    found: list[Figure] = []
-    begun = None
-    for m in (m for m in starts if m.workload.samples == most):
-        work, where = m.workload, f"{most:,} samples"
-        if work.processes:
-            about = f"{where}, {work.processes} workers: private memory"
-            found += [
-                milliseconds(f"{where}, DataLoader with {work.processes} workers: first batch", m, None),
-                memory(f"{about} of all", m, dirty, 100),
-                *more(f"{about} of all", m, few, dirty),
-                memory(f"{about} of the largest worker", m, largest_worker, None),
-                *more(f"{about} of the largest worker", m, few, largest_worker),
-            ]
-            continue
-        found.append(milliseconds(f"{where}: first batch at {work.at:.0%} of the epoch", m, 100))
-        begun = begun or m
-        if work.at:
-            values = [own / first for own, first in zip(m.seconds, begun.seconds, strict=True)]
-            found.append(Figure(f"{where}: resumed at {work.at:.0%} / from the start", values, 1.1, at_most=True))
-        else:
-            found.append(memory(f"{where}: private memory of a Loader", m, dirty, None))
-    return found
+    largest = [m for m in starts if m.workload.samples == most]
+    found = loader_start_figures([m for m in largest if not m.workload.processes])
+    return found + [figure for m in largest if m.workload.processes for figure in worker_figures(m, few)]
 
 
 def figures(measurements: Sequence[Measurement]) -> list[Figure]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import workloads
 from harness import Measurement
-from loader_figures import describe, dirty, figures, groups, largest_worker
+from loader_figures import added, describe, figures, groups, largest_worker
 from report_tables import about, bars, figure_rows, markdown
 
 Chosen = Callable[[Any], bool]
@@ -37,13 +37,13 @@ def of_rates(measured: Sequence[Measurement]) -> str:
 
 
 def of_starts(measured: Sequence[Measurement]) -> str:
-    """Time to the first batch; private memory that is not simply cached file."""
+    """Time to the first batch; memory that is not simply cached file."""
     rows = []
     for m in measured:
         taken = f"{1000 * m.median:.1f} ({1000 * min(m.seconds):.1f}–{1000 * max(m.seconds):.1f}) ms"
         worker = f"{max(largest_worker(m)):.1f} MB" if m.workload.processes else ""
-        rows.append([describe(m.workload), taken, f"{max(dirty(m)):.1f} MB", worker])
-    return markdown(["", "first batch", "private memory of all", "of the largest worker"], rows)
+        rows.append([describe(m.workload), taken, f"{max(added(m)):.1f} MB", worker])
+    return markdown(["", "first batch", "memory added, all processes", "private, of the largest worker"], rows)
 
 
 def sentence(words: str) -> str:

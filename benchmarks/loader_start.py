@@ -109,7 +109,7 @@ def ask(path: Path, work: workloads.Starts, state: dict[str, Any] | None) -> dic
 
 
 def contestant(path: Path, work: workloads.Starts, state: dict[str, Any], found: list[dict[str, Any]]) -> Contestant:
-    given = {**state, "epoch": 0, "position": position(work)} if work.at else None
+    given = {**state, "position": position(work)} if work.at else None
 
     def run() -> float:
         found.append(ask(path, work, given))

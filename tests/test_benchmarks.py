@@ -461,7 +461,7 @@ def test_loading(tmp_path: Path) -> None:
         r"images: Loader / C loop +\S+ \(\S+\) +>= 0.8 ",
         r"images, DataLoader: Dataset, BatchSampler / numpy.memmap +\S+ \(\S+\) +>= 3 ",
         r"100,000 samples: first batch at 50% of the epoch +\S+ ms \(\S+\) +<= 100 ms ",
-        r"100,000 samples, 8 workers: private memory of all +\S+ MB \(\S+\) +<= 100 MB ",
+        r"100,000 samples, 8 workers: memory of all +\S+ MB \(\S+\) +<= 100 MB ",
     ):
         assert re.search(figure, printed), figure
     missing = json.loads(out.read_text().splitlines()[-1])["not_measured"]
