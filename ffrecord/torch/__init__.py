@@ -10,19 +10,24 @@ except ModuleNotFoundError as error:
 from ffrecord.torch.collating import collate
 from ffrecord.torch.dataloader import DataLoader
 from ffrecord.torch.dataset import ConcatDataset, Dataset, Subset
+from ffrecord.torch.iterable import IterableDataset
 from ffrecord.torch.loader import Loader
 from ffrecord.torch.loading.ragged import Padded
 from ffrecord.torch.loading.stats import LoaderStats
 from ffrecord.torch.registry import ReaderRegistry
+from ffrecord.torch.samplers import BatchSampler, Sampler
 
 __all__ = [
+    "BatchSampler",
     "ConcatDataset",
     "DataLoader",
     "Dataset",
+    "IterableDataset",
     "Loader",
     "LoaderStats",
     "Padded",
     "ReaderRegistry",
+    "Sampler",
     "Subset",
     "collate",
 ]

@@ -14,7 +14,9 @@ def run(code: str) -> str:
 
 
 def test_names():
-    assert ffrecord.torch.__all__ == ["ConcatDataset", "DataLoader", "Dataset", "ReaderRegistry", "Subset"]
+    assert set(ffrecord.torch.__all__) >= {"ConcatDataset", "DataLoader", "Dataset", "ReaderRegistry", "Subset"}
+    assert ffrecord.torch.__all__ == sorted(ffrecord.torch.__all__)
+    assert all(hasattr(ffrecord.torch, name) for name in ffrecord.torch.__all__)
     assert ffrecord.torch.ReaderResitry is ffrecord.torch.ReaderRegistry
     for name in ("ConcatDataset", "Dataset", "ReaderRegistry", "Subset"):
         assert getattr(dataset, name) is getattr(ffrecord.torch, name)
@@ -27,12 +29,17 @@ def test_only_here_is_torch_imported():
 
 
 def test_torch_itself_is_left_alone():
+    """But for what default_collate knows of types: ours are added, which is how it is meant to be extended."""
     code = """
         import torch.utils.data.dataloader as d
+        known = dict(d._utils.collate.default_collate_fn_map)
         def parts():
             return [dict(vars(part)) for part in (d, d._DatasetKind, d.DataLoader, d._utils.fetch, d._utils.worker)]
         before = parts()
         import ffrecord.torch
+        known_now = d._utils.collate.default_collate_fn_map
+        added = [kind.__module__ for kind in known_now if kind not in known]
+        assert known.items() <= known_now.items() and added == 3 * ["ffrecord.torch.samples"], added
         print(before == parts())
     """
     assert run("\n".join(line[8:] for line in code.splitlines())) == "True\n"
