@@ -11,10 +11,10 @@ from torch.utils.data import IterableDataset, Sampler
 
 from ffrecord.errors import ArgumentError, StateError
 from ffrecord.torch.dataset import Dataset
+from ffrecord.torch.following import Following, sampler_of
 from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator
 from ffrecord.torch.progress import Progress
 from ffrecord.torch.skipping import Singles, SkipableSampler
-from ffrecord.torch.state import LoaderState
 
 __all__ = ["DataLoader", "SkipableSampler"]
 
@@ -87,7 +87,8 @@ class DataLoader(TorchDataLoader[T_co]):
             **recent,
         )
         self.skippable = skippable
-        self._ffrecord_progress = Progress(self._wrap_samplers())
+        indices, ours = self._wrap_samplers(), None if self._is_iterable() else sampler_of(self)
+        self._ffrecord_progress = Progress(indices) if ours is None else Following(indices, ours)
 
     def _wrap_samplers(self) -> Any:
         """Make the batch sampler skippable, if asked; the sampler to take indices from."""
@@ -121,7 +122,7 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def __len__(self) -> int:
         """Batches of an epoch, less those `set_step` skips; in one taken up from a loaded state, those it has left."""
-        return super().__len__() - self._ffrecord_progress.behind
+        return self._ffrecord_progress.length(self, super().__len__)
 
     def set_step(self, step: SupportsIndex) -> None:
         """Leave out the first `step` batches, without reading them, from the next epoch on, until it is called again.
@@ -150,7 +151,7 @@ class DataLoader(TorchDataLoader[T_co]):
             RuntimeError (also AssertionError): an IterableDataset, or `in_order=False` with workers, has no such place.
         """
         self._require_order()
-        return self._ffrecord_progress.state(self).to_builtins()
+        return self._ffrecord_progress.state(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Let the next epoch go on from `state_dict`; epochs after it are whole.
@@ -167,7 +168,7 @@ class DataLoader(TorchDataLoader[T_co]):
             RuntimeError (also AssertionError): as `state_dict`.
         """
         self._require_order()
-        self._ffrecord_progress.load(self, LoaderState.from_builtins(state_dict))
+        self._ffrecord_progress.load(self, state_dict)
 
     def _require_order(self) -> None:
         if self._is_iterable():

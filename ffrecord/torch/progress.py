@@ -51,8 +51,15 @@ class Progress:
         self.loaded = None
         return iterator
 
-    def state(self, loader: Loader) -> LoaderState:
+    def length(self, loader: Loader, otherwise: Callable[[], int]) -> int:
+        """Batches of an epoch, which `otherwise` counts, or of what is left of the one taken up."""
+        return otherwise() - self.behind
+
+    def state(self, loader: Loader) -> dict[str, Any]:
         """Where `loader` stands."""
+        return self._state(loader).to_builtins()
+
+    def _state(self, loader: Loader) -> LoaderState:
         if self.loaded is not None:
             return self.loaded
         epoch = _next_epoch(loader) if self.epoch is None or self.epoch.over else self.epoch
@@ -70,12 +77,13 @@ class Progress:
             default_now=encode(torch.default_generator.get_state()) if within else None,
         )
 
-    def load(self, loader: Loader, state: LoaderState) -> None:
-        """Let the next epoch go on from `state`.
+    def load(self, loader: Loader, state_dict: dict[str, Any]) -> None:
+        """Let the next epoch go on from a state.
 
         Raises:
             ValueError (also AssertionError): it is not a state of such a loader.
         """
+        state = LoaderState.from_builtins(state_dict)
         generators = Generators(loader)
         batches, own = self._batches(loader), len(generators.own)
         state.check(length_of(loader.dataset), batches, own, default=generators.default)

@@ -1,0 +1,185 @@
+"""The samples of a dataset as an iterable, for loaders and trainers that do not take samplers."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import SupportsIndex, TypeVar
+
+import torch
+from torch.utils.data import IterableDataset as TorchIterableDataset
+from torch.utils.data import get_worker_info
+
+from ffrecord.errors import ArgumentTypeError
+from ffrecord.order import Order, Run
+from ffrecord.torch.dataset import Dataset
+from ffrecord.torch.distributed import rank_and_size
+from ffrecord.torch.samplers import BatchSampler, State
+
+__all__ = ["IterableDataset"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Walk(Iterator[T_co]):
+    """The samples of one worker's batches, in order. It has a state, which StatefulDataLoader keeps for each worker.
+
+    Args:
+        dataset: the whole.
+        begin: gives the batches of this rank, from a state or, with None, from where the dataset was told to begin; and
+            the state of their beginning.
+    """
+
+    def __init__(self, dataset: Dataset[T_co], begin: Callable[[State | None], tuple[Run, State]]) -> None:
+        info = get_worker_info()
+        self._worker, self._workers = (0, 1) if info is None else (info.id, info.num_workers)
+        self._dataset, self._begin = dataset, begin
+        self._take(None)
+
+    def _take(self, state: State | None) -> None:
+        self._run, self._begun = self._begin(state)
+        self._next = self._worker  # the batch to read next
+        self._samples: list[T_co] = []
+        self._given = 0  # of the last one read
+
+    def __next__(self) -> T_co:
+        while self._given == len(self._samples):
+            self._read()
+        sample = self._samples[self._given]
+        self._given += 1
+        return sample
+
+    def _read(self) -> None:
+        if self._next >= len(self._run):
+            raise StopIteration
+        indices = self._run[self._next].indices.tolist()
+        self._samples, self._given = list(self._dataset.__getitems__(indices)), 0
+        self._next += self._workers
+
+    def state_dict(self) -> State:
+        """Where it is: what it began with, and how far it came."""
+        return {"begun": self._begun, "next": self._next, "given": self._given}
+
+    def load_state_dict(self, state_dict: State) -> None:
+        """Go on from there, in the same worker of as many."""
+        self._take(state_dict["begun"])
+        if state_dict["given"]:
+            self._next = state_dict["next"] - self._workers
+            self._read()
+            self._given = state_dict["given"]
+
+
+class IterableDataset(TorchIterableDataset[T_co]):
+    """The samples of a dataset in the order of an epoch, split over ranks, and over the workers of the loader it is in.
+
+    torch's `DataLoader(IterableDataset(dataset, batch_size=64), batch_size=64)` gives the batches that a loader with
+    `BatchSampler(dataset, 64)` gives, whatever the number of workers: they take whole batches in turn.
+
+    An iteration is of the epoch that it was told, from the position it was told: call `set_epoch` before each. It
+    reaches workers that persist. A dataset cannot know what its loader has yielded, so to go on in the middle of an
+    epoch, call `set_position`.
+
+    Args:
+        dataset: of ours. Samples that its `on_error="skip"` leaves out are made up for by the next of the same worker.
+        batch_size: of the loader, 1 or more.
+        num_replicas, rank: as of `Sampler`, but found when it is made: workers may not know.
+        shuffle, seed, order, policy, epoch, indices: as of `Sampler`.
+
+    Attributes:
+        dataset, batch_size: as given.
+
+    Raises:
+        As `Sampler`; TypeError: not a dataset of ours.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[T_co],
+        batch_size: SupportsIndex = 1,
+        *,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool | None = None,
+        seed: SupportsIndex = 0,
+        order: str | Order | None = None,
+        policy: str | None = None,
+        epoch: SupportsIndex = 0,
+        indices: Iterable[SupportsIndex] | None = None,
+    ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise ArgumentTypeError(f"dataset is {type(dataset).__name__}, expected an ffrecord.torch.Dataset")
+        rank, num_replicas = rank_and_size(rank, num_replicas)
+        self.dataset = dataset
+        self._sampler = BatchSampler(
+            dataset,
+            batch_size,
+            num_replicas=num_replicas,
+            rank=rank,
+            shuffle=shuffle,
+            seed=seed,
+            order=order,
+            policy=policy,
+            epoch=epoch,
+            indices=indices,
+        )
+        self.batch_size = self._sampler.batch_size
+        # Shared with the workers, so that those that persist see what is set.
+        self._place = torch.tensor([self._sampler.epoch, 0]).share_memory_()  # type: ignore[no-untyped-call]
+
+    @property
+    def epoch(self) -> int:
+        """That iterations are of."""
+        return int(self._place[0])
+
+    @property
+    def position(self) -> int:
+        """Where in its order they begin."""
+        return int(self._place[1])
+
+    def __len__(self) -> int:
+        """Samples of this rank in an iteration."""
+        self._settle()
+        return len(self._sampler.sampler)
+
+    def __iter__(self) -> Walk[T_co]:
+        return Walk(self.dataset, self._begin)
+
+    def set_epoch(self, epoch: SupportsIndex) -> None:
+        """Let iterations be of this epoch: from its start, but where it is the one they are of already."""
+        self._settle()
+        self._sampler.set_epoch(epoch)
+        self._publish()
+
+    def set_position(self, position: SupportsIndex) -> None:
+        """Let iterations begin there.
+
+        Args:
+            position: samples that all ranks together have got, see `Sampler.set_position`.
+        """
+        self._settle()
+        self._sampler.set_position(position)
+        self._publish()
+
+    def state_dict(self) -> State:
+        """Where iterations begin, as was set: a small dict that JSON can hold."""
+        self._settle()
+        return self._sampler.state_dict()
+
+    def load_state_dict(self, state_dict: State, appended: str = "refuse") -> None:
+        """Let iterations begin there, see `Sampler.load_state_dict`."""
+        self._sampler.load_state_dict(state_dict, appended)
+        self._publish()
+
+    def _settle(self) -> None:
+        """Have the sampler where it was told to be, maybe in another process."""
+        if (self._sampler.epoch, self._sampler.position) != (self.epoch, self.position):
+            self._sampler.set_epoch(self.epoch)
+            self._sampler.set_position(self.position)
+
+    def _publish(self) -> None:
+        self._place[0], self._place[1] = self._sampler.epoch, self._sampler.position
+
+    def _begin(self, state: State | None) -> tuple[Run, State]:
+        if state is None:
+            self._settle()
+        else:
+            self._sampler.load_state_dict(state)
+        begun = self._sampler.state_dict()
+        return self._sampler.sampler._course.steps(), begun
