@@ -79,25 +79,49 @@ static void ffr_rows_portable(const uint8_t *row, ptrdiff_t stride, const int16_
     while (taps > 1 && !weights[taps - 1]) {
         taps--;
     }
-    for (int i = 0; i < n; i++) {
-        int32_t sum = 1 << (FFR_ROW_SHIFT - 1);
-        for (int k = 0; k < taps; k++) {
-            sum += weights[k] * row[i + k * stride];
+    for (int i = 0; i < n; i += FFR_BLOCK) { /* of a length that compilers vectorise, but for the last */
+        int32_t sums[FFR_BLOCK];
+        int count = n - i < FFR_BLOCK ? n - i : FFR_BLOCK;
+        for (int j = 0; j < FFR_BLOCK; j++) {
+            sums[j] = 1 << (FFR_ROW_SHIFT - 1);
         }
-        out[i] = (int16_t)(sum >> FFR_ROW_SHIFT);
+        for (int k = 0; k < taps; k++) {
+            const uint8_t *at = row + i + k * stride;
+            int16_t weight = weights[k];
+            if (count == FFR_BLOCK) {
+                for (int j = 0; j < FFR_BLOCK; j++) {
+                    sums[j] += weight * at[j];
+                }
+            } else {
+                for (int j = 0; j < count; j++) {
+                    sums[j] += weight * at[j];
+                }
+            }
+        }
+        for (int j = 0; j < count; j++) {
+            out[i + j] = (int16_t)(sums[j] >> FFR_ROW_SHIFT);
+        }
     }
 }
 
 static void ffr_pixels_portable(const int16_t *row, int channels, const ffr_axis *axis, int n, uint8_t *out) {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++, out += channels) {
         const int16_t *weights = axis->weights + (ptrdiff_t)i * axis->taps, *at = row + axis->first[i];
-        for (int c = 0; c < channels; c++) {
-            int32_t sum = 1 << (FFR_PIXEL_SHIFT - 1);
+        int32_t red = 1 << (FFR_PIXEL_SHIFT - 1), green = red, blue = red;
+        if (channels == 1) {
             for (int k = 0; k < axis->taps; k++) {
-                sum += weights[k] * at[k * channels + c];
+                red += weights[k] * at[k];
             }
-            *out++ = (uint8_t)(sum >> FFR_PIXEL_SHIFT);
+        } else {
+            for (int k = 0; k < axis->taps; k++, at += 3) {
+                red += weights[k] * at[0];
+                green += weights[k] * at[1];
+                blue += weights[k] * at[2];
+            }
+            out[1] = (uint8_t)(green >> FFR_PIXEL_SHIFT);
+            out[2] = (uint8_t)(blue >> FFR_PIXEL_SHIFT);
         }
+        out[0] = (uint8_t)(red >> FFR_PIXEL_SHIFT);
     }
 }
 
