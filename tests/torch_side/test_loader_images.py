@@ -103,3 +103,9 @@ def test_damaged_picture(tmp_path):
     damage(path, BAD)
     loader = Loader(path, 4, "sequential", decode={"image": CenterCrop(16)}, on_error="skip")
     assert [len(batch["image"]) for batch in loader] == [4, 3, 4]
+
+
+@pytest.mark.parametrize("decoder", [3, CenterCrop])
+def test_no_decoder(path, decoder):
+    with pytest.raises(TypeError, match=r"decode: image: .* expected one of ffrecord\.torch\.images"):
+        Loader(path, decode={"image": decoder})

@@ -10,6 +10,7 @@ import weakref
 import children
 import numpy as np
 import pytest
+import torch
 from children import forks
 from loader_builders import fixed, flat, ids, mixed, write
 from torch_builders import WORKERS_ANYWHERE
@@ -126,6 +127,29 @@ def test_order_is_kept_whoever_is_late(path):
         return sample
 
     assert flat(Loader(path, 1, "sequential", num_threads=4, transform=transform)) == list(range(COUNT))
+
+
+def test_torch_computes_alone_in_our_threads_only(path):
+    found = []
+
+    def note():
+        found.append(torch.get_num_threads())
+
+    def transform(sample):
+        note()
+        return 0
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        list(Loader(path, 4, num_threads=2, transform=transform))
+        assert set(found) == {1}
+        other = threading.Thread(target=note)
+        other.start()
+        other.join()
+        assert found[-1] == torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_after_the_end_nothing_comes(path):
