@@ -93,6 +93,9 @@ class Program:
         """Keeps them, and shows them at once: the whole takes long."""
         for measurement in found:
             self.report.add(measurement)
+        if isinstance(found[0].workload, workloads.Starts):
+            print(start_grid(found), "", sep="\n", flush=True)
+            return
         for (_, work), group in groups(found).items():
             print(describe(work), grid(list(group.of.values())), "", sep="\n", flush=True)
 
@@ -106,11 +109,19 @@ def grid(found: Sequence[Measurement]) -> str:
                 m.contestant,
                 f"{m.count / m.median:,.0f}",
                 f"{m.gigabytes_per_second:.3f}",
-                f"{1000 * m.median:.1f} ({1000 * min(m.seconds):.1f}..{1000 * max(m.seconds):.1f})",
+                milliseconds(m),
             ]
             for m in sorted(found, key=lambda m: m.median)
         ],
     )
+
+
+def start_grid(found: Sequence[Measurement]) -> str:
+    return table(["", "ms (min..max)"], [[describe(m.workload), milliseconds(m)] for m in found])
+
+
+def milliseconds(m: Measurement) -> str:
+    return f"{1000 * m.median:.1f} ({1000 * min(m.seconds):.1f}..{1000 * max(m.seconds):.1f})"
 
 
 def options_of(parser: argparse.ArgumentParser) -> None:
