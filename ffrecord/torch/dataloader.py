@@ -120,10 +120,6 @@ class DataLoader(TorchDataLoader[T_co]):
             return super().__iter__()
         return self._ffrecord_progress.iterate(self, super().__iter__)
 
-    def __len__(self) -> int:
-        """Batches of an epoch, less those `set_step` skips; in one taken up from a loaded state, those it has left."""
-        return self._ffrecord_progress.length(self, super().__len__)
-
     def set_step(self, step: SupportsIndex) -> None:
         """Leave out the first `step` batches, without reading them, from the next epoch on, until it is called again.
 

@@ -8,6 +8,7 @@ from torch.utils.data import BatchSampler as TorchBatchSampler
 
 from ffrecord.errors import StateError
 from ffrecord.order import Run
+from ffrecord.order.run import batches
 from ffrecord.torch.iterators import Epoch
 from ffrecord.torch.samplers import BatchSampler, Drawn, Sampler, position_after
 from ffrecord.torch.skipping import SkipableSampler
@@ -51,20 +52,14 @@ class Following:
         self.epoch: Epoch | None = None
         self._sampler = sampler
         self._drawn: Drawn | None = None
-        self._length = 0
 
     def iterate(self, loader: Loader, build: Callable[[], Any]) -> Any:
         """The iterator that `build` makes, for an epoch that begins here."""
         # Iterations that draw nothing do not count, so those that the iterator begins begin here.
         self._drawn = self._sampler.begin()
-        self._length = len(self.indices)  # type: ignore[arg-type]
         iterator = build()
         iterator.epoch = self.epoch = Epoch(0, seeded=False)
         return iterator
-
-    def length(self, loader: Loader, otherwise: Callable[[], int]) -> int:
-        """Batches of the epoch in progress, from where it was begun; else of the next one."""
-        return self._length if self._is_within() else otherwise()
 
     def state(self, loader: Loader) -> dict[str, Any]:
         """Where `loader` stands.
@@ -101,6 +96,7 @@ class Following:
         inside = _inside(loader)
         if isinstance(inside, BatchSampler):
             return run[passed - 1].after
-        if passed == self._length:
+        size, drop_last = (1, False) if isinstance(inside, Sampler) else (inside.batch_size, inside.drop_last)
+        if passed == batches(run.split.count(run.epoch.length, run.position), size, drop_last):
             return run.epoch.length
-        return position_after(run, passed * getattr(inside, "batch_size", 1))
+        return position_after(run, passed * size)

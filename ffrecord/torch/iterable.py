@@ -136,7 +136,8 @@ class IterableDataset(TorchIterableDataset[T_co]):
     def __len__(self) -> int:
         """Samples of this rank in an iteration."""
         self._settle()
-        return len(self._sampler.sampler)
+        course = self._sampler.sampler._course
+        return course.split.count(course.length, course.position)
 
     def __iter__(self) -> Walk[T_co]:
         return Walk(self.dataset, self._begin)

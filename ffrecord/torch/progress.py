@@ -34,13 +34,6 @@ class Progress:
         self.epoch: Epoch | None = None
         self.loaded: LoaderState | None = None
 
-    @property
-    def behind(self) -> int:
-        """Batches of the epoch in progress, or to begin, that were yielded before its state was loaded."""
-        if self.loaded is not None:
-            return self.loaded.yielded
-        return self.epoch.resumed if self.epoch is not None and not self.epoch.over else 0
-
     def iterate(self, loader: Loader, build: Callable[[], Any]) -> Any:
         """The iterator that `build` makes, for an epoch that begins here."""
         if self.loaded is None:
@@ -50,10 +43,6 @@ class Progress:
         iterator.epoch = self.epoch = epoch
         self.loaded = None
         return iterator
-
-    def length(self, loader: Loader, otherwise: Callable[[], int]) -> int:
-        """Batches of an epoch, which `otherwise` counts, or of what is left of the one taken up."""
-        return otherwise() - self.behind
 
     def state(self, loader: Loader) -> dict[str, Any]:
         """Where `loader` stands."""

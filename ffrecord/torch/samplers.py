@@ -14,6 +14,7 @@ from torch.utils.data import Sampler as TorchSampler
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.order import Course, Identity, Order, Run, Split, identity_of
+from ffrecord.order.run import batches
 from ffrecord.reader import FileReader
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.distributed import rank_and_size
@@ -187,6 +188,7 @@ class Sampler(DistributedSampler[Any]):
             indices=indices,
         )
         self._drawn: Drawn | None = None
+        self._again = False  # the epoch of what was drawn was asked for again
         self._iterator: Indices | None = None
 
     # What torch's sampler has as attributes
@@ -249,7 +251,11 @@ class Sampler(DistributedSampler[Any]):
         if (rank, world_size) != (self.rank, self.num_replicas):  # since then torch.distributed was initialised
             self._course.split = Split(rank, world_size, self.policy)
         if self._drawn is not None and self._drawn.any and not self._drawn.ended:
-            self._course.finished()
+            if self._again:
+                self._course.set_position(0)
+            else:
+                self._course.finished()
+        self._again = False
         self._drawn, self._iterator = Drawn(self._course), None
         return self._drawn
 
@@ -259,11 +265,8 @@ class Sampler(DistributedSampler[Any]):
         return iterator
 
     def __len__(self) -> int:
-        """Samples of this rank in the epoch in progress, from where it was begun; else in the one that comes next."""
-        course, drawn = self._course, self._drawn
-        if drawn is not None and not drawn.ended:
-            return drawn.run.split.count(drawn.run.epoch.length, drawn.run.position)
-        return course.split.count(course.length, course.position)
+        """Samples of this rank in a whole epoch, as trainers expect: also where one is taken up in the middle."""
+        return self._course.split.count(self._course.length)
 
     # Where it is
 
@@ -275,11 +278,12 @@ class Sampler(DistributedSampler[Any]):
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Let the next iteration be of this epoch: from its start, but where a state or position of it waits."""
-        drawn, self._drawn = self._drawn, None
-        begun = drawn is not None and drawn.any
+        drawn = self._drawn
+        if drawn is not None and not drawn.ended and drawn.run.epoch.number == epoch:
+            self._again = True  # an iteration of it that has begun goes on, as one that workers have begun must
+            return
         self._course.set_epoch(epoch)
-        if begun:
-            self._course.set_position(0)
+        self._drawn = None
 
     def set_position(self, position: SupportsIndex) -> None:
         """Let the next iteration begin there, in the epoch that `epoch` says.
@@ -372,9 +376,8 @@ class BatchSampler(TorchBatchSampler):
         return Batches(self.sampler.begin())
 
     def __len__(self) -> int:
-        """Batches of this rank in the epoch in progress, from where it was begun; else in the one that comes next."""
-        drawn = self.sampler._drawn
-        return len(self.sampler._course) if drawn is None or drawn.ended else len(drawn.run)
+        """Batches of this rank in a whole epoch, as trainers expect: also where one is taken up in the middle."""
+        return batches(len(self.sampler), self.batch_size, self.drop_last)
 
     @property
     def epoch(self) -> int:

