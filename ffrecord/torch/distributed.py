@@ -25,7 +25,7 @@ def rank_and_size(rank: SupportsIndex | None = None, world_size: SupportsIndex |
         ValueError (also AssertionError): out of range, or an environment variable that is no int; with both numbers.
         TypeError: not an int.
     """
-    known_rank, known_size = _known()
+    known_rank, known_size = (0, 1) if rank is not None and world_size is not None else _known()
     found_rank = known_rank if rank is None else operator.index(rank)
     found_size = known_size if world_size is None else operator.index(world_size)
     if found_size < 1:

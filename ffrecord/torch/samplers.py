@@ -206,7 +206,8 @@ class Sampler(DistributedSampler[Any]):
     @property
     def epoch(self) -> int:  # type: ignore[override]
         """That the next index is of."""
-        return self._course.epoch
+        drawn = self._drawn
+        return self._course.epoch if drawn is None or not self._again else drawn.run.epoch.number
 
     @property
     def seed(self) -> int:  # type: ignore[override]
@@ -250,10 +251,12 @@ class Sampler(DistributedSampler[Any]):
         rank, world_size = rank_and_size(*self._asked)
         if (rank, world_size) != (self.rank, self.num_replicas):  # since then torch.distributed was initialised
             self._course.split = Split(rank, world_size, self.policy)
-        if self._drawn is not None and self._drawn.any and not self._drawn.ended:
+        drawn = self._drawn
+        if drawn is not None and drawn.any:
             if self._again:
+                self._course.set_epoch(drawn.run.epoch.number)
                 self._course.set_position(0)
-            else:
+            elif not drawn.ended:
                 self._course.finished()
         self._again = False
         self._drawn, self._iterator = Drawn(self._course), None
@@ -279,9 +282,10 @@ class Sampler(DistributedSampler[Any]):
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Let the next iteration be of this epoch: from its start, but where a state or position of it waits."""
         drawn = self._drawn
-        if drawn is not None and not drawn.ended and drawn.run.epoch.number == epoch:
+        if drawn is not None and drawn.run.epoch.number == epoch:
             self._again = True  # an iteration of it that has begun goes on, as one that workers have begun must
             return
+        self._again = False
         self._course.set_epoch(epoch)
         self._drawn = None
 
@@ -292,8 +296,10 @@ class Sampler(DistributedSampler[Any]):
             position: samples that all ranks together have got, 0 <= position <= length: after k steps of an epoch with
                 a loader's batch_size of b, that is k * b * num_replicas, and the length after the last one.
         """
+        epoch = self.epoch
+        self._course.set_epoch(epoch)
         self._course.set_position(position)
-        self._drawn = None
+        self._drawn, self._again = None, False
 
     def state_dict(self) -> State:
         """What was handed out so far: a small dict that JSON can hold. A loader with workers has yielded less.
@@ -303,7 +309,9 @@ class Sampler(DistributedSampler[Any]):
         if self._iterator is not None:
             self._iterator.settle()
         drawn = self._drawn
-        return self._course.state_dict() if drawn is None or drawn.ended else drawn.state()
+        if drawn is None or not drawn.ended:
+            return self._course.state_dict() if drawn is None else drawn.state()
+        return {**self._course.state_dict(), "epoch": self.epoch}
 
     def load_state_dict(self, state_dict: State, appended: str = "refuse") -> None:
         """Let the next iteration go on there.
@@ -317,7 +325,7 @@ class Sampler(DistributedSampler[Any]):
             ValueError: not such a state; nothing has changed.
         """
         self._course.load_state_dict(state_dict, appended)
-        self._drawn = None
+        self._drawn, self._again = None, False
 
 
 class BatchSampler(TorchBatchSampler):

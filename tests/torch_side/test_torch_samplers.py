@@ -146,6 +146,16 @@ def test_the_end_of_an_epoch():
     assert (sampler.epoch, sampler.position) == (1, 0)
 
 
+def test_an_epoch_again():
+    for sampler in (Sampler(10), BatchSampler(10, 10)):
+        whole = list(sampler)
+        for _ in range(2):
+            sampler.set_epoch(0)
+            assert (sampler.epoch, sampler.position) == (0, 0)
+            assert list(sampler) == whole
+        assert list(sampler) != whole
+
+
 def test_many_indices_at_once():
     sampler = Sampler(10_000)
     iterator = iter(sampler)

@@ -1,0 +1,77 @@
+"""Which rank this is, without asking the others."""
+
+from textwrap import dedent
+from typing import Any
+
+import children
+import pytest
+
+from ffrecord.torch.distributed import rank_and_size
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "expected"),
+    [
+        ({}, (None, None), (0, 1)),
+        ({}, (2, 3), (2, 3)),
+        ({"RANK": "1", "WORLD_SIZE": "4"}, (None, None), (1, 4)),
+        ({"RANK": "1", "WORLD_SIZE": "4"}, (3, None), (3, 4)),
+        ({"RANK": "1", "WORLD_SIZE": "4"}, (None, 2), (1, 2)),
+        ({"WORLD_SIZE": "4"}, (None, None), (0, 4)),
+    ],
+)
+def test_found(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], given: Any, expected: tuple[int, int]):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert rank_and_size(*given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((0, 0), "world_size is 0, expected 1 or more"),
+        ((None, -1), "world_size is -1"),
+        ((3, 3), "rank 3 of world_size 3, expected 0 <= rank < 3"),
+        ((-1, 3), "rank -1 of world_size 3"),
+        ((1, None), "rank 1 of world_size 1"),
+    ],
+)
+def test_out_of_range(given: Any, message: str):
+    for error in (ValueError, AssertionError):
+        with pytest.raises(error, match=message):
+            rank_and_size(*given)
+
+
+def test_wrong_environment_and_types(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RANK", "first")
+    with pytest.raises(ValueError, match="environment variable RANK is 'first', expected an int"):
+        rank_and_size()
+    assert rank_and_size(0, 2) == (0, 2)
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(TypeError):
+        rank_and_size(0.5, 2)  # type: ignore[arg-type]
+
+
+def test_from_a_process_group():
+    """Of this process alone, which says what it is asked to."""
+    code = """
+        import os
+        import torch.distributed as dist
+        from ffrecord.torch.distributed import rank_and_size
+        from ffrecord.torch import Sampler
+        sampler = Sampler(10, order="sequential")
+        dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+        os.environ.update(RANK="5", WORLD_SIZE="9")
+        assert rank_and_size() == (0, 1)
+        assert rank_and_size(1, 2) == (1, 2)
+        assert list(sampler) == list(range(10))
+        dist.destroy_process_group()
+        assert rank_and_size() == (5, 9)
+    """
+    children.run(dedent(code))
