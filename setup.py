@@ -38,7 +38,7 @@ setup(
             extension("_records"),
             extension("_resample", depends=sorted(glob("ffrecord/_resample*.h"))),
             extension("_permutation", flags=["-O3"]),
-            extension("_guard", depends=["ffrecord/_guard.h"]),
+            extension("_guard", depends=["ffrecord/_guard.h", "ffrecord/_linux.h"]),
             extension("_memory", depends=["ffrecord/_linux.h"], include_dirs=[numpy.get_include()]),
             extension(
                 "_writing", depends=["ffrecord/_linux.h", "ffrecord/_writing.h"], include_dirs=[numpy.get_include()]

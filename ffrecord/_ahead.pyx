@@ -15,25 +15,21 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from ffrecord._descriptors cimport is_same
-from ffrecord._linux cimport ffr_fetch_add, ffr_now_ns, ffr_open, ffr_pread, ffr_sequential_access
+from ffrecord._linux cimport (
+    ffr_claim,
+    ffr_fetch_add,
+    ffr_now_ns,
+    ffr_open,
+    ffr_pread,
+    ffr_sequential_access,
+    ffr_unclaim,
+)
 from ffrecord._requests cimport File, Filesystem
 from ffrecord._threads cimport is_done, submit, wait_for, withdraw
 
 cdef extern from "unistd.h" nogil:
     int close(int)
     int getpid()
-
-cdef extern from *:
-    """
-    #define ffr_unclaim(target) __atomic_store_n(target, 0, __ATOMIC_RELEASE)
-    /* By process id: a claim of a thread that a fork left behind counts for nothing. */
-    static int ffr_claim(int *target) {
-        int claimed = __atomic_load_n(target, __ATOMIC_RELAXED), own = getpid();
-        return claimed != own && __atomic_compare_exchange_n(target, &claimed, own, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
-    }
-    """
-    bint ffr_claim(int* target) nogil
-    void ffr_unclaim(int* target) nogil
 
 cdef enum:
     AHEAD = 128 << 10          # bytes swept for each record missed; what read-ahead has by default for one page missed

@@ -7,8 +7,8 @@ A record whose pages cannot be had is read by pread instead, which says what is 
 from libc.stdint cimport int64_t
 
 from ffrecord._cached cimport AHEAD, copy_record, finish_missed, goes_on
-from ffrecord._guard cimport Range, guarded
-from ffrecord._linux cimport ffr_file_size, ffr_now_ns, ffr_prefetch_start, ffr_sleeps
+from ffrecord._guard cimport guarded
+from ffrecord._linux cimport ffr_file_size, ffr_now_ns, ffr_prefetch_start, ffr_range, ffr_sleeps
 from ffrecord._requests cimport MISSED, OK, File, Request, Work
 
 cdef enum:
@@ -24,7 +24,7 @@ cdef struct Copying:
     int64_t i                  # the first not copied yet
     int64_t k
     bint around
-    Range range
+    ffr_range range
 
 
 cdef inline const char* _place(const Copying* copying, int64_t i) noexcept nogil:

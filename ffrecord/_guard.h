@@ -11,6 +11,8 @@
 #ifndef FFRECORD_GUARD_H
 #define FFRECORD_GUARD_H
 
+#include "_linux.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -20,11 +22,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-typedef struct {
-    const char *volatile start; /* what this thread may touch now: start .. end */
-    const char *volatile end;
-} ffr_range;
 
 typedef struct {
     sigjmp_buf back;
@@ -134,10 +131,7 @@ static int ffr_is_ours(const struct sigaction *action) {
 
 static void ffr_install(void) {
     struct sigaction ours, now;
-    int nobody = __atomic_load_n(&ffr_installing, __ATOMIC_RELAXED), own = (int)getpid();
-    /* By process id: whoever was at it in the parent of a fork does not go on here. */
-    if (nobody == own || !__atomic_compare_exchange_n(&ffr_installing, &nobody, own, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-        return;
+    if (!ffr_claim(&ffr_installing)) return;
     memset(&ours, 0, sizeof ours);
     ours.sa_sigaction = ffr_on_bus_error;
     /* SA_NODEFER: a jump out of the handler must not leave the signal blocked. */
@@ -147,7 +141,7 @@ static void ffr_install(void) {
         ffr_before = now;
         sigaction(SIGBUS, &ours, NULL);
     }
-    __atomic_store_n(&ffr_installing, 0, __ATOMIC_RELEASE);
+    ffr_unclaim(&ffr_installing);
 }
 
 /* Whether a fault in this thread would come to us; installs the handler where it is not there. */

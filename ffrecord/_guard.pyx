@@ -1,11 +1,11 @@
 # cython: language_level=3, autotestdict=False
 """One handler of SIGBUS for the process; what it does is in _guard.h."""
 
+from ffrecord._linux cimport ffr_range
+
 import mmap
 
 cdef extern from "_guard.h" nogil:
-    ctypedef struct ffr_range:
-        pass
     ctypedef struct ffr_protected:
         int lost
     size_t ffr_page
@@ -21,8 +21,8 @@ cdef bint guard_ready() noexcept nogil:
     return ffr_guard_ready()
 
 
-cdef bint guarded(Range* range, void (*run)(void*) noexcept nogil, void* argument) noexcept nogil:
-    return ffr_guarded(<ffr_range*> range, run, argument)
+cdef bint guarded(ffr_range* range, void (*run)(void*) noexcept nogil, void* argument) noexcept nogil:
+    return ffr_guarded(range, run, argument)
 
 
 cdef void* protect(const void* start, size_t size) noexcept nogil:

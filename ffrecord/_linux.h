@@ -243,6 +243,19 @@ static inline void ffr_prefetch_start(const char *address) {
 /* What was there before. */
 #define ffr_fetch_add(target, value) __atomic_fetch_add(target, value, __ATOMIC_RELAXED)
 
+/* Take what nobody of this process has. By process id: a claim of a thread that a fork left behind counts for nothing. */
+static inline int ffr_claim(int *target) {
+    int claimed = __atomic_load_n(target, __ATOMIC_RELAXED), own = (int)getpid();
+    return claimed != own && __atomic_compare_exchange_n(target, &claimed, own, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+static inline void ffr_unclaim(int *target) { __atomic_store_n(target, 0, __ATOMIC_RELEASE); }
+
+/* What a thread may touch now, for _guard.h. */
+typedef struct {
+    const char *volatile start;
+    const char *volatile end;
+} ffr_range;
+
 static inline void ffr_sleep_ms(long ms) {
     struct timespec wait = {ms / 1000, (ms % 1000) * 1000000};
     nanosleep(&wait, NULL);

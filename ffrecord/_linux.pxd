@@ -57,3 +57,8 @@ cdef extern from "_linux.h" nogil:
     void ffr_prefetch_start(const char* address)
     int64_t ffr_fetch_add(int64_t* target, int64_t value)
     void ffr_sleep_ms(long ms)
+    bint ffr_claim(int* target)
+    void ffr_unclaim(int* target)
+    ctypedef struct ffr_range:
+        const char* start     # both are volatile
+        const char* end

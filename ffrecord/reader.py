@@ -426,7 +426,8 @@ class FileReader:
         """Read a batch. go_on: its good samples are wanted, whatever `on_error` says."""
         positions = as_indices(indices)
         go_on = go_on or self._on_error != "raise"
-        return self._outcome(self._call(self._engine.read, positions, self._check_data, go_on, form, out), positions)
+        read = self._call(self._engine.read, positions, self._check_data, go_on, form, out)
+        return self._outcome(read, positions, go_on)
 
     def _begin(
         self,
@@ -440,9 +441,9 @@ class FileReader:
     ) -> Callable[[], Outcome]:
         """Start reading a batch; what waits for it."""
         positions = as_indices(indices).copy()  # the caller may use its array again meanwhile
+        go_on = go_on or self._on_error != "raise"
         begin: Callable[..., _engine.Batch[Any]] = self._engine.read_ahead
-        options = (self._check_data, go_on or self._on_error != "raise", form, out, threads, sequential)
-        batch = self._call(begin, positions, *options)
+        batch = self._call(begin, positions, self._check_data, go_on, form, out, threads, sequential)
 
         def wait() -> Outcome:
             read = batch.result()
@@ -451,7 +452,7 @@ class FileReader:
             if read is None:  # begun before a fork, by a thread that this process does not have
                 return self._now(form, positions, out, go_on)
             self._warn_refusal()
-            return self._outcome(read, positions)
+            return self._outcome(read, positions, go_on)
 
         return wait
 
@@ -498,9 +499,12 @@ class FileReader:
 
     # Failures
 
-    def _outcome(self, read: tuple[Any, list[_engine.Failure]], positions: npt.NDArray[np.int64]) -> Outcome:
+    def _outcome(
+        self, read: tuple[Any, list[_engine.Failure]], positions: npt.NDArray[np.int64], every: bool
+    ) -> Outcome:
         result, failures = read
-        return Outcome(result, [(failure.order, self._error(failure, positions)) for failure in failures])
+        wanted = failures if every else failures[:1]  # to put all of them into words may take seconds
+        return Outcome(result, [(failure.order, self._error(failure, positions)) for failure in wanted])
 
     def _settled(self, form: Form, outcome: Outcome, out: Out = None) -> Any:
         """The result with the failed samples left out or replaced, as `on_error` says."""

@@ -10,8 +10,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "ffrecord"
 ROWS = [
-    {"errors", "_guard", "_linux", "_requests"},
-    {"buffers", "filesystems", "format", "indices", "prefetch", "read_stats", "sample_slice"},
+    {"errors", "_linux", "_requests"},
+    {"_guard", "buffers", "filesystems", "format", "indices", "prefetch", "read_stats", "sample_slice"},
     {"durable", "fsalign", "limits", "_crc", "_aio", "_memory", "_resample", "_permutation", "_threads"},
     {"_choice", "_columns", "_descriptors", "_records", "_writing"},
     {"_ahead", "_plan"},
