@@ -73,7 +73,7 @@ class Program:
         hosts = Hosts(directory, writers(self.options.writers))
         found = hosts.measure(work, size, count, self.rounds)
         self.report.context["versions"] |= hosts.versions
-        self.report.context["not_measured"] = hosts.missing
+        self.report.context["not_measured"] |= hosts.missing
         self.add(found)
 
     def cold(self) -> None:

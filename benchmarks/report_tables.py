@@ -94,7 +94,7 @@ def bars(measured: Sequence[Measurement], title: str, path: Path) -> None:
     colors = [COLORS.get(m.details["role"], "tab:orange") for m in ordered]
     figure, axes = plt.subplots(figsize=(8, 0.8 + 0.34 * len(ordered)), layout="constrained")
     axes.barh([m.contestant for m in ordered], rates, xerr=spread, color=colors, error_kw={"linewidth": 0.8})
-    axes.set(xscale="log", xlabel="samples/s", title=title)
+    axes.set(xlabel="samples/s", title=title)
     axes.grid(alpha=0.3, axis="x")
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
