@@ -23,6 +23,8 @@ from ffrecord import FileReader
 
 # A run in the background of a shell, or of some CI, ignores Ctrl-C, and so would all processes the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# The many processes the tests start need a quarter less time where byte code is kept, which git ignores.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile(
     "default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -153,7 +153,11 @@ def test_any_workers_and_chunks_give_the_same_bytes(
     assert read_all(directory / "one") == samples
 
 
-@pytest.mark.parametrize("cut", [{}, {"num_shards": 4}, {"shard_size": 2000}], ids=str)
+@pytest.mark.parametrize(
+    "cut",
+    [{"shard_size": 2000}, *(pytest.param(cut, marks=pytest.mark.long) for cut in ({}, {"num_shards": 4}))],
+    ids=str,
+)
 def test_any_start_method_gives_the_same_bytes(tmp_path: Path, cut: dict[str, int]) -> None:
     for method in METHODS:
         write(tmp_path / method, Pictures(300), num_workers=2, start_method=method, chunksize=7, **cut)

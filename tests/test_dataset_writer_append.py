@@ -308,7 +308,7 @@ def failing(*args: Any, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("with_manifest", [True, False])
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
 def test_killed_before_any_call(tmp_path: Path, with_manifest: bool, step: int) -> None:
     """At each instant the old dataset, whole, or the new one; and the next append goes on, and appends once."""
     pristine, target = tmp_path / "pristine", tmp_path / "set"
@@ -339,7 +339,7 @@ def test_killed_before_any_call(tmp_path: Path, with_manifest: bool, step: int) 
 
 
 @pytest.mark.parametrize("number", [5, 28])
-@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.long)])
 def test_any_call_refused(tmp_path: Path, number: int, step: int) -> None:
     pristine, target = tmp_path / "pristine", tmp_path / "set"
     create(pristine)

@@ -485,8 +485,9 @@ def test_a_file_among_the_parents(tmp_path: Path) -> None:
         DatasetWriter(tmp_path / "file" / "set").from_indexed_dataset(room())
 
 
-def test_hundred_failing_writes_leak_nothing(tmp_path: Path) -> None:
-    for turn in range(100):
+@pytest.mark.parametrize("turns", [24, pytest.param(300, marks=pytest.mark.long)])
+def test_failing_writes_leak_nothing(tmp_path: Path, turns: int) -> None:
+    for turn in range(turns):
         dataset: Any = Failing(("raises", "is_killed", "exits")[turn % 3])
         with pytest.raises(WorkerError):
             DatasetWriter(tmp_path / "set", num_workers=2, num_shards=3, resume=bool(turn % 2)).from_indexed_dataset(
@@ -496,7 +497,8 @@ def test_hundred_failing_writes_leak_nothing(tmp_path: Path) -> None:
     # Descriptors, anonymous memory and processes are compared by the fixture.
 
 
-def test_fifty_writes_leak_nothing(tmp_path: Path) -> None:
-    for turn in range(50):
+@pytest.mark.parametrize("turns", [15, pytest.param(200, marks=pytest.mark.long)])
+def test_writes_leak_nothing(tmp_path: Path, turns: int) -> None:
+    for turn in range(turns):
         DatasetWriter(tmp_path / str(turn), num_workers=1, num_shards=2).from_indexed_dataset([b"x"] * 10)
-    assert len(left_behind(tmp_path)) == 50
+    assert len(left_behind(tmp_path)) == turns

@@ -47,15 +47,20 @@ def peaks(path: Path, source: str, n: int) -> tuple[int, int]:
 
 
 def check(path: Path, source: str, n: int) -> None:
-    few, many = peaks(path, source, 100_000), peaks(path, source, n)
-    # Allocators keep a little more than is asked for, the more so where workers have to wait for a CPU;
-    # 12 bytes for each of 900,000 more samples would be 10,547 KiB.
-    assert many[0] - few[0] < 6000, f"parent: {few[0]} KiB → {many[0]} KiB"
-    assert many[1] - few[1] < 9000, f"worker: {few[1]} KiB → {many[1]} KiB"
+    """Compare few samples with many; again if they differ, since a worker that has to wait for a CPU makes the parent
+    keep the sizes of what others do meanwhile. What grows with the dataset does so every time."""
+    few = peaks(path, source, 100_000)
+    for turn in range(3):
+        many = peaks(path / str(turn), source, n)
+        # Allocators keep a little more than is asked for; 12 bytes for each of 900,000 samples would be 10,547 KiB.
+        parent, worker = many[0] - few[0], many[1] - few[1]
+        if parent < 6000 and worker < 9000:
+            return
+    raise AssertionError(f"KiB of parent and worker: {few} → {many}")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
-@pytest.mark.parametrize("source", ["dataset", "iterable"])
+@pytest.mark.parametrize("source", ["dataset", pytest.param("iterable", marks=pytest.mark.long)])
 def test_a_million_samples(tmp_path: Path, source: str) -> None:
     check(tmp_path, source, 1_000_000)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import strategies
-from datasets import METHODS, files_in, left_behind, read_all
+from datasets import files_in, left_behind, read_all
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -79,13 +79,14 @@ def test_the_same_bytes_as_if_they_had_not_been_there(
     assert (summary.samples, summary.skipped) == (len(dataset.good), len(dataset.bad))
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_any_start_method_gives_the_same_bytes(tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize(
+    "source, method", [("dataset", "fork"), ("lines", "fork"), ("dataset", "spawn"), ("lines", "forkserver")]
+)
+def test_any_start_method_gives_the_same_bytes(tmp_path: Path, source: str, method: str) -> None:
     dataset = Holey(200, {0, 1, 50, 99, 199})
-    for source in ("dataset", "lines"):
-        write_from(source, tmp_path / source, dataset, 7, num_workers=2, start_method=method, shard_size=1000)
+    write_from(source, tmp_path / "holes", dataset, 7, num_workers=2, start_method=method, shard_size=1000)
     DatasetWriter(tmp_path / "good", num_workers=0, shard_size=1000).from_indexed_dataset(dataset.good)
-    assert files_in(tmp_path / "dataset") == files_in(tmp_path / "lines") == files_in(tmp_path / "good")
+    assert files_in(tmp_path / "holes") == files_in(tmp_path / "good")
 
 
 @pytest.mark.parametrize("workers", [0, 2])

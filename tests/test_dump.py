@@ -205,7 +205,7 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("again", ["dump", "writer"])
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.long)])
 def test_killed_before_any_call_beside_other_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str, step: int
 ) -> None:

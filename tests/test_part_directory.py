@@ -18,8 +18,8 @@ from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
 from ffrecord.sharding import part_directory, publishing, verify
 from ffrecord.sharding.differences import differences
-from ffrecord.sharding.ledger import Begun, Finished, Ledger, Publishing, Story, tell
 from ffrecord.sharding.layout import Start
+from ffrecord.sharding.ledger import Begun, Finished, Ledger, Publishing, Story, tell
 from ffrecord.sharding.part_directory import PartDirectory, hidden_name
 
 SHARD = Shard("PART_00000.ffr", 3, 100, 7)
