@@ -81,7 +81,8 @@ cdef bint copy_record(Work* work, Request* request, const char* source, bint aro
     elif request.size >= FUSED_LEAST and around:  # faster than memcpy, even if it is not to be checked
         computed = crc32_copy(0, request.dest, source, request.size, True)
     else:
-        memcpy(request.dest, source, request.size)
+        if request.size > 0:  # else dest may be NULL
+            memcpy(request.dest, source, request.size)
         if work.check:
             computed = crc32_update(0, request.dest, request.size)
     if work.check and computed != request.stored:
