@@ -1,7 +1,7 @@
 """Pack the handwritten digits that scikit-learn ships, train a small network on the shards, save a picture of it.
 
-It trains twice, through `ffrecord.torch.Loader` and through torch's own DataLoader, with the same order. Exits with status
-1 if the network gets less than 97 % of the test digits right, or if the two differ.
+It trains twice, through `ffrecord.torch.Loader` and through torch's own DataLoader, in the same order. Exits with
+status 1 if the network gets less than 97 % of the test digits right, or if the two differ.
 """
 
 import argparse

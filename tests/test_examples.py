@@ -40,6 +40,10 @@ def test_digits(tmp_path):
     accuracy = re.search(r"accuracy: ([0-9.]+)% of 360 test digits", done.stdout)
     assert accuracy, done.stdout
     assert 97 <= float(accuracy[1]) <= 100
+    # The example itself compares what the two say to every test digit.
+    losses = re.findall(r"^trained: .* loss ([0-9.]+), .* with (.*)$", done.stdout, re.MULTILINE)
+    assert [name for _, name in losses] == ["ffrecord.torch.Loader", "torch's DataLoader"]
+    assert losses[0][0] == losses[1][0]
     assert "1437 samples, 0.1 MB in 6 shards" in done.stdout
     assert len(re.findall(r"^(?:written|read): .* MB/s$", done.stdout, re.MULTILINE)) == 4
     assert min(png_size(tmp_path / "digits.png")) > 600
