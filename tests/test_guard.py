@@ -23,9 +23,14 @@ def is_wrong(act):
 """
 
 
+@pytest.fixture(scope="module")
+def whole() -> bytes:
+    return builders.ffr_twin.build([b"x"] * N)
+
+
 @pytest.fixture
-def path(tmp_path) -> str:
-    return builders.write_samples(tmp_path / "a.ffr", [b"x"] * N)
+def path(tmp_path, whole) -> str:
+    return builders.write(tmp_path / "a.ffr", whole)
 
 
 @pytest.mark.parametrize("cut", [0, 5, 100_000, 700_001])
@@ -48,11 +53,12 @@ with FileReader(path) as reader:
     children.run(code, path)
 
 
+@pytest.mark.parametrize("rounds", [12, pytest.param(300, marks=pytest.mark.long)])
 @pytest.mark.parametrize("check", [True, False])
-def test_tables_cut_at_any_moment(path, check):
+def test_tables_cut_at_any_moment(path, check, rounds):
     """By another thread, while batches are being planned."""
     code = f"""{TABLES}
-for round in range(60):
+for round in range({rounds}):
     Path(path).write_bytes(whole)
     with FileReader(path, {check}) as reader:
         reader.read(range(0, reader.n, 3))
@@ -61,7 +67,7 @@ for round in range(60):
         is_wrong(lambda: [reader.read_packed(range(reader.n)) for _ in iter(int, 1)])
         cutter.join()
 """
-    children.run(code, path)
+    children.run(code, path, timeout=600)
 
 
 def test_tables_cut_while_a_file_is_opened(path):

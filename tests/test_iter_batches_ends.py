@@ -185,8 +185,9 @@ def test_a_child_that_drops_what_was_begun(sample_file, io):
         assert all(right(each, sample_file.samples, 1) for each in batches)
 
 
+@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.long)])
 @in_every_mode
-def test_forks_while_other_threads_iterate(sample_file, io):
+def test_forks_while_other_threads_iterate(sample_file, io, rounds):
     stop, wrong = threading.Event(), []
 
     def work() -> None:
@@ -201,13 +202,13 @@ def test_forks_while_other_threads_iterate(sample_file, io):
         try:
             statuses = [
                 children.in_child(lambda: right(reader.iter_batches(BATCHES, 2), sample_file.samples))
-                for _ in range(12)
+                for _ in range(rounds)
             ]
         finally:
             stop.set()
             for thread in threads:
                 thread.join()
-    assert (statuses, wrong) == ([0] * 12, [])
+    assert (statuses, wrong) == ([0] * rounds, [])
 
 
 def iterate(reader: FileReader, prefetch: int) -> list[bytes]:

@@ -146,7 +146,8 @@ def test_threads_share_a_reader(path):
     assert not wrong
 
 
-def test_fork_during_reads(path):
+@pytest.mark.parametrize("rounds", [6, pytest.param(100, marks=pytest.mark.long)])
+def test_fork_during_reads(path, rounds):
     """Of the threads that are reading, a child has none; its reads need new ones."""
     stop, wrong = threading.Event(), []
 
@@ -162,11 +163,11 @@ def test_fork_during_reads(path):
         thread = threading.Thread(target=work)
         thread.start()
         try:
-            statuses = [children.in_child(lambda: right(2)) for _ in range(15)]
+            statuses = [children.in_child(lambda: right(2)) for _ in range(rounds)]
         finally:
             stop.set()
             thread.join()
-    assert (statuses, wrong) == ([0] * 15, [])
+    assert (statuses, wrong) == ([0] * rounds, [])
 
 
 def test_more_files_than_may_be_open(mounted, monkeypatch):

@@ -248,9 +248,10 @@ def test_a_child_may_drop_what_it_lost():
     assert all(probes[0].finish(i) for i in range(50))
 
 
-def test_fork_while_tasks_run():
+@pytest.mark.parametrize("rounds", [20, pytest.param(300, marks=pytest.mark.long)])
+def test_fork_while_tasks_run(rounds):
     def fork() -> None:
-        assert [children.in_child(works) for _ in range(60)] == [0] * 60
+        assert [children.in_child(works) for _ in range(rounds)] == [0] * rounds
 
     while_others_hustle(fork)
 
