@@ -119,11 +119,9 @@ def _fixed_columns(records: Records) -> list[torch.Tensor] | None:
 def _column(rows: Any, slot: Slot, field: Field) -> torch.Tensor | None:
     if slot.dtype.kind == "b" and rows.max(initial=0) > 1:
         return None  # damaged: who decodes it says where
-    memory = tensor_of(rows)
-    array = memory.numpy().view(slot.dtype).reshape(len(rows), *slot.shape)
-    if field.torch_dtype is not None:
-        return as_tensor(array, field.torch_dtype)
-    return torch.from_numpy(array)
+    dtype: Any = _torch_dtype(slot.dtype) if field.torch_dtype is None else getattr(torch, field.torch_dtype)
+    column: torch.Tensor = tensor_of(rows).view(dtype)
+    return column.view(len(rows), *slot.shape)
 
 
 def _tensor_or_values(field: Field, column: Any) -> Any:

@@ -6,6 +6,7 @@ memfd filled by pwrite(2) takes half the time, and nothing of /dev/shm, which is
 """
 
 import os
+import threading
 from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
@@ -14,6 +15,8 @@ import torch
 from torch.utils.data import get_worker_info
 
 __all__ = ["carried", "tensor_of"]
+
+_scratch = threading.local()  # fresh memory of this size would be faulted in page by page, for each batch
 
 COPIED_MOST = 1 << 16  # bytes of a tensor that is copied into the message, as much as a pipe holds
 
@@ -29,17 +32,29 @@ def tensor_of(rows: npt.NDArray[np.uint8]) -> torch.Tensor:
         memory = _over(storage)
         memory.numpy().reshape(rows.shape)[:] = rows
         return memory
-    return _over(_in_memfd(np.ascontiguousarray(rows)))
+    return _over(_in_memfd(_contiguous(rows)))
 
 
 def _over(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,))
 
 
+def _contiguous(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """`rows` one after the other, [rows.size]; where that takes a copy, in memory that the next call uses again."""
+    if rows.flags.c_contiguous:
+        return rows.reshape(-1)
+    memory = getattr(_scratch, "memory", None)
+    if memory is None or memory.size < rows.size:
+        memory = _scratch.memory = np.empty(rows.size, np.uint8)
+    flat: npt.NDArray[np.uint8] = memory[: rows.size]
+    flat.reshape(rows.shape)[:] = rows
+    return flat
+
+
 def _in_memfd(rows: npt.NDArray[np.uint8]) -> torch.UntypedStorage:
     fd = os.memfd_create("ffrecord batch", os.MFD_CLOEXEC)
     try:
-        data = rows.reshape(-1).data
+        data = rows.data
         done = 0
         while done < len(data):
             done += os.pwrite(fd, data[done:], done)

@@ -20,7 +20,7 @@ from torch_builders import WORKERS_ANYWHERE
 from ffrecord import FileWriter, fields
 from ffrecord.extension import Extension
 from ffrecord.fields import Schema
-from ffrecord.torch import Dataset, collate
+from ffrecord.torch import Dataset, collate, sharing
 from ffrecord.torch.samples import Records, Samples
 
 pytestmark = WORKERS_ANYWHERE
@@ -338,6 +338,15 @@ def test_large_columns_come_in_shared_memory(tmp_path: Path, strategy: str):
         assert same(batch, default_collate(each))
         assert (batch[0].is_shared(), batch[1].is_shared()) == (True, False)
         batch[1][0] = 5  # what came in the message is writable too
+
+
+def test_columns_are_filled_where_the_loader_maps_them(monkeypatch: pytest.MonkeyPatch):
+    """Or each would be copied once more on its way."""
+    monkeypatch.setattr(sharing, "get_worker_info", lambda: object())
+    for tensor in (torch.ones(40_000, dtype=torch.bfloat16), torch.ones(3, 40_000), torch.ones(70_000) > 0):
+        batch = collate(samples_of([(tensor,), (tensor,)]))
+        assert batch[0].is_shared()
+        assert same(batch[0], torch.stack([tensor, tensor]))
 
 
 def test_a_batch_that_a_collate_function_changes(dataset: Dataset[Any]):
