@@ -2,7 +2,7 @@ import numpy as np
 import numpy.typing as npt
 
 def derive(*words: int) -> int:
-    """The 64-bit key of some numbers: each is added, with SplitMix64's constant, to the key so far, which is then mixed.
+    """The 64-bit key of numbers: each is added, with SplitMix64's constant, to the key so far, which is then mixed.
 
     Mixing is SplitMix64's (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with the
     constants of Stafford's variant 13). It is a bijection, so keys of numbers that differ in one place differ.

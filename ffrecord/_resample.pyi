@@ -1,8 +1,8 @@
 """A box of an image, resampled to another size with the GIL released.
 
-The filter is the triangle, widened when it makes smaller so that nothing aliases: torchvision's and Pillow's "bilinear"
-of a cropped image, `resize(antialias=True)`. What lies outside the box does not count. All is computed in integers: every
-CPU gives the same pixels, which differ from Pillow's by at most 1.
+The filter is the triangle, widened when it makes smaller so that nothing aliases: torchvision's and Pillow's
+"bilinear" of a cropped image, `resize(antialias=True)`. What lies outside the box does not count. All is computed in
+integers: every CPU gives the same pixels, which differ from Pillow's by at most 1.
 """
 
 import numpy as np

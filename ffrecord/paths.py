@@ -37,8 +37,9 @@ def expand(fname: Source) -> Expanded:
     """The files that `fname` stands for.
 
     Args:
-        fname: a file, a directory, or a glob pattern; or a list or tuple of such, one after the other, order and repeats
-            kept. A directory with a dataset.json is the shards that lists; without one, its `*.ffr` sorted as strings.
+        fname: a file, a directory, or a glob pattern; or a list or tuple of such, one after the other, order and
+            repeats kept. A directory with a dataset.json is the shards that lists; without one, its `*.ffr` sorted as
+            strings.
 
     Raises:
         TypeError: of another type.

@@ -71,7 +71,8 @@ class ImageColumn(Column):
         self._decoder, self._pin = decoder, pin
 
     def batch(self, records: Records, seeds: Seeds | None) -> torch.Tensor:
-        assert isinstance(records, PackedRecords)  # images vary in size
+        if not isinstance(records, PackedRecords):
+            raise FormatError(f"{self.name}: records of fixed size hold no JPEG images")
         out = self._decoder.allocate(records.count, self._pin)
         rows = self._decoder.rows(out)
         numbers = [0] * records.count if seeds is None else seeds.tolist()
