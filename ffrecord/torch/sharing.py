@@ -1,8 +1,8 @@
 """How a batch gets from a worker to the loader: what is large in shared memory, what is small in the message.
 
 torch makes shared memory by fallocate(2) and fills it through a mapping, with a fault for each page. A memfd filled by
-pwrite(2) takes half the time, and nothing of /dev/shm, which is small in containers. A column of labels is better copied
-into the message.
+pwrite(2) takes half the time, and nothing of /dev/shm, which is small in containers. A column of labels is better
+copied into the message.
 """
 
 import threading

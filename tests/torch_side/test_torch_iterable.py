@@ -32,7 +32,7 @@ def test_batches_are_those_of_the_sampler(path: str, batch: int, world: int, pol
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_workers_take_batches_in_turn(path: str, workers: int, context: str):
     if context == "spawn" and workers != 2:
         pytest.skip("slow to start")

@@ -288,7 +288,7 @@ def make(kind: str, dataset: Any, workers: int, batch: int = 4, **options: Any) 
 def test_exact_in_our_loader(path: str, kind: str, workers: int):
     _, uninterrupted = make(kind, Ints(path), 0)
     expected = as_lists(uninterrupted) + as_lists(uninterrupted)
-    stops = range(10) if workers == 0 else (0, 1, 5, 6, 7)
+    stops = range(10) if workers == 0 else (1, 5, 6)
     for stop in stops:
         _, loader = make(kind, Ints(path), workers)
         got = take(loader, stop)
