@@ -142,6 +142,11 @@ class Course:
         """Batches of this rank left in the epoch, from `position`."""
         return len(self._rest())
 
+    @property
+    def whole(self) -> int:
+        """Batches of this rank in a whole epoch, from position 0."""
+        return batches(self.split.count(self.length), self.batch_size, self.drop_last)
+
     # Where it is
 
     @property

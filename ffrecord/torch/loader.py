@@ -153,8 +153,8 @@ class Loader(Iterable[Any]):
         return Batches(run, self.reader, self._work, self._options)
 
     def __len__(self) -> int:
-        """Batches of this rank in the epoch, from where the loader stands to its end."""
-        return len(self._course)
+        """Batches of this rank in a whole epoch, as trainers expect: also where one is taken up in the middle."""
+        return self._course.whole
 
     # Where it is
 

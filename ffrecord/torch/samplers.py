@@ -14,7 +14,6 @@ from torch.utils.data import Sampler as TorchSampler
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.order import Course, Identity, Order, Run, Split, identity_of
-from ffrecord.order.run import batches
 from ffrecord.reader import FileReader
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.distributed import rank_and_size
@@ -385,7 +384,7 @@ class BatchSampler(TorchBatchSampler):
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch, as trainers expect: also where one is taken up in the middle."""
-        return batches(len(self.sampler), self.batch_size, self.drop_last)
+        return self.sampler._course.whole
 
     @property
     def epoch(self) -> int:

@@ -95,7 +95,7 @@ def test_length_is_what_is_left():
     for step in course.steps():
         course.yielded(step)
         lengths.append(len(course))
-    assert lengths == [2, 1, 0]
+    assert lengths == [2, 1, 0] and course.whole == 2
     assert course.length == 10
 
 
