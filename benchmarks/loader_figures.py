@@ -62,7 +62,8 @@ def picture_figures(group: Group) -> list[Figure]:
     where, ours = "photographs", group.best("ours")
     return [
         *ratio(where, ours, best(group, "ffcv"), 1),
-        *ratio(where, ours, group.named("decoder alone"), 0.95),
+        *ratio(where, ours, group.named("simplejpeg alone"), 0.95),
+        *ratio(where, ours, group.named("our decoder alone"), None),
         *ratio(where, ours, group.named("DataLoader, Pillow"), 1.3),
         *ratio(where, ours, group.named("DataLoader, Pillow, draft"), None),
     ]

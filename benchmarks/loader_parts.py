@@ -48,7 +48,8 @@ PICTURES = {
     "ffcv": Way("peer", "ffcv", "loader_pictures.ffcv"),
     "DataLoader, Pillow": Way("plain", "pillow", "loader_pictures.pillow", {"draft": False}),
     "DataLoader, Pillow, draft": Way("plain", "pillow", "loader_pictures.pillow", {"draft": True}),
-    "decoder alone": Way("limit", "ffrecord", "loader_pictures.Alone"),
+    "simplejpeg alone": Way("limit", "ffrecord", "loader_pictures.Bare"),
+    "our decoder alone": Way("limit", "ffrecord", "loader_pictures.Alone"),
 }
 PARTS = {
     "a loader": Part(LOADERS, loader_checks.cifar),

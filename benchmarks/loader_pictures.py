@@ -76,6 +76,24 @@ class Alone(Opened):
         return len(self.data), sum(self.threads.map(self._thread, range(self.work.workers)))
 
 
+class Bare(Alone):
+    """The library that decodes, called by threads on bytes in memory: whole pictures, and nothing made of them."""
+
+    def _decode(self, part: Any, room: Any) -> None:
+        decode = importlib.import_module("simplejpeg").decode_jpeg
+        for index in part.tolist():
+            self.last = decode(self.data[index])
+
+    def _batches(self) -> Batches:
+        side = self.work.side
+        for part in self.parts:
+            crops = []
+            for index in part.tolist():
+                self._decode(np.array([index]), None)
+                crops.append(self.last[:side, :side])
+            yield np.stack(crops), part
+
+
 class AsTheyAre:
     """The pictures for FFCV's writer, which encodes pixels: it is given back the bytes that they were decoded from."""
 

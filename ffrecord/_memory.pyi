@@ -1,3 +1,8 @@
+import numpy as np
+import numpy.typing as npt
+
+def pooled(size: int) -> npt.NDArray[np.uint8]: ...
+
 class Block:
     def __new__(cls, size: int) -> Block: ...
 

@@ -156,6 +156,12 @@ cdef object array_over(object owner, char* start, int64_t size):
     return array
 
 
+def pooled(int64_t size):
+    """Uninitialised memory of `size` bytes that is kept for the next batch when the last array over it dies: uint8 [size]."""
+    cdef Block block = Block(size)
+    return array_over(block, block.start, size)
+
+
 cdef object rows_over(Block owner, char* start, int64_t k, int64_t size):
     """The same of k rows of `size` bytes: uint8 [k, size], writable."""
     cdef cnp.npy_intp[2] shape = [k, size]
