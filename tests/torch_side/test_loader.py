@@ -129,6 +129,12 @@ def test_buffers_of_kept_batches_are_not_used_again(tmp_path):
 # Varying shapes
 
 
+def test_ragged_nested_needs_a_torch_that_has_it(path, monkeypatch):
+    monkeypatch.delattr(torch, "jagged")
+    with pytest.raises(ValueError, match=r"ragged='nested' needs torch 2\.2 or newer, this is "):
+        Loader(path, COUNT, ragged="nested")
+
+
 def test_ragged_nested(path):
     (batch,) = Loader(path, COUNT, "sequential", ragged="nested")
     assert batch["tokens"].layout == torch.jagged

@@ -45,6 +45,19 @@ def test_torch_itself_is_left_alone():
     assert run("\n".join(line[8:] for line in code.splitlines())) == "True\n"
 
 
+def test_with_the_oldest_torch():
+    """What torch 2.0 does not have is not asked for when this is imported."""
+    code = """
+        import torch.utils.data
+        for part, names in ((torch.utils._pytree, ["tree_leaves", "tree_iter"]), (torch, ["jagged", "uint16"])):
+            for name in names:
+                vars(part).pop(name, None)
+        import ffrecord.torch
+        print("imported")
+    """
+    assert run("\n".join(line[8:] for line in code.splitlines())) == "imported\n"
+
+
 @pytest.mark.parametrize(
     ("missing", "message"),
     [("torch", "ffrecord.torch needs torch: pip install ffrecord[torch]"), ("numbers", "numbers is gone")],

@@ -4,7 +4,7 @@ from collections import deque
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.torch.loading.finishing import Doing, Finished
@@ -82,7 +82,7 @@ class Placement:
             return finished
         current = torch.cuda.current_stream(self._device)
         current.wait_event(finished.ready)
-        for tensor in tree_leaves(finished.batch):
+        for tensor in tree_flatten(finished.batch)[0]:  # torch 2.1 has no tree_leaves
             if isinstance(tensor, torch.Tensor):
                 # Its memory is the side stream's, and is not to be given away before this stream is done with it.
                 tensor.record_stream(current)

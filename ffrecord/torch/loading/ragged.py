@@ -32,8 +32,13 @@ def ragged_form(name: str) -> Form:
 
     Args:
         name: one of RAGGED.
+
+    Raises:
+        ValueError: "nested", with a torch older than 2.2.
     """
     if name == "nested":
+        if not hasattr(torch, "jagged"):
+            raise ArgumentError(f"ragged='nested' needs torch 2.2 or newer, this is {torch.__version__}")
         _warn_now()
         return nested
     return padded if name == "padded" else listed
