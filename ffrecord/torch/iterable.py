@@ -1,8 +1,10 @@
 """The samples of a dataset as an iterable, for loaders and trainers that do not take samplers."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import SupportsIndex, TypeVar
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import get_worker_info
@@ -16,6 +18,10 @@ from ffrecord.torch.samplers import BatchSampler, State
 __all__ = ["IterableDataset"]
 
 T_co = TypeVar("T_co", covariant=True)
+
+# Of a state, what `load_state_dict` may change: the rest is the same in all processes.
+CHANGING = ("seed", "epoch", "position", "dataset")
+PLACE_BYTES = 512  # more than twice what these take as JSON
 
 
 class Walk(Iterator[T_co]):
@@ -120,18 +126,21 @@ class IterableDataset(TorchIterableDataset[T_co]):
             indices=indices,
         )
         self.batch_size = self._sampler.batch_size
-        # Shared with the workers, so that those that persist see what is set.
-        self._place = torch.tensor([self._sampler.epoch, 0]).share_memory_()  # type: ignore[no-untyped-call]
+        # JSON, shared with the workers, so that those that persist see what is set.
+        self._place = torch.empty(PLACE_BYTES, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        self._publish()
 
     @property
     def epoch(self) -> int:
         """That iterations are of."""
-        return int(self._place[0])
+        number: int = self._told()["epoch"]
+        return number
 
     @property
     def position(self) -> int:
         """Where in its order they begin."""
-        return int(self._place[1])
+        place: int = self._told()["position"]
+        return place
 
     def __len__(self) -> int:
         """Samples of this rank in an iteration."""
@@ -170,12 +179,22 @@ class IterableDataset(TorchIterableDataset[T_co]):
 
     def _settle(self) -> None:
         """Have the sampler where it was told to be, maybe in another process."""
-        if (self._sampler.epoch, self._sampler.position) != (self.epoch, self.position):
-            self._sampler.set_epoch(self.epoch)
-            self._sampler.set_position(self.position)
+        told = self._told()
+        if told != self._here():
+            # That shards were appended, whoever told it has allowed.
+            self._sampler.load_state_dict({**self._sampler.state_dict(), **told}, "finish")
+
+    def _here(self) -> State:
+        state = self._sampler.state_dict()
+        return {name: state[name] for name in CHANGING}
+
+    def _told(self) -> State:
+        told: State = json.loads(self._place.numpy().tobytes())
+        return told
 
     def _publish(self) -> None:
-        self._place[0], self._place[1] = self._sampler.epoch, self._sampler.position
+        text = json.dumps(self._here()).ljust(PLACE_BYTES).encode()
+        self._place.numpy()[:] = np.frombuffer(text, np.uint8)
 
     def _begin(self, state: State | None) -> tuple[Run, State]:
         if state is None:

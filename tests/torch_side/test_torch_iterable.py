@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
-from torch_builders import WORKERS_ANYWHERE, Ints, Plain, as_lists
+from torch_builders import WORKERS_ANYWHERE, Ints, Plain, as_lists, write_file
 
 from ffrecord.torch import BatchSampler, IterableDataset
 
@@ -59,6 +59,26 @@ def test_epochs_and_positions_reach_the_workers(path: str, persistent: bool):
     assert as_lists(loader) == expected(path, 4)
     dataset.load_state_dict(state)
     assert as_lists(loader) == expected(path, 4, epoch=1)[2:]
+
+
+def test_all_of_a_state_reaches_workers_that_persist(tmp_path: Any):
+    shards = [write_file(tmp_path / f"{i}.ffr", list(range(12 * i, 12 * i + 12))) for i in range(3)]
+    before, now = Ints(shards[:2]), Ints(shards)
+    dataset = IterableDataset(now, 4)
+    loader = DataLoader(dataset, 4, num_workers=2, persistent_workers=True, multiprocessing_context="fork")
+    assert sorted(i for batch in loader for i in batch.tolist()) == list(range(36))
+    seed = 2**64 - 7
+    sampler = BatchSampler(now, 4, seed=seed, epoch=3)
+    dataset.load_state_dict(sampler.state_dict())
+    assert as_lists(loader) == [now[indices] for indices in sampler]
+    sampler = BatchSampler(before, 4, seed=seed)
+    sampler.set_position(8)
+    dataset.load_state_dict(sampler.state_dict(), appended="finish")
+    assert (len(dataset), dataset.position) == (16, 8)
+    assert as_lists(loader) == [before[indices] for indices in sampler]
+    assert dataset.state_dict() == {**sampler.state_dict(), "position": 8, "epoch": 0}
+    dataset.set_epoch(1)
+    assert as_lists(loader) == [now[indices] for indices in BatchSampler(now, 4, seed=seed, epoch=1)]
 
 
 def test_state_is_that_of_a_sampler(path: str):
