@@ -43,7 +43,11 @@ class Host:
             text=True,
             cwd=directory,
         )
-        found = self._answer()
+        try:
+            found = self._answer()
+        except BaseException:
+            self.close()
+            raise
         self.missing, self.version = found.get("missing", ""), found.get("version", "")
 
     def _answer(self) -> dict[str, Any]:

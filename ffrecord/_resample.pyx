@@ -44,9 +44,10 @@ def resample(const uint8_t[:, :, ::1] image, box, uint8_t[:, :, ::1] out, /, fli
     area.top, area.left, area.height, area.width = box
     if channels not in (1, 3) or out.shape[2] != channels:
         raise ArgumentError(f"{channels} channels into {out.shape[2]}, expected 1 or 3 into as many")
-    if not (0 <= area.top and 0 < area.height and area.top + area.height <= rows):
+    # A tiny height is lost in the sum, so that says nothing of where the box begins.
+    if not (0 <= area.top < rows and 0 < area.height and area.top + area.height <= rows):
         raise ArgumentError(f"box of rows {area.top} to {area.top + area.height}, expected some of {rows}")
-    if not (0 <= area.left and 0 < area.width and area.left + area.width <= columns):
+    if not (0 <= area.left < columns and 0 < area.width and area.left + area.width <= columns):
         raise ArgumentError(f"box of columns {area.left} to {area.left + area.width}, expected some of {columns}")
     with nogil:
         status = ffr_resample(

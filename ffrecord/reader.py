@@ -521,7 +521,12 @@ class FileReader:
         instead: Instead = {}
         for place, error in failures:
             if self._on_error == "raise" or self.skipped >= SKIPPED_MOST:
-                raise error
+                # Or the error, and the frames that it passes, would keep each other and the batch until a collection.
+                failures.clear()
+                try:
+                    raise error
+                finally:
+                    del error
             self.skipped += 1
             logger.warning("skipped or replaced: %s", error)
             instead[place] = _replacement(self._on_error(error)) if callable(self._on_error) else None

@@ -144,6 +144,8 @@ def test_reads_and_writes_nothing_else(kernel: str) -> None:
         ((0, 0, 2, 5.1), "box of columns 0.0 to 5.1, expected some of 5"),
         ((0, float("nan"), 2, 2), "box of columns nan"),
         ((0, 0, float("inf"), 2), "box of rows 0.0 to inf"),
+        ((4, 0, 1e-300, 2), "box of rows 4.0 to 4.0, expected some of 4"),
+        ((0, 5, 2, 1e-300), "box of columns 5.0 to 5.0, expected some of 5"),
     ],
 )
 def test_boxes_refused(box: Box, words: str) -> None:

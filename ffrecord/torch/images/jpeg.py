@@ -158,7 +158,9 @@ def _by_simplejpeg(
     pixels = _scratch.take(h * w * channels)
     least = {"min_height": h, "min_width": w} if scale > 1 else {}
     try:
-        simplejpeg.decode_jpeg(file, "GRAY" if channels == 1 else "RGB", buffer=pixels, **least)
+        found = simplejpeg.decode_jpeg(file, "GRAY" if channels == 1 else "RGB", buffer=pixels, **least)
+        if found.shape != (h, w, channels):  # another scale than libjpeg-turbo's rounding leads to
+            return None
     except ValueError as error:
         if end == header.height or not str(error).endswith(LEFT_OVER):
             return None
