@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import get_worker_info
 
-from ffrecord.torch.offering import Offer, in_memfd, offer
+from ffrecord.torch.offering import Offer, can_offer, in_memfd, offer
 
 __all__ = ["carried", "tensor_of"]
 
@@ -27,7 +27,7 @@ def tensor_of(rows: npt.NDArray[np.uint8]) -> torch.Tensor:
     """`rows` copied into a uint8 tensor [rows.size]: of a worker's, large ones into memory that the loader can map."""
     if get_worker_info() is None or rows.size <= COPIED_MOST:
         memory = torch.empty(rows.size, dtype=torch.uint8)
-    elif torch.multiprocessing.get_sharing_strategy() == "file_descriptor":  # type: ignore[no-untyped-call]
+    elif can_offer():
         return _over(in_memfd(_contiguous(rows)))
     else:
         memory = _over(torch.UntypedStorage._new_shared(rows.size))  # type: ignore[no-untyped-call]

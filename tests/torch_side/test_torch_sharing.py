@@ -1,9 +1,12 @@
 """How batches get from workers to the loader."""
 
 import copy
+import ctypes
+import fcntl
 import os
 import pickle
 import resource
+from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -19,6 +22,7 @@ from ffrecord.torch import Dataset, offering, sharing
 pytestmark = WORKERS_ANYWHERE
 
 LARGE = 100_000
+PR_SET_DUMPABLE = 4
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +80,7 @@ def test_a_message_is_for_one_only():
     with pytest.raises(PermissionError):
         pickle.loads(message)
     offering._offered.clear()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="no longer has the memory"):
         pickle.loads(message)
 
 
@@ -120,6 +124,70 @@ def test_where_processes_may_not_look_at_each_other(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(offering, "_allowed", lambda: False)
     tensor = large()
     assert sharing._sent([tensor])[0] is tensor
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("unable to map")])
+def test_what_fails_on_the_way_goes_torchs_way(monkeypatch: pytest.MonkeyPatch, error: Exception):
+    """Who sends is a thread of torch's queue, where an error would lose the batch."""
+
+    def fail(fd: int) -> None:
+        raise error
+
+    tensor = large()
+    monkeypatch.setattr(offering, "_file", fail)
+    assert sharing._sent([tensor])[0] is tensor
+    assert not offering._offered
+
+
+@pytest.fixture
+def in_files() -> Iterator[None]:
+    before = torch.multiprocessing.get_sharing_strategy()
+    torch.multiprocessing.set_sharing_strategy("file_system")
+    yield
+    torch.multiprocessing.set_sharing_strategy(before)
+
+
+def test_in_files_nothing_is_copied(in_files: None):
+    for tensor in (large(), torch.zeros(LARGE).share_memory_()):
+        place = tensor.data_ptr()
+        assert sharing._sent([tensor])[0] is tensor
+        assert tensor.is_shared()
+        assert tensor.data_ptr() == place
+
+
+@pytest.mark.parametrize(("module", "name"), [(os, "memfd_create"), (fcntl, "F_ADD_SEALS")])
+def test_without_memory_to_seal(monkeypatch: pytest.MonkeyPatch, module: Any, name: str):
+    monkeypatch.delattr(module, name)
+    offering._has_memfds.cache_clear()
+    try:
+        tensor = large(3)
+        assert tensor.is_shared()
+        assert tensor.unique().tolist() == [3]
+        assert sharing._sent([tensor])[0] is tensor
+    finally:
+        offering._has_memfds.cache_clear()
+
+
+def test_a_process_that_is_closed_to_others():
+    tensor = large()
+    libc = ctypes.CDLL(None)
+    assert libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
+    try:
+        assert sharing._sent([tensor])[0] is tensor
+    finally:
+        libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    assert type(sharing._sent([tensor])[0]) is sharing.Sent
+
+
+def test_a_process_that_was_closed_to_others_since(monkeypatch: pytest.MonkeyPatch):
+    message = bytes(ForkingPickler.dumps(sharing.carried({"a": large()})))
+
+    def refuse(*args: Any) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(PermissionError, match=f"process {os.getpid()} sent a batch, but this one may not open"):
+        pickle.loads(message)
 
 
 def test_allowed(monkeypatch: pytest.MonkeyPatch):
