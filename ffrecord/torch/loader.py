@@ -64,7 +64,8 @@ class Loader(Iterable[Any]):
             epoch and the position of the sample only.
         batch_transform: function of one batch. With a parameter named `seeds`: uint64 [k], those of its samples.
         num_workers: processes that do all of this instead of threads, >= 0: for functions that hold the GIL.
-        timeout: seconds to wait for threads or workers to finish a batch; 0 or None: for ever.
+        timeout: seconds to wait for threads or workers to finish a batch; 0 or None: for ever. Where there are neither,
+            with num_threads=0 or for records of fixed size without functions, it does not limit anything.
         pin_memory: give batches in pinned memory.
         device: "cuda": copy batches to the GPU, on a stream of their own.
         io, check_data: as of `FileReader`; of no effect where one is given.

@@ -8,6 +8,7 @@ from torch.utils.data import default_collate
 from torch_builders import WORKERS_ANYWHERE
 
 from ffrecord import FileReader, FileWriter
+from ffrecord.errors import UserFunctionError
 from ffrecord.fields import BytesField, NDArrayField, StrField
 from ffrecord.order import Course, Identity, Sequential, sample_seeds
 from ffrecord.torch import Dataset, Loader, Padded
@@ -280,6 +281,10 @@ def with_seeds(batch, seeds):
         (lambda s: np.full(2, s["id"], np.float32), torch.tensor([[0.0, 0], [1, 1], [2, 2]])),
         (lambda s: np.int16(s["id"]), torch.tensor([0, 1, 2], dtype=torch.int16)),
         (lambda s: {"k": None}, {"k": [None] * 3}),
+        (lambda s: [1, 0.5, 1][s["id"]], torch.tensor([1, 0.5, 1], dtype=torch.float64)),
+        (lambda s: [True, 1, 2][s["id"]], torch.tensor([1, 1, 2])),
+        (lambda s: [0.5, True, 2j][s["id"]], torch.tensor([0.5, 1, 2j], dtype=torch.complex128)),
+        (lambda s: [1, np.float32(0.5), 2][s["id"]], torch.tensor([1, 0.5, 2], dtype=torch.float64)),
         (lambda s: [0] * s["id"], [[], [0], [0, 0]]),
         (lambda s: torch.arange(s["id"]), [torch.arange(0), torch.arange(1), torch.arange(2)]),
     ],
@@ -290,6 +295,41 @@ def test_what_transform_makes_is_put_together(path, made, expected):
         assert same(found[0], expected[0].double()) and same(found[1], expected[1])
     else:
         assert same(found, expected)
+
+
+def test_numbers_among_what_is_none_do_not_make_a_batch(path):
+    with pytest.raises(UserFunctionError, match="does not make a batch"):
+        list(Loader(path, 3, "sequential", transform=lambda sample: [1, None, 2][sample["id"] % 3]))
+
+
+@pytest.mark.parametrize("fields", [None, ["x", "deep.y"]])
+def test_empty_containers_stay(tmp_path, fields):
+    samples = [{"x": i, "m": {}, "t": (i, ()), "deep": {"y": i, "z": []}} for i in range(3)]
+    (batch,) = Loader(write(tmp_path / "empty.ffr", samples), 3, "sequential", fields=fields)
+    number = torch.arange(3)
+    whole = {"x": number, "m": {}, "t": (number, ()), "deep": {"y": number, "z": []}}
+    assert same(batch, whole if fields is None else whole | {"t": ((),)})
+
+
+class Special(dict):
+    """What a user may make batches of."""
+
+
+def special(batch):
+    weights = [torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)]
+    sparse = [torch.eye(2).to_sparse(), torch.eye(3).to_sparse()]
+    nested = [torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])] * 2
+    return Special(pair=[torch.ones(2), torch.zeros(1, 2).T], weights=weights, sparse=sparse, nested=nested)
+
+
+@pytest.mark.filterwarnings("ignore:.*ested tensor:UserWarning", "ignore:Sparse:UserWarning")
+def test_what_batch_transform_makes_comes_from_workers_as_it_is(fixed_path):
+    found = next(iter(Loader(fixed_path, 3, batch_transform=special, num_workers=1)))
+    assert type(found) is Special
+    assert same(found["pair"], [torch.ones(2), torch.zeros(2, 1)])
+    assert all(weights.requires_grad and weights.is_leaf for weights in found["weights"])
+    assert [each.to_dense().tolist() for each in found["sparse"]] == [torch.eye(2).tolist(), torch.eye(3).tolist()]
+    assert [len(each.unbind()) for each in found["nested"]] == [2, 2]
 
 
 # Arguments

@@ -101,7 +101,7 @@ class Columns:
         slots: (offset, size) of the wanted columns, if `record_size` is not None.
 
     Raises:
-        KeyError, ValueError, TypeError: no such columns, or a decoder for a column that is no JPEG.
+        ArgumentError, ArgumentTypeError: no such columns, or a decoder for a column that is no JPEG.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
-from ffrecord.errors import FFRecordError
+from ffrecord.errors import FFRecordError, StateError
 from ffrecord.order import Course, Run
 from ffrecord.prefetch import Prefetcher
 from ffrecord.reader import SKIPPED_MOST, FileReader
@@ -16,7 +16,7 @@ from ffrecord.torch.loading.options import Options
 from ffrecord.torch.loading.placement import Placement
 from ffrecord.torch.loading.processes import Workers
 from ffrecord.torch.loading.stats import NOTHING, LoaderStats, Reading, Seconds
-from ffrecord.torch.loading.threads import Crew
+from ffrecord.torch.loading.threads import CLOSED, Crew
 
 __all__ = ["Batches", "Iteration", "Tally"]
 
@@ -139,10 +139,13 @@ class Iteration(Iterator[Any]):
         if self._batches is None or self._run is None:
             self._run = self._course.begin()
             self._batches = self._make(self._run)
+        batches = self._batches
         while True:
             try:
-                finished = next(self._batches)
+                finished = next(batches)
             except StopIteration:
+                if self._over:  # closed meanwhile: the epoch is not
+                    raise StateError(CLOSED) from None
                 self._course.finished(self._run)
                 raise
             self._tally.add(finished)

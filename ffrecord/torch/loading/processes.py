@@ -3,7 +3,6 @@
 import contextlib
 import multiprocessing
 import os
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from ffrecord.errors import BatchTimeoutError, WorkerError
-from ffrecord.order import Run, Step
+from ffrecord.order import Run
 from ffrecord.order.keys import key_of
 from ffrecord.torch.loading.finishing import Doing, Finished, Finisher
 from ffrecord.torch.loading.options import Options
@@ -21,8 +20,6 @@ from ffrecord.torch.loading.options import Options
 __all__ = ["Workers"]
 
 EXIT_SECONDS = 0.1  # from a broken pipe to the end of the process that broke it
-
-Task = tuple[int, Step, Step | None]
 
 
 class Workers:
@@ -41,9 +38,9 @@ class Workers:
         seed = key_of("workers", run.epoch.seed, run.epoch.number, run.position)
         self._iterator: Any = iter(
             _Loader(
-                _Batches(finisher, options.workers),
+                _Batches(run, finisher, options.workers),
                 batch_size=None,
-                sampler=_Tasks(run, options.workers),
+                sampler=range(len(run)),
                 num_workers=options.workers,
                 collate_fn=_same,
                 prefetch_factor=-(-options.prefetch // options.workers),
@@ -123,34 +120,22 @@ def _exitcode(worker: Any) -> int | None:
     return code
 
 
-class _Tasks:
-    """What is sent to workers: number and step of a batch, and the one that comes after it to the same worker."""
-
-    def __init__(self, run: Run, workers: int) -> None:
-        self._run, self._workers = run, workers
-
-    def __iter__(self) -> Iterator[Task]:
-        for j in range(len(self._run)):
-            following = j + self._workers
-            yield j, self._run[j], self._run[following] if following < len(self._run) else None
-
-
 class _Batches(Dataset[Any]):
-    """Task → finished batch, in a worker."""
+    """Number of a step → finished batch, in a worker."""
 
-    def __init__(self, finisher: Finisher, workers: int) -> None:
-        self._finisher, self._workers = finisher, workers
+    def __init__(self, run: Run, finisher: Finisher, workers: int) -> None:
+        self._run, self._finisher, self._workers = run, finisher, workers
         self._begun: dict[int, Any] = {}
 
-    def __getitem__(self, task: Task) -> Finished:
-        number, step, following = task
+    def __getitem__(self, number: int) -> Finished:
         before = self._finisher.reading()
-        wait = self._begun.pop(number, None) or self._finisher.begin(step)
+        wait = self._begun.pop(number, None) or self._finisher.begin(self._run[number])
         self._begun.clear()
-        if following is not None:
+        following = number + self._workers  # comes to the same worker
+        if following < len(self._run):
             # It is read while this one is finished. An error comes in its own turn, when it is begun again.
             with contextlib.suppress(Exception):
-                self._begun[number + self._workers] = self._finisher.begin(following)
+                self._begun[following] = self._finisher.begin(self._run[following])
         finished = self._finisher.finish(wait(), Doing())
         finished.batch = _packed(finished.batch)
         finished.reading = self._finisher.reading() - before
@@ -182,16 +167,23 @@ class _Flat(NamedTuple):
 
 def _packed(batch: Any) -> Any:
     """`batch` with its lists of tensors made `_Flat`."""
-    if isinstance(batch, dict):
+    if type(batch) is dict:
         return {key: _packed(value) for key, value in batch.items()}
     if type(batch) is tuple:
         return tuple(map(_packed, batch))
     if type(batch) is list:
-        tensors = [value for value in batch if type(value) is torch.Tensor]
+        tensors = [value for value in batch if type(value) is torch.Tensor and _is_plain(value)]
         if len(tensors) < 2 or len(tensors) < len(batch) or len({tensor.dtype for tensor in tensors}) > 1:
             return list(map(_packed, batch))
         return _Flat(torch.cat([tensor.reshape(-1) for tensor in tensors]), [tuple(tensor.shape) for tensor in tensors])
     return batch
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether it is dtype, shape and values, and nothing else."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_nested or tensor.is_quantized:
+        return False
+    return not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
 
 
 def _unpacked(batch: Any) -> Any:
@@ -199,7 +191,7 @@ def _unpacked(batch: Any) -> Any:
     if isinstance(batch, _Flat):
         sizes = [int(np.prod(shape)) for shape in batch.shapes]
         return [part.view(shape) for part, shape in zip(torch.split(batch.items, sizes), batch.shapes, strict=True)]
-    if isinstance(batch, dict):
+    if type(batch) is dict:
         return {key: _unpacked(value) for key, value in batch.items()}
     return type(batch)(map(_unpacked, batch)) if type(batch) in (tuple, list) else batch
 

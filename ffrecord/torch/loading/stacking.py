@@ -11,6 +11,7 @@ from ffrecord.torch.loading.ragged import Form
 
 __all__ = ["stacked"]
 
+# Each can hold what comes before it.
 NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 
 
@@ -23,7 +24,8 @@ def stacked(samples: list[Any], form: Form, path: str = "") -> Any:
         path: of these values in a sample, for messages.
 
     Returns:
-        That structure of tensors [k, …], int64 of ints and float64 of floats; of lists where torch has no such values.
+        That structure of tensors [k, …]: int64 of ints, float64 of floats or of both; of lists where torch has no such
+        values.
 
     Raises:
         ValueError, KeyError, RuntimeError: the samples differ in structure or dtype.
@@ -41,7 +43,8 @@ def stacked(samples: list[Any], form: Form, path: str = "") -> Any:
 
 def _leaf(values: list[Any], form: Form, path: str) -> Any:
     first = values[0]
-    if isinstance(first, np.generic):
+    numbers = type(first) in NUMBERS
+    if isinstance(first, np.generic) or (numbers and any(isinstance(value, np.number) for value in values)):
         return tensor_of(np.array(values))
     if isinstance(first, np.ndarray):
         converted = [tensor_of(value) for value in values]
@@ -52,5 +55,8 @@ def _leaf(values: list[Any], form: Form, path: str) -> Any:
         if any(value.shape != values[0].shape for value in values):
             return form(path, values)
         return torch.stack(values)
-    dtype = NUMBERS.get(type(first))
-    return values if dtype is None else torch.tensor(values, dtype=dtype)
+    if not numbers:
+        return values
+    kinds = set(map(type, values))
+    known = [dtype for kind, dtype in NUMBERS.items() if kind in kinds]
+    return torch.tensor(values, dtype=known[-1] if len(known) == len(kinds) else None)

@@ -10,9 +10,11 @@ Build = Callable[[Sequence[Any]], Any]
 
 
 def pruned(structure: Structure, wanted: set[str]) -> Structure | None:
-    """`structure` with the wanted names only, and no container that has none of them; None if nothing is left."""
+    """`structure` with the wanted names only, without the containers that this empties; None if nothing is left."""
     if isinstance(structure, str):
         return structure if structure in wanted else None
+    if not structure:
+        return structure
     if isinstance(structure, dict):
         children = {key: pruned(child, wanted) for key, child in structure.items()}
         return {key: child for key, child in children.items() if child is not None} or None

@@ -17,13 +17,13 @@ import torch
 from ffrecord.errors import BatchTimeoutError, StateError
 from ffrecord.torch.loading.finishing import Doing, Finished, Raw
 
-__all__ = ["Crew"]
+__all__ = ["CLOSED", "Crew"]
 
 EXIT_SECONDS = 1.0  # for threads to end with the interpreter; what hangs longer is left
+CLOSED = "the loop was closed while it waited for a batch"
 
 Finish = Callable[[Raw, Doing], Finished]
 
-_settings = threading.Lock()  # of torch
 _crews: "weakref.WeakSet[Crew]" = weakref.WeakSet()
 
 
@@ -38,6 +38,9 @@ class Crew:
         timeout: seconds to wait for a batch; None for ever.
 
     An error comes in the turn of its batch.
+
+    Raises:
+        RuntimeError: a thread cannot be started. No other runs on.
     """
 
     def __init__(
@@ -48,6 +51,8 @@ class Crew:
         self._turn = threading.Lock()  # to take from `raws`
         self._changed = threading.Condition()  # guards what follows
         self._stopped = False
+        self._ready = 0  # threads that compute alone
+        self._failed: BaseException | None = None  # why one cannot
         self._taken = self._given = 0
         self._end: int | None = None  # number of batches, once known
         self._done: dict[int, Finished | BaseException] = {}
@@ -56,8 +61,28 @@ class Crew:
             threading.Thread(target=self._work, name=f"ffrecord-loader-{i}", daemon=True) for i in range(threads)
         ]
         _crews.add(self)
-        for thread in self._threads:
-            thread.start()
+        self._start()
+
+    def _start(self) -> None:
+        """Start the threads, and wait until each computes alone.
+
+        What torch sets holds for the thread that sets it, and for all that compute for the first time later. So this
+        thread, which has its count by asking for it, puts the latter back, once no other will set anything.
+        """
+        before = torch.get_num_threads()
+        try:
+            for thread in self._threads:
+                thread.start()
+            with self._changed:
+                while self._ready < len(self._threads) and self._failed is None:
+                    self._changed.wait()
+            if self._failed is not None:
+                raise self._failed
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            torch.set_num_threads(before)
 
     def __iter__(self) -> "Crew":
         return self
@@ -67,15 +92,17 @@ class Crew:
 
         Raises:
             BatchTimeoutError: it took longer than `timeout`.
-            StateError: the crew is that of a process that was forked.
+            StateError: the crew was stopped, or is that of a process that was forked.
         """
         if self._owner != os.getpid():
             raise StateError("this iterator was begun before a fork, and its threads are the parent's: begin another")
         with self._changed:
             deadline = None if self._timeout is None else time.monotonic() + self._timeout
             while self._given not in self._done:
-                if self._stopped or (self._end is not None and self._given >= self._end):
+                if self._end is not None and self._given >= self._end:
                     raise StopIteration
+                if self._stopped:
+                    raise StateError(CLOSED)
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise self._late()
@@ -114,7 +141,8 @@ class Crew:
     # In the threads
 
     def _work(self) -> None:
-        _compute_alone()
+        if not self._prepare():
+            return
         while (taken := self._take()) is not None:
             number, raw = taken
             found: Finished | BaseException
@@ -131,6 +159,19 @@ class Crew:
             del raw, taken
             self._hand_over(number, found)
             del found
+
+    def _prepare(self) -> bool:
+        """Compute alone, unless the crew is stopped already; whether to go on."""
+        with self._changed:
+            if self._stopped:
+                return False
+            try:
+                _compute_alone()
+            except BaseException as error:
+                self._failed = _bare(error)
+            self._ready += 1
+            self._changed.notify_all()
+            return self._failed is None
 
     def _take(self) -> tuple[int, Raw | BaseException] | None:
         """The next batch to finish and its number, None if there is no more."""
@@ -168,15 +209,10 @@ def _compute_alone() -> None:
     """Let torch compute with this thread only, as it does in its own workers.
 
     Else each of our threads would get helpers of its own, one for each CPU, that spin while they wait: stacking 64
-    images of 224 x 224 took 1.2 s instead of 0.03 s on a busy machine. What torch sets holds for the thread that calls,
-    and for all that come later; another one puts the latter back.
+    images of 224 x 224 took 1.2 s instead of 0.03 s on a busy machine.
     """
-    with _settings:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        restorer = threading.Thread(target=torch.set_num_threads, args=(before,))
-        restorer.start()
-        restorer.join()
+    torch.get_num_threads()  # else the thread would take what holds for new ones when it first computes
+    torch.set_num_threads(1)
 
 
 def _bare(error: BaseException) -> BaseException:
