@@ -1,5 +1,7 @@
 """Datasets for the tests of `ffrecord.torch.Loader`."""
 
+import contextlib
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,16 @@ def damage(path: str, *indices: int) -> None:
             (byte,) = file.read(1)
             file.seek(offsets[index])
             file.write(bytes([byte ^ 1]))
+
+
+def child_processes() -> set[int]:
+    """Of this process, zombies too. Other tests may have left some that end with it, such as a forkserver."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            parent = path.read_text().rpartition(")")[2].split()[1]
+            found |= {int(path.parent.name)} if int(parent) == os.getpid() else set()
+    return found
 
 
 def ids(batches: Iterable[Any]) -> list[list[int]]:

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from loader_builders import damage, fixed, flat, ids, mixed, write
+from loader_builders import child_processes, damage, fixed, flat, ids, mixed, write
 from torch_builders import WORKERS_ANYWHERE
 
 from ffrecord import FFRecordError, FormatError
@@ -160,9 +160,7 @@ def path(tmp_path_factory):
 def test_transform_that_raises(path, how, on_error):
     loader = Loader(path, 4, "sequential", transform=fails, on_error=on_error, **how)
     seen = []
-    message = (
-        f"transform failed on sample {BAD} .*good.ffr: sample {BAD}\\): LookupError: 'no such thing'|no such thing"
-    )
+    message = rf"transform failed on sample {BAD} \(.*good\.ffr: sample {BAD}\): LookupError: no such thing"
     with pytest.raises(UserFunctionError, match=message) as caught:
         for batch in loader:
             seen += flat([batch])
@@ -198,15 +196,13 @@ def test_transform_that_hangs_in_a_thread(path):
 
     def hangs(sample):
         if sample["id"] == BAD:
-            release.wait(30)
+            release.wait(60)
         return sample
 
-    loader = Loader(path, 4, "sequential", transform=hangs, timeout=0.3)
+    loader = Loader(path, 4, "sequential", transform=hangs, timeout=2, num_threads=2)
     seen = []
     try:
-        with pytest.raises(
-            BatchTimeoutError, match=rf"samples 16 and on was not .* 0.3 s: .* transform of sample {BAD}"
-        ):
+        with pytest.raises(BatchTimeoutError, match=rf"samples 16 and on was not .* 2 s: .* transform of sample {BAD}"):
             for batch in loader:
                 seen += flat([batch])
     finally:
@@ -222,13 +218,13 @@ def hangs(sample):
 
 
 def test_transform_that_hangs_in_a_worker(path):
-    loader = Loader(path, 4, "sequential", transform=hangs, timeout=1, num_workers=2)
+    before = child_processes()
+    loader = Loader(path, 4, "sequential", transform=hangs, timeout=2, num_workers=2)
     start = time.monotonic()
-    with pytest.raises(BatchTimeoutError, match="the batch of 4 samples, 16 and on, was not there after 1 s"):
+    with pytest.raises(BatchTimeoutError, match="the batch of 4 samples, 16 and on, was not there after 2 s"):
         list(loader)
-    assert time.monotonic() - start < 5
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)  # not even a zombie
+    assert time.monotonic() - start < 30  # the worker sleeps 60
+    assert child_processes() <= before  # not even a zombie
 
 
 def dies(sample):
@@ -238,8 +234,8 @@ def dies(sample):
 
 
 def test_worker_that_dies(path):
+    before = child_processes()
     loader = Loader(path, 4, "sequential", transform=dies, num_workers=2)
     with pytest.raises(WorkerError, match="worker process ended with -9 before the batch of 4 samples, "):
         list(loader)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert child_processes() <= before

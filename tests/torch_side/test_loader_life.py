@@ -6,15 +6,17 @@ import signal
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import children
 import numpy as np
 import pytest
 import torch
 from children import forks
-from loader_builders import fixed, flat, ids, mixed, write
+from loader_builders import child_processes, fixed, flat, ids, mixed, write
 from torch_builders import WORKERS_ANYWHERE
 
+from ffrecord.errors import StateError
 from ffrecord.torch import Loader
 from ffrecord.torch.loading.stats import LoaderStats
 
@@ -76,14 +78,14 @@ def test_threads_end(path, way):
 
 @pytest.mark.parametrize("way", ["end", "break", "exception", "garbage"])
 def test_workers_end(path, way):
+    before = child_processes()
     if way == "break":
         for _ in Loader(path, 2, num_workers=2):
             break
     else:
         leave(Loader(path, 2, num_workers=2), way)
     gc.collect()
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert child_processes() <= before
 
 
 @pytest.mark.parametrize("way", ["end", "break", "garbage"])
@@ -150,6 +152,115 @@ def test_torch_computes_alone_in_our_threads_only(path):
         assert found[-1] == torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.fixture
+def three_threads():
+    """For torch to compute with."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def in_a_new_thread(work):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def slowly(monkeypatch):
+    """Let threads take their time to compute alone."""
+    real = torch.set_num_threads
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: time.sleep(0.1 * (count == 1)) or real(count))
+
+
+def test_what_the_user_sets_in_the_loop_stays(path, three_threads, monkeypatch):
+    slowly(monkeypatch)
+    for i, _ in enumerate(Loader(path, 4, num_threads=3)):
+        if i == 0:
+            torch.set_num_threads(5)
+            assert torch.get_num_threads() == 5
+    assert in_a_new_thread(torch.get_num_threads) == 5
+
+
+def test_a_loop_in_a_thread_that_never_computed(path, three_threads, monkeypatch):
+    slowly(monkeypatch)
+
+    def work():
+        next(iter(Loader(path, 4, num_threads=3)))
+        return torch.get_num_threads(), in_a_new_thread(torch.get_num_threads)
+
+    assert in_a_new_thread(work) == (3, 3)
+
+
+@forks
+def test_forked_while_threads_start(path, monkeypatch):
+    parent, real = os.getpid(), torch.set_num_threads
+    entered, release = threading.Event(), threading.Event()
+
+    def waiting(count):
+        if os.getpid() == parent and count == 1:
+            entered.set()
+            release.wait(30)
+        real(count)
+
+    monkeypatch.setattr(torch, "set_num_threads", waiting)
+    with ThreadPoolExecutor(1) as pool:
+        loop = pool.submit(lambda: flat(Loader(path, 4, "sequential", num_threads=2)))
+        try:
+            assert entered.wait(30)
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)  # ends it if it hangs
+                os._exit(flat(Loader(path, 4, "sequential", num_threads=2)) != list(range(COUNT)))
+        finally:
+            release.set()
+        assert loop.result() == list(range(COUNT))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_threads_that_cannot_be_set_up(path, monkeypatch):
+    def refuses(count):
+        if threading.current_thread().name.startswith("ffrecord"):
+            raise MemoryError("no room for settings")
+
+    monkeypatch.setattr(torch, "set_num_threads", refuses)
+    with pytest.raises(MemoryError, match="no room for settings"):
+        next(iter(Loader(path, 4, num_threads=2)))
+    assert soon(lambda: not threads())
+
+
+def test_threads_that_cannot_be_started(path, three_threads, monkeypatch):
+    real = threading.Thread.start
+
+    def start(thread):
+        if thread.name == "ffrecord-loader-1":
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        next(iter(Loader(path, 4, num_threads=2)))
+    assert soon(lambda: not threads())
+    assert torch.get_num_threads() == in_a_new_thread(torch.get_num_threads) == 3
+
+
+def test_closed_while_it_waits(path):
+    """The epoch does not count as done."""
+    release = threading.Event()
+    loader = Loader(path, 4, "sequential", transform=lambda sample: sample["id"] < 4 or release.wait(30))
+    iterator = iter(loader)
+    next(iterator)
+    timer = threading.Timer(0.1, iterator.close)
+    timer.start()
+    try:
+        with pytest.raises(StateError, match="closed while it waited"):
+            next(iterator)
+    finally:
+        release.set()
+        timer.join()
+    assert (loader.epoch, loader.position) == (0, 4)
+    assert list(iterator) == []
 
 
 def test_after_the_end_nothing_comes(path):
