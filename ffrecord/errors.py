@@ -5,7 +5,9 @@
         ├ FormatError      not such a file, cut short, or its numbers contradict each other
         ├ ChecksumError    well-formed, but the bytes do not match their CRC-32
         ├ MismatchError    what is asked is not what was begun, or what is there
-        └ WorkerError      a worker process failed or died; names the sample it was at
+        ├ WorkerError      a worker process failed or died; names the sample it was at
+        ├ UserFunctionError   a function given to a loader raised; names the sample
+        └ BatchTimeoutError   a batch of a loader was not there in time; a TimeoutError, too
 
 Everything else is built in: `IndexError`, `TypeError`, `ValueError` (bad argument, closed), and the `OSError` of the
 errno.
@@ -19,7 +21,15 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["ChecksumError", "FFRecordError", "FormatError", "MismatchError", "WorkerError"]
+__all__ = [
+    "BatchTimeoutError",
+    "ChecksumError",
+    "FFRecordError",
+    "FormatError",
+    "MismatchError",
+    "UserFunctionError",
+    "WorkerError",
+]
 
 
 class FFRecordError(Exception):

@@ -37,7 +37,15 @@ def test_caught_as(kind, bases):
 
 
 def test_public_names():
-    assert sorted(errors.__all__) == ["ChecksumError", "FFRecordError", "FormatError", "MismatchError", "WorkerError"]
+    assert sorted(errors.__all__) == [
+        "BatchTimeoutError",
+        "ChecksumError",
+        "FFRecordError",
+        "FormatError",
+        "MismatchError",
+        "UserFunctionError",
+        "WorkerError",
+    ]
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in BASES], ids=lambda kind: kind.__name__)

@@ -23,7 +23,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"RANK": "1", "WORLD_SIZE": "4"}, (None, None), (1, 4)),
         ({"RANK": "1", "WORLD_SIZE": "4"}, (3, None), (3, 4)),
         ({"RANK": "1", "WORLD_SIZE": "4"}, (None, 2), (1, 2)),
-        ({"WORLD_SIZE": "4"}, (None, None), (0, 4)),
+        ({"WORLD_SIZE": "4"}, (3, None), (3, 4)),
+        ({"WORLD_SIZE": "1"}, (None, None), (0, 1)),
     ],
 )
 def test_found(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], given: Any, expected: tuple[int, int]):
@@ -40,6 +41,7 @@ def test_found(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], giv
         ((3, 3), "rank 3 of world_size 3, expected 0 <= rank < 3"),
         ((-1, 3), "rank -1 of world_size 3"),
         ((1, None), "rank 1 of world_size 1"),
+        ((None, 2), "world_size is 2, and no rank is given"),
     ],
 )
 def test_out_of_range(given: Any, message: str):
@@ -54,8 +56,16 @@ def test_wrong_environment_and_types(monkeypatch: pytest.MonkeyPatch):
         rank_and_size()
     assert rank_and_size(0, 2) == (0, 2)
     monkeypatch.setenv("RANK", "0")
-    with pytest.raises(TypeError):
-        rank_and_size(0.5, 2)  # type: ignore[arg-type]
+    for wrong in (0.5, "0"):
+        with pytest.raises(TypeError, match=f"rank is {wrong!r}, expected an int"):
+            rank_and_size(wrong, 2)  # type: ignore[arg-type]
+    monkeypatch.delenv("RANK")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(ValueError, match="world_size is 4, and no rank is given"):
+        rank_and_size()
+    monkeypatch.setenv("WORLD_SIZE", "0")
+    with pytest.raises(ValueError, match="world_size is 0"):
+        rank_and_size(0)
 
 
 def test_from_a_process_group():

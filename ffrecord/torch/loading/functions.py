@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from ffrecord.errors import ArgumentTypeError
 
 __all__ = ["UserFunction"]
@@ -14,7 +16,8 @@ class UserFunction:
 
     Args:
         name: of the argument that it was given as.
-        function: callable with one value; if it has a parameter named `seed_name`, it gets that by keyword.
+        function: callable with one value; if it (of a torch module: its `forward`) has a parameter named `seed_name`, it
+            gets that by keyword.
         seed_name: "seed" or "seeds".
 
     Raises:
@@ -34,7 +37,8 @@ class UserFunction:
 
 def _has_parameter(function: Callable[..., Any], name: str) -> bool:
     try:
-        found = inspect.signature(function).parameters.get(name)
+        called = function.forward if isinstance(function, torch.nn.Module) else function
+        found = inspect.signature(called).parameters.get(name)
     except (TypeError, ValueError):  # of some written in C
         return False
     return found is not None and found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)

@@ -14,6 +14,7 @@ __all__ = ["Options", "check_choice", "check_count"]
 
 THREADS_MOST = 8  # by default: more for decoding pays only where the training loop leaves the CPUs alone
 PREFETCH = 4  # at least, and one for each thread
+PREFETCH_MOST = 4096  # batches; more is a mistake, and workers would be sent as many tasks at once
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,12 @@ class Options:
                 f"num_threads is {num_threads} and num_workers {workers}: batches are made by threads or by processes"
             )
         threads = usable_cpus() if num_threads is None else check_count("num_threads", num_threads, 0)
+        ahead = max(PREFETCH, threads) if prefetch is None else check_count("prefetch", prefetch, 1)
+        if prefetch is not None and ahead > PREFETCH_MOST:
+            raise ArgumentError(f"prefetch is {ahead}, expected at most {PREFETCH_MOST}")
         return cls(
             threads,
-            max(PREFETCH, threads) if prefetch is None else check_count("prefetch", prefetch, 1),
+            ahead,
             workers,
             check_timeout(timeout),
             bool(pin_memory),
