@@ -24,6 +24,7 @@ __all__ = ["ConcatDataset", "Dataset", "ReaderRegistry", "Subset"]
 T_co = TypeVar("T_co", covariant=True)
 
 FILES_SHOWN = 2
+CHUNK = 1 << 16  # indices compared at once
 
 
 class Dataset(ReaderRegistry, TorchDataset[T_co]):
@@ -306,10 +307,26 @@ def _combined(samples: int, parts: list[Identity]) -> Identity:
 
 
 def _described(indices: Held) -> str:
-    """A short text that differs for different indices."""
-    return (
-        repr(indices) if isinstance(indices, range) else f"{crc32(np.ascontiguousarray(indices, np.int64).data):#010x}"
-    )
+    """A short text that is the same for the same indices, whatever holds them, and differs for different ones."""
+    progression = _as_range(indices)
+    if progression is not None:
+        return repr(progression)
+    return f"{crc32(np.ascontiguousarray(indices, np.int64).data):#010x}"
+
+
+def _as_range(indices: Held) -> range | None:
+    """The range of the same ints, in one of the ways to write it; None if there is none."""
+    if not len(indices):
+        return range(0)
+    first, last = int(indices[0]), int(indices[-1])
+    step = int(indices[1]) - first if len(indices) > 1 else 1
+    if step == 0 or last != first + step * (len(indices) - 1):
+        return None
+    if not isinstance(indices, range):
+        for start in range(0, len(indices) - 1, CHUNK):
+            if (np.diff(indices[start : start + CHUNK + 1].astype(np.int64, copy=False)) != step).any():
+                return None
+    return range(first, last + (1 if step > 0 else -1), step)
 
 
 def _digest(*texts: str) -> str:

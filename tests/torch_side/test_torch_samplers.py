@@ -19,6 +19,7 @@ from torch_builders import WORKERS_ANYWHERE, Ints, Plain, as_lists, write_file
 from ffrecord import FileReader
 from ffrecord.order import Course, Identity, Random
 from ffrecord.torch import BatchSampler, DataLoader, Sampler, Subset
+from ffrecord.torch.dataset import CHUNK
 
 pytestmark = WORKERS_ANYWHERE
 
@@ -256,6 +257,35 @@ def test_states_know_their_dataset(path: str, tmp_path: Path):
         Sampler(Ints(path) + Ints(other)).load_state_dict(Sampler(Ints(other) + Ints(path)).state_dict())
     for again in (Ints(path)[:22], Ints(path).subset(range(22))):
         Sampler(again).load_state_dict(cut.state_dict())
+
+
+bounds = st.none() | st.integers(-30, 30)
+pieces = st.builds(slice, bounds, bounds, st.none() | st.integers(-5, 5).filter(bool))
+
+
+@given(pieces, st.sampled_from([list, np.array, lambda held: np.array(held, np.int16)]))
+def test_states_do_not_know_how_a_subset_was_written(path: str, piece: slice, write: Any):
+    dataset = Ints(path)
+    held = range(23)[piece]
+    if not held:
+        return
+    state = Sampler(dataset[piece]).state_dict()
+    Sampler(dataset.subset(write(held))).load_state_dict(state)
+    other = list(held)
+    other[len(held) // 2] += 1
+    with pytest.raises(ValueError, match="other contents"):
+        Sampler(dataset.subset(write(other))).load_state_dict(state)
+
+
+def test_a_subset_that_departs_late_from_a_progression(path: str):
+    long = np.arange(3 * CHUNK + 5)
+    state = Sampler(Ints(path).subset(range(len(long)))).state_dict()
+    Sampler(Ints(path).subset(long)).load_state_dict(state)
+    for place in (CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, len(long) - 2):
+        other = long.copy()
+        other[place] += 1
+        with pytest.raises(ValueError, match="other contents"):
+            Sampler(Ints(path).subset(other)).load_state_dict(state)
 
 
 # In loaders
