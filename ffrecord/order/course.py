@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ArgumentError, SampleIndexError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError
 from ffrecord.indices import as_indices
 from ffrecord.order.identity import Identity
 from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, check_range
@@ -49,7 +49,7 @@ class Course:
         ValueError: out of range; nothing to yield: no samples, or fewer for each rank than a batch that may not be
             short.
         IndexError: a number in `indices` is out of range.
-        TypeError: not integers.
+        TypeError: not integers, or `drop_last` no bool.
 
     >>> from ffrecord.order import Course, Identity
     >>> course = Course(Identity(samples=10), order="sequential", batch_size=2, world_size=2)
@@ -84,6 +84,8 @@ class Course:
         self.epoch = check_range("epoch", epoch, 0, EPOCHS)
         self.position = 0
         self.batch_size = check_range("batch_size", batch_size, 1, LENGTH_MAX + 1)
+        if not isinstance(drop_last, bool | np.bool_):
+            raise ArgumentTypeError(f"drop_last is {drop_last!r}, expected a bool")
         self.drop_last = bool(drop_last)
         self.split = Split(rank, world_size, policy)
         self.indices = None if indices is None else _filter(indices, identity.samples)

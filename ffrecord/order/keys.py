@@ -25,6 +25,8 @@ def check_range(name: str, value: Any, low: int, stop: int) -> int:
     """
     try:
         number = operator.index(value)
+        if isinstance(value, bool):
+            raise TypeError
     except TypeError:
         raise ArgumentTypeError(f"{name} must be an int, not {type(value).__name__}") from None
     if not low <= number < stop:

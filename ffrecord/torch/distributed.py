@@ -15,8 +15,8 @@ def rank_and_size(rank: SupportsIndex | None = None, world_size: SupportsIndex |
     """The rank of this process and the number of ranks.
 
     What is given counts. What is not is taken, each by itself, from torch.distributed if that is initialised; else from
-    the environment variables RANK and WORLD_SIZE, which torchrun sets; else it is rank 0 of 1. Of several, a process has
-    to know which it is: that all of them take the same share would show only in the loss.
+    the environment variables RANK and WORLD_SIZE, which torchrun sets; else it is rank 0 of 1. One of several has to
+    know which it is: that all of them take the same share would show only in the loss.
 
     Args:
         rank: 0 <= rank < world_size.

@@ -16,8 +16,8 @@ class UserFunction:
 
     Args:
         name: of the argument that it was given as.
-        function: callable with one value; if it (of a torch module: its `forward`) has a parameter named `seed_name`, it
-            gets that by keyword.
+        function: callable with one value; if it (of a torch module: its `forward`) has a parameter named `seed_name`,
+            it gets that by keyword.
         seed_name: "seed" or "seeds".
 
     Raises:
