@@ -33,6 +33,24 @@ def test_pinned(path, how):
     assert flat(batches) == list(range(COUNT))
 
 
+@pytest.mark.parametrize("how", [{"num_threads": 0}, {"num_threads": 2}])
+def test_records_of_fixed_size_are_read_into_pinned_memory(tmp_path, how, monkeypatch):
+    """Without a copy; while a batch is kept, its memory is not used again."""
+    path, made = write(tmp_path / "fixed.ffr", map(fixed, range(COUNT))), []
+    real = torch.empty
+
+    def empty(*shape, **options):
+        tensor = real(*shape, **options)
+        made.append((options.get("pin_memory"), tensor.data_ptr()))
+        return tensor
+
+    monkeypatch.setattr(torch, "empty", empty)
+    batches = list(Loader(path, 8, "sequential", pin_memory=True, **how))
+    places = [tensor.data_ptr() for batch in batches for tensor in tensors(batch)]
+    assert len(set(places)) == len(places) and {(True, place) for place in places} <= set(made)
+    assert flat(batches) == list(range(COUNT))
+
+
 @pytest.mark.parametrize("how", MAKERS)
 def test_on_the_device(path, how):
     batches = list(Loader(path, 8, "sequential", device="cuda", ragged="padded", **how))

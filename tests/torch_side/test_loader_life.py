@@ -171,7 +171,7 @@ def in_a_new_thread(work):
 def slowly(monkeypatch):
     """Let threads take their time to compute alone."""
     real = torch.set_num_threads
-    monkeypatch.setattr(torch, "set_num_threads", lambda count: time.sleep(0.1 * (count == 1)) or real(count))
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: real(count) or time.sleep(0.1 * (count == 1)))
 
 
 def test_what_the_user_sets_in_the_loop_stays(path, three_threads, monkeypatch):
@@ -180,6 +180,7 @@ def test_what_the_user_sets_in_the_loop_stays(path, three_threads, monkeypatch):
         if i == 0:
             torch.set_num_threads(5)
             assert torch.get_num_threads() == 5
+    assert soon(lambda: not threads())
     assert in_a_new_thread(torch.get_num_threads) == 5
 
 

@@ -92,7 +92,7 @@ class Columns:
         fields: as `Loader` takes it.
         decode: column → decoder.
         form: what becomes of values of varying shape.
-        pin: whether decoders write into pinned memory.
+        pin: whether batches are made in pinned memory, where that takes no copy.
 
     Attributes:
         names: of the columns, in order.
@@ -129,6 +129,7 @@ class Columns:
         self.decodes = bool(decoders)
         self.record_size = None if self.schema is None else self.schema.record_size
         slots = {} if self.schema is None or self.record_size is None else self.schema.slots
+        self._pin = pin
         self._places = [(each.position, known[each.name], slots[each.name]) for each in self.columns if slots]
         self.slots = [slot[:2] for _, _, slot in self._places]
 
@@ -140,6 +141,12 @@ class Columns:
         """Whether batches are made without Python work per sample: all columns of fixed size, none of them special."""
         known = {} if self.schema is None else self.schema.fields
         return self.record_size is not None and all(type(known[name]).column is Field.column for name in self.names)
+
+    def memory(self, count: int) -> list[Bytes] | None:
+        """For each of `slots`, pinned uint8 [count * size] to read into; None where the reader is to use its own."""
+        if not self._pin:
+            return None
+        return [torch.empty(count * size, dtype=torch.uint8, pin_memory=True).numpy() for _, size in self.slots]
 
     def of_columns(self, rows: Sequence[Bytes], count: int) -> ColumnRecords:
         """The k records that were read as `rows`, uint8 [k, size] for each of `slots`."""

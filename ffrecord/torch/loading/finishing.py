@@ -130,7 +130,9 @@ class Finisher:
     def begin(self, step: Step) -> Callable[[], Raw]:
         """Begin reading a batch; what waits for it."""
         if self._slots is not None:
-            wait = self._reader._begin_columns(step.indices, self._slots)
+            # Samples for a transform are not the batch.
+            out = None if self._work.transform else self._columns.memory(len(step.indices))
+            wait = self._reader._begin_columns(step.indices, self._slots, out)
         else:
             wait = self._reader._begin_packed(step.indices)
         return lambda: Raw(step, wait())
