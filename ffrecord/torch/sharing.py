@@ -102,11 +102,12 @@ def _sent(node: Any) -> Any:
         return [_sent(child) for child in node]
     if type(node) is not torch.Tensor or not _is_plain(node):
         return node
-    if node.nbytes <= COPIED_MOST:
+    size = node.numel() * node.element_size()  # torch 2.0 has no nbytes
+    if size <= COPIED_MOST:
         data: bytes | Offer | None = node.reshape(-1).view(torch.uint8).numpy().tobytes()
     else:
         storage = node.untyped_storage()
-        data = offer(storage) if storage.nbytes() == node.nbytes else None
+        data = offer(storage) if storage.nbytes() == size else None
     return node if data is None else Sent(data, node.dtype, tuple(node.shape))
 
 

@@ -54,6 +54,17 @@ def test_large_tensors_are_mapped_not_copied():
     assert type(send([tensor])) is list
 
 
+def test_sent_by_the_oldest_torch(monkeypatch: pytest.MonkeyPatch):
+    """torch 2.0 has no `nbytes`; an error here would be one in a thread of torch's queue."""
+
+    def missing(self: torch.Tensor) -> int:
+        raise AttributeError("'Tensor' object has no attribute 'nbytes'")
+
+    monkeypatch.setattr(torch.Tensor, "nbytes", property(missing), raising=False)
+    got = send([large(), torch.tensor([1, 2])])
+    assert [each[-1].item() for each in got] == [7, 2]
+
+
 def test_what_was_accepted_is_closed():
     before = open_files()
     kept = []
