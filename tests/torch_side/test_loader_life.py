@@ -252,7 +252,7 @@ def test_closed_while_it_waits(path):
     loader = Loader(path, 4, "sequential", transform=lambda sample: sample["id"] < 4 or release.wait(30))
     iterator = iter(loader)
     next(iterator)
-    timer = threading.Timer(0.1, iterator.close)
+    timer = threading.Timer(0.5, iterator.close)
     timer.start()
     try:
         with pytest.raises(StateError, match="closed while it waited"):
