@@ -44,7 +44,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     * a slice: a dataset of those samples. Nothing is read, and no list made.
 
     Negative indices count from the end. torch's own DataLoader, Subset and random_split read whole batches too, through
-    `__getitems__`; only torch 2.0's Subset reads one by one. A dataset can be forked, and pickled by the names of its files.
+    `__getitems__`; only torch 2.0's Subset reads one by one. A dataset can be forked, and pickled by the names of its
+    files.
 
     Args:
         fnames: what `FileReader` takes: a file, a list of files, a directory or a glob pattern.

@@ -7,8 +7,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import Dataset as TorchDataset
 
-from ffrecord.errors import StateError
+from ffrecord.errors import ArgumentTypeError, StateError
 from ffrecord.fields import Field, schema_of
 from ffrecord.order import Course, Order, Run, identity_of
 from ffrecord.paths import Source
@@ -38,7 +39,7 @@ class Loader(Iterable[Any]):
     gives up the rest of its epoch; `state_dict` and `load_state_dict` are the way to go on there.
 
     Args:
-        dataset: what `FileReader` takes, or a FileReader.
+        dataset: what `FileReader` takes, or a FileReader, whose own `on_error` then counts for nothing.
         batch_size: samples in a batch of this rank, >= 1.
         order: "random", "sequential", "block", or an order of `ffrecord.order`.
         seed: of the order and of all augmentation, 0 <= seed < 2**64.
@@ -121,6 +122,10 @@ class Loader(Iterable[Any]):
             None if batch_transform is None else UserFunction("batch_transform", batch_transform, "seeds"),
         )
         rank, world_size = rank_and_size(rank, world_size)
+        if isinstance(dataset, TorchDataset):
+            raise ArgumentTypeError(
+                f"dataset is a {type(dataset).__name__}: give its files or its reader, and what it selects as indices="
+            )
         self._owned = not isinstance(dataset, FileReader)
         self.reader = dataset if isinstance(dataset, FileReader) else FileReader(dataset, check_data, io=io)
         try:

@@ -13,7 +13,7 @@ from torch_builders import WORKERS_ANYWHERE
 from ffrecord import FFRecordError, FormatError
 from ffrecord.errors import BatchTimeoutError, ChecksumError, UserFunctionError, WorkerError
 from ffrecord.order import Epoch, Random
-from ffrecord.torch import Loader
+from ffrecord.torch import Dataset, Loader
 from ffrecord.torch.loading import iteration
 from ffrecord.torch.loading.mending import ATTEMPTS, replacement
 
@@ -239,3 +239,43 @@ def test_worker_that_dies(path):
     with pytest.raises(WorkerError, match="worker process ended with -9 before the batch of 4 samples, "):
         list(loader)
     assert child_processes() <= before
+
+
+# What cannot go to workers, or come from them
+
+
+def with_a_lock(batch):
+    return [*batch, threading.Lock()]
+
+
+def test_a_batch_that_cannot_be_sent(path):
+    """torch would print it in a thread of the worker, and wait for ever."""
+    loader = Loader(path, 4, num_workers=1, batch_transform=with_a_lock)
+    with pytest.raises(UserFunctionError, match="a batch with a lock in it cannot be sent from a worker"):
+        list(loader)
+
+
+def test_functions_that_cannot_be_sent(path):
+    loader = Loader(path, 4, num_workers=1, transform=lambda sample: sample, multiprocessing_context="spawn")
+    with pytest.raises(TypeError, match="cannot be sent to worker processes of start method .spawn., which needs"):
+        next(iter(loader))
+
+
+def stuck_after_the_first(sample):
+    if sample["id"] > 0:
+        time.sleep(60)
+    return sample
+
+
+def test_leaving_workers_that_hang(path):
+    """They are killed; torch by itself waits 5 s for each."""
+    iterator = iter(Loader(path, 1, "sequential", num_workers=2, transform=stuck_after_the_first))
+    next(iterator)
+    before = time.monotonic()
+    iterator.close()
+    assert time.monotonic() - before < 4.5
+
+
+def test_datasets_are_no_files(path):
+    with pytest.raises(TypeError, match="dataset is a Subset: give its files or its reader"):
+        Loader(Dataset(path)[:3], 1)

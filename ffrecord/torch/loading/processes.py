@@ -3,15 +3,18 @@
 import contextlib
 import multiprocessing
 import os
+import threading
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_flatten
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from ffrecord.errors import BatchTimeoutError, WorkerError
+from ffrecord.errors import ArgumentTypeError, BatchTimeoutError, UserFunctionError, WorkerError
 from ffrecord.order import Run
 from ffrecord.order.keys import key_of
 from ffrecord.torch.loading.finishing import Doing, Finished, Finisher
@@ -20,6 +23,9 @@ from ffrecord.torch.loading.options import Options
 __all__ = ["Workers"]
 
 EXIT_SECONDS = 0.1  # from a broken pipe to the end of the process that broke it
+LEAVE_SECONDS = 1.0  # for workers to end by themselves when a loop is left
+
+SENDABLE = (torch.Tensor, np.ndarray, str, bytes, int, float, complex, type(None))
 
 
 class Workers:
@@ -34,6 +40,8 @@ class Workers:
 
     def __init__(self, run: Run, finisher: Finisher, options: Options, *, pin: bool = False) -> None:
         self._run, self._timeout, self._given = run, options.timeout, 0
+        context = options.context or _start_method()
+        _check_functions(finisher, context)
         # Drawn from nothing of the user's; what his functions draw unseeded in workers differs between epochs.
         seed = key_of("workers", run.epoch.seed, run.epoch.number, run.position)
         self._iterator: Any = iter(
@@ -47,7 +55,7 @@ class Workers:
                 pin_memory=pin,
                 timeout=options.timeout or 0,
                 generator=torch.Generator().manual_seed(seed >> 1),
-                multiprocessing_context=options.context or _fork(),
+                multiprocessing_context=context,
             )
         )
 
@@ -69,7 +77,7 @@ class Workers:
         except StopIteration:
             raise
         except Exception as error:
-            _disarm(self._iterator)
+            _disarm(self._iterator)  # before anything else: the handler raises wherever this is
             failed = self._explained(error)
             self._kill(isinstance(failed, BatchTimeoutError))
             # torch's frames hold its iterator.
@@ -94,16 +102,41 @@ class Workers:
 
     def _kill(self, hanging: bool) -> None:
         iterator, self._iterator = self._iterator, None
+        _disarm(iterator)
         if hanging:
-            # torch would first wait 5 s for each.
-            for worker in iterator._workers:
-                worker.kill()
+            _kill_all(iterator._workers)
+        # torch waits 5 s for each.
+        timer = threading.Timer(LEAVE_SECONDS, _kill_all, [iterator._workers])
+        timer.daemon = True
+        with contextlib.suppress(RuntimeError):  # no new threads when the interpreter ends
+            timer.start()
         iterator._shutdown_workers()
+        timer.cancel()
 
     def stop(self) -> None:
         """End the workers."""
         if self._iterator is not None:
             self._kill(False)
+
+
+def _check_functions(finisher: Finisher, context: Any) -> None:
+    """Raise for functions that a start method other than fork cannot send; torch would warn, and begin a worker."""
+    method = context if isinstance(context, str) else context.get_start_method()
+    if method == "fork":
+        return
+    try:
+        ForkingPickler.dumps(finisher)
+    except Exception as error:
+        raise ArgumentTypeError(
+            f"transform, batch_transform or decode cannot be sent to worker processes of start method {method!r}, "
+            f"which needs functions that can be imported: {error}"
+        ) from error
+
+
+def _kill_all(workers: list[Any]) -> None:
+    for worker in workers:
+        with contextlib.suppress(ValueError):  # closed meanwhile
+            worker.kill()
 
 
 def _disarm(iterator: Any) -> None:
@@ -137,9 +170,22 @@ class _Batches(Dataset[Any]):
             with contextlib.suppress(Exception):
                 self._begun[following] = self._finisher.begin(self._run[following])
         finished = self._finisher.finish(wait(), Doing())
+        _check_sendable(finished.batch)
         finished.batch = _packed(finished.batch)
         finished.reading = self._finisher.reading() - before
         return finished
+
+
+def _check_sendable(batch: Any) -> None:
+    """Raise for what cannot be pickled: torch pickles in a thread that would only print it, and no batch would come."""
+    for leaf in tree_flatten(batch)[0]:
+        if not isinstance(leaf, SENDABLE):
+            try:
+                ForkingPickler.dumps(leaf)
+            except Exception as error:
+                raise UserFunctionError(
+                    f"a batch with a {type(leaf).__name__} in it cannot be sent from a worker: {error}"
+                ) from error
 
 
 class _Loader(DataLoader[Any]):
@@ -200,5 +246,6 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _fork() -> str | None:
-    return "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+def _start_method() -> str:
+    methods = multiprocessing.get_all_start_methods()
+    return "fork" if "fork" in methods else methods[0]
