@@ -55,13 +55,13 @@ def fetch(
         NotImplementedError: neither `process` nor a schema.
         Whatever reading, decoding and `process` raise.
     """
-    known = None if process is not None else _known(reader, dataset)
+    if process is None:
+        _known(reader, dataset)  # before anything is read
     if reader._on_error == "skip":
-        return _skipping(reader, positions, process, known, lazily)
-    if known is None:
-        assert process is not None
+        return _skipping(reader, positions, process, dataset, lazily)
+    if process is not None:
         return Fetched(process(positions, reader.read(positions)))
-    return Fetched(_samples(known, *reader.read_packed(positions), lazily))
+    return Fetched(_samples(_known(reader, dataset), *reader.read_packed(positions), lazily))
 
 
 def decoded(dataset: Any, data: Arrays) -> list[Any]:
@@ -83,7 +83,7 @@ def _samples(known: tuple[Schema, bool], data: Any, offsets: Any, lazily: bool) 
 
 
 def _skipping(
-    reader: FileReader, positions: list[int], process: Process | None, known: tuple[Schema, bool] | None, lazily: bool
+    reader: FileReader, positions: list[int], process: Process | None, dataset: object, lazily: bool
 ) -> Fetched:
     """The same, without the samples that cannot be read; the others keep their indices."""
     (data, offsets), failures = reader._begin_packed(positions)()
@@ -95,18 +95,17 @@ def _skipping(
     missing = {place for place, _ in failures}
     kept = [place for place in range(len(positions)) if place not in missing]
     first = failures[0][1] if failures else None
-    if not failures and known is not None:
-        return Fetched(_samples(known, data, offsets, lazily), kept)
+    if not failures and process is None:
+        return Fetched(_samples(_known(reader, dataset), data, offsets, lazily), kept)
     arrays = [data[low:high] for low, high in pairwise(offsets.tolist())]
     arrays = [arrays[place] for place in kept]
-    if known is None:
-        assert process is not None
+    if process is not None:
         # Each its own: what a batch shares is recycled, and may be written to.
         samples = process([positions[place] for place in kept], [array.copy() for array in arrays])
         return Fetched(samples, kept if len(samples) == len(kept) else None, first)
     offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
     data = np.concatenate([*arrays, np.empty(0, np.uint8)])
-    return Fetched(_samples(known, data, offsets, lazily), kept, first)
+    return Fetched(_samples(_known(reader, dataset), data, offsets, lazily), kept, first)
 
 
 def _known(reader: FileReader, dataset: object) -> tuple[Schema, bool]:

@@ -70,11 +70,11 @@ class Following:
         step = loader.batch_sampler.step if isinstance(loader.batch_sampler, SkipableSampler) else 0
         if step:
             raise StateError(f"set_step({step}) and a state would both say where to begin: set_step(0) first")
-        if not self._is_within():
+        epoch, drawn = self.epoch, self._drawn
+        if epoch is None or drawn is None or not self._is_within():
             return self._sampler._course.state_dict()
-        assert self.epoch is not None and self._drawn is not None
-        run = self._drawn.run
-        position = self._after(loader, run, self.epoch.passed) if self.epoch.passed else run.position
+        run = drawn.run
+        position = self._after(loader, run, epoch.passed) if epoch.passed else run.position
         return {**self._sampler._course.state_dict(), "epoch": run.epoch.number, "position": position}
 
     def load(self, loader: Loader, state: dict[str, Any]) -> None:

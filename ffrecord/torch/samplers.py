@@ -420,7 +420,7 @@ def _identity(dataset: Any) -> Identity:
         return dataset._identity()
     if isinstance(dataset, SupportsIndex):
         return Identity(dataset.__index__())
-    if isinstance(dataset, Sized):
+    if isinstance(dataset, Sized) and not isinstance(dataset, str | bytes):  # whose length is that of a path
         return Identity(len(dataset))
     raise ArgumentTypeError(f"dataset is {type(dataset).__name__}, expected a dataset with a length, or that length")
 

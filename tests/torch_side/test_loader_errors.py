@@ -257,7 +257,7 @@ def test_a_batch_that_cannot_be_sent(path):
 
 def test_functions_that_cannot_be_sent(path):
     loader = Loader(path, 4, num_workers=1, transform=lambda sample: sample, multiprocessing_context="spawn")
-    with pytest.raises(TypeError, match="cannot be sent to worker processes of start method .spawn., which needs"):
+    with pytest.raises(TypeError, match="cannot be sent to worker processes of start method 'spawn'"):
         next(iter(loader))
 
 

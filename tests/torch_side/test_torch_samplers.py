@@ -472,3 +472,8 @@ def test_nothing_is_replayed(tmp_path: Path):
     ((batch),) = loader
     assert len(set(batch.tolist())) == 16
     assert loader.state_dict()["epoch"] == 1
+
+
+def test_paths_are_no_datasets(tmp_path):
+    with pytest.raises(TypeError, match="dataset is str, expected a dataset with a length"):
+        Sampler(str(tmp_path))
