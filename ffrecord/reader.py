@@ -457,21 +457,14 @@ class FileReader:
         return wait
 
     def _begin_columns(
-        self,
-        indices: Iterable[SupportsIndex],
-        slots: Slots,
-        out: Sequence[npt.NDArray[Any]] | None = None,
-        *,
-        threads: int = THREADS,
+        self, indices: Iterable[SupportsIndex], slots: Slots, out: Sequence[npt.NDArray[Any]] | None = None
     ) -> Callable[[], Outcome]:
         """Start reading columns, for loaders: whatever `on_error` says, bad samples are told, and the others read."""
-        return self._begin(slots, indices, _as_outs(out), threads=threads, go_on=True)
+        return self._begin(slots, indices, _as_outs(out), go_on=True)
 
-    def _begin_packed(
-        self, indices: Iterable[SupportsIndex], out: npt.NDArray[Any] | None = None, *, threads: int = THREADS
-    ) -> Callable[[], Outcome]:
+    def _begin_packed(self, indices: Iterable[SupportsIndex]) -> Callable[[], Outcome]:
         """The same for packed samples."""
-        return self._begin(PACKED, indices, None if out is None else _as_out(out), threads=threads, go_on=True)
+        return self._begin(PACKED, indices, go_on=True)
 
     def _call(self, begin: Callable[..., T], positions: npt.NDArray[np.int64], *options: object) -> T:
         """What the engine's `begin` returns, its errors made ours."""

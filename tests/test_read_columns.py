@@ -362,7 +362,7 @@ def test_which_samples_failed_and_why(place):
                 assert [row for place, row in enumerate(column) if place not in (1, 4, 5)] == [
                     row for place, row in enumerate(wanted) if place not in (1, 4, 5)
                 ]
-        packed = reader._begin_packed(INDICES, np.zeros(2000, np.uint8))()
+        packed = reader._begin_packed(INDICES)()
         assert [place for place, _ in packed.failures] == [1, 4, 5]
         assert builders.unpack(packed.result)[2:4] == [samples_of(100)[0], samples_of(100)[3]]
         outcome = reader._begin_columns([1], Slots(99, []))()
