@@ -5,7 +5,6 @@ import argparse
 import math
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -133,17 +132,6 @@ def options_of(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_data(directory: Path, smoke: bool) -> None:
-    """Stop where cold reads would be none, or the files do not fit."""
-    if not coldness.on_disk(directory):
-        kind = environment.filesystem(directory)
-        if not smoke:
-            sys.exit(f"{directory} is on {kind}, which has no storage to read from: name another with --data")
-        print(f"{directory} is on {kind}: nothing can be cold, that part is left out")
-    if not smoke and shutil.disk_usage(directory).free < ROOM:
-        sys.exit(f"{directory}: less than {ROOM / 1e9:.0f} GB free")
-
-
 def context(directory: Path) -> dict[str, object]:
     return {
         "versions": environment.versions(*PACKAGES),
@@ -157,7 +145,7 @@ def context(directory: Path) -> dict[str, object]:
 
 def main() -> None:
     options = arguments(__doc__, options_of)
-    check_data(options.data, options.smoke)
+    coldness.check_disk(options.data, ROOM, options.smoke, "nothing can be cold, that part is left out")
     report = Report("loader", context(options.data), options.out)
     print(report.heading(), "", sep="\n", flush=True)
     with tempfile.TemporaryDirectory(prefix="ffrecord-bench-", dir=options.data) as directory:

@@ -2,8 +2,6 @@
 
 import argparse
 import dataclasses
-import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -146,17 +144,6 @@ def options_of(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=Path(), help="directory for up to 4 GB of files; the current one")
 
 
-def check_data(directory: Path, smoke: bool) -> None:
-    """Stop where cold reads would be none, or the files do not fit."""
-    if not coldness.on_disk(directory):
-        kind = environment.filesystem(directory)
-        if not smoke:
-            sys.exit(f"{directory} is on {kind}, which has no storage to read from: name another with --data")
-        print(f"{directory} is on {kind}: nothing can be cold, those parts are left out")
-    if not smoke and shutil.disk_usage(directory).free < 2 * ROOM:
-        sys.exit(f"{directory}: less than {2 * ROOM / 1e9:.0f} GB free")
-
-
 def context(directory: Path) -> dict[str, object]:
     return {
         "versions": {**environment.versions(*PEERS), "fio": fio.version(), **environment.libraries("libz")},
@@ -168,7 +155,7 @@ def context(directory: Path) -> dict[str, object]:
 
 def main() -> None:
     options = arguments(__doc__, options_of)
-    check_data(options.data, options.smoke)
+    coldness.check_disk(options.data, 2 * ROOM, options.smoke, "nothing can be cold, those parts are left out")
     if options.smoke and not coldness.on_disk(options.data):
         options.part -= {"cold", "sequential", "limited"}
     if not fio.installed():

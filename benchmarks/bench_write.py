@@ -2,7 +2,6 @@
 
 import argparse
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -119,17 +118,6 @@ def options_of(parser: argparse.ArgumentParser) -> None:
     add("--most-samples", type=int, default=1_000_000, help="of the part memory; 10000000 takes minutes")
 
 
-def check_data(directory: Path, smoke: bool) -> None:
-    """Stop where nothing would get to a disk, or the files do not fit."""
-    if not coldness.on_disk(directory):
-        kind = environment.filesystem(directory)
-        if not smoke:
-            sys.exit(f"{directory} is on {kind}, which has no storage to write to: name another with --data")
-        print(f"{directory} is on {kind}: nothing gets to a disk")
-    if not smoke and shutil.disk_usage(directory).free < ROOM:
-        sys.exit(f"{directory}: less than {ROOM / 1e9:.0f} GB free")
-
-
 def context(directory: Path) -> dict[str, object]:
     return {
         "versions": {**environment.versions(*PEERS), "fio": fio.version(), **environment.libraries("libz")},
@@ -141,7 +129,7 @@ def context(directory: Path) -> dict[str, object]:
 
 def main() -> None:
     options = arguments(__doc__, options_of)
-    check_data(options.data, options.smoke)
+    coldness.check_disk(options.data, ROOM, options.smoke, "nothing gets to a disk")
     if not fio.installed():
         print("NOT MEASURED: fio, which is what the storage can take. It is not installed (Debian: apt install fio).")
     report = Report("write", context(options.data), options.out)

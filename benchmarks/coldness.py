@@ -3,6 +3,8 @@
 import ctypes
 import mmap
 import os
+import shutil
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -78,3 +80,20 @@ def warm(path: Path) -> None:
 def on_disk(directory: Path) -> bool:
     """Whether files there have a storage that they can be read from again."""
     return environment.filesystem(directory) not in ("tmpfs", "ramfs")
+
+
+def check_disk(directory: Path, room: int, smoke: bool, consequence: str) -> None:
+    """End the program where files have no storage, or do not fit.
+
+    Args:
+        room: bytes needed.
+        smoke: say so instead, as nothing is measured.
+        consequence: of having no storage, for then.
+    """
+    if not on_disk(directory):
+        kind = environment.filesystem(directory)
+        if not smoke:
+            sys.exit(f"{directory} is on {kind}, which has no storage behind it: name another with --data")
+        print(f"{directory} is on {kind}: {consequence}")
+    if not smoke and shutil.disk_usage(directory).free < room:
+        sys.exit(f"{directory}: less than {room / 1e9:.0f} GB free")
