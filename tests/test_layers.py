@@ -21,7 +21,7 @@ ROWS = [
     {"extension", "journal", "_engine"},
     {"manifest"},
     {"opened", "paths"},
-    {"failures", "partition"},
+    {"failures", "file_set", "partition"},
     {"reader", "writer"},
     {"fields", "workers", "folder_pickle", "order", "recovery"},
     {"folder_index"},
