@@ -27,6 +27,7 @@ ROWS = [
     {"folder_index"},
     {"sharding", "folder_pack"},
     {"dataset_writer", "dump", "folder"},
+    {"sources"},
     {"torch"},
     {"fileio", "package", "utils"},
 ]

@@ -1,0 +1,1 @@
+"""Files of other formats, read in place as record stores."""

@@ -1,0 +1,66 @@
+"""What a reader of another format is given → the files it reads."""
+
+import glob
+import os
+from collections.abc import Sequence
+
+from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError
+from ffrecord.paths import PathLike, Source, check_type
+
+
+def expand(source: Source, suffixes: Sequence[str]) -> list[str]:
+    """The files that `source` stands for.
+
+    Args:
+        source: a file, whatever its name; a directory: its files whose names end in one of `suffixes`, in string order;
+            a glob pattern: what matches, in string order; or a list or tuple of such, one after the other, order and
+            repeats kept.
+        suffixes: with their dots, compared without regard to case.
+
+    Raises:
+        TypeError: of another type.
+        FileNotFoundError, IsADirectoryError, ValueError (also AssertionError): missing, no regular file, or nothing to
+            open.
+    """
+    given: list[PathLike] = list(source) if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
+    files = [path for each in given for path in _expand_one(check_type(each), suffixes)]
+    if not files:
+        raise ArgumentError(f"nothing to open in {source!r}")
+    for path in files:
+        check_file(path)
+    return files
+
+
+def _expand_one(path: str, suffixes: Sequence[str]) -> list[str]:
+    if os.path.isdir(path):
+        found = with_suffix(path, suffixes)
+        if not found:
+            raise ArgumentError(f"{path}: no file in this directory ends in {' or '.join(suffixes)}")
+        return found
+    if glob.has_magic(path) and not os.path.exists(path):
+        found = sorted(glob.glob(path))
+        if not found:
+            raise MissingFileError(2, f"{path}: nothing matches", path)
+        return found
+    return [path]
+
+
+def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:
+    """The files of a directory whose names end in one of `suffixes`, hidden ones left out, in string order."""
+    endings = tuple(suffix.lower() for suffix in suffixes)
+    with os.scandir(directory) as entries:
+        return sorted(
+            entry.path
+            for entry in entries
+            if entry.name.lower().endswith(endings) and not entry.name.startswith(".") and entry.is_file()
+        )
+
+
+def check_file(path: str) -> None:
+    """Raise unless `path` is a regular file."""
+    if not os.path.exists(path):
+        raise MissingFileError(2, f"{path} does not exist", path)
+    if os.path.isdir(path):
+        raise NotAFileError(21, f"{path} is not a file", path)
+    if not os.path.isfile(path):
+        raise ArgumentError(f"{path} is not a file")
