@@ -36,6 +36,7 @@ setup(
             extension("_aio", depends=["ffrecord/_linux.h"]),
             extension("_threads"),
             extension("_records"),
+            extension("_names"),
             extension("_resample", depends=sorted(glob("ffrecord/_resample*.h"))),
             extension("_permutation", flags=["-O3"]),
             extension("_guard", depends=["ffrecord/_guard.h", "ffrecord/_linux.h"]),

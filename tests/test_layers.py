@@ -13,7 +13,7 @@ ROWS = [
     {"errors", "_linux", "_requests"},
     {"_guard", "buffers", "filesystems", "format", "indices", "prefetch", "read_stats", "sample_slice"},
     {"durable", "fsalign", "limits", "_crc", "_aio", "_memory", "_resample", "_permutation", "_threads"},
-    {"_choice", "_columns", "_descriptors", "_records", "_writing"},
+    {"_choice", "_columns", "_descriptors", "_names", "_records", "_writing"},
     {"_ahead", "_plan"},
     {"_cached"},
     {"_copied", "_direct", "_mapped", "_parallel"},

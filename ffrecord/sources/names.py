@@ -1,0 +1,130 @@
+"""Names of records, without a Python object for each."""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord import _names
+
+Blob = npt.NDArray[np.uint8]
+Table = npt.NDArray[np.int64]
+DECODED_AT_ONCE = 4096  # names
+
+
+class Names(Sequence[str]):
+    """Names in one array of bytes, a sequence of `str`.
+
+    They are UTF-8; bytes that are not come as lone surrogates (PEP 383), so that any name there and back is the same.
+
+    Args:
+        blob: uint8, the names back to back. Kept, not copied.
+        offsets: int64 [n + 1], where each begins in `blob`; ascending, from 0 to its size. Kept, not copied.
+
+    Raises:
+        ValueError: offsets that are none of such names.
+    """
+
+    def __init__(self, blob: Blob, offsets: Table) -> None:
+        _names.check(blob, offsets)
+        self.blob, self.offsets = blob, offsets
+        self._order: Table | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "Names":
+        """The same of strings."""
+        encoded = [name.encode(errors="surrogateescape") for name in names]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(each) for each in encoded], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        i = range(len(self))[index]
+        return self._decoded(self.offsets[i], self.offsets[i + 1])
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), DECODED_AT_ONCE):
+            bounds = self.offsets[start : start + DECODED_AT_ONCE + 1].tolist()
+            piece = self.blob[bounds[0] : bounds[-1]].tobytes()
+            for i in range(len(bounds) - 1):
+                name = piece[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]]
+                yield name.decode(errors="surrogateescape")
+
+    def _decoded(self, start: Any, stop: Any) -> str:
+        return self.blob[start:stop].tobytes().decode(errors="surrogateescape")
+
+    @property
+    def order(self) -> Table:
+        """The indices in ascending order of the names' bytes, equal ones ascending: int64 [n]. Made once."""
+        if self._order is None:
+            with self._lock:
+                if self._order is None:
+                    self._order = _names.sort(self.blob, self.offsets)
+        return self._order
+
+    def find(self, name: str) -> int:
+        """The index of `name`, of the last one if several are the same; -1: there is none. Takes O(log n)."""
+        return int(self.find_each([name])[0])
+
+    def find_each(self, names: Sequence[str]) -> Table:
+        """The same of k names: int64 [k]."""
+        return _names.find(self.blob, self.offsets, self.order, [_encoded(name) for name in names])
+
+    def place(self, name: str) -> int:
+        """How many names are below `name`, compared by bytes: where in `order` those begin that begin with it."""
+        encoded = _encoded(name)
+        if encoded is None:
+            raise ValueError(f"{name!r} is no name that bytes can be")
+        return _names.place(self.blob, self.offsets, self.order, encoded)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.find(name) >= 0
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Names):
+            return np.array_equal(self.offsets, other.offsets) and np.array_equal(self.blob, other.blob)
+        if isinstance(other, list | tuple):
+            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self[:3])) + (", …" if len(self) > 3 else "")
+        return f"<Names of {len(self)} records: {shown}>"
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What `from_arrays` takes, for an index that is kept."""
+        return {"names": self.blob, "name_offsets": self.offsets}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, npt.NDArray[Any]]) -> "Names":
+        """The names of arrays that `arrays` gave.
+
+        Raises:
+            ValueError: offsets that are none of such names.
+        """
+        return cls(arrays["names"], arrays["name_offsets"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Names, (self.blob, self.offsets)
+
+
+def _encoded(name: str) -> bytes | None:
+    """The bytes of a name; None: a string with surrogates that stand for no byte."""
+    try:
+        return name.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return None
