@@ -1,21 +1,35 @@
-"""CRC-32 of buffers (polynomial 0xEDB88320, as zlib, gzip, zip and PNG have it), by the fastest kernel this CPU runs.
+"""CRC-32 and CRC-32C of buffers, by the fastest kernel this CPU runs.
 
-A kernel is one implementation of it. Which ones this machine can run is found once, when the module is imported:
+CRC-32 has the polynomial 0xEDB88320 (zlib, gzip, zip, PNG and `.ffr`), CRC-32C 0x82F63B78 (TFRecord, framed snappy).
+A kernel is one implementation. Which ones this machine can run is found once, when the module is imported:
 
     avx512     VPCLMULQDQ on 512 bits; Intel since Ice Lake, AMD since Zen 4
     avx2       VPCLMULQDQ on 256 bits; AMD Zen 3, Intel client CPUs since Alder Lake
     pclmul     PCLMULQDQ; any x86-64 of the last ten years
+    sse4.2     the CRC32 instruction of x86-64, which is of CRC-32C only
     pmull      PMULL; 64-bit ARM with the cryptographic extension
     armv8-crc  the CRC32 instructions of 64-bit ARM
-    zlib       libz.so.1, where it is installed
+    zlib       libz.so.1, where it is installed; of CRC-32 only
     portable   plain C; everywhere
 """
 
 from typing_extensions import Buffer
 
-__all__ = ["crc32", "crc32_combine", "crc32_with", "kernel", "kernels"]
+__all__ = [
+    "crc32",
+    "crc32_combine",
+    "crc32_with",
+    "crc32c",
+    "crc32c_combine",
+    "crc32c_kernels",
+    "crc32c_with",
+    "kernel",
+    "kernels",
+    "mask",
+    "unmask",
+]
 
-__pyx_capi__: dict[str, object]  # what `cimport` reads: crc32_update, declared in _crc.pxd
+__pyx_capi__: dict[str, object]  # what `cimport` reads, declared in _crc.pxd
 
 def crc32(data: Buffer, /, value: int = 0) -> int:
     """The CRC-32 of `data`, the same as `zlib.crc32(data, value)`.
@@ -49,16 +63,53 @@ def crc32_combine(crc1: int, crc2: int, size2: int, /) -> int:
         TypeError: an argument is no integer.
     """
 
+def crc32c(data: Buffer, /, value: int = 0) -> int:
+    """The CRC-32C of `data`, which follows what has the CRC-32C `value`; otherwise as `crc32`."""
+
+def crc32c_combine(crc1: int, crc2: int, size2: int, /) -> int:
+    """The CRC-32C of two pieces together; as `crc32_combine`."""
+
+def mask(crc: int, /) -> int:
+    """The word that TFRecord and framed snappy store for a CRC-32C: turned by 15 bits, plus 0xA282EAD8.
+
+    Args:
+        crc: its low 32 bits count.
+
+    Returns:
+        An int in [0, 2**32).
+
+    Raises:
+        TypeError: `crc` is no integer.
+    """
+
+def unmask(word: int, /) -> int:
+    """The CRC-32C for which `mask` gives `word`, of which the low 32 bits count.
+
+    Raises:
+        TypeError: `word` is no integer.
+    """
+
 def kernels() -> tuple[str, ...]:
-    """The names of the kernels usable on this machine, best first."""
+    """The names of the kernels of CRC-32 usable on this machine, best first."""
+
+def crc32c_kernels() -> tuple[str, ...]:
+    """The names of the kernels of CRC-32C usable on this machine, best first; `crc32c` uses the first."""
 
 def kernel() -> str:
-    """The name of the kernel in use: the first of `kernels()`."""
+    """The name of the kernel of CRC-32 in use: the first of `kernels()`."""
 
 def crc32_with(kernel: str, data: Buffer, /, value: int = 0) -> int:
     """As `crc32`, by the kernel named: for tests and benchmarks.
 
     Raises:
         ValueError: `kernel` is not in `kernels()`.
+        TypeError, BufferError: as `crc32`.
+    """
+
+def crc32c_with(kernel: str, data: Buffer, /, value: int = 0) -> int:
+    """As `crc32c`, by the kernel named.
+
+    Raises:
+        ValueError: `kernel` is not in `crc32c_kernels()`.
         TypeError, BufferError: as `crc32`.
     """

@@ -1,4 +1,5 @@
-/* CRC-32 (polynomial 0xEDB88320 reflected, as zlib, gzip and zip have it), by the fastest kernel this CPU runs. */
+/* CRC-32 (polynomial 0xEDB88320 reflected, as zlib, gzip and zip have it) and CRC-32C (0x82F63B78, as TFRecord and
+   snappy have it), by the fastest kernels this CPU runs. Names with crc32c are of the latter, others of CRC-32. */
 
 #ifndef FFRECORD_CRC_KERNELS_H
 #define FFRECORD_CRC_KERNELS_H
@@ -6,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* value: the CRC-32 of what came before, 0 at the start. Returns that of it and data[0, size) together. */
+/* value: the checksum of what came before, 0 at the start. Returns that of it and data[0, size) together. */
 typedef uint32_t (*ffr_crc_function)(uint32_t value, const void *data, size_t size);
 
 /* The same of data[0, size), which is copied to dest[0, size) meanwhile; at least FFR_COPY_LEAST bytes.
@@ -26,19 +27,23 @@ void ffr_crc_init(void);
 
 /* Usable kernels, best first; *count of them, >= 1. */
 const ffr_crc_kernel *ffr_crc_kernels(int *count);
+const ffr_crc_kernel *ffr_crc32c_kernels(int *count);
 
 /* The best kernel's result. */
 uint32_t ffr_crc_update(uint32_t value, const void *data, size_t size);
+uint32_t ffr_crc32c_update(uint32_t value, const void *data, size_t size);
 
 /* The best kernel's result, of dest[0, size), to which data[0, size) is copied; they must not overlap. Each byte of data is
    read once. around, next: see ffr_crc_copier; dest may be anywhere. */
 uint32_t ffr_crc_copy(uint32_t value, void *dest, const void *data, size_t size, int around, const void *next);
+uint32_t ffr_crc32c_copy(uint32_t value, void *dest, const void *data, size_t size, int around, const void *next);
 
 /* The same of one kernel. */
 uint32_t ffr_crc_copy_with(const ffr_crc_kernel *kernel, uint32_t value, void *dest, const void *data, size_t size, int around,
                            const void *next);
 
-/* The CRC-32 of two pieces together, from that of each and the size of the second in bytes. */
+/* The checksum of two pieces together, from that of each and the size of the second in bytes. */
 uint32_t ffr_crc_combine(uint32_t crc1, uint32_t crc2, uint64_t size2);
+uint32_t ffr_crc32c_combine(uint32_t crc1, uint32_t crc2, uint64_t size2);
 
 #endif

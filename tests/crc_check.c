@@ -1,4 +1,5 @@
-/* Checks every kernel of this machine against CRC-32 taken bit by bit, and prints their names. Compiled by test_crc.py:
+/* Checks every kernel of this machine against its checksum taken bit by bit, and prints the names of those of CRC-32, or of
+   CRC-32C if there is an argument. Compiled by test_crc_kernels.py:
    with sanitizers, for other CPUs, and with GENERIC as on a CPU that none of the kernels is for. */
 
 #include <dlfcn.h>
@@ -14,12 +15,13 @@
 #include "_crc_kernels.c"
 
 enum { LONGEST = 600, ALIGNMENTS = 64, LONG = 7000 };
+static uint32_t polynomial = 0xEDB88320u;
 
 static uint32_t bit_by_bit(uint32_t value, const unsigned char *data, size_t size) {
     uint32_t crc = ~value;
     for (size_t i = 0; i < 8 * size; i++) {
         uint32_t odd = (crc ^ (data[i / 8] >> (i % 8))) & 1;
-        crc = (crc >> 1) ^ (odd ? 0xEDB88320u : 0);
+        crc = (crc >> 1) ^ (odd ? polynomial : 0);
     }
     return ~crc;
 }
@@ -90,11 +92,18 @@ static void check_disturbed(const ffr_crc_kernel *kernel) {
     pthread_join(other, NULL);
 }
 
-int main(void) {
+int main(int arguments, char **unused) {
     static unsigned char data[LONG];
     int count;
     ffr_crc_init();
     const ffr_crc_kernel *kernels = ffr_crc_kernels(&count);
+    uint32_t (*combined)(uint32_t, uint32_t, uint64_t) = ffr_crc_combine;
+    (void)unused;
+    if (arguments > 1) {
+        kernels = ffr_crc32c_kernels(&count);
+        combined = ffr_crc32c_combine;
+        polynomial = 0x82F63B78u;
+    }
     for (int i = 0; i < LONG; i++) {
         data[i] = (unsigned char)(rand() >> 7);
     }
@@ -112,7 +121,7 @@ int main(void) {
     }
     for (size_t size = 0; size < LONG; size += 333) {
         uint32_t first = bit_by_bit(0, data, LONG - size), second = bit_by_bit(0, data + LONG - size, size);
-        if (ffr_crc_combine(first, second, size) != bit_by_bit(0, data, LONG)) {
+        if (combined(first, second, size) != bit_by_bit(0, data, LONG)) {
             printf("combine: size %zu\n", size);
             return 1;
         }

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from ffrecord import _crc
+
 ROOT = Path(__file__).parents[1]
 CHECK = ROOT / "tests" / "crc_check.c"
 STRICT = ["-O2", "-Wall", "-Wextra", "-Werror"]
 SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 COMPILERS = ["gcc", "clang"]
+CRC32C = "CRC-32C"  # an argument of the program
 
 
 def need(program: str) -> str:
@@ -39,21 +42,24 @@ def kernels_checked(*command: object) -> list[str]:
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_sanitizers_find_nothing(compiler: str, tmp_path: Path) -> None:
-    from ffrecord import _crc
-
-    assert kernels_checked(compile_check(compiler, tmp_path, *SANITIZED)) == list(_crc.kernels())
+    program = compile_check(compiler, tmp_path, *SANITIZED)
+    assert kernels_checked(program) == list(_crc.kernels())
+    assert kernels_checked(program, CRC32C) == list(_crc.crc32c_kernels())
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("optimize", [[], ["-O3", "-march=native"]], ids=["O2", "native"])
 def test_compiles_without_a_warning(compiler: str, optimize: list[str], tmp_path: Path) -> None:
-    assert kernels_checked(compile_check(compiler, tmp_path, *STRICT, "-pedantic", *optimize))[-1] == "portable"
+    program = compile_check(compiler, tmp_path, *STRICT, "-pedantic", *optimize)
+    assert kernels_checked(program)[-1] == kernels_checked(program, CRC32C)[-1] == "portable"
 
 
 def test_other_architectures_have_portable(tmp_path: Path) -> None:
-    names = kernels_checked(compile_check("gcc", tmp_path, *STRICT, "-DGENERIC"))
+    program = compile_check("gcc", tmp_path, *STRICT, "-DGENERIC")
+    names = kernels_checked(program)
     assert set(names) <= {"zlib", "portable"}
     assert names[-1] == "portable"
+    assert kernels_checked(program, CRC32C) == ["portable"]
 
 
 @pytest.mark.parametrize(("cpu", "names"), [("max", ["pmull", "armv8-crc", "portable"])])
@@ -62,3 +68,4 @@ def test_aarch64(cpu: str, names: list[str], tmp_path: Path) -> None:
     # Static, so that the emulator needs no ARM libraries; glibc warns that dlopen will then find none, zlib neither.
     program = compile_check("aarch64-linux-gnu-gcc", tmp_path, "-O2", "-Wall", "-Wextra", "-static")
     assert kernels_checked(emulator, "-cpu", cpu, program) == names
+    assert kernels_checked(emulator, "-cpu", cpu, program, CRC32C) == names
