@@ -10,8 +10,9 @@ from setuptools import Extension, setup
 COVERAGE = bool(os.environ.get("FFRECORD_COVERAGE"))
 SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"] if os.environ.get("FFRECORD_SANITIZE") else []
 
-ENGINE = ["_descriptors", "_ahead", "_choice", "_plan", "_columns", "_cached", "_copied", "_parallel", "_direct"]
+ENGINE = ["_descriptors", "_ahead", "_choice", "_plan", "_spans", "_columns", "_cached", "_copied", "_parallel", "_direct"]
 ENGINE += ["_mapped", "_reading", "_engine"]
+EXAMPLES = ["_example_columns", "_example_entries", "_example"]
 
 
 def extension(name: str, *sources: str, flags: list[str] | None = None, **more: object) -> Extension:
@@ -36,7 +37,13 @@ setup(
             extension("_aio", depends=["ffrecord/_linux.h"]),
             extension("_threads"),
             extension("_records"),
+            extension("_tar", depends=["ffrecord/_linux.h"]),
+            extension("_webdataset"),
             extension("_names"),
+            extension("_recordio"),
+            extension("_tfrecord", depends=["ffrecord/_linux.h"]),
+            extension("_snappy"),
+            extension("_zip", depends=["ffrecord/_linux.h"]),
             extension("_resample", depends=sorted(glob("ffrecord/_resample*.h"))),
             extension("_permutation", flags=["-O3"]),
             extension("_guard", depends=["ffrecord/_guard.h", "ffrecord/_linux.h"]),
@@ -44,6 +51,7 @@ setup(
             extension(
                 "_writing", depends=["ffrecord/_linux.h", "ffrecord/_writing.h"], include_dirs=[numpy.get_include()]
             ),
+            *(extension(name, depends=["ffrecord/_wire.h"], flags=["-O3"]) for name in EXAMPLES),
             *(extension(name, depends=["ffrecord/_linux.h", "ffrecord/_requests.pxd"]) for name in ENGINE),
         ],
         compiler_directives={"language_level": 3, "linetrace": COVERAGE},

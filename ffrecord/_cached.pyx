@@ -11,10 +11,10 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.string cimport memcpy
 
 from ffrecord._ahead cimport Sweep, catch_up, sweep
+from ffrecord._checking cimport copy, copy_and_fetch, update
 from ffrecord._columns cimport copy_pieces
-from ffrecord._crc cimport crc32_copy, crc32_copy_and_fetch, crc32_update
 from ffrecord._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, ffr_will_need, iovec
-from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, File, Request, Work
+from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, UNCHECKED, File, Request, Work
 
 cdef enum:
     RUN_BYTES = 1 << 20
@@ -50,20 +50,26 @@ cdef bint mismatched(Work* work, Request* request, uint32_t computed) noexcept n
     return False
 
 
+cdef inline int _kind(const Work* work, const Request* request) noexcept nogil:
+    """What to check the record by."""
+    return request.checksum if work.check else UNCHECKED
+
+
 cdef bint settle(Work* work, Request* request) noexcept nogil:
-    """A record has been read: compare with its stored CRC-32, if asked; whether it is good. Its pieces go to their columns."""
-    cdef uint32_t computed = request.stored
+    """A record has been read: compare with its stored checksum, if asked; whether it is good. Its pieces go to their columns."""
+    cdef int kind = _kind(work, request)
+    cdef uint32_t computed
     if work.columns != NULL:
-        computed = copy_pieces(work.columns, request.order, request.dest, work.check, False, False, NULL)
-    elif work.check:
-        computed = crc32_update(0, request.dest, request.size)
-    if work.check and computed != request.stored:
+        computed = copy_pieces(work.columns, request.order, request.dest, kind, False, False, NULL)
+    else:
+        computed = update(kind, 0, request.dest, request.size)
+    if kind != UNCHECKED and computed != request.stored:
         return mismatched(work, request, computed)
     return _arrived(work, request)
 
 
 cdef bint copy_record(Work* work, Request* request, const char* source, bint around, const char* next) noexcept nogil:
-    """Read a record from memory; whether it is good, else `detail` is the CRC-32 computed.
+    """Read a record from memory; whether it is good, else `detail` is the checksum computed.
 
     What is checked is the copy: others may write to `source`.
 
@@ -71,21 +77,21 @@ cdef bint copy_record(Work* work, Request* request, const char* source, bint aro
         around: as for crc32_copy.
         next: where the next record is, or NULL.
     """
-    cdef uint32_t computed = request.stored
+    cdef int kind = _kind(work, request)
+    cdef uint32_t computed
     if request.size > FETCHED_MOST:
         next = NULL
     if work.columns != NULL:
-        computed = copy_pieces(work.columns, request.order, source, work.check, True, around, next)
-    elif request.size >= FUSED_LEAST and work.check and not around:
-        computed = crc32_copy_and_fetch(0, request.dest, source, request.size, next)
+        computed = copy_pieces(work.columns, request.order, source, kind, True, around, next)
+    elif request.size >= FUSED_LEAST and kind != UNCHECKED and not around:
+        computed = copy_and_fetch(kind, 0, request.dest, source, request.size, next)
     elif request.size >= FUSED_LEAST and around:  # faster than memcpy, even if it is not to be checked
-        computed = crc32_copy(0, request.dest, source, request.size, True)
+        computed = copy(kind, 0, request.dest, source, request.size, True)
     else:
         if request.size > 0:  # else dest may be NULL
             memcpy(request.dest, source, request.size)
-        if work.check:
-            computed = crc32_update(0, request.dest, request.size)
-    if work.check and computed != request.stored:
+        computed = update(kind, 0, request.dest, request.size)
+    if kind != UNCHECKED and computed != request.stored:
         request.detail = computed
         return False
     request.got = request.size

@@ -2,7 +2,7 @@
 """Records → columns: the same pieces of each record, side by side. Documented in _columns.pyi.
 
 Two ways to check what is copied, though the source is a mapping that others may write to. In a chain each piece is
-copied while its CRC-32 is computed, and what no column gets is only looked at; or the record is first copied to a place of
+copied while its checksum is computed, and what no column gets is only looked at; or the record is first copied to a place of
 its own. The first looks at each byte once, and pays for the start and end of a computation at each piece; the second is
 for small pieces, and for pieces that overlap.
 """
@@ -11,9 +11,9 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from ffrecord._crc cimport crc32_copy, crc32_copy_and_fetch, crc32_update
+from ffrecord._checking cimport copy, copy_and_fetch, update
 from ffrecord._memory cimport Block, rows_over
-from ffrecord._requests cimport Columns, Slot
+from ffrecord._requests cimport UNCHECKED, Columns, Slot
 
 from operator import index
 
@@ -113,12 +113,13 @@ cdef void _scatter(const Columns* columns, int64_t row, const char* record, bint
     for s in range(columns.count):
         slot = &columns.slots[s]
         if around and slot.size >= CHAINED_LEAST:  # faster than memcpy all the same
-            crc32_copy(0, columns.starts[s] + row * slot.size, record + slot.offset, slot.size, True)
+            copy(UNCHECKED, 0, columns.starts[s] + row * slot.size, record + slot.offset, slot.size, True)
         else:
             _copy(columns.starts[s] + row * slot.size, record + slot.offset, slot.size)
 
 
-cdef uint32_t _chain(const Columns* columns, int64_t row, const char* record, bint around, const char* next) noexcept nogil:
+cdef uint32_t _chain(const Columns* columns, int64_t row, const char* record, int kind, bint around,
+                     const char* next) noexcept nogil:
     cdef int s
     cdef int64_t at = 0
     cdef uint32_t value = 0
@@ -129,29 +130,29 @@ cdef uint32_t _chain(const Columns* columns, int64_t row, const char* record, bi
         if slot.size == 0:
             continue
         if slot.offset > at:
-            value = crc32_update(value, record + at, slot.offset - at)
+            value = update(kind, value, record + at, slot.offset - at)
         dest = columns.starts[s] + row * slot.size
         if slot.size >= CHAINED_LEAST:
             if next == NULL or around:
-                value = crc32_copy(value, dest, record + slot.offset, slot.size, around)
+                value = copy(kind, value, dest, record + slot.offset, slot.size, around)
             else:
-                value = crc32_copy_and_fetch(value, dest, record + slot.offset, slot.size, next + slot.offset)
+                value = copy_and_fetch(kind, value, dest, record + slot.offset, slot.size, next + slot.offset)
         else:
             _copy(dest, record + slot.offset, slot.size)
-            value = crc32_update(value, dest, slot.size)
+            value = update(kind, value, dest, slot.size)
         at = slot.offset + slot.size
-    return crc32_update(value, record + at, columns.record_size - at) if at < columns.record_size else value
+    return update(kind, value, record + at, columns.record_size - at) if at < columns.record_size else value
 
 
-cdef uint32_t copy_pieces(const Columns* columns, int64_t row, const char* record, bint check, bint changing, bint around,
+cdef uint32_t copy_pieces(const Columns* columns, int64_t row, const char* record, int kind, bint changing, bint around,
                           const char* next) noexcept nogil:
     cdef uint32_t value = 0
-    if check and columns.chained:
-        return _chain(columns, row, record, around, next)
-    if check:
+    if kind != UNCHECKED and columns.chained:
+        return _chain(columns, row, record, kind, around, next)
+    if kind != UNCHECKED:
         if changing:
             memcpy(columns.scratch, record, columns.record_size)
             record = columns.scratch
-        value = crc32_update(0, record, columns.record_size)
+        value = update(kind, 0, record, columns.record_size)
     _scatter(columns, row, record, around)
     return value

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t
 from ffrecord._cached cimport AHEAD, copy_record, finish_missed, goes_on
 from ffrecord._guard cimport guarded
 from ffrecord._linux cimport ffr_file_size, ffr_now_ns, ffr_prefetch_start, ffr_range, ffr_sleeps
-from ffrecord._requests cimport MISSED, OK, File, Request, Work
+from ffrecord._requests cimport MISSED, OK, UNCHECKED, File, Request, Work
 
 cdef enum:
     STAGE_BYTES = 1 << 20      # between looks whether it is still cached
@@ -64,7 +64,7 @@ cdef void _take_back(Work* work, Request* requests, int64_t i, int64_t j) noexce
     cdef int64_t size = 0
     cdef int file = -1
     while i < j:
-        if requests[i].status == OK:
+        if requests[i].status == OK and (not work.check or requests[i].checksum == UNCHECKED):
             if requests[i].file != file:
                 file = requests[i].file
                 size = ffr_file_size(work.files[file].fd)
@@ -82,8 +82,7 @@ cdef bint _copy_stage(Copying* copying) noexcept nogil:
     if guarded(&copying.range, _copy, copying):
         copying.requests[copying.i].status = MISSED
         copying.i += 1
-    if not copying.work.check:
-        _take_back(copying.work, copying.requests, first, copying.i)
+    _take_back(copying.work, copying.requests, first, copying.i)
     copying.work.counters.io_ns += ffr_now_ns() - start
     finish_missed(copying.work, copying.requests, first, copying.i)
     return ffr_sleeps() - sleeps <= WAITS_MOST + (copying.i - first) // RECORDS_PER_WAIT

@@ -4,7 +4,8 @@
 A reader of a few files opens each once. One of more files than it may hold closes the file that was not used for longest,
 roughly (a clock with a second chance), and opens it again by name when asked for it. The mapping of the file's tables keeps
 its inode number from being used again meanwhile, so device and inode tell whether the name still leads to the same file; where
-tables are copied, size, time of change and the header's CRC-32 tell.
+tables are copied, size, time of change and the header's CRC-32 tell. Where they are not in the file, all but the last must be
+the same: they tell nothing of what was written to it meanwhile.
 """
 
 from libc.errno cimport EINVAL, EMFILE, ENFILE
@@ -131,8 +132,12 @@ cdef bint is_same(const File* file, int fd) noexcept nogil:
     cdef uint8_t prefix[PREFIX_SIZE]
     if ffr_identify(fd, &found) < 0:
         return False
+    if not file.copied and (found.device != file.device or found.inode != file.inode):
+        return False
+    if file.tables == NULL:
+        return found.size == file.size and found.mtime_ns == file.mtime_ns
     if not file.copied:
-        return found.device == file.device and found.inode == file.inode
+        return True
     # Servers may number anew what they forgot; and nothing here keeps a number from being given to another file.
     if found.size != file.size or found.mtime_ns != file.mtime_ns:
         return False

@@ -6,6 +6,7 @@ import numpy.typing as npt
 
 from ffrecord._columns import Slots
 from ffrecord._memory import Mapping
+from ffrecord._spans import Spans
 from ffrecord.filesystems import Filesystem
 
 MODES: tuple[str, ...]
@@ -25,7 +26,8 @@ class _Opened(Protocol):
     size: int
     n: int
     data_start: int
-    mapping: Mapping
+    mapping: Mapping | None
+    spans: Spans | None
     whole: Mapping | None
     filesystem: Filesystem
 

@@ -46,6 +46,7 @@ from ffrecord._requests cimport (
     Table,
     add_counters,
 )
+from ffrecord._spans cimport Spans
 from ffrecord._threads cimport Task, is_queued, submit, wait_for, withdraw
 from ffrecord._threads cimport finish as finish_task
 
@@ -310,7 +311,7 @@ cdef class Files:
     """Open files whose records are numbered through.
 
     Args:
-        files: an `OpenedFile` of each, in order. Their descriptors are closed by `close`, or when the last batch using them
+        files: an `OpenedFile` or `SpanFile` of each, in order. Their descriptors are closed by `close`, or when the last batch using them
             ends; not by a constructor that raises. One without a descriptor is opened when needed.
         io: one of MODES.
         held_most: files that may be open although no batch reads them, at least 1.
@@ -324,7 +325,7 @@ cdef class Files:
     cdef readonly int64_t n
     cdef readonly int64_t batches  # that have ended
     cdef int64_t planned
-    cdef list mappings            # of the tables
+    cdef list tables              # Mapping or Spans of each
     cdef list wholes              # mappings of whole files, or None
     cdef list names               # of the file systems
     cdef list paths
@@ -337,7 +338,7 @@ cdef class Files:
     def __cinit__(self, files, str io="auto", int held_most=1024):
         cdef int64_t count = len(files), i
         self.table.count, self.table.held_most = count, max(held_most, 1)
-        self.mappings, self.wholes, self.names, self.paths = [], [], [], []
+        self.tables, self.wholes, self.names, self.paths = [], [], [], []
         self.table.files = <File*> calloc(max(count, 1), sizeof(File))
         self.table.held = <int*> calloc(max(count, 1), sizeof(int))
         self.filesystems = <Filesystem*> calloc(max(count, 1), sizeof(Filesystem))
@@ -357,15 +358,17 @@ cdef class Files:
 
     cdef int _add(self, File* file, object opened) except -1:
         cdef Mapping mapping = opened.mapping, whole = opened.whole
-        if mapping is None:
-            raise TypeError("a Mapping is needed for each file")
+        cdef Spans spans = opened.spans
+        if mapping is None and spans is None:
+            raise TypeError("a Mapping or Spans are needed for each file")
         file.fd = file.direct_fd = file.sequential_fd = -1
         file.device, file.inode, file.mtime_ns = opened.device, opened.inode, opened.mtime_ns
         file.copied = opened.filesystem.network
         file.size, file.n, file.first, file.data_start = opened.size, opened.n, self.n, opened.data_start
-        if mapping.size < PREFIX_SIZE + 12 * file.n:
-            raise ValueError(f"a mapping of {mapping.size} bytes for the tables of {file.n} samples")
-        file.tables, file.lost = <const uint8_t*> mapping.start, mapping.lost_flag()
+        if spans is not None:
+            self._add_spans(file, spans)
+        else:
+            self._add_tables(file, mapping)
         if whole is not None:
             if whole.size < file.size:
                 raise ValueError(f"a mapping of {whole.size} bytes for a file of {file.size}")
@@ -375,9 +378,22 @@ cdef class Files:
             path = os.path.join(os.getcwdb(), path)  # not normalised: `..` may follow a link
         file.path = path
         self.paths.append(path)
-        self.mappings.append(mapping)
+        self.tables.append(mapping if spans is None else spans)
         self.wholes.append(whole)
         self.n += file.n
+        return 0
+
+    cdef int _add_tables(self, File* file, Mapping mapping) except -1:
+        if mapping.size < PREFIX_SIZE + 12 * file.n:
+            raise ValueError(f"a mapping of {mapping.size} bytes for the tables of {file.n} samples")
+        file.tables, file.lost = <const uint8_t*> mapping.start, mapping.lost_flag()
+        return 0
+
+    cdef int _add_spans(self, File* file, Spans spans) except -1:
+        if spans.n != file.n:
+            raise ValueError(f"{spans.n} spans for {file.n} records")
+        file.offsets, file.sizes, file.checksums = spans.offsets, spans.sizes, spans.checksums
+        file.scattered, file.checksum = spans.scattered, spans.checksum
         return 0
 
     cdef int _add_to_filesystem(self, File* file, object filesystem, str io) except -1:

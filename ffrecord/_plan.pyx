@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
 """Indices → requests, in the order of their places: every index bounded, every span compared with its file.
 
-Samples are numbered in the order they lie, so sorting by index is sorting by place, without a look at the tables. Those are
-then read in ascending order, some entries ahead of need. Spans are checked here, at each use: tables are mapped, and
-what was checked when the file was opened may have changed since.
+Records of most files are numbered in the order they lie, so sorting by index is sorting by place, without a look at the
+tables. Those are then read in ascending order, some entries ahead of need. What was asked of a file whose records lie
+otherwise is sorted again, by offset. Spans are checked here, at each use: tables are mapped, and what was checked when
+the file was opened may have changed since.
 """
 
 from libc.errno cimport EIO
@@ -117,16 +118,9 @@ cdef void _check_size(Table* table, File* file, int64_t batch, Request* request)
         file.seen = batch
 
 
-cdef void _locate(Table* table, File* file, int64_t i, int64_t batch, Request* request) noexcept nogil:
-    """Fill in where sample i of the file lies, or why it cannot be read."""
+cdef void _locate_by_tables(const File* file, int64_t i, Request* request) noexcept nogil:
+    """Where sample i of a `.ffr` file lies: each ends where the next begins."""
     cdef int64_t end
-    request.status = OK
-    request.got = request.size = request.offset = request.detail = 0
-    request.stored = 0
-    if file.seen != batch:
-        _check_size(table, file, batch, request)
-        if request.status != OK:
-            return
     memcpy(&request.stored, file.tables + PREFIX_SIZE + 4 * i, 4)
     request.offset = offset_in(file, i)
     end = offset_in(file, i + 1)
@@ -145,6 +139,97 @@ cdef void _locate(Table* table, File* file, int64_t i, int64_t batch, Request* r
         request.size = end - request.offset
 
 
+cdef void _locate_by_spans(const File* file, int64_t i, Request* request) noexcept nogil:
+    """Where record i of a file with a table of spans lies."""
+    cdef int64_t size = file.sizes[i]
+    request.offset = file.offsets[i]
+    if file.checksums != NULL:
+        request.stored = file.checksums[i]
+    if request.offset < 0 or size < 0:
+        request.detail = size
+        request.status = BAD_SPAN
+    elif size > file.size or request.offset > file.size - size:
+        request.status = TRUNCATED
+        request.detail = max(0, file.size - request.offset)
+        request.got = size
+    else:
+        request.size = size
+
+
+cdef void _locate(Table* table, File* file, int64_t i, int64_t batch, Request* request) noexcept nogil:
+    """Fill in where sample i of the file lies, or why it cannot be read."""
+    request.status = OK
+    request.got = request.size = request.offset = request.detail = 0
+    request.stored = 0
+    request.checksum = file.checksum
+    if file.seen != batch:
+        _check_size(table, file, batch, request)
+        if request.status != OK:
+            return
+    if file.tables != NULL:
+        _locate_by_tables(file, i, request)
+    else:
+        _locate_by_spans(file, i, request)
+
+
+cdef inline void _fetch_entry(const File* file, int64_t i) noexcept nogil:
+    """Have what the tables say of sample i on its way."""
+    if file.tables != NULL:
+        ffr_prefetch(file.tables + PREFIX_SIZE + 4 * i)
+        ffr_prefetch(file.tables + PREFIX_SIZE + 4 * file.n + 8 * i)
+        return
+    ffr_prefetch(file.offsets + i)
+    ffr_prefetch(file.sizes + i)
+    if file.checksums != NULL:
+        ffr_prefetch(file.checksums + i)
+
+
+cdef void _sort_by_offset(Request* requests, int64_t k, Key* keys, int64_t size) noexcept nogil:
+    """Bring the requests for one file into the order in which they lie.
+
+    Args:
+        keys: [2 * k], scratch.
+        size: of the file, bytes.
+    """
+    cdef int64_t i, j, next
+    cdef bint ascending = True
+    cdef Request moved
+    for i in range(k):
+        keys[i].index = min(max(requests[i].offset, <int64_t> 0), size)  # of bad ones, any
+        keys[i].order = i
+        ascending &= i == 0 or keys[i].index >= keys[i - 1].index
+    if ascending:
+        return
+    keys = _sort(keys, k, size + 1)
+    # Request keys[i].order goes to place i: one cycle after the other, each place done marked by its own number.
+    for i in range(k):
+        if keys[i].order == i:
+            continue
+        moved = requests[i]
+        j = i
+        while keys[j].order != i:
+            next = keys[j].order
+            requests[j] = requests[next]
+            keys[j].order = j
+            j = next
+        requests[j] = moved
+        keys[j].order = j
+
+
+cdef void _sort_scattered(Table* table, Request* requests, int64_t k, Key* keys) noexcept nogil:
+    """The same for each file that needs it, of requests sorted by file."""
+    cdef int64_t i = 0, j
+    cdef const File* file
+    while i < k:
+        file = &table.files[requests[i].file]
+        j = i
+        while j < k and requests[j].file == requests[i].file:
+            j += 1
+        if file.scattered:
+            _sort_by_offset(requests + i, j - i, keys, file.size)
+        i = j
+
+
 cdef int64_t plan(Table* table, int64_t n, const int64_t* indices, int64_t k, int64_t batch, Request* requests,
                   int64_t* places, Key* keys) noexcept nogil:
     """Locate all.
@@ -160,22 +245,28 @@ cdef int64_t plan(Table* table, int64_t n, const int64_t* indices, int64_t k, in
         The position of the first index out of range, or -1.
     """
     cdef bint ascending
+    cdef bint scattered = False
     cdef int64_t i, index, f = -1, bad = _bound(n, indices, k, keys, &ascending)
+    cdef Key* sorted = keys
     cdef File* file = NULL
     if bad >= 0 or k == 0:
         return bad
     if not ascending:
-        keys = _sort(keys, k, n)
+        sorted = _sort(keys, k, n)
     for i in range(k):
-        index = keys[i].index
+        index = sorted[i].index
         if file == NULL or index >= file.first + file.n:
             f = find(table, index)
             file = &table.files[f]
-        if i + AHEAD < k and keys[i + AHEAD].index < file.first + file.n:
-            ffr_prefetch(file.tables + PREFIX_SIZE + 4 * (keys[i + AHEAD].index - file.first))
-            ffr_prefetch(file.tables + PREFIX_SIZE + 4 * file.n + 8 * (keys[i + AHEAD].index - file.first))
+            scattered |= file.scattered
+        if i + AHEAD < k and sorted[i + AHEAD].index < file.first + file.n:
+            _fetch_entry(file, sorted[i + AHEAD].index - file.first)
         requests[i].file = <int32_t> f
-        requests[i].order = keys[i].order
-        places[keys[i].order] = i
+        requests[i].order = sorted[i].order
+        places[sorted[i].order] = i
         _locate(table, file, index - file.first, batch, &requests[i])
+    if scattered:
+        _sort_scattered(table, requests, k, keys)
+        for i in range(k):
+            places[requests[i].order] = i
     return -1

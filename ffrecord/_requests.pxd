@@ -19,6 +19,11 @@ cdef enum Engine:
     DIRECT = 2        # around the page cache, by Linux AIO
     MAPPED = 3        # in place, in a mapping of the file
 
+cdef enum Checksum:
+    CRC32 = 0
+    CRC32C = 1
+    UNCHECKED = 2     # the format has none
+
 cdef struct Filesystem:
     int64_t device
     int64_t size              # bytes of the reader's files on it
@@ -56,7 +61,12 @@ cdef struct File:
     int64_t n
     int64_t first             # index of its sample 0 among all
     int64_t data_start
-    const uint8_t* tables     # the file from its start, all of its tables
+    const uint8_t* tables     # the file from its start, all of its tables; NULL: there are the following
+    const int64_t* offsets    # [n], of the records
+    const int64_t* sizes      # [n]
+    const uint32_t* checksums  # [n], or NULL
+    bint scattered            # the records do not lie in the order of their numbers
+    int checksum              # a Checksum
     const int* lost           # nonzero there: some of them could not be had, and read as zeros; or NULL
     char* mapped              # all of the file, read-only, or NULL
     char* window              # the same, to copy from, while the file is open; NULL: not made, or that failed
@@ -73,7 +83,8 @@ cdef struct Request:
     int64_t order             # position in the batch asked for; the row of its columns
     int32_t file
     int32_t status
-    uint32_t stored           # CRC-32 from the table
+    uint32_t stored           # checksum from the table
+    int32_t checksum          # its kind, a Checksum
 
 cdef struct Counters:
     int64_t records           # good ones

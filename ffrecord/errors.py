@@ -74,6 +74,10 @@ class MismatchError(FFRecordError, RuntimeError, ValueError):
         self.differences = list(differences)
 
 
+class MissingNamesError(FFRecordError, LookupError):
+    """Records of a format without names were asked for by name."""
+
+
 class WorkerError(FFRecordError, RuntimeError):
     """A worker process failed; nothing was published.
 

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._columns import Slots
-from ffrecord._engine import Failure
+from ffrecord._engine import ARRAYS, Failure
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, file_error
 from ffrecord.opened import OpenedFile
+from ffrecord.span_file import SpanFile
 
 Array = npt.NDArray[np.uint8]
 Packed = tuple[Array, npt.NDArray[np.int64]]  # bytes back to back, and where each sample begins
@@ -29,21 +30,21 @@ class Outcome(NamedTuple):
     failures: list[tuple[int, Exception]]
 
 
-def failure_error(failure: Failure, opened: OpenedFile, index: int, local: int) -> Exception:
+def failure_error(failure: Failure, file: OpenedFile | SpanFile, index: int, name: str) -> Exception:
     """The error of one failed record, naming file, index and numbers.
 
     Args:
         failure: as the engine reported it.
-        opened: the file.
+        file: that it is in.
         index: of the sample among all of the reader.
-        local: of the sample in the file.
+        name: of the sample in the file, such as "sample 3".
     """
-    path, size, offset, detail = opened.path, failure.size, failure.offset, failure.detail
-    where = f"{path}: sample {local}"
+    path, size, offset, detail = file.path, failure.size, failure.offset, failure.detail
+    where = f"{path}: {name}"
     if failure.status == "mismatch":
         return ChecksumError(
-            f"Sample {index}: checksum mismached! {where}: CRC-32 {detail:#010x}, stored {failure.stored:#010x} "
-            f"({size} bytes at offset {offset})",
+            f"Sample {index}: checksum mismached! {where}: {file.checksum} {detail:#010x}, "
+            f"stored {failure.stored:#010x} ({size} bytes at offset {offset})",
             path=path,
             index=index,
             stored=failure.stored,
@@ -56,15 +57,9 @@ def failure_error(failure: Failure, opened: OpenedFile, index: int, local: int) 
             f"Sample {index}: {where}: {size} bytes at offset {offset}, expected {detail} as of every sample"
         )
     if failure.status == "span":
-        return FormatError(
-            f"Sample {index}: {where}: offsets {offset} .. {detail}, expected ascending from {opened.data_start} "
-            f"to at most {opened.size}"
-        )
+        return FormatError(f"Sample {index}: {where}: {_wrong_span(failure, file)}")
     if failure.status == "changed":
-        return TruncatedError(
-            f"Sample {index}: {where}: the file was cut to {detail} bytes; it had {opened.size} when it was opened, "
-            f"{opened.data_start} of them tables"
-        )
+        return TruncatedError(f"Sample {index}: {where}: {_cut(failure, file)}")
     if failure.status == "replaced":
         return file_error(
             ESTALE,
@@ -72,6 +67,48 @@ def failure_error(failure: Failure, opened: OpenedFile, index: int, local: int) 
             path,
         )
     return TruncatedError(f"Sample {index}: length {size} but read {detail} bytes. {where} at offset {offset}")
+
+
+def _wrong_span(failure: Failure, file: OpenedFile | SpanFile) -> str:
+    if isinstance(file, SpanFile):
+        found = f"{failure.detail} bytes at offset {failure.offset}"
+        return f"{found}, expected a span within the file's {file.size} bytes"
+    found = f"offsets {failure.offset} .. {failure.detail}"
+    return f"{found}, expected ascending from {file.data_start} to at most {file.size}"
+
+
+def _cut(failure: Failure, file: OpenedFile | SpanFile) -> str:
+    tables = "" if isinstance(file, SpanFile) else f", {file.data_start} of them tables"
+    return f"the file was cut to {failure.detail} bytes; it had {file.size} when it was opened{tables}"
+
+
+def without(form: str | Slots, result: Any, instead: Instead, out: Any = None) -> Any:
+    """What a batch delivered, in the `form` it was asked in, each sample in `instead` replaced or left out.
+
+    Args:
+        out: the memory of a packed batch, where it was given.
+    """
+    if not instead:
+        return result
+    if form is ARRAYS:
+        return arrays_without(result, instead)
+    if isinstance(form, Slots):
+        return columns_without(result, instead, form)
+    return packed_without(result, instead, out if isinstance(out, np.ndarray) else None)
+
+
+def packed_of(arrays: list[Array], out: Array | None) -> Packed:
+    """Arrays back to back, in the memory of `out` if that is given.
+
+    Raises:
+        ValueError: `out` is too small for them.
+    """
+    offsets = np.zeros(len(arrays) + 1, np.int64)
+    np.cumsum([len(array) for array in arrays], out=offsets[1:])
+    if out is not None and offsets[-1] > len(out):
+        raise ArgumentError(f"out has {len(out)} bytes, the samples have {offsets[-1]}")
+    data = np.empty(offsets[-1], np.uint8) if out is None else out[: offsets[-1]]
+    return np.concatenate([*arrays, np.empty(0, np.uint8)], out=data), offsets
 
 
 def arrays_without(arrays: list[Array], instead: Instead) -> list[Array]:
@@ -88,9 +125,7 @@ def packed_without(packed: Packed, instead: Instead, out: Array | None) -> Packe
     """
     data, offsets = packed
     arrays = arrays_without([data[low:high] for low, high in pairwise(offsets)], instead)
-    offsets = np.zeros(len(arrays) + 1, np.int64)
-    np.cumsum([len(array) for array in arrays], out=offsets[1:])
-    data = np.concatenate([*arrays, np.empty(0, np.uint8)])
+    data, offsets = packed_of(arrays, None)
     return data if out is None else _moved(data, out), offsets
 
 

@@ -58,6 +58,9 @@ class OpenedFile:
         ChecksumError: tables or extension block do not match their CRC-32.
     """
 
+    spans = None  # the tables of the file are used
+    checksum = "CRC-32"
+
     def __init__(self, path: str, *, check: bool, whole: bool = False) -> None:
         self.path = path
         # O_NONBLOCK: opening a FIFO must not wait for a writer.

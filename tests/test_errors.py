@@ -15,6 +15,7 @@ BASES = [
     (ChecksumError, (FFRecordError, RuntimeError, ValueError)),
     (WorkerError, (FFRecordError, RuntimeError)),
     (MismatchError, (FFRecordError, RuntimeError, ValueError)),
+    (errors.MissingNamesError, (FFRecordError, LookupError)),
     (errors.TruncatedError, (FormatError, OSError, RuntimeError)),
     (errors.SampleIndexError, (IndexError, RuntimeError)),
     (errors.ConcatIndexError, (IndexError, ValueError, RuntimeError)),

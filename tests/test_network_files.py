@@ -171,7 +171,7 @@ def test_fork_during_reads(path, rounds):
 
 
 def test_more_files_than_may_be_open(mounted, monkeypatch):
-    monkeypatch.setattr("ffrecord.file_set.descriptors", lambda: 2)
+    monkeypatch.setattr("ffrecord.limits.descriptors", lambda: 2)
     names = [builders.write_samples(mounted / f"{i}.ffr", SAMPLES[i : i + 5]) for i in range(12)]
     samples = [sample for i in range(12) for sample in SAMPLES[i : i + 5]]
     with FileReader(names) as reader:

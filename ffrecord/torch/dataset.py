@@ -14,7 +14,8 @@ from ffrecord._crc import crc32
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError
 from ffrecord.order.identity import Identity, identity_of
 from ffrecord.paths import Source
-from ffrecord.reader import FileReader, OnError
+from ffrecord.reader import FileReader
+from ffrecord.store import OnError
 from ffrecord.torch.fetching import Fetched, decoded, fetch, merged
 from ffrecord.torch.indexing import Held, Indices, MappedFile, as_positions, at, cut, held, is_single
 from ffrecord.torch.registry import ReaderRegistry

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.fields import Schema, schema_of
-from ffrecord.reader import SKIPPED_MOST, FileReader
+from ffrecord.reader import FileReader
+from ffrecord.store import SKIPPED_MOST
 from ffrecord.torch.collating import can_collate
 from ffrecord.torch.samples import Records, Samples
 from ffrecord.torch.tensors import as_tensor

@@ -9,7 +9,8 @@ from typing import Any
 from ffrecord.errors import FFRecordError, StateError
 from ffrecord.order import Course, Run
 from ffrecord.prefetch import Prefetcher
-from ffrecord.reader import SKIPPED_MOST, FileReader
+from ffrecord.reader import FileReader
+from ffrecord.store import SKIPPED_MOST
 from ffrecord.torch.loading.finishing import Doing, Finished, Finisher, Raw, Work
 from ffrecord.torch.loading.mending import Rows
 from ffrecord.torch.loading.options import Options

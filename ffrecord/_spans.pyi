@@ -1,0 +1,22 @@
+import numpy as np
+import numpy.typing as npt
+
+class Spans:
+    """A table of spans, as the engine reads it: the arrays are kept, and nothing is copied.
+
+    Attributes:
+        n: records.
+        scattered: whether they lie in another order than that of their numbers.
+    """
+
+    def __new__(
+        cls,
+        offsets: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        checksums: npt.NDArray[np.uint32] | None,
+        kind: str | None,
+    ) -> Spans: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def scattered(self) -> bool: ...

@@ -1,0 +1,284 @@
+"""Records that lie in their files as they are, read through the batch engine: a table of spans is all it needs."""
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, SupportsIndex, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord import _engine, limits
+from ffrecord._columns import Slots
+from ffrecord._crc import crc32
+from ffrecord.errors import ArgumentError, ClosedError
+from ffrecord.failures import Array, Outcome, failure_error
+from ffrecord.indices import as_indices
+from ffrecord.opened import OpenedFile
+from ffrecord.prefetch import Prefetcher
+from ffrecord.read_stats import ReadStats, collect
+from ffrecord.span_file import SpanFile
+from ffrecord.store import THREADS, Form, Indices, OnError, Out, Store, as_outs, check_on_error
+
+SlotList = Sequence[tuple[int, int]]  # (offset, size) of pieces of a record, bytes
+T = TypeVar("T")
+
+logger = logging.getLogger("ffrecord")
+
+
+class RecordReader(Store):
+    """Records of one or many files with tables of spans, numbered through.
+
+    Args:
+        files: opened, one at least; closed by `close`, and by a constructor that raises.
+        check_data: compare the checksum of every record, where there are some.
+        io: how to read. "auto" learns from batch to batch what is cached, and reads accordingly (see `stats`).
+            "pread" is one plain read after the other. "direct" goes around the page cache, with Linux AIO, where the
+            file system allows. "mmap" reads in place from files that were opened with whole=True.
+        on_error: as for `Store`.
+
+    It holds at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less, and opens others
+    when they are read.
+
+    For subclasses to override: `_record_name`, and those that `Store` names, but for `_load`.
+    """
+
+    __slots__ = ("_engine", "_files", "_fingerprint", "_io", "_warned")
+
+    def __init__(
+        self,
+        files: Sequence[SpanFile | OpenedFile],
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+    ) -> None:
+        self._files: list[Any] = list(files)
+        try:
+            check_io(io)
+            check_on_error(on_error)
+            for file in self._files:
+                if io == "mmap" and file.whole is None and file.size > 0:
+                    raise ArgumentError(f"{file.path}: io is 'mmap', but the file was opened without whole=True")
+            self._engine = _engine.Files(self._files, io, limits.descriptors())
+            super().__init__([file.path for file in files], self._engine.n, check_data, on_error=on_error)
+        except BaseException:
+            for file in self._files:
+                file.close()
+            raise
+        self._io = io
+        self._warned = False
+        self._fingerprint: str | None = None
+
+    # What it is
+
+    @property
+    def io(self) -> str:
+        """How it reads: "auto", "pread", "direct" or "mmap"."""
+        return self._io
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._engine.closed
+
+    def fingerprint(self) -> str:
+        """What tells these records from others, wherever the files are: 64 hexadecimal digits.
+
+        SHA-256 of format, and of (records, size in bytes, CRC-32 of the table of spans and checksums) of each file in
+        order, as little-endian int64. No record is read for it.
+        """
+        if self._fingerprint is None:
+            numbers = [(file.n, file.size, _table_crc(file)) for file in self._files]
+            digest = hashlib.sha256(self.format.encode())
+            digest.update(np.array(numbers, "<i8").tobytes())
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def _pickled_as(self) -> str:
+        # Where nothing guards the bytes, only times tell that they were written anew.
+        times = [file.mtime_ns for file in self._files if file.checksum is None]
+        return f"{self.fingerprint()} {times}" if times else self.fingerprint()
+
+    def locate(self, index: SupportsIndex) -> tuple[str, int]:
+        """Where record `index` is, -n <= index < n: (name of its file, its index in that file).
+
+        Raises:
+            IndexError: out of range.
+        """
+        number, local = self._engine.locate(self._positive(index))
+        return self._fnames[number], local
+
+    def stats(self) -> ReadStats:
+        """What was read so far and how, in numbers; cheap. Of all threads, but not of other processes."""
+        return collect(
+            self._engine.counters(),
+            batches=self._engine.batches,
+            skipped=self.skipped,
+            open_files=self._engine.open_files,
+        )
+
+    def close(self) -> None:
+        """Close the files. A read in progress in another thread ends first; tables stay readable. May be repeated."""
+        self._engine.close()
+
+    # Reading columns
+
+    def read_columns(
+        self,
+        indices: Iterable[SupportsIndex],
+        record_size: int,
+        slots: SlotList,
+        out: Sequence[npt.NDArray[Any]] | None = None,
+    ) -> list[Array]:
+        """The samples at `indices`, all of one size, cut into pieces that are gathered from all of them.
+
+        Args:
+            indices: as for `read`.
+            record_size: bytes that each of the samples has.
+            slots: (offset, size) of each piece, bytes, within the sample: in any order, overlapping or not, and not
+                necessarily all of it. The whole sample is compared with its checksum in any case.
+            out: memory to fill, for each slot a writable C-contiguous array of at least k * size bytes; fresh memory if
+                None. Left in an unknown state by an error.
+
+        Returns:
+            For each slot a writable C-contiguous uint8 array [k, size]; the start of `out` if given. `on_error="skip"`
+            leaves rows out of all of them alike; what a callable gives must have `record_size` bytes.
+
+        Raises:
+            As for `read`; FormatError: a sample has another size; ValueError: a slot is not within the sample, `out` is
+            too small or has not one for each slot, or a replacement has another size.
+        """
+        columns: list[Array] = self._read(Slots(record_size, slots), indices, as_outs(out))
+        return columns
+
+    def iter_columns(
+        self,
+        batches: Iterable[Iterable[SupportsIndex]],
+        record_size: int,
+        slots: SlotList,
+        prefetch: int = 2,
+        *,
+        out: Callable[[int], Sequence[npt.NDArray[Any]]] | None = None,
+        threads: int = THREADS,
+    ) -> Prefetcher[list[Array]]:
+        """An iterator over batches, each as `read_columns` gives it, that reads the next ones as `iter_batches` does.
+
+        Args:
+            batches, prefetch: as for `iter_batches`.
+            record_size, slots: as for `read_columns`.
+            out: gives the memory for a batch, as for `read_columns`; called with its number of samples as it begins.
+            threads: that read at most, of all those that this process reads ahead with; 1 to 32.
+
+        Raises:
+            ValueError: `prefetch`, `record_size`, `slots` or `threads` is out of range. While iterating, in the turn of
+                the batch: as for `read_columns`; what `batches` or `out` raises.
+        """
+        if not 1 <= threads <= 32:
+            raise ArgumentError(f"threads is {threads}, expected 1 to 32")
+        return self._iter(Slots(record_size, slots), batches, prefetch, out, threads)
+
+    # For subclasses
+
+    def _record_name(self, file: int, local: int) -> str:
+        """What record `local` of file number `file` is called in messages."""
+        return f"sample {local}"
+
+    def _options(self) -> dict[str, Any]:
+        return {"io": self._io, "on_error": self._on_error}
+
+    # Batches, by the engine
+
+    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
+        positions = as_indices(indices)
+        go_on = go_on or self._on_error != "raise"
+        read = self._call(self._engine.read, positions, self._check_data, go_on, form, out)
+        return self._outcome(read, positions, go_on)
+
+    def _begin(
+        self,
+        form: Form,
+        indices: Iterable[SupportsIndex],
+        out: Out = None,
+        *,
+        threads: int = THREADS,
+        sequential: bool = False,
+        go_on: bool = False,
+    ) -> Callable[[], Outcome]:
+        positions = as_indices(indices).copy()  # the caller may use its array again meanwhile
+        go_on = go_on or self._on_error != "raise"
+        begin: Callable[..., _engine.Batch[Any]] = self._engine.read_ahead
+        batch = self._call(begin, positions, self._check_data, go_on, form, out, threads, sequential)
+
+        def wait() -> Outcome:
+            read = batch.result()
+            if self.closed:
+                raise self._closed_error()
+            if read is None:  # begun before a fork, by a thread that this process does not have
+                return self._now(form, positions, out, go_on)
+            self._warn_refusal()
+            return self._outcome(read, positions, go_on)
+
+        return wait
+
+    def _begin_columns(
+        self, indices: Iterable[SupportsIndex], slots: Slots, out: Sequence[npt.NDArray[Any]] | None = None
+    ) -> Callable[[], Outcome]:
+        """Start reading columns, for loaders: whatever `on_error` says, bad samples are told, and the others read."""
+        return self._begin(slots, indices, as_outs(out), go_on=True)
+
+    def _load(self, positions: Indices) -> list[Array | Exception]:
+        arrays, failures = self._now(_engine.ARRAYS, positions, go_on=True)
+        for place, error in failures:
+            arrays[place] = error
+        return arrays  # type: ignore[no-any-return]
+
+    def _sizes(self, positions: Indices) -> Indices:
+        return self._call(self._engine.sizes, positions)
+
+    def _call(self, begin: Callable[..., T], positions: Indices, *options: object) -> T:
+        """What the engine's `begin` returns, its errors made ours."""
+        try:
+            result = begin(positions, *options)
+        except ClosedError:
+            raise self._closed_error() from None
+        except IndexError as error:
+            raise self._index_error(int(positions[error.args[0]])) from None
+        self._warn_refusal()
+        return result
+
+    def _warn_refusal(self) -> None:
+        if self._engine.aio_error and not self._warned:
+            self._warned = True
+            logger.warning("Linux AIO refused (%s)%s; reading without it", *_refusal(self._engine.aio_error))
+
+    def _outcome(self, read: tuple[Any, list[_engine.Failure]], positions: Indices, every: bool) -> Outcome:
+        result, failures = read
+        wanted = failures if every else failures[:1]  # to put all of them into words may take seconds
+        return Outcome(result, [(failure.order, self._error(failure, positions)) for failure in wanted])
+
+    def _error(self, failure: _engine.Failure, positions: Indices) -> Exception:
+        index = int(positions[failure.order])
+        index += self.n if index < 0 else 0
+        number, local = self._engine.locate(index)
+        return failure_error(failure, self._files[number], index, self._record_name(number, local))
+
+
+def check_io(io: object) -> None:
+    """Raise ValueError unless it is a way to read."""
+    if io not in _engine.MODES:
+        raise ValueError(f"io is {io!r}, expected one of {', '.join(_engine.MODES)}")
+
+
+def _table_crc(file: SpanFile) -> int:
+    value = 0
+    for column in (file.offsets, file.sizes, file.checksums):
+        if column is not None:
+            value = crc32(column.data, value)
+    return value
+
+
+def _refusal(errno: int) -> tuple[str, str]:
+    hint = ": fs.aio-max-nr is used up" if errno == 11 else ""
+    return os.strerror(errno), hint

@@ -1,0 +1,494 @@
+"""The one record-store interface: records, which are bytes, at indices, whatever file they lie in."""
+
+import hashlib
+import logging
+import operator
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from types import TracebackType
+from typing import Any, ClassVar, Literal, SupportsIndex, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord._columns import Slots
+from ffrecord._engine import ARRAYS, PACKED
+from ffrecord.background import Background
+from ffrecord.buffers import as_bytes
+from ffrecord.errors import ArgumentError, ClosedError, FFRecordError, MissingNamesError, SampleIndexError
+from ffrecord.failures import Array, Instead, Outcome, Packed, packed_of, without
+from ffrecord.indices import as_indices, as_int64
+from ffrecord.prefetch import Prefetcher
+from ffrecord.read_stats import ReadStats, collect
+from ffrecord.sample_slice import SampleSlice
+
+OnError = str | Callable[[Exception], Array]
+Form = str | Slots  # of what a batch delivers
+Out = Array | list[Array] | None
+Indices = npt.NDArray[np.int64]
+S = TypeVar("S", bound="Store")
+
+CHUNK_BYTES = 4 << 20  # iteration reads about this much at a time
+CHUNK_MOST = 8192
+USUAL_SIZE = 64 << 10  # bytes that a record has as long as nobody knows
+THREADS = 4  # that read ahead
+SKIPPED_MOST = 10_000  # samples of one reader; a dataset with more of them bad is to be mended, not trained on
+
+logger = logging.getLogger("ffrecord")
+
+
+class Store(ABC):
+    """Records of one or many files, numbered through.
+
+    A format whose records lie in its files as they are is a `RecordReader`. Any other subclasses this, gives `_load`.
+
+    Args:
+        fnames: the files, one at least.
+        n: number of records in all of them.
+        check_data: compare checksums, where the format has some.
+        on_error: what a record that cannot be read does to `read` and `read_packed`: "raise"; "skip", left out and
+            counted in `skipped`; or a callable that gets the exception and returns the bytes to use instead, as a
+            buffer or array. Each is logged, and after SKIPPED_MOST of them the next one raises.
+
+    Attributes:
+        format: its name.
+        checksum: what guards each record when it is read: "CRC-32", "CRC-32C", or None where the format has none.
+        skipped: records left out or replaced by `on_error` so far.
+
+    A store may be shared by threads, forked at any time, and pickled: by name, it opens its files again.
+
+    For subclasses to override: `_load` (needed); `_release`, `_decode`, `_sizes`, `_source`, `_options`,
+    `fingerprint`, `keys`.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_background", "_check_data", "_fnames", "_n", "_on_error", "skipped")
+
+    format: ClassVar[str]
+    checksum: str | None = None
+
+    def __init__(
+        self, fnames: Sequence[str], n: int, check_data: object = True, *, on_error: OnError = "raise"
+    ) -> None:
+        check_on_error(on_error)
+        if not fnames:
+            raise ArgumentError("no files, expected one at least")
+        self._fnames, self._n = list(fnames), n
+        self._check_data = bool(check_data)
+        self._on_error = on_error
+        self._background = Background(THREADS, self._closed_error)
+        self.skipped = 0
+
+    # What it is
+
+    @property
+    def n(self) -> int:
+        """Number of records in all files."""
+        return self._n
+
+    @property
+    def fnames(self) -> list[str]:
+        """The files, as given or found."""
+        return list(self._fnames)
+
+    @property
+    def check_data(self) -> bool:
+        """Whether checksums are compared."""
+        return self._check_data
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._background.closed
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.closed else ""
+        return f"<{type(self).__name__} of {self.n} samples in {len(self._fnames)} files, {self._fnames[0]!r} …{state}>"
+
+    def keys(self) -> Sequence[str]:
+        """The name of each record, in order, where the format has names.
+
+        Raises:
+            MissingNamesError: it has none.
+        """
+        raise MissingNamesError(f"{self._fnames[0]} …: records of {self.format} have no names, only indices")
+
+    def fingerprint(self) -> str:
+        """What tells these records from others: 64 hexadecimal digits.
+
+        SHA-256 of format, number of records, and size and time of change of each file, if not overridden.
+        """
+        status = [os.stat(fname) for fname in self._fnames]
+        numbers = [self.n, *chain.from_iterable((each.st_size, each.st_mtime_ns) for each in status)]
+        return hashlib.sha256(self.format.encode() + np.array(numbers, "<i8").tobytes()).hexdigest()
+
+    def locate(self, index: SupportsIndex) -> tuple[str, int]:
+        """Where record `index` is, -n <= index < n: (name of its file, its number in that file).
+
+        Raises:
+            IndexError: out of range.
+        """
+        return self._fnames[0], self._positive(index)
+
+    def stats(self) -> ReadStats:
+        """What was read so far and how, in numbers; cheap. Of all threads, but not of other processes."""
+        done = self._background
+        total = collect([], batches=done.batches, skipped=self.skipped, open_files=0)
+        return total._replace(records=done.records, bytes=done.bytes)
+
+    # Reading
+
+    def read(self, indices: Iterable[SupportsIndex]) -> list[Array]:
+        """The samples at `indices`, all read in one batch.
+
+        Args:
+            indices: [k] ints in [-n, n), negative ones from the end; repeats allowed; order kept.
+
+        Returns:
+            k 1-D uint8 arrays, writable and sharing no bytes; with io="mmap", read-only views of the file. Those of
+            64 KiB and more lie in memory as they do in the file, so a `view` of a wider dtype may be unaligned. A
+            smaller one keeps up to 512 KiB of its batch alive: copy what you keep for long.
+
+        Raises:
+            IndexError: an index is out of range; nothing was read.
+            TypeError: not a sequence of ints.
+            ChecksumError: a sample's bytes do not match; .path, .index, .stored, .computed.
+            FormatError: a sample's bytes are not there (also an OSError), or its offsets contradict the file.
+            OSError: the read failed.
+            RuntimeError (also ValueError): closed.
+        """
+        arrays: list[Array] = self._read(ARRAYS, indices)
+        return arrays
+
+    def read_packed(self, indices: Iterable[SupportsIndex], out: npt.NDArray[Any] | None = None) -> Packed:
+        """The samples at `indices`, back to back: no Python object per sample.
+
+        Args:
+            indices: as for `read`.
+            out: memory to fill, a writable C-contiguous array of at least the sum of sizes in bytes; fresh memory if
+                None. Left in an unknown state by an error.
+
+        Returns:
+            (data, offsets): uint8 [sum of sizes], the start of `out` if given, and int64 [k + 1]; sample j is
+            `data[offsets[j]:offsets[j + 1]]`.
+
+        Raises:
+            As for `read`; ValueError: `out` is too small; TypeError: it is no such array.
+        """
+        packed: Packed = self._read(PACKED, indices, None if out is None else as_out(out))
+        return packed
+
+    def read_range(self, start: SupportsIndex, stop: SupportsIndex) -> list[Array]:
+        """The samples from `start` up to, not including, `stop`: read in sequence, at the speed of the disk.
+
+        Args:
+            start, stop: 0 <= start <= stop <= n.
+
+        Returns, raises:
+            As for `read`.
+        """
+        low, high = as_int64(start), as_int64(stop)
+        if not 0 <= low <= high <= self.n:
+            raise SampleIndexError(
+                f"range {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {self._fnames[0]} …"
+            )
+        return [array for piece in self._pieces(range(low, high)) for array in piece]
+
+    def read_one(self, index: SupportsIndex) -> Array:
+        """Sample `index`; arguments and errors as for `read`. "skip" raises here: there is nothing else to return."""
+        outcome = self._now(ARRAYS, [as_int64(index)])
+        if outcome.failures and not callable(self._on_error):
+            raise outcome.failures[0][1]
+        only: Array = self._settled(ARRAYS, outcome)[0]
+        return only
+
+    def samples(self, indices: Iterable[SupportsIndex]) -> list[Any]:
+        """The samples at `indices`, decoded, all read in one batch.
+
+        Args:
+            indices: as for `read`.
+
+        Returns:
+            What the format makes of each; if it makes nothing of them, a dict: "key", its name, if the format has
+            names, and "data", its bytes as `read` gives them. `on_error` does to them what it does to `read`.
+
+        Raises:
+            As for `read`; FormatError: a sample cannot be decoded.
+        """
+        positions = self._in_range(indices)
+        outcome = self._now(ARRAYS, positions)
+        instead = self._instead(outcome.failures)
+        records = without(ARRAYS, outcome.result, instead)
+        left_out = [place for place, record in instead.items() if record is None]
+        return self._decode(np.delete(positions, left_out), records)
+
+    def sample(self, index: SupportsIndex) -> Any:
+        """Sample `index`, decoded; arguments and errors as for `samples`. "skip" raises, as for `read_one`."""
+        return self._decode(np.array([self._positive(index)]), [self.read_one(index)])[0]
+
+    @overload
+    def iter_batches(
+        self, batches: Iterable[Iterable[SupportsIndex]], prefetch: int = 2, *, packed: Literal[False] = False
+    ) -> Prefetcher[list[Array]]: ...
+    @overload
+    def iter_batches(
+        self, batches: Iterable[Iterable[SupportsIndex]], prefetch: int = 2, *, packed: Literal[True]
+    ) -> Prefetcher[Packed]: ...
+
+    def iter_batches(self, batches: Any, prefetch: int = 2, *, packed: bool = False) -> Prefetcher[Any]:
+        """An iterator over batches, in order, that reads the next ones while the caller works with one.
+
+        Args:
+            batches: of indices, each as for `read`; taken one by one as they are needed.
+            prefetch: batches being read while the caller works, >= 0; memory is bounded by that many and two more.
+            packed: give what `read_packed` gives, not what `read` gives.
+
+        Raises:
+            ValueError: a negative `prefetch`. While iterating, in the turn of the batch: as for `read`; what
+                `batches` raises.
+        """
+        return self._iter(PACKED if packed else ARRAYS, batches, prefetch)
+
+    def _iter(
+        self,
+        form: Form,
+        batches: Iterable[Any],
+        prefetch: int,
+        out: Callable[[int], Sequence[npt.NDArray[Any]]] | None = None,
+        threads: int = THREADS,
+    ) -> Prefetcher[Any]:
+        ahead = operator.index(prefetch)
+        if ahead < 0:
+            raise ValueError(f"prefetch is {ahead}, expected >= 0")
+
+        def begin(indices: Any) -> Callable[[], Any]:
+            if out is not None or ahead == 0:
+                indices = as_indices(indices)
+            room = None if out is None else as_outs(out(len(indices)))
+            if ahead == 0:
+                return partial(self._read, form, indices, room)
+            wait = self._begin(form, indices, room, threads=threads)
+            return lambda: self._settled(form, wait(), room)
+
+        return Prefetcher(batches, begin, ahead)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Array: ...
+    @overload
+    def __getitem__(self, index: slice) -> "SampleSlice": ...
+    @overload
+    def __getitem__(self, index: Iterable[SupportsIndex]) -> list[Array]: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        """One sample for an int, a lazy `SampleSlice` for a slice, `read(index)` for several indices."""
+        if isinstance(index, slice):
+            return SampleSlice(self, range(self.n)[index])
+        if isinstance(index, SupportsIndex) and not getattr(index, "shape", ()):
+            return self.read_one(index)
+        return self.read(index)
+
+    def __iter__(self) -> Iterator[Array]:
+        return self._iterate(range(self.n))
+
+    def _iterate(self, indices: range) -> Iterator[Array]:
+        return chain.from_iterable(self._pieces(indices))
+
+    def _pieces(self, indices: range) -> Iterator[list[Array]]:
+        """What lies at `indices`, a few megabytes at a time, the next ones being read meanwhile."""
+
+        def begin(positions: Indices) -> Callable[[], list[Array]]:
+            wait = self._begin(ARRAYS, positions, sequential=indices.step == 1)
+            return lambda: self._settled(ARRAYS, wait())
+
+        # One piece at a time, or the kernel would not see a sequence.
+        return Prefetcher(self._cut(indices), begin, 1 if len(indices) > 1 else 0)
+
+    def _cut(self, indices: range) -> Iterator[Indices]:
+        """`indices` in pieces of about CHUNK_BYTES."""
+        for start in range(0, len(indices), CHUNK_MOST):
+            part = indices[start : start + CHUNK_MOST]
+            positions = np.arange(part.start, part.stop, part.step)
+            ends = np.cumsum(self._sizes(positions))
+            yield from np.split(positions, np.flatnonzero(np.diff(ends // CHUNK_BYTES)) + 1)
+
+    # For subclasses
+
+    @abstractmethod
+    def _load(self, positions: Indices) -> list[Array | Exception]:
+        """The records at `positions`, int64 [k] in [0, n): writable 1-D uint8 arrays of their own memory.
+
+        An exception stands for a record that could not be had. May be called by several threads, and after a fork.
+        """
+
+    def _release(self) -> None:  # noqa: B027 - most have nothing to give back
+        """Give back what is open: called once, when no `_load` runs any more."""
+
+    def _sizes(self, positions: Indices) -> Indices:
+        """Bytes of the records at `positions`, int64 [k], to cut sequences into pieces by; a guess will do."""
+        return np.full(len(positions), USUAL_SIZE)
+
+    def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
+        """Samples of the records at `positions`, int64 [k] in [0, n), for `samples`."""
+        if type(self).keys is Store.keys:
+            return [{"data": record} for record in records]
+        names = self.keys()
+        pairs = zip(positions.tolist(), records, strict=True)
+        return [{"key": names[position], "data": record} for position, record in pairs]
+
+    def _source(self) -> Any:
+        """The first argument that makes this store again when it is unpickled."""
+        return self._fnames
+
+    def _options(self) -> dict[str, Any]:
+        """The keyword arguments that do, besides that and `check_data`."""
+        return {"on_error": self._on_error}
+
+    # Batches
+
+    def _read(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None) -> Any:
+        return self._settled(form, self._now(form, indices, out), out)
+
+    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
+        """Read a batch. go_on: its good samples are wanted, whatever `on_error` says."""
+        return self._background.now(partial(self._loaded, form, self._in_range(indices), out))
+
+    def _begin(
+        self,
+        form: Form,
+        indices: Iterable[SupportsIndex],
+        out: Out = None,
+        *,
+        threads: int = THREADS,
+        sequential: bool = False,
+        go_on: bool = False,
+    ) -> Callable[[], Outcome]:
+        """Start reading a batch; what waits for it."""
+        # A copy of the positions: the caller may use its array again meanwhile.
+        return self._background.begin(partial(self._loaded, form, self._in_range(indices), out))
+
+    def _loaded(self, form: Form, positions: Indices, out: Out) -> Outcome:
+        """Read a batch by `_load`."""
+        records = self._load(positions)
+        failures = [(place, record) for place, record in enumerate(records) if isinstance(record, Exception)]
+        arrays = [np.empty(0, np.uint8) if isinstance(record, Exception) else record for record in records]
+        if form is ARRAYS:
+            return Outcome(arrays, failures)
+        return Outcome(packed_of(arrays, out if isinstance(out, np.ndarray) else None), failures)
+
+    def _begin_packed(self, indices: Iterable[SupportsIndex]) -> Callable[[], Outcome]:
+        """Start reading packed samples, for loaders: whatever `on_error` says, bad ones are told, the others read."""
+        return self._begin(PACKED, indices, go_on=True)
+
+    def _in_range(self, indices: Iterable[SupportsIndex]) -> Indices:
+        """`indices` as numbers in [0, n).
+
+        Raises:
+            TypeError, IndexError: they are none.
+        """
+        positions = as_indices(indices)
+        bad = np.flatnonzero((positions < -self.n) | (positions >= self.n))
+        if len(bad):
+            raise self._index_error(int(positions[bad[0]]))
+        return np.where(positions < 0, positions + self.n, positions)
+
+    def _positive(self, index: SupportsIndex) -> int:
+        position = as_int64(index)
+        if not -self.n <= position < self.n:
+            raise SampleIndexError(f"index {position}, expected {-self.n} <= index < {self.n}: {self._fnames[0]} …")
+        return position % self.n
+
+    def _index_error(self, index: int) -> SampleIndexError:
+        return SampleIndexError(
+            f"index >= number of samples ({index} >= {self.n}): {self._fnames[0]} …"
+            if index >= self.n
+            else f"index {index}, expected {-self.n} <= index < {self.n}: {self._fnames[0]} …"
+        )
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError(f"{type(self).__name__} has been closed. {self._fnames[0]} …")
+
+    # Failures
+
+    def _settled(self, form: Form, outcome: Outcome, out: Out = None) -> Any:
+        """The result with the failed samples left out or replaced, as `on_error` says."""
+        if not outcome.failures:
+            return outcome.result
+        return without(form, outcome.result, self._instead(outcome.failures), out)
+
+    def _instead(self, failures: list[tuple[int, Exception]]) -> Instead:
+        instead: Instead = {}
+        for place, error in failures:
+            if self._on_error == "raise" or self.skipped >= SKIPPED_MOST:
+                # Or the error, and the frames that it passes, would keep each other and the batch until a collection.
+                failures.clear()
+                try:
+                    raise error
+                finally:
+                    del error
+            self.skipped += 1
+            logger.warning("skipped or replaced: %s", error)
+            instead[place] = _replacement(self._on_error(error)) if callable(self._on_error) else None
+        return instead
+
+    # Life
+
+    def close(self) -> None:
+        """Close the files. A read in progress in another thread ends first. May be repeated."""
+        if self._background.close():
+            self._release()
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (type(self), self._source(), self._check_data, self._options(), self._pickled_as())
+
+    def _pickled_as(self) -> str:
+        """What must be the same when it is unpickled."""
+        return self.fingerprint()
+
+
+def _reopen(cls: Callable[..., Store], source: Any, check_data: bool, options: dict[str, Any], expected: str) -> Store:
+    """Unpickle: open the same files by name."""
+    store = cls(source, check_data, **options)
+    if store._pickled_as() != expected:
+        store.close()
+        raise FFRecordError(f"{store.fnames[0]} …: the files differ from those this reader was pickled with")
+    return store
+
+
+def check_on_error(on_error: object) -> None:
+    """Raise ValueError unless it is one of those that `Store` takes."""
+    if not callable(on_error) and on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error is {on_error!r}, expected 'raise', 'skip' or a callable")
+
+
+def as_out(out: Any) -> Array:
+    """Writable bytes of a caller's array.
+
+    Raises:
+        TypeError: it has none, or not in one piece.
+    """
+    if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or not out.flags.writeable or out.dtype.hasobject:
+        raise TypeError("out must be a writable C-contiguous numpy array")
+    return out.reshape(-1).view(np.uint8)
+
+
+def as_outs(out: Sequence[npt.NDArray[Any]] | None) -> list[Array] | None:
+    """The same of several."""
+    return None if out is None else [as_out(each) for each in out]
+
+
+def _replacement(data: Any) -> Array:
+    """What an `on_error` callable gave, as an array of its own."""
+    return np.frombuffer(as_bytes(data), np.uint8).copy()
