@@ -47,6 +47,7 @@ REVERSED, SORTED_DUPLICATES, INTEGER_KEYS = 0x02, 0x04, 0x08  # flags of a datab
 NO_PAGE = 2**64 - 1
 DEPTH_MOST = 32  # CURSOR_STACK of the library
 PAGE_LEAST, PAGE_MOST = 512, 65536
+TRIES = 100
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -98,6 +99,7 @@ class Pages:
         path: of the data file.
 
     Attributes:
+        fd: descriptor, or -1 after `close`.
         path, size: of the file, as given, and in bytes.
         snapshot: what is valid.
         count: pages that can be read.
@@ -110,10 +112,10 @@ class Pages:
     def __init__(self, path: str) -> None:
         self.path = path
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            self.size = _size(self._fd, path)
-            self.snapshot = snapshot(self._fd, path)
+            self.size = _size(self.fd, path)
+            self.snapshot = _settled(self.fd, path)
             self.count = min(self.size // self.snapshot.page_size, self.snapshot.last_page + 1)
         except BaseException:
             self.close()
@@ -140,7 +142,7 @@ class Pages:
         runs = list(zip(first.tolist(), [*first[1:].tolist(), len(numbers)], ascending[first].tolist(), strict=True))
         if len(runs) > 1:
             for start, stop, number in runs:  # all of them asked for, the disk has a queue
-                os.posix_fadvise(self._fd, number * page_size, (stop - start) * page_size, os.POSIX_FADV_WILLNEED)
+                os.posix_fadvise(self.fd, number * page_size, (stop - start) * page_size, os.POSIX_FADV_WILLNEED)
         for start, stop, number in runs:
             self._fill(out[start:stop], number)
         if np.array_equal(order, np.arange(len(order))):
@@ -165,7 +167,7 @@ class Pages:
         got = 0
         while got < len(view):
             try:
-                count = os.preadv(self._fd, [view[got:]], offset + got)
+                count = os.preadv(self.fd, [view[got:]], offset + got)
             except OSError as error:
                 raise file_error(error.errno or 5, f"{self.path}: reading page {number}", self.path) from None
             if count == 0:
@@ -176,15 +178,21 @@ class Pages:
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a transaction was committed since: pages may have been used for something else."""
-        now = snapshot(self._fd, self.path).transaction
+        now = snapshot(self.fd, self.path).transaction
         if now != self.snapshot.transaction:
             raise changed(self.path, self.snapshot.transaction, now)
 
+    def check_same(self, device: int, inode: int) -> None:
+        """Raise FormatError unless that is this file."""
+        status = os.fstat(self.fd)
+        if (status.st_dev, status.st_ino) != (device, inode):
+            raise FormatError(f"{self.path}: replaced while its index was made")
+
     def close(self) -> None:
         """Close the file; may be repeated."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = -1
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
 
     def __enter__(self) -> "Pages":
         return self
@@ -209,6 +217,16 @@ def _size(fd: int, path: str) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise ArgumentError(f"{path} is not a file")
     return status.st_size
+
+
+def _settled(fd: int, path: str) -> Snapshot:
+    """`snapshot`, not of a meta page that is just being written, old in one half and new in the other."""
+    found = snapshot(fd, path)
+    for _ in range(TRIES):
+        before, found = found, snapshot(fd, path)
+        if found == before:
+            return found
+    raise FormatError(f"{path}: its meta pages change all the time")
 
 
 def snapshot(fd: int, path: str) -> Snapshot:

@@ -30,7 +30,7 @@ def contents(file: str, database: bytes | None = None) -> Items:
 
 
 class Twin:
-    """The main database of a file, page by page and node by node; AssertionError or struct.error where it is damaged."""
+    """The main database of a file, page by page; AssertionError or struct.error where it is damaged."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -80,7 +80,7 @@ class Twin:
         if flags & 1:
             assert not flags & 2
             (first,) = struct.unpack_from("<Q", page, inside)
-            assert 2 <= first and first * self.page_size + 16 + low <= (self.last + 1) * self.page_size
+            assert first >= 2 and first * self.page_size + 16 + low <= (self.last + 1) * self.page_size
             yield key, first * self.page_size + 16, low
         else:
             assert inside + low <= self.page_size and (not flags & 2 or low == 48)

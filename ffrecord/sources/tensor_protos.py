@@ -1,0 +1,235 @@
+"""`TensorProtos` messages, as TorchRecord and Caffe2 stored samples: parsed without protobuf.
+
+    TensorProtos    1 protos, repeated TensorProto
+    TensorProto     1 dims, 2 data_type, 3 float_data, 4 int32_data, 5 byte_data, 6 string_data, 7 name, 9 double_data,
+                    10 int64_data, 11 segment
+
+Values are taken apart by numpy, packed or not. An unknown field is passed over, as protobuf does.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError
+
+Array = npt.NDArray[Any]
+
+VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5  # wire types
+PROTOS = 1
+DIMS, DATA_TYPE, FLOATS, INTS, BYTES, STRINGS, NAME, DOUBLES, LONGS, SEGMENT = 1, 2, 3, 4, 5, 6, 7, 9, 10, 11
+FLOAT, STRING, BYTE, HALF = 1, 4, 3, 12  # data types
+# Of each data type: the field with its values, and their dtype.
+TYPES: dict[int, tuple[int, str]] = {
+    FLOAT: (FLOATS, "<f4"),
+    2: (INTS, "<i4"),
+    BYTE: (BYTES, "u1"),
+    5: (INTS, "?"),
+    6: (INTS, "u1"),
+    7: (INTS, "i1"),
+    8: (INTS, "<u2"),
+    9: (INTS, "<i2"),
+    10: (LONGS, "<i8"),
+    HALF: (INTS, "<f2"),
+    13: (DOUBLES, "<f8"),
+}
+# The wire type of one value of each field that may also be packed.
+REPEATED = {DIMS: VARINT, FLOATS: FIXED32, INTS: VARINT, DOUBLES: FIXED64, LONGS: VARINT}
+DIGITS_MOST = 19
+NUMBER_MOST = 2**29 - 1  # of a field
+
+
+@dataclass
+class Tensor:
+    """One tensor of a message.
+
+    Attributes:
+        dims: as stored; empty for none. The default function of TorchRecord stores [width, height] of RGB pixels.
+        data_type: as stored; 1, float, if it was not.
+        values: 1-D array of all values, writable; for strings a list of bytes.
+        name: "" for none.
+    """
+
+    dims: list[int]
+    data_type: int
+    values: Array | list[bytes]
+    name: str
+
+    def shaped(self) -> Array | list[bytes]:
+        """The values in their shape; flat if no dims are stored.
+
+        Raises:
+            FormatError: the shape is of another number of values.
+        """
+        if not self.dims or isinstance(self.values, list):
+            return self.values
+        if min(self.dims) < 0 or math.prod(self.dims) != len(self.values):
+            raise FormatError(f"a tensor of shape {self.dims} has {len(self.values)} values")
+        return self.values.reshape(self.dims)
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether it is RGB pixels, dims being [width, height]."""
+        dims = self.dims
+        return self.data_type == BYTE and len(dims) == 2 and min(dims) > 0 and 3 * dims[0] * dims[1] == len(self.values)
+
+    def picture(self) -> Array:
+        """RGB pixels, uint8 [height, width, 3]."""
+        width, height = self.dims
+        return np.asarray(self.values).reshape(height, width, 3)
+
+
+def sample(message: Array) -> dict[str, Any]:
+    """What a message holds.
+
+    Args:
+        message: uint8 [size].
+
+    Returns:
+        {"image": uint8 [height, width, 3], "label": int} of RGB pixels and a number in ASCII, which the default
+        function of TorchRecord stores; otherwise {"0": the first tensor, "1": the second, …}, each an array in its
+        shape or a list of bytes.
+
+    Raises:
+        FormatError: it is no such message; says at which byte.
+    """
+    found = tensors(message)
+    if len(found) == 2 and found[0].is_picture:
+        label = _number(found[1])
+        if label is not None:
+            return {"image": found[0].picture(), "label": label}
+    return {str(i): tensor.shaped() for i, tensor in enumerate(found)}
+
+
+def tensors(message: Array) -> list[Tensor]:
+    """The tensors of a message; arguments and errors as for `sample`."""
+    data = message.data
+    protos = [
+        value for number, wire, value in _fields(data, 0, len(data)) if number == PROTOS and _delimited(wire, number)
+    ]
+    return [_tensor(data, *span) for span in protos]
+
+
+def _number(tensor: Tensor) -> int | None:
+    """A number in ASCII; None for anything else."""
+    if tensor.data_type != BYTE or tensor.dims or len(tensor.values) > DIGITS_MOST:
+        return None
+    text = bytes(np.asarray(tensor.values))
+    return int(text) if text.removeprefix(b"-").isdigit() else None
+
+
+@dataclass
+class _Parts:
+    """Fields of a tensor while it is parsed."""
+
+    data_type: int = FLOAT
+    repeated: dict[int, bytearray] = field(default_factory=dict)
+    strings: list[bytes] = field(default_factory=list)
+    data: bytes = b""
+    name: bytes = b""
+    partial: bool = False
+
+
+def _tensor(data: memoryview, start: int, stop: int) -> Tensor:
+    parts = _Parts()
+    for number, wire, (low, high) in _fields(data, start, stop):
+        if number in REPEATED and wire in (REPEATED[number], DELIMITED):
+            parts.repeated.setdefault(number, bytearray()).extend(data[low:high])
+        elif number in REPEATED:
+            raise FormatError(f"field {number} at byte {low} has wire type {wire}, expected {REPEATED[number]}")
+        elif number == DATA_TYPE and wire == VARINT:
+            parts.data_type = int(_varints(data[low:high])[0])
+        elif number in (BYTES, STRINGS, NAME, SEGMENT) and _delimited(wire, number):
+            _take(parts, number, bytes(data[low:high]))
+    dims = [int(each) for each in _varints(parts.repeated.get(DIMS, b"")).view(np.int64)]
+    values = parts.strings if parts.data_type == STRING else _values(parts)
+    return Tensor([] if parts.partial else dims, parts.data_type, values, parts.name.decode(errors="replace"))
+
+
+def _take(parts: _Parts, number: int, value: bytes) -> None:
+    if number == BYTES:
+        parts.data = value
+    elif number == STRINGS:
+        parts.strings.append(value)
+    elif number == NAME:
+        parts.name = value
+    else:
+        parts.partial = True  # dims are those of the whole, of which these values are a segment
+
+
+def _values(parts: _Parts) -> Array:
+    if parts.data_type not in TYPES:
+        raise FormatError(f"a tensor of data type {parts.data_type}, expected one of {sorted([*TYPES, STRING])}")
+    number, dtype = TYPES[parts.data_type]
+    if number == BYTES:
+        return np.frombuffer(parts.data, np.uint8).copy()
+    stored = parts.repeated.get(number, bytearray())
+    if REPEATED[number] == VARINT:
+        integers = _varints(stored)
+        return (
+            integers.astype(np.uint16).view(dtype) if parts.data_type == HALF else integers.view(np.int64).astype(dtype)
+        )
+    size = np.dtype(dtype).itemsize
+    if len(stored) % size:
+        raise FormatError(f"field {number} has {len(stored)} bytes, which is no multiple of {size}")
+    return np.frombuffer(stored, dtype).copy()
+
+
+def _delimited(wire: int, number: int) -> bool:
+    if wire != DELIMITED:
+        raise FormatError(f"field {number} has wire type {wire}, expected {DELIMITED}")
+    return True
+
+
+def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    """Each field of the message at [start, stop): number, wire type, span of its value."""
+    at = start
+    while at < stop:
+        tag, low = _varint(data, at, stop)
+        number, wire = tag >> 3, tag & 7
+        if wire == VARINT:
+            high = _varint(data, low, stop)[1]
+        elif wire == DELIMITED:
+            size, low = _varint(data, low, stop)
+            high = low + size
+        elif wire in (FIXED32, FIXED64):
+            high = low + (4 if wire == FIXED32 else 8)
+        else:
+            raise FormatError(
+                f"field {number} at byte {at} has wire type {wire}, which is none of a TensorProtos message"
+            )
+        if not 0 < number <= NUMBER_MOST or high > stop:
+            raise FormatError(f"field {number} at byte {at} ends at {high}, its message at {stop}")
+        yield number, wire, (low, high)
+        at = high
+
+
+def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
+    """The number at a byte, and where it ends."""
+    value = 0
+    for i in range(10):
+        if at + i >= stop:
+            break
+        byte = data[at + i]
+        value |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return value & (2**64 - 1), at + i + 1
+    raise FormatError(f"a number at byte {at} has no end")
+
+
+def _varints(stored: "memoryview | bytes | bytearray") -> npt.NDArray[np.uint64]:
+    """All numbers of packed bytes."""
+    found = np.frombuffer(stored, np.uint8)
+    ends = np.flatnonzero(found < 0x80)
+    if not len(found):
+        return np.empty(0, np.uint64)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    if not len(ends) or ends[-1] != len(found) - 1 or (ends - starts).max() >= 10:
+        raise FormatError(f"{len(found)} bytes of packed numbers: one of them has no end")
+    nth = np.arange(len(found)) - np.repeat(starts, ends - starts + 1)
+    shifted = (found & 0x7F).astype(np.uint64) << (7 * nth).astype(np.uint64)
+    return np.bitwise_or.reduceat(shifted, starts)
