@@ -27,7 +27,7 @@ ROWS = [
     {"store"},
     {"record_reader"},
     {"reader", "writer"},
-    {"workers", "folder_pickle", "order", "recovery"},
+    {"workers", "folder_pickle", "order", "recovery", "member_file", "safe_unpack"},
     {"folder_index"},
     {"sharding", "folder_pack"},
     {"dataset_writer", "dump", "folder"},

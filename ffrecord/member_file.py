@@ -1,0 +1,183 @@
+"""Bytes inside a file as a Python file object."""
+
+import io
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ffrecord._crc import crc32
+from ffrecord.errors import ChecksumError, FormatError, TruncatedError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+BUFFER = 128 << 10
+
+
+class Checked:
+    """The CRC-32 of content that is read in order, from its start; compared where it ends.
+
+    Args:
+        path, name: of the file and of what is in it, for messages.
+        size: of the content, bytes.
+        stored: its CRC-32; None: compare nothing.
+    """
+
+    def __init__(self, path: str, name: str, size: int, stored: int | None) -> None:
+        self.path, self.name, self.size = path, name, size
+        self._stored, self._value, self._next = stored, 0, 0
+
+    def add(self, offset: int, data: memoryview | bytes) -> None:
+        """`data` was read at `offset` of the content.
+
+        Raises:
+            ChecksumError: it is the last of a content that was read in order, and whose CRC-32 differs.
+        """
+        if self._stored is None or offset > self._next or offset + len(data) <= self._next:
+            return
+        self._value = crc32(data[self._next - offset :], self._value)
+        self._next = offset + len(data)
+        if self._next == self.size and self._value != self._stored:
+            raise ChecksumError(
+                f"{self.path}: {self.name}: CRC-32 {self._value:#010x}, stored {self._stored:#010x}",
+                path=self.path,
+                stored=self._stored,
+                computed=self._value,
+            )
+
+
+class SpanRaw(io.RawIOBase):
+    """Bytes [offset, offset + size) of a file, read in place; seekable. Closes `fd`, which it owns.
+
+    Args:
+        fd: of the file.
+        checked: told what is read.
+    """
+
+    def __init__(self, fd: int, offset: int, checked: Checked) -> None:
+        self._fd, self._offset, self._checked = fd, offset, checked
+        self._position = 0
+        self.name = checked.name
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        self._check_open()
+        position, out = self._position, memoryview(buffer).cast("B")
+        out = out[: max(0, self._checked.size - position)]
+        if not len(out):
+            return 0
+        got = os.preadv(self._fd, [out], self._offset + position)
+        if got == 0:
+            raise TruncatedError(
+                f"{self._checked.path}: {self._checked.name}: {position} bytes, expected {self._checked.size}: "
+                "the file was cut"
+            )
+        self._checked.add(position, out[:got])
+        self._position = position + got
+        return got
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._check_open()
+        self._position = sought(offset, whence, self._position, self._checked.size)
+        return self._position
+
+    def tell(self) -> int:
+        self._check_open()
+        return self._position
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
+
+
+class PulledRaw(io.RawIOBase):
+    """Content that can only be had from its start on; seekable: what lies between is read, or all again.
+
+    Args:
+        begin: starts from the beginning; gives what reads up to so many bytes, b"" at the end.
+        checked: told what is read.
+        release: called by `close`.
+    """
+
+    def __init__(
+        self, begin: Callable[[], Callable[[int], bytes]], checked: Checked, release: Callable[[], object]
+    ) -> None:
+        self._begin, self._checked, self._release = begin, checked, release
+        self._read = begin()
+        self._at = self._position = 0  # where `_read` is; where the caller is
+        self.name = checked.name
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        self._check_open()
+        if self._position < self._at:
+            self._read, self._at = self._begin(), 0
+        while self._at < min(self._position, self._checked.size):
+            self._pull(min(BUFFER, self._position - self._at))
+        out = memoryview(buffer).cast("B")[: max(0, self._checked.size - self._position)]
+        if not len(out):
+            return 0
+        piece = self._pull(len(out))
+        out[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+    def _pull(self, most: int) -> bytes:
+        piece = self._read(most)
+        if not piece:
+            raise TruncatedError(
+                f"{self._checked.path}: {self._checked.name}: {self._at} bytes of content, "
+                f"expected {self._checked.size}"
+            )
+        self._checked.add(self._at, piece)
+        self._at += len(piece)
+        if self._at == self._checked.size and self._read(1):
+            raise FormatError(f"{self._checked.path}: {self._checked.name}: content of more than {self._at} bytes")
+        return piece
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._check_open()
+        self._position = sought(offset, whence, self._position, self._checked.size)
+        return self._position
+
+    def tell(self) -> int:
+        self._check_open()
+        return self._position
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+
+    def close(self) -> None:
+        if not self.closed:
+            self._release()
+        super().close()
+
+
+def sought(offset: int, whence: int, position: int, size: int) -> int:
+    """The position that `seek(offset, whence)` asks for.
+
+    Raises:
+        ValueError: it is negative, or `whence` none of 0, 1 and 2.
+    """
+    if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
+        raise ValueError(f"whence is {whence}, expected 0, 1 or 2")
+    wanted = offset + (0, position, size)[whence]
+    if wanted < 0:
+        raise ValueError(f"seek to {wanted}, expected >= 0")
+    return wanted

@@ -1,0 +1,221 @@
+"""Files of archives written to a new directory, and nowhere else, whatever their names are."""
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+from ffrecord.durable import fsync_directory
+from ffrecord.errors import ArgumentError, FormatError
+
+PathLike = str | os.PathLike[str]
+AT_ONCE = 8 << 20  # bytes of small files read in one batch
+FILES_AT_ONCE = 1024
+STREAMED = 4 << 20  # bytes; files of more are not read whole
+DEPTH_MAX = 255  # directories above a file
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Unpacked(NamedTuple):
+    """What was written.
+
+    Attributes:
+        path: the directory.
+        files: how many.
+        size: bytes of all of them.
+    """
+
+    path: str
+    files: int
+    size: int
+
+
+def safe_parts(name: str) -> list[str]:
+    """The directories and the file of a name, below any target.
+
+    Raises:
+        FormatError: it is absolute, has "..", a drive letter or NUL, or leads nowhere.
+    """
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    wrong = None
+    if name.startswith(("/", "\\")):
+        wrong = "it is absolute"
+    elif ".." in name.replace("\\", "/").split("/"):
+        wrong = "it has '..'"
+    elif name[1:2] == ":" and name[0].isascii() and name[0].isalpha():
+        wrong = "it begins with a drive letter"
+    elif "\0" in name:
+        wrong = "it has a NUL"
+    elif not parts:
+        wrong = "it is of no file"
+    elif len(parts) > DEPTH_MAX:
+        wrong = f"it is {len(parts)} directories deep, expected at most {DEPTH_MAX}"
+    if wrong:
+        raise FormatError(f"{name!r} cannot be unpacked: {wrong}")
+    return parts
+
+
+def unpack_files(
+    files: Sequence[tuple[str, int, Any]],
+    folders: Iterable[str],
+    read: Callable[[list[Any]], Sequence[Any]],
+    open_one: Callable[[Any], BinaryIO],
+    target: PathLike,
+    *,
+    max_size: int | None = None,
+) -> Unpacked:
+    """Write files as files of a new directory; all of them or none.
+
+    They are written to a directory beside it, of a random name, which is renamed when all are there. Every name is
+    looked at before anything is written; then each directory and file is made, not opened if it is there, and found
+    from the descriptor of the directory above, so no link leads away. They get the usual modes, and the time of now.
+
+    Args:
+        files: (name, bytes, what `read` and `open_one` know it by) of each.
+        folders: names of directories to be made, too.
+        read: the contents of several, as buffers, of the sizes stated.
+        open_one: one as a file object.
+        target: the directory, missing or empty; its parent is there.
+        max_size: refuse what is more than this in all, bytes.
+
+    Raises:
+        FormatError: a name that leads elsewhere, see `safe_parts`; or more than `max_size` bytes.
+        FileExistsError: `target` is there and not an empty directory; or two names are the same, or are on this file
+            system, such as "a" and "A"; or one file is where another one needs a directory.
+        ArgumentError: `target` is a symbolic link.
+        what reading raises, and OSError. Nothing is left in any case but a kill, after which a directory
+            `.<name>.<random>.unpacking` is.
+    """
+    total = sum(size for _, size, _ in files)
+    if max_size is not None and total > max_size:
+        raise FormatError(f"{len(files)} files of {total} bytes, expected at most {max_size} (max_size)")
+    places = [safe_parts(name) for name, _, _ in files]
+    directories = [safe_parts(name) for name in folders]
+    path = os.path.abspath(os.fspath(target))
+    _check_target(path)
+    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)[:100]}.{secrets.token_hex(6)}.unpacking")
+    os.mkdir(temporary)
+    try:
+        with _Directories(temporary) as made:
+            for parts in directories:
+                made.descriptor(parts)
+            for (name, size, key), data in _contents(files, read):
+                _write(made, places[key], name, size, data, open_one, files[key][2])
+        os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    fsync_directory(os.path.dirname(path))
+    return Unpacked(path, len(files), total)
+
+
+def _check_target(path: str) -> None:
+    if os.path.islink(path):
+        raise ArgumentError(f"{path}: the target is a symbolic link, expected a directory or nothing")
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if not os.path.isdir(path) or os.listdir(path):
+            raise FileExistsError(errno.EEXIST, "the target is there, and not an empty directory", path)
+
+
+def _contents(
+    files: Sequence[tuple[str, int, Any]], read: Callable[[list[Any]], Sequence[Any]]
+) -> Iterator[tuple[tuple[str, int, int], Any]]:
+    """((name, bytes, place in `files`), content), a batch of small ones read together; None of a large one."""
+    batch: list[int] = []
+    size = 0
+    for place, (name, length, _) in enumerate(files):
+        if length > STREAMED:
+            yield (name, length, place), None
+            continue
+        batch.append(place)
+        size += length
+        if size >= AT_ONCE or len(batch) == FILES_AT_ONCE:
+            yield from _read_batch(files, batch, read)
+            batch, size = [], 0
+    yield from _read_batch(files, batch, read)
+
+
+def _read_batch(
+    files: Sequence[tuple[str, int, Any]], batch: list[int], read: Callable[[list[Any]], Sequence[Any]]
+) -> Iterator[tuple[tuple[str, int, int], Any]]:
+    if batch:
+        for place, data in zip(batch, read([files[each][2] for each in batch]), strict=True):
+            name, length, _ = files[place]
+            yield (name, length, place), data
+
+
+def _write(
+    made: "_Directories",
+    parts: list[str],
+    name: str,
+    size: int,
+    data: Any,
+    open_one: Callable[[Any], BinaryIO],
+    key: Any,
+) -> None:
+    try:
+        fd = os.open(parts[-1], NEW_FILE, 0o666, dir_fd=made.descriptor(parts[:-1]))
+    except OSError as error:
+        raise _named(error, name) from None
+    with open(fd, "wb", buffering=0) as file:
+        if data is not None:
+            _write_all(file, data)
+        else:
+            with open_one(key) as source:
+                shutil.copyfileobj(source, file, 1 << 20)
+        written = file.tell()
+    if written != size:
+        raise FormatError(f"{name!r}: {written} bytes of content, expected {size}")
+
+
+def _write_all(file: Any, data: Any) -> None:
+    view = memoryview(data).cast("B")
+    while len(view):
+        view = view[file.write(view) :]
+
+
+class _Directories:
+    """Directories below one, made as they are needed; those on the way to the last one asked for stay open."""
+
+    def __init__(self, path: str) -> None:
+        self._parts: list[str] = []
+        self._fds = [os.open(path, DIRECTORY)]
+
+    def __enter__(self) -> "_Directories":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._go_up(-1)
+
+    def descriptor(self, parts: list[str]) -> int:
+        """Of the directory at `parts`; it and those above it are made unless they are there."""
+        same = 0
+        while same < min(len(parts), len(self._parts)) and parts[same] == self._parts[same]:
+            same += 1
+        self._go_up(same)
+        for part in parts[same:]:
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=self._fds[-1])
+                self._fds.append(os.open(part, DIRECTORY, dir_fd=self._fds[-1]))
+            except OSError as error:
+                raise _named(error, "/".join(parts)) from None
+            self._parts.append(part)
+        return self._fds[-1]
+
+    def _go_up(self, depth: int) -> None:
+        """Keep the first `depth` directories below the top; the top itself unless that is -1."""
+        while len(self._fds) > depth + 1:
+            os.close(self._fds.pop())
+        del self._parts[max(depth, 0) :]
+
+
+def _named(error: OSError, name: str) -> OSError:
+    """The error with the name that could not be made; of a file where a directory is needed, that it is there."""
+    if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR):
+        return FileExistsError(errno.EEXIST, "two names are the same on this file system, or lie in each other", name)
+    return OSError(error.errno, f"{os.strerror(error.errno or 0)}, making it", name)

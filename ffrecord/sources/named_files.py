@@ -1,0 +1,236 @@
+"""Records whose names are paths: read by name, listed and opened as files."""
+
+import errno
+import io
+import os
+from abc import abstractmethod
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, SupportsIndex, TypeAlias, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError, MissingFileError, NotAFileError, NotAFolderError
+from ffrecord.failures import Packed
+from ffrecord.fields.jpeg_codec import MAGIC, decompress
+from ffrecord.member_file import BUFFER
+from ffrecord.safe_unpack import Unpacked, unpack_files
+from ffrecord.sources.name_tree import NameTree
+from ffrecord.sources.names import Names
+from ffrecord.store import Store
+
+Array = npt.NDArray[np.uint8]
+Arrays = list[Array]  # the method `list` hides the type inside the class
+PathLike: TypeAlias = str | os.PathLike[str]
+Wanted: TypeAlias = Iterable[SupportsIndex] | Iterable[PathLike]
+
+
+class NamedFiles(Store):
+    """A store of files: what takes indices takes names or paths as well, and there is a tree of them.
+
+    Paths are relative to the root: `""` and `"."` are the root itself, `./x` and `x/` are `x`; absolute paths and `..`
+    lead nowhere, unless that is exactly a file's name. Of files of the same name the last counts.
+
+    For subclasses to give: `keys`, `_folders`, `_open_index`, `_content_sizes`.
+    """
+
+    __slots__ = ()  # or it could not be a base beside RecordReader
+
+    # For subclasses
+
+    @abstractmethod
+    def keys(self) -> Names:
+        """The name of each file, in order."""
+
+    @abstractmethod
+    def _folders(self) -> Names:
+        """Names of directories, each with the "/" it ends in: those without files at least."""
+
+    @abstractmethod
+    def _open_index(self, index: int) -> io.RawIOBase:
+        """File `index` in [0, n), for reading."""
+
+    @abstractmethod
+    def _content_sizes(self) -> npt.NDArray[np.int64]:
+        """Bytes of each file: int64 [n]."""
+
+    # Reading
+
+    @overload  # type: ignore[override]
+    def read(self, wanted: PathLike) -> Array: ...
+    @overload
+    def read(self, wanted: Wanted) -> Arrays: ...
+    def read(self, wanted: PathLike | Wanted) -> Array | Arrays:
+        """Files, all read in one batch.
+
+        Args:
+            wanted: [k] indices, as for any store; or [k] names or paths, in a list or tuple. Or one path.
+
+        Returns:
+            k 1-D uint8 arrays; for one path its array.
+
+        Raises:
+            FileNotFoundError, IsADirectoryError (both also AssertionErrors): no such name; nothing was read.
+            As `Store.read`.
+        """
+        if isinstance(wanted, str | os.PathLike):
+            return super().read_one(self._index(wanted))
+        return super().read(self._indices(wanted))
+
+    def read_packed(self, wanted: Wanted, out: npt.NDArray[Any] | None = None) -> Packed:  # type: ignore[override]
+        """The same, back to back; arguments as for `read`, results as of `Store.read_packed`."""
+        return super().read_packed(self._indices(wanted), out)
+
+    def read_one(self, wanted: PathLike | SupportsIndex) -> Array:  # type: ignore[override]
+        """One file, by index or path."""
+        return super().read_one(self._index(wanted) if isinstance(wanted, str | os.PathLike) else wanted)
+
+    def samples(self, wanted: Wanted) -> Arrays:  # type: ignore[override]
+        """As `Store.samples`, by indices or names."""
+        return super().samples(self._indices(wanted))
+
+    def _indices(self, wanted: Wanted) -> Iterable[SupportsIndex]:
+        if not isinstance(wanted, list | tuple) or not wanted or not isinstance(wanted[0], str | os.PathLike):
+            return wanted  # type: ignore[return-value]
+        paths = [os.fspath(each) for each in wanted]
+        found = self.keys().find_each(paths)
+        for place in np.flatnonzero(found < 0):
+            found[place] = self._index(paths[place])
+        return found
+
+    # Pictures
+
+    def read_jpeg(self, wanted: PathLike | SupportsIndex, *, grey: bool = False) -> Array:
+        """The pixels of a JPEG file: a new uint8 array [H, W, 3], RGB, whatever its colours are.
+
+        Args:
+            wanted: index or path.
+            grey: give [H, W] if the JPEG is grey.
+
+        May be called by several threads at a time; the GIL is released while simplejpeg decodes.
+
+        Raises:
+            FormatError: it is no JPEG that can be read whole.
+            ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
+            As `read_one`.
+        """
+        return self._decoded(wanted, self.read_one(wanted), grey)
+
+    def read_jpegs(self, wanted: Wanted, *, grey: bool = False, threads: int | None = None) -> Arrays:
+        """The pixels of JPEG files, read in one batch and decoded by threads: for each as `read_jpeg`.
+
+        Args:
+            wanted: as for `read`.
+            grey: as for `read_jpeg`.
+            threads: > 0; None: as many as there are CPUs, up to 8.
+
+        Raises:
+            As `read_jpeg`; ValueError: `threads`.
+        """
+        count = min(8, len(os.sched_getaffinity(0))) if threads is None else threads
+        if count < 1:
+            raise ValueError(f"threads is {threads}, expected > 0")
+        indices = list(self._indices(wanted))
+        records = super().read(indices)
+        if count == 1 or len(records) < 2:
+            return [self._decoded(*each, grey) for each in zip(indices, records, strict=True)]
+        with ThreadPoolExecutor(min(count, len(records)), "ffrecord-jpeg") as pool:
+            return list(pool.map(partial(self._decoded, grey=grey), indices, records))
+
+    def _decoded(self, wanted: PathLike | SupportsIndex, data: Array, grey: bool) -> Array:
+        try:
+            if data[: len(MAGIC)].tobytes() != MAGIC:
+                raise FormatError(f"{len(data)} bytes that begin with {data[:3].tobytes()!r}, expected a JPEG")
+            return decompress(data.data, grey)
+        except FormatError as error:
+            name = os.fspath(wanted) if isinstance(wanted, str | os.PathLike) else self.keys()[self._positive(wanted)]
+            raise FormatError(f"{self._fnames[0]} …: {name!r}: {error}") from error
+
+    # Paths
+
+    @property
+    def tree(self) -> NameTree:
+        """Where the files are."""
+        made: NameTree = self.__dict__.get("_tree") or NameTree(self.keys(), self._folders())
+        self.__dict__["_tree"] = made
+        return made
+
+    def exists(self, path: PathLike) -> bool:
+        """Whether there is a file or directory of that path."""
+        return self.is_file(path) or self.is_dir(path)
+
+    def is_file(self, path: PathLike) -> bool:
+        """Whether there is a file of that path."""
+        return self.tree.find(path) >= 0
+
+    def is_dir(self, path: PathLike) -> bool:
+        """Whether there is a directory of that path."""
+        return self.tree.is_dir(path)
+
+    def list(
+        self, path: PathLike | None = None, list_file: bool = True, list_dir: bool = True, recursive: bool = False
+    ) -> list[str]:
+        """Names in a directory, in ascending order, files and directories mixed.
+
+        Args:
+            path: the directory; None for the root.
+            list_file: whether to name files.
+            list_dir: whether to name directories.
+            recursive: also what is in its directories, each after the directory's own name: paths below `path`.
+
+        Raises:
+            FileNotFoundError, NotADirectoryError (both also AssertionErrors): `path`.
+        """
+        top = "" if path is None else os.fspath(path)
+        if not self.is_dir(top):
+            if self.is_file(top):
+                message = f"{top} is not a directory but a file in {self._fnames[0]}"
+                raise NotAFolderError(errno.ENOTDIR, message, top)
+            raise self._missing(top)
+        found = self.tree.walk(top) if recursive else self.tree.children(top).items()
+        return [name for name, folder in found if (list_dir if folder else list_file)]
+
+    def size(self, path: PathLike | SupportsIndex) -> int:
+        """Bytes of a file's content, by index or path; nothing is read."""
+        index = self._index(path) if isinstance(path, str | os.PathLike) else self._positive(path)
+        return int(self._content_sizes()[index])
+
+    def open(self, path: PathLike | SupportsIndex) -> io.BufferedReader:
+        """A file as a Python file object: binary, for reading, seekable.
+
+        Its content is compared with its checksum when it is read in order to its end. It may outlive this reader.
+
+        Args:
+            path: or index.
+
+        Raises:
+            As `read_one`; while reading, too.
+        """
+        index = self._index(path) if isinstance(path, str | os.PathLike) else self._positive(path)
+        if self.closed:
+            raise self._closed_error()
+        return io.BufferedReader(self._open_index(index), BUFFER)
+
+    def unpack(
+        self, target: PathLike, *, max_size: int | None = None, paths: Iterable[PathLike] | None = None
+    ) -> Unpacked:
+        """Write files as files of a new directory; see `ffrecord.sources.unpack`."""
+        from_names, sizes = self.keys(), self._content_sizes()
+        chosen = range(self.n) if paths is None else [self._index(path) for path in paths]
+        files = [(from_names[i], int(sizes[i]), i) for i in chosen if from_names.find(from_names[i]) == i]
+        folders = list(self._folders()) if paths is None else []
+        return unpack_files(files, folders, super().read, self.open, target, max_size=max_size)
+
+    def _index(self, path: PathLike) -> int:
+        index = self.tree.find(path)
+        if index >= 0:
+            return index
+        text = os.fspath(path)
+        if self.is_dir(text):
+            raise NotAFileError(errno.EISDIR, f"{text} is not a file but a directory in {self._fnames[0]}", text)
+        raise self._missing(text)
+
+    def _missing(self, path: str) -> MissingFileError:
+        return MissingFileError(errno.ENOENT, f"{path} does not exist in {self._fnames[0]}", path)
