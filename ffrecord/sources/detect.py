@@ -1,0 +1,217 @@
+"""Which format something is in, by what is in it; names decide only where formats cannot be told apart otherwise."""
+
+import json
+import os
+import zlib
+from collections.abc import Callable
+
+from ffrecord import format as ffr
+from ffrecord import manifest
+from ffrecord._crc import crc32c
+from ffrecord.errors import FormatError, MissingFileError
+from ffrecord.folder_index import MAGIC_BYTES
+
+HEAD = 1 << 16  # bytes of a file that are looked at
+ZIP_END = 22 + 65_535  # bytes that a zip's end record and comment have at most
+TFRECORD_MASK = 0xA282EAD8
+IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+BETON_TYPES = (*range(7), 255)
+ENTRIES = 1000  # of a directory that are looked at
+
+# A directory of files of one format is that format.
+SUFFIXES = {
+    "tar": (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz"),
+    "zip": (".zip",),
+    "tfrecord": (".tfrecord", ".tfrecords", ".tfrecord.gz"),
+    "recordio": (".recordio", ".rio"),
+    "beton": (".beton",),
+    "parquet": (".parquet",),
+}
+
+
+def detect(path: str) -> str:
+    """The format of a file or directory: one of `FORMATS` of `opening`, or "parquet", which can only be converted.
+
+    Raises:
+        FormatError: none that is known.
+        FileNotFoundError: `path`.
+        OSError: it cannot be read.
+    """
+    if os.path.isdir(path):
+        return _of_directory(path)
+    if not os.path.exists(path):
+        raise MissingFileError(2, f"{path} does not exist", path)
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(HEAD)
+        file.seek(max(0, size - ZIP_END))
+        tail = file.read(ZIP_END)
+    for name, fits in CHECKS:
+        if fits(head, size, tail):
+            return name
+    raise FormatError(f"{path}: {size} bytes that begin with {head[:16].hex(' ')}, in no format known here")
+
+
+# Files
+
+
+def _is_zip(head: bytes, size: int, tail: bytes) -> bool:
+    if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+        return True
+    # Behind a program that extracts it. Only the record whose comment ends with the file counts.
+    at = tail.rfind(b"PK\x05\x06")
+    while at >= 0:
+        if at + 22 + int.from_bytes(tail[at + 20 : at + 22], "little") == len(tail):
+            return True
+        at = tail.rfind(b"PK\x05\x06", 0, at)
+    return False
+
+
+def _is_tar(head: bytes, size: int, tail: bytes) -> bool:
+    header = head[:512]
+    if len(header) < 512 or header[257:262] not in (b"ustar", bytes(5)):
+        return False
+    digits = header[148:156].strip(b" \0")
+    if not digits or digits.strip(b"01234567"):
+        return False
+    return int(digits, 8) == sum(header) - sum(header[148:156]) + 8 * ord(" ")
+
+
+def _is_tfrecord(head: bytes, size: int, tail: bytes) -> bool:
+    if len(head) < 12:
+        return False
+    crc = crc32c(head[:8])
+    masked = (((crc >> 15) | (crc << 17)) + TFRECORD_MASK) & 0xFFFFFFFF
+    return masked == int.from_bytes(head[8:12], "little")
+
+
+def _is_recordio(head: bytes, size: int, tail: bytes) -> bool:
+    return head[:4] == b"\4\3\2\1" and size >= 20
+
+
+def _is_lmdb(head: bytes, size: int, tail: bytes) -> bool:
+    return head[16:20] == b"\xde\xc0\xef\xbe"
+
+
+def _is_parquet(head: bytes, size: int, tail: bytes) -> bool:
+    return head[:4] == tail[-4:] == b"PAR1"
+
+
+def _is_beton(head: bytes, size: int, tail: bytes) -> bool:
+    fields = int.from_bytes(head[2:4], "little")
+    page = int.from_bytes(head[4:8], "little")
+    samples = int.from_bytes(head[8:16], "little")
+    if head[:2] != b"\2\0" or not fields or page < 1 << 12 or page & (page - 1) or samples > size:
+        return False
+    descriptors = head[24 : 24 + 1041 * fields : 1041]
+    return len(descriptors) > 0 and all(kind in BETON_TYPES for kind in descriptors)
+
+
+def _is_ffr(head: bytes, size: int, tail: bytes) -> bool:
+    """There is no magic number: the first sample must begin right behind the tables, or behind an extension block."""
+    if size < ffr.PREFIX.size:
+        return False
+    n = int.from_bytes(head[4:12], "little", signed=True)
+    if not 0 <= n <= (size - ffr.PREFIX.size) // 12:
+        return False
+    if n == 0:
+        return size == ffr.PREFIX.size or head[ffr.PREFIX.size :].startswith(ffr.BLOCK_MAGIC)
+    at = ffr.offsets_start(n)
+    if at + 8 > len(head):
+        return True
+    first = int.from_bytes(head[at : at + 8], "little", signed=True)
+    return ffr.tables_end(n) <= first <= size
+
+
+def _is_compressed(wanted: Callable[[bytes, int, bytes], bool]) -> Callable[[bytes, int, bytes], bool]:
+    """Whether what gzip or zlib packed is of a format."""
+
+    def fits(head: bytes, size: int, tail: bytes) -> bool:
+        if head[:2] != b"\x1f\x8b" and not (head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0):
+            return False
+        try:
+            inside = zlib.decompressobj(47).decompress(head, 1024)
+        except zlib.error:
+            return False
+        return wanted(inside, size, b"")
+
+    return fits
+
+
+def _is_packed_tar(head: bytes, size: int, tail: bytes) -> bool:
+    return head.startswith((b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0"))
+
+
+# The ones whose marks are the surest first.
+CHECKS: tuple[tuple[str, Callable[[bytes, int, bytes], bool]], ...] = (
+    ("tfrecord", _is_tfrecord),
+    ("tar", _is_tar),
+    ("lmdb", _is_lmdb),
+    ("parquet", _is_parquet),
+    ("recordio", _is_recordio),
+    ("beton", _is_beton),
+    ("zip", _is_zip),
+    ("tfrecord", _is_compressed(_is_tfrecord)),
+    ("tar", _is_compressed(_is_tar)),
+    ("tar", _is_packed_tar),
+    ("ffrecord", _is_ffr),
+)
+
+
+def is_packed_folder(path: str) -> bool:
+    """Whether a `.ffr` file's last record begins as the index of a packed folder."""
+    if os.path.isdir(path):
+        return False
+    with open(path, "rb") as file:
+        n = int.from_bytes(file.read(ffr.PREFIX.size)[4:], "little", signed=True)
+        if n < 1:
+            return False
+        file.seek(ffr.tables_end(n) - 8)
+        offset = int.from_bytes(file.read(8), "little", signed=True)
+        if not 0 <= offset <= os.fstat(file.fileno()).st_size:
+            return False
+        file.seek(offset)
+        return file.read(len(MAGIC_BYTES)) == MAGIC_BYTES
+
+
+# Directories
+
+
+def _of_directory(path: str) -> str:
+    names = sorted(os.listdir(path))
+    if manifest.NAME in names or any(name.endswith(ffr.SUFFIX) for name in names):
+        return "ffrecord"
+    if "data.mdb" in names:
+        return "lmdb"
+    if "index.json" in names and _lists_shards(os.path.join(path, "index.json")):
+        return "mds"
+    if os.path.exists(os.path.join(path, "db0", "data.mdb")):
+        return "torchrecord"
+    for name, suffixes in SUFFIXES.items():
+        if any(each.lower().endswith(suffixes) for each in names):
+            return name
+    if _has_images(path, names):
+        return "image folder"
+    raise FormatError(f"{path}: a directory of {len(names)} entries, in no format known here")
+
+
+def _lists_shards(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            found = json.load(file)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and isinstance(found.get("shards"), list)
+
+
+def _has_images(path: str, names: list[str]) -> bool:
+    """Here, or in one of its first directories."""
+    if any(name.lower().endswith(IMAGES) for name in names):
+        return True
+    below = (os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith("."))
+    return any(_holds_an_image(directory) for directory in below if os.path.isdir(directory))
+
+
+def _holds_an_image(directory: str) -> bool:
+    with os.scandir(directory) as entries:
+        return any(entry.name.lower().endswith(IMAGES) for entry in entries)

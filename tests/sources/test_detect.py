@@ -1,0 +1,148 @@
+import bz2
+import gzip
+import io
+import lzma
+import os
+import shutil
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+
+import mutations
+import pytest
+
+import ffrecord
+from ffrecord.errors import FormatError
+from ffrecord.sources.detect import detect, is_packed_folder
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SEEDS = GOLDEN / "seeds"
+
+
+def tar_bytes(format=tarfile.PAX_FORMAT):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=format) as archive:
+        for name in ("a.txt", "d" * 60 + "/" + "b" * 90):
+            member = tarfile.TarInfo(name)
+            member.size = 3
+            archive.addfile(member, io.BytesIO(b"abc"))
+    return buffer.getvalue()
+
+
+def zip_bytes(prefix=b"", comment=b""):
+    buffer = io.BytesIO(prefix)
+    buffer.seek(0, os.SEEK_END)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.writestr("a.txt", b"abc")
+        archive.comment = comment
+    return buffer.getvalue()
+
+
+EXAMPLES = (SEEDS / "examples.tfrecord").read_bytes()
+FILES = {
+    "tar, pax": ("tar", tar_bytes()),
+    "tar, gnu": ("tar", tar_bytes(tarfile.GNU_FORMAT)),
+    "tar, ustar": ("tar", tar_bytes(tarfile.USTAR_FORMAT)),
+    "tar.gz": ("tar", gzip.compress(tar_bytes())),
+    "tar.bz2": ("tar", bz2.compress(tar_bytes())),
+    "tar.xz": ("tar", lzma.compress(tar_bytes())),
+    "zip": ("zip", zip_bytes()),
+    "zip, empty": ("zip", b"PK\5\6" + bytes(18)),
+    "zip, behind a program": ("zip", zip_bytes(b"#!/bin/sh\n" * 100)),
+    "zip, a comment that looks like an end": ("zip", zip_bytes(b"#!/bin/sh\n", b"PK\5\6" + bytes(30))),
+    "tfrecord": ("tfrecord", EXAMPLES),
+    "tfrecord, gzip": ("tfrecord", gzip.compress(EXAMPLES)),
+    "tfrecord, zlib": ("tfrecord", zlib.compress(EXAMPLES)),
+    "recordio": ("recordio", (SEEDS / "a_snappy.recordio").read_bytes()),
+    "beton": ("beton", (SEEDS / "mixed.beton").read_bytes()),
+    "lmdb, one file": ("lmdb", (SEEDS / "torchrecord_lmdb/data.mdb").read_bytes()),
+    "parquet": ("parquet", b"PAR1" + bytes(20) + b"PAR1"),
+    **{path.name: ("ffrecord", path.read_bytes()) for path in sorted((GOLDEN / "ffrecord").glob("*.ffr"))},
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_are_known_by_what_is_in_them(tmp_path, name):
+    expected, data = FILES[name]
+    path = tmp_path / "a name that says nothing"
+    path.write_bytes(data)
+    assert detect(str(path)) == expected
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0" * 600, b"some text\n" * 100, bytes(range(256)) * 4, b"\x1f\x8b\x08" + bytes(50)]
+)
+def test_what_is_none_of_them(tmp_path, data):
+    path = tmp_path / "unknown.zip"
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=rf"unknown\.zip: {len(data)} bytes that begin with"):
+        detect(str(path))
+
+
+def test_damaged_files_are_of_a_format_or_of_none(tmp_path):
+    path = tmp_path / "file"
+    for name, (_, data) in FILES.items():
+        for mutant in mutations.mutants(data[:20_000], 20, seed=len(name)):
+            path.write_bytes(mutant)
+            try:
+                assert isinstance(detect(str(path)), str)
+            except FormatError:
+                pass
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere does not exist"):
+        detect(str(tmp_path / "nowhere"))
+
+
+def directory_of(tmp_path, *names, data=b"x"):
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("expected", "names"),
+    [
+        ("ffrecord", ["dataset.json", "notes.txt"]),
+        ("ffrecord", ["a.ffr", "picture.jpg"]),
+        ("lmdb", ["data.mdb", "lock.mdb"]),
+        ("torchrecord", ["db0/data.mdb", "db1/data.mdb"]),
+        ("tar", ["0.tar", "1.tar", "README"]),
+        ("tar", ["0.tar.gz"]),
+        ("zip", ["A.ZIP"]),
+        ("tfrecord", ["x.tfrecord", "y.tfrecords"]),
+        ("recordio", ["x.recordio"]),
+        ("beton", ["train.beton"]),
+        ("parquet", ["0.parquet"]),
+        ("image folder", ["cat/1.jpg", "dog/2.PNG"]),
+        ("image folder", ["1.jpeg"]),
+    ],
+)
+def test_directories(tmp_path, expected, names):
+    assert detect(directory_of(tmp_path, *names)) == expected
+
+
+def test_directories_of_mosaicml(tmp_path):
+    shutil.copytree(SEEDS / "mds", tmp_path / "mds")
+    assert detect(str(tmp_path / "mds")) == "mds"
+    for text in ("{", "[1]", '{"shards": 3}', "[" * 100_000):
+        (tmp_path / "mds/index.json").write_text(text)
+        with pytest.raises(FormatError):
+            detect(str(tmp_path / "mds"))
+
+
+def test_directories_of_none(tmp_path):
+    with pytest.raises(FormatError, match="a directory of 2 entries, in no format known here"):
+        detect(directory_of(tmp_path, "a.txt", "below/b.txt"))
+
+
+def test_packed_folders(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/a").write_bytes(b"a")
+    ffrecord.pack_folder(tmp_path / "folder", tmp_path / "packed.ffr")
+    assert is_packed_folder(str(tmp_path / "packed.ffr"))
+    found = {path.name for path in (GOLDEN / "ffrecord").glob("*.ffr") if is_packed_folder(str(path))}
+    assert found == {"packed_folder.ffr"} and not is_packed_folder(str(tmp_path))
