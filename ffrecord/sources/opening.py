@@ -30,12 +30,12 @@ READERS = {
 FORMATS = tuple(READERS)
 
 
-def open(source: Source, format: str | None = None, **options: Any) -> Store:  # noqa: A001  # as users call it
+def open(source: Source, format: str | None = None, **options: Any) -> Store:
     """Open a file or directory of any format known, to be read in place.
 
     Args:
-        source: a path, a glob pattern, a `file://` URI, or a list or tuple of such that are all of one format: one store
-            with the records of all.
+        source: a path, a glob pattern, a `file://` URI, or a list or tuple of such that are all of one format: one
+            store with the records of all.
         format: one of `FORMATS`; None to find out by what is in the first file. "webdataset" (members of a tar grouped
             by key) and "path list" (lines of "path label") must be asked for: a tar is one of members otherwise, and
             a list is a text like any other.
@@ -48,14 +48,14 @@ def open(source: Source, format: str | None = None, **options: Any) -> Store:  #
         TypeError: `source`, or an option the reader does not have.
         ImportError: a package is missing; names the extra that brings it.
     """
-    several = isinstance(source, list | tuple)
-    paths = [_local(check_type(each)) for each in (source if several else [source])]
+    given = source if isinstance(source, list | tuple) else [source]
+    paths = [_local(check_type(each)) for each in given]
     if format is None:
         format = detected(paths)
     if format not in READERS:
         raise ArgumentError(f"format is {format!r}, expected one of {', '.join(FORMATS)}")
     module, _, name = READERS[format].partition(":")
-    store: Store = getattr(import_module(module), name)(paths if several else paths[0], **options)
+    store: Store = getattr(import_module(module), name)(paths if given is source else paths[0], **options)
     return store
 
 

@@ -1,4 +1,5 @@
 import bz2
+import contextlib
 import gzip
 import io
 import lzma
@@ -15,6 +16,7 @@ import pytest
 import ffrecord
 from ffrecord.errors import FormatError
 from ffrecord.sources.detect import detect, is_packed_folder
+from ffrecord.sources.opening import READERS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SEEDS = GOLDEN / "seeds"
@@ -85,10 +87,8 @@ def test_damaged_files_are_of_a_format_or_of_none(tmp_path):
     for name, (_, data) in FILES.items():
         for mutant in mutations.mutants(data[:20_000], 20, seed=len(name)):
             path.write_bytes(mutant)
-            try:
-                assert isinstance(detect(str(path)), str)
-            except FormatError:
-                pass
+            with contextlib.suppress(FormatError):
+                assert detect(str(path)) in {*READERS, "parquet"}
 
 
 def test_a_missing_file(tmp_path):
