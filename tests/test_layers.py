@@ -10,12 +10,12 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "ffrecord"
 ROWS = [
-    {"errors", "_linux", "_requests"},
+    {"errors", "_linux", "_requests", "_wire"},
     {"_guard", "buffers", "filesystems", "format", "indices", "prefetch", "read_stats", "sample_slice"},
     {"durable", "fsalign", "limits", "_crc", "_aio", "_memory", "_resample", "_permutation", "_threads"},
-    {"_checking", "_choice", "_descriptors", "_names", "_records", "_writing", "_zip"},
-    {"_ahead", "_columns", "_plan", "_spans"},
-    {"_cached"},
+    {"_checking", "_choice", "_descriptors", "_example_columns", "_names", "_records", "_writing", "_zip"},
+    {"_ahead", "_columns", "_example_entries", "_example_writing", "_plan", "_spans"},
+    {"_cached", "_example"},
     {"_copied", "_direct", "_mapped", "_parallel"},
     {"_reading"},
     {"extension", "journal", "_engine"},

@@ -1,0 +1,1 @@
+"""Used from C only: see _example_columns.pxd."""
