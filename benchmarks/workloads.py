@@ -239,6 +239,104 @@ class Starts:
     processes: int = 0
 
 
+@dataclass(frozen=True)
+class Members:
+    """Files in a zip archive, stored, read in batches.
+
+    Attributes:
+        files: how many.
+        mean: bytes of one. Sizes are lognormal about it (`SPREAD`).
+        batch: members asked for at once.
+        seed: of sizes, bytes and order.
+    """
+
+    files: int
+    mean: int
+    batch: int
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Contained:
+    """The same records in files of several formats, read in random batches from an empty page cache.
+
+    Attributes:
+        mean: bytes of a record. Sizes are lognormal about it (`SPREAD`).
+        batch: records asked for at once.
+        total: bytes of all records.
+        seed: of sizes, bytes and order.
+    """
+
+    mean: int
+    batch: int
+    total: int
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """JPEG files in a zip archive, windows of photographs, decoded to arrays one by one.
+
+    Attributes:
+        files: how many.
+        seed: of the windows.
+    """
+
+    files: int
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A TFRecord file read from front to back, its checksums compared.
+
+    Attributes:
+        mean: bytes of a record. Sizes are lognormal about it (`SPREAD`).
+        total: bytes of all records.
+        seed: of sizes and bytes.
+    """
+
+    mean: int
+    total: int
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Examples:
+    """tf.train.Example messages in memory, parsed to one array for each feature of a batch.
+
+    Attributes:
+        count: messages: an image of 32 x 32 x 3 bytes, an int, and 16 floats or so many as `values`.
+        batch: messages parsed at once.
+        values: floats of each.
+        seed: of all of them.
+    """
+
+    count: int
+    batch: int
+    values: int = 16
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Conversions:
+    """Files of another format made a dataset, and the same samples written from memory.
+
+    Attributes:
+        source: the format; "jpeg folder" for an image folder.
+        files: how many records.
+        mean: bytes of one. Sizes are lognormal about it (`SPREAD`).
+        workers: processes.
+        seed: of sizes and bytes.
+    """
+
+    source: str
+    files: int
+    mean: int
+    workers: int = 2
+    seed: int = 7
+
+
 def from_fields(fields: dict[str, Any]) -> Any:
     """The workload of which a result file has the kind and the fields."""
     given = {name: value for name, value in fields.items() if name != "kind"}
@@ -294,3 +392,17 @@ SMOKE_COLD_EPOCHS = [ColdEpochs(4 * KIB, 16, 1_200_000)]
 START_SAMPLES, SMOKE_START_SAMPLES = (100_000, 100_000_000), (50_000, 100_000)
 STARTS_AT = (0.0, 0.5, 0.99)
 START_BATCH, START_PROCESSES = 512, 8
+
+# DareBlopy's: 200 files of about 30 kB. Its figure is for all of them at once.
+MEMBERS, SMOKE_MEMBERS = Members(200, 30_000, 200), Members(20, 3_000, 20)
+CONTAINED = [Contained(4 * KIB, 256, 400_000_000), Contained(110_000, 64, 700_000_000)]
+SMOKE_CONTAINED = [Contained(4 * KIB, 16, 1_200_000)]
+DECODED, SMOKE_DECODED = Decoded(500), Decoded(10)
+# The call (256 B), the page (4 KiB), what DareBlopy measured (60 kB).
+STREAMS = [Stream(256, 100_000_000), Stream(4 * KIB, 400_000_000), Stream(60_000, 600_000_000)]
+SMOKE_STREAMS = [Stream(4 * KIB, 200_000)]
+EXAMPLES = [Examples(20_000, 256), Examples(20_000, 256, 1_000)]
+SMOKE_EXAMPLES = [Examples(100, 16)]
+CONVERTED = ("ffrecord", "zip", "tar", "tfrecord", "recordio", "lmdb", "image folder")
+CONVERSIONS = [Conversions(source, 20_000, 30_000) for source in CONVERTED]
+SMOKE_CONVERSIONS = [Conversions(source, 60, 1_000) for source in CONVERTED]

@@ -1,0 +1,206 @@
+"""Reading other formats: members of a zip, pictures in it, TFRecord files, records from an empty page cache."""
+
+import importlib
+import shutil
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import coldness
+import formats_data
+import numpy as np
+import workloads
+from harness import Contestant, Measurement, WrongAnswerError, measure, timed
+from read_data import Records, make_records
+
+import ffrecord
+from ffrecord.sources import TFRecordReader, ZipReader
+
+OURS, PEER, LIMIT = ({"role": role} for role in ("ours", "peer", "limit"))
+
+
+@dataclass(frozen=True)
+class Way:
+    """A contestant.
+
+    Attributes:
+        name, details: as they are published.
+        run: the work; gives what it read, for the check.
+    """
+
+    name: str
+    run: Callable[[], Iterable[Any]]
+    details: dict[str, Any]
+
+
+def measured(
+    work: Any, ways: Sequence[Way], expected: Sequence[bytes], rounds: int, size: int, repeat: int = 1
+) -> list[Measurement]:
+    """Times ways whose answers are `expected`, in this order."""
+
+    def check(way: Way) -> None:
+        found = [bytes(each) for each in way.run()]
+        if found != list(expected):
+            raise WrongAnswerError(f"{way.name}: {len(found)} records, not the {len(expected)} that were written")
+
+    def run(way: Way) -> None:
+        for _ in range(repeat):
+            for _ in way.run():
+                pass
+
+    contestants = [Contestant(way.name, timed(partial(run, way)), partial(check, way)) for way in ways]
+    taken, of = measure(contestants, rounds), {way.name: way.details for way in ways}
+    return [
+        Measurement(name, work, seconds, repeat * size, repeat * len(expected), "hot", of[name])
+        for name, seconds in taken.items()
+    ]
+
+
+# Zip
+
+
+def zipped(directory: Path, work: workloads.Members, rounds: int) -> list[Measurement]:
+    """Members in random order, ten times as DareBlopy did; the archive is opened before."""
+    records = make_records(workloads.Reads(work.mean, work.batch, work.files * work.mean))
+    path = formats_data.make(directory, "zip", records)
+    order = np.random.default_rng(work.seed).permutation(records.n).tolist()
+    names, expected = [formats_data.name(index) for index in order], [list(records)[index] for index in order]
+    with zipfile.ZipFile(path) as archive, ZipReader(path) as reader, ZipReader(path, io="mmap") as mapped:
+        ways = [
+            Way("ZipReader.read", lambda: reader.read(names), OURS),
+            Way("ZipReader.read, by index", lambda: reader.read(order), OURS),
+            Way("ZipReader.read mmap", lambda: mapped.read(names), OURS),
+            Way("ZipReader.read_one", lambda: map(reader.read_one, names), OURS),
+            Way("zipfile.read", lambda: map(archive.read, names), PEER),
+        ]
+        return measured(work, ways, expected, rounds, sum(map(len, expected)), repeat=10)
+
+
+# Pictures
+
+
+def decoded(directory: Path, pictures: Sequence[bytes], work: workloads.Decoded, rounds: int) -> list[Measurement]:
+    """Each member to an array, one thread."""
+    simplejpeg = importlib.import_module("simplejpeg")
+    path = directory / "pictures.zip"
+    names = [f"{index}.jpg" for index in range(len(pictures))]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in zip(names, pictures, strict=True):
+            archive.writestr(name, data)
+    expected = [simplejpeg.decode_jpeg(data).tobytes() for data in pictures]
+
+    def by_pillow(archive: zipfile.ZipFile) -> Iterable[Any]:
+        image = importlib.import_module("PIL.Image")
+        return (np.asarray(image.open(archive.open(name)).convert("RGB")) for name in names)
+
+    with zipfile.ZipFile(path) as archive, ZipReader(path) as reader:
+        ways = [
+            Way("ZipReader.read_jpeg", lambda: map(reader.read_jpeg, names), OURS),
+            Way("simplejpeg alone", lambda: map(simplejpeg.decode_jpeg, pictures), LIMIT),
+            Way("zipfile, simplejpeg", lambda: (simplejpeg.decode_jpeg(archive.read(name)) for name in names), PEER),
+        ]
+        found = measured(work, ways, expected, rounds, sum(map(len, pictures)))
+        seconds = measure(
+            [Contestant("zipfile, Pillow", timed(lambda: list(by_pillow(archive))), lambda: None)], rounds
+        )
+    size = sum(map(len, pictures))
+    return [*found, Measurement("zipfile, Pillow", work, seconds["zipfile, Pillow"], size, len(pictures), "hot", PEER)]
+
+
+# TFRecord
+
+
+def by_tfrecord(path: Path) -> Iterable[Any]:
+    """The package without TensorFlow that people use; it compares no checksums."""
+    return importlib.import_module("tfrecord.reader").tfrecord_iterator(str(path))
+
+
+def streamed(directory: Path, work: workloads.Stream, rounds: int) -> list[Measurement]:
+    """Opening counts: without an index it is a pass of its own."""
+    records = make_records(workloads.Reads(work.mean, 1, work.total, "sequential"))
+    path = formats_data.make(directory, "tfrecord", records)
+    coldness.warm(path)
+    indexed = TFRecordReader(path)
+
+    def ours() -> Iterable[Any]:
+        with TFRecordReader(path) as reader:
+            yield from reader
+
+    def packed() -> Iterable[Any]:
+        step = max(1, (4 << 20) // work.mean)
+        batches = (range(at, min(at + step, indexed.n)) for at in range(0, indexed.n, step))
+        return (
+            data[low:high]
+            for data, offsets in indexed.iter_batches(batches, packed=True)
+            for low, high in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+        )
+
+    ways = [
+        Way("TFRecordReader, opened and iterated", ours, OURS),
+        Way("TFRecordReader, iterated", lambda: indexed, OURS),
+        Way("TFRecordReader, packed batches", packed, OURS),
+        Way("tfrecord", lambda: map(bytes, by_tfrecord(path)), PEER),
+    ]
+    found = measured(work, ways, list(records), rounds, len(records.payload))
+    indexed.close()
+    path.unlink()
+    return found
+
+
+# From an empty page cache
+
+FORMATS = ("ffrecord", "zip", "tar", "tfrecord", "recordio", "lmdb")
+
+
+def read_cold(path: Path, batches: Sequence[Any], seconds: float) -> tuple[float, int, int]:
+    """Seconds taken, bytes and records read, from an empty page cache; the store is opened before it is emptied."""
+    files = [path] if path.is_file() else sorted(each for each in path.iterdir() if each.is_file())
+    with ffrecord.open(path) as store:
+        coldness.evict(files)
+        size = count = 0
+        start = time.perf_counter()
+        for batch in batches:
+            size += sum(map(len, store.read(batch)))
+            count += len(batch)
+            if time.perf_counter() - start > seconds:
+                break
+        return time.perf_counter() - start, size, count
+
+
+def check_contained(format: str, path: Path, records: Records) -> None:
+    with ffrecord.open(path) as store:
+        for number, (found, record) in enumerate(zip(store, records, strict=True)):
+            if bytes(found) != record:
+                raise WrongAnswerError(f"{format}: record {number} is not what was written")
+
+
+def contained(directory: Path, work: workloads.Contained, rounds: int, seconds: float) -> list[Measurement]:
+    """Rounds of whole batches for at most so many seconds, the formats in turns: seconds for each record compare."""
+    records = make_records(workloads.Reads(work.mean, work.batch, work.total))
+    paths = {format: formats_data.make(directory, format, records) for format in FORMATS}
+    for format, path in paths.items():
+        check_contained(format, path, records)
+    batches = [batch.array for batch in records.batches()]
+    taken: dict[str, list[float]] = {format: [] for format in FORMATS}
+    for turn in range(rounds):
+        for format in [*FORMATS[turn % len(FORMATS) :], *FORMATS[: turn % len(FORMATS)]]:
+            spent, size, count = read_cold(paths[format], batches, seconds)
+            taken[format].append(spent / size * work.total)  # as for all of it
+            assert count
+    for path in paths.values():
+        remove(path)
+    return [
+        Measurement(format, work, found, work.total, records.n, "cold", LIMIT if format == "ffrecord" else OURS)
+        for format, found in taken.items()
+    ]
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
