@@ -1,0 +1,28 @@
+"""Pieces of many records that lie back to back → one array, without a Python object for each."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def gathered(data: Bytes, starts: npt.NDArray[np.int64], size: int) -> Bytes:
+    """The `size` bytes of `data` at each of `starts`, [k]: a fresh C-contiguous array [k, size].
+
+    Raises:
+        IndexError: a piece is not within `data`.
+    """
+    if size == 0 or not len(starts):
+        return np.empty((len(starts), size), np.uint8)
+    if size > len(data) or int(starts.min()) < 0 or int(starts.max()) > len(data) - size:
+        raise IndexError(f"a piece of {size} bytes is not within {len(data)} bytes")
+    return np.lib.stride_tricks.sliding_window_view(data, size)[starts]
+
+
+def as_values(rows: Bytes, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Rows of bytes [k, size] as values of `dtype`, [k, *shape], in native byte order; a view if they are in it."""
+    wanted = np.dtype(dtype)
+    values = np.empty((len(rows), *shape), wanted) if not rows.size else rows.view(wanted).reshape(len(rows), *shape)
+    return values.astype(wanted.newbyteorder("="), copy=False)
