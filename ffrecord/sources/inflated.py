@@ -1,0 +1,272 @@
+"""What a gzip or zlib file decompresses to, read anywhere: in linear time in sequence, in bounded time elsewhere."""
+
+import os
+import threading
+import weakref
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from errno import EIO, ESTALE
+from typing import Any, NamedTuple
+
+from ffrecord.errors import FormatError, TruncatedError, file_error
+from ffrecord.failures import Array
+
+BLOCK = 256 << 10  # bytes decompressed at once
+FIRST_INPUT = (
+    1 << 10
+)  # bytes of a member given to the decompressor at first, for there may be many small ones; doubled up to
+INPUT = 32 << 10
+SPACING = 4 << 20  # bytes between places where decompression can begin again, at first
+WINDOW_BITS = {"gzip": 31, "zlib": 15}
+
+# What zlib keeps to begin again somewhere: its window and tables, and the input it has not used.
+STATE_SIZE = 80 << 10
+
+
+class _Place(NamedTuple):
+    """Where decompression can begin.
+
+    Attributes:
+        at: in what it gives, bytes.
+        source: in the file, bytes.
+        decoder: a state of zlib, never used but copied; None before a member.
+        step: bytes of input to be given next.
+    """
+
+    at: int
+    source: int
+    decoder: Any
+    step: int
+
+
+START = _Place(0, 0, None, FIRST_INPUT)
+
+_all: "weakref.WeakSet[Inflated | OpenStreams]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for each in list(_all):
+        each.renew()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Inflated:
+    """The bytes that a file of one or more gzip members, or of one zlib stream, decompresses to.
+
+    Args:
+        path: of the file.
+        compression: "gzip" or "zlib".
+        status: of the file: it must still be that one whenever it is opened.
+        places_most: places kept where decompression can begin again, each of about STATE_SIZE. Beyond, every second
+            one is given up, and the others are twice as far apart.
+        end: bytes that it gives, where known: nothing behind is looked at.
+
+    Attributes:
+        torn: whether the file ended before what is in it, as far as it was read.
+        source: bytes of the file that were used so far, by what is read in sequence.
+
+    It has a lock, and may be forked at any time.
+    """
+
+    def __init__(
+        self, path: str, compression: str, status: os.stat_result, places_most: int, end: int | None = None
+    ) -> None:
+        self.path, self.end = path, end
+        self.torn = False
+        self._compression, self._status = compression, status
+        self._places_most, self._spacing = places_most, SPACING
+        self._places: list[_Place] = []
+        self._lock = threading.Lock()
+        self._fd = -1
+        self._go_to(START)
+        _all.add(self)
+
+    def _go_to(self, place: _Place) -> None:
+        self._decoder: Any = None if place.decoder is None else place.decoder.copy()
+        self.source, self._step = place.source, place.step
+        self._at = place.at  # how far it is decompressed
+        self._block = b""  # what came last, before that
+
+    def renew(self) -> None:
+        """In a forked child: states that another thread of the parent was using are in no known state."""
+        if self._lock.locked():
+            self._places = []
+            self._go_to(START)
+        self._lock = threading.Lock()
+
+    def release(self) -> None:
+        """Close the file and give up the current state; it opens again when it is read."""
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = -1
+            self._go_to(START)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            os.close(self._fd)
+
+    # Reading
+
+    def fill(self, out: Array, offset: int) -> None:
+        """Fill `out`, uint8 [size], with the bytes from `offset` on.
+
+        Raises:
+            TruncatedError: they are not there; FormatError: the compressed data are damaged.
+            OSError: the file cannot be read, or is another one by now.
+        """
+        with self._lock:
+            self._seek(offset)
+            view, done = out.data, 0
+            while done < len(view):
+                first = offset + done - (self._at - len(self._block))
+                part = self._block[first : first + len(view) - done]
+                if part:
+                    view[done : done + len(part)] = part
+                    done += len(part)
+                elif not self._advance():
+                    where = f"{len(view)} bytes at offset {offset} of what it decompresses to"
+                    raise TruncatedError(f"{self.path}: {where}, which has {self._at}")
+
+    def pieces(self) -> Iterator[bytes]:
+        """All of it, from the start; `end` is then known.
+
+        Raises:
+            As `fill`.
+        """
+        with self._lock:
+            self._go_to(START)
+            while self._advance():
+                yield self._block
+            self.end = self._at
+
+    def _seek(self, offset: int) -> None:
+        """Have the block around `offset`, or the one before that."""
+        if self._at - len(self._block) <= offset < self._at:
+            return
+        number = bisect_right(self._places, offset, key=lambda place: place.at)
+        nearest = self._places[number - 1] if number else START
+        if not self._at <= offset or nearest.at > self._at:
+            self._go_to(nearest)
+        while self._at <= offset and self._advance():
+            pass
+
+    def _advance(self) -> bool:
+        """Go on to the next block; False at the end."""
+        self._keep_place()
+        most = BLOCK if self.end is None else min(BLOCK, self.end - self._at)
+        self._block = self._decompress(most) if most > 0 else b""
+        self._at += len(self._block)
+        return bool(self._block)
+
+    def _keep_place(self) -> None:
+        """Keep where it is, if it is far from the places kept, and zlib has no input that would be kept with it."""
+        last = self._places[-1].at if self._places else 0
+        if self._at < last + self._spacing or (self._decoder is not None and self._decoder.unconsumed_tail):
+            return
+        decoder = None if self._decoder is None else self._decoder.copy()
+        self._places.append(_Place(self._at, self.source, decoder, self._step))
+        if len(self._places) > self._places_most:
+            self._places = self._places[1::2]
+            self._spacing *= 2
+
+    # Decompressing
+
+    def _decompress(self, most: int) -> bytes:
+        """The next bytes, `most` at most; none at the end."""
+        while self._decoder is not None or self._begin_member():
+            data = self._decoder.unconsumed_tail or self._input()
+            try:
+                found: bytes = self._decoder.decompress(data, most)
+            except zlib.error as error:
+                where = f"at about offset {self.source}, after {self._at} bytes of what they hold"
+                self._go_to(START)  # zlib's state is none to go on from
+                raise FormatError(f"{self.path}: {self._compression} data damaged {where}: {error}") from None
+            if self._decoder.eof:
+                self.source -= len(self._decoder.unused_data)
+                self._decoder = None
+            elif not data and not found:
+                self.torn = True
+                return b""
+            if found:
+                return found
+        return b""
+
+    def _input(self) -> bytes:
+        data = self._bytes(self._step)
+        self.source += len(data)
+        self._step = min(2 * self._step, INPUT)
+        return data
+
+    def _begin_member(self) -> bool:
+        """Whether another member follows; zeros may follow the last one."""
+        while data := self._bytes(INPUT):
+            rest = data.lstrip(b"\0") if self.source else data
+            self.source += len(data) - len(rest)
+            if rest:
+                if self.source and (self._compression == "zlib" or not rest.startswith(b"\x1f\x8b"[: len(rest)])):
+                    raise FormatError(
+                        f"{self.path}: {rest[:4].hex(' ')} at offset {self.source}, behind the {self._compression} data"
+                    )
+                self._decoder = zlib.decompressobj(WINDOW_BITS[self._compression])
+                self._step = FIRST_INPUT
+                return True
+        return False
+
+    def _bytes(self, size: int) -> bytes:
+        """Bytes of the file at `source`."""
+        fd = self._opened()
+        try:
+            return os.pread(fd, size, self.source)
+        except OSError as error:
+            sentence = f"{self.path}: reading {size} bytes at offset {self.source}"
+            raise file_error(error.errno or EIO, sentence, self.path) from None
+
+    def _opened(self) -> int:
+        if self._fd < 0:
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            now, then = os.fstat(self._fd), self._status
+            if (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) != (
+                *(then.st_dev, then.st_ino, then.st_size, then.st_mtime_ns),
+            ):
+                os.close(self._fd)
+                self._fd = -1
+                raise file_error(
+                    ESTALE, f"{self.path}: the file was replaced or changed after it was opened", self.path
+                )
+        return self._fd
+
+
+class OpenStreams:
+    """Keeps few of many streams open: the one used longest ago is released first.
+
+    Args:
+        most: streams open at once, and one more for each thread that uses another.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._streams: dict[Inflated, None] = {}
+        self._lock = threading.Lock()
+        _all.add(self)
+
+    def renew(self) -> None:
+        """In a forked child, where nobody would release the lock of a thread of the parent."""
+        self._lock = threading.Lock()
+
+    def use(self, stream: Inflated) -> Inflated:
+        """`stream`, to be used now."""
+        with self._lock:
+            self._streams.pop(stream, None)
+            self._streams[stream] = None
+            oldest = next(iter(self._streams))
+            if len(self._streams) > self._most:
+                del self._streams[oldest]
+            else:
+                oldest = stream
+        if oldest is not stream:
+            oldest.release()
+        return stream

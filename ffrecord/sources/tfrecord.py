@@ -1,0 +1,176 @@
+"""TFRecord files, read in place: indexed in one pass, read through the batch engine, every CRC-32C compared."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+
+from ffrecord._columns import Slots
+from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.failures import Array, Outcome
+from ffrecord.indices import as_indices
+from ffrecord.paths import Source
+from ffrecord.read_stats import ReadStats
+from ffrecord.record_reader import RecordReader, check_io
+from ffrecord.sources.files import expand
+from ffrecord.sources.gathered import columns_of
+from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.tfrecord_index import Index, Torn, read_indexes
+from ffrecord.sources.tfrecord_streams import Streams
+from ffrecord.span_file import SpanFile
+from ffrecord.store import THREADS, Form, Indices, OnError, Out, Store
+
+SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zlib", ".tfrecords.zlib")
+
+logger = logging.getLogger("ffrecord")
+
+
+class TFRecordReader(RecordReader):
+    """The records of TFRecord files: plain ones, and those that are compressed as a whole by gzip or zlib.
+
+    Args:
+        source: a file; a directory (its files with one of SUFFIXES, in string order); a glob pattern; or a list or
+            tuple of such, one after the other.
+        check_data: compare the CRC-32C of every length when opening, and that of every record when reading it. Without,
+            files can be read that other programs wrote without checksums; memory is safe either way.
+        io, on_error: as for `RecordReader`; a compressed file is read the same way, whatever `io` is.
+        index_cache: where the index is kept, as for `ffrecord.sources.index_file.cached`; None for nowhere. Then
+            opening goes through the file: from record to record where these are large, over all of it where they are
+            small, or compressed.
+        compression: None to see by the first bytes of each file; or "none", "gzip" or "zlib".
+        on_torn: what to do about a file whose last record is cut; or in which a length is damaged, since then nobody
+            knows where the next record is: "raise", when the file is opened; or "skip" that and all behind it, with a
+            warning.
+
+    Attributes:
+        torn: path → what was skipped at its end.
+
+    Of a compressed file, records are read in sequence in linear time; before one elsewhere, a few megabytes are
+    decompressed. Memory is bounded for any file: 20 bytes for each record, and 16 MB for all files.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
+        ValueError: another argument.
+        TruncatedError (a FormatError): the last record of a file is cut, or its compressed data are.
+        ChecksumError: a length does not match its checksum; .path, .stored, .computed.
+        FormatError: no TFRecord; damaged compressed data; an index that there is no memory for.
+        OSError: a file cannot be read.
+    """
+
+    format = "tfrecord"
+    checksum = "CRC-32C"
+
+    def __init__(
+        self,
+        source: Source,
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        index_cache: IndexCache = None,
+        compression: Literal["none", "gzip", "zlib"] | None = None,
+        on_torn: Literal["raise", "skip"] = "raise",
+    ) -> None:
+        if on_torn not in ("raise", "skip"):
+            raise ArgumentError(f"on_torn is {on_torn!r}, expected 'raise' or 'skip'")
+        check_io(io)
+        indexes = read_indexes(expand(source, SUFFIXES), bool(check_data), index_cache, compression)
+        self.torn = _see_torn(indexes, on_torn == "skip")
+        super().__init__(_open(indexes, io == "mmap"), check_data, io=io, on_error=on_error)
+        self._settings = {"index_cache": index_cache, "compression": compression, "on_torn": on_torn}
+        streams = Streams(indexes, bool(check_data))
+        self._streams = streams if streams.any else None
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), **self._settings}
+
+    def _record_name(self, file: int, local: int) -> str:
+        return f"record {local}"
+
+    def stats(self) -> ReadStats:
+        """As of any `RecordReader`; batches with records of compressed files count where these can be counted."""
+        stats = super().stats()
+        if self._streams is None:
+            return stats
+        done = self._background
+        records, size = stats.records + done.records, stats.bytes + done.bytes
+        return stats._replace(batches=stats.batches + done.batches, records=records, bytes=size)
+
+    def close(self) -> None:
+        super().close()
+        Store.close(self)
+
+    def _release(self) -> None:
+        if self._streams is not None:
+            self._streams.close()
+
+    # Batches with records of compressed files
+
+    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
+        positions = as_indices(indices)
+        if self._all_plain(positions):
+            return super()._now(form, positions, out, go_on)
+        return Store._now(self, form, positions, out, go_on)
+
+    def _begin(
+        self,
+        form: Form,
+        indices: Iterable[SupportsIndex],
+        out: Out = None,
+        *,
+        threads: int = THREADS,
+        sequential: bool = False,
+        go_on: bool = False,
+    ) -> Callable[[], Outcome]:
+        positions = as_indices(indices)
+        if self._all_plain(positions):
+            return super()._begin(form, positions, out, threads=threads, sequential=sequential, go_on=go_on)
+        return Store._begin(self, form, positions, out, threads=threads, sequential=sequential, go_on=go_on)
+
+    def _all_plain(self, positions: Indices) -> bool:
+        """Whether the engine alone reads these; it also is who refuses indices out of range."""
+        if self._streams is None or not len(positions):
+            return True
+        if positions.min() < -self.n or positions.max() >= self.n:
+            return True
+        return not self._streams.has(positions % self.n).any()
+
+    def _loaded(self, form: Form, positions: Indices, out: Out) -> Outcome:
+        if isinstance(form, Slots):
+            return Outcome(*columns_of(self._load(positions), form, out))
+        return super()._loaded(form, positions, out)
+
+    def _load(self, positions: Indices) -> list[Array | Exception]:
+        if self._streams is None:
+            return super()._load(positions)
+        packed = self._streams.has(positions)
+        result: list[Any] = [None] * len(positions)
+        for wanted, load in ((packed, self._streams.load), (~packed, super()._load)):
+            for place, record in zip(np.flatnonzero(wanted).tolist(), load(positions[wanted]), strict=True):
+                result[place] = record
+        return result
+
+
+def _see_torn(indexes: list[Index], skip: bool) -> dict[str, Torn]:
+    """What files hold behind their last record: raised, or told."""
+    found = {index.path: index.torn for index in indexes if index.torn is not None}
+    for path, torn in found.items():
+        # What does not even begin as a TFRecord is not passed for an empty one.
+        if not skip or (torn.record == 0 and torn.error is FormatError):
+            raise torn.as_error(path)
+        logger.warning("left out, with all behind it: %s", torn.as_error(path))
+    return found
+
+
+def _open(indexes: list[Index], whole: bool) -> list[SpanFile]:
+    files: list[SpanFile] = []
+    try:
+        for each in indexes:
+            table = (each.offsets, each.sizes, each.checksums)
+            files.append(SpanFile(each.path, *table, "crc32c", whole=whole, status=each.status))
+    except BaseException:
+        for file in files:
+            file.close()
+        raise
+    return files

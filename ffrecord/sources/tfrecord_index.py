@@ -1,0 +1,218 @@
+"""Which records TFRecord files hold, and how each of them ends."""
+
+import os
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord import _tfrecord
+from ffrecord._crc import crc32c, mask
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, file_error
+from ffrecord.limits import available_memory
+from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.inflated import STATE_SIZE, Inflated
+
+COMPRESSIONS = (None, "none", "gzip", "zlib")
+VERSION = "tfrecord-1"  # of what `_build` gives
+ROW_SIZE = 20  # bytes of the tables for each record
+PLACES_SIZE = 16 << 20  # bytes that all files of a reader may take to be decompressed from places inside
+
+# Ends of a file besides those of a chain.
+CUT_STREAM = 10
+DAMAGED = 11
+
+
+@dataclass(frozen=True)
+class Torn:
+    """What a file holds behind its last good record.
+
+    Attributes:
+        record: number of the first one that is not there, in its file.
+        offset: where it begins, bytes; in what the file decompresses to, if it is compressed.
+        reason: why it is not, in words.
+    """
+
+    record: int
+    offset: int
+    reason: str
+    error: type[Exception]
+    stored: int | None = None
+    computed: int | None = None
+
+    def as_error(self, path: str) -> Exception:
+        """The same, as it is raised."""
+        message = f"{path}: record {self.record} at offset {self.offset}: {self.reason}"
+        if self.error is ChecksumError:
+            return ChecksumError(message, path=path, stored=self.stored, computed=self.computed)
+        return self.error(message)
+
+
+@dataclass(frozen=True)
+class Index:
+    """The records of one file.
+
+    Attributes:
+        path, status: of the file.
+        compression: "gzip", "zlib", or None for none.
+        offsets, sizes: int64 [n], bytes; in what the file decompresses to, if it is compressed.
+        checksums: uint32 [n], CRC-32C.
+        end: bytes that the file has, or decompresses to as far as it could be.
+        torn: what is behind the last record, or None.
+        stream: what decompresses it, or None.
+    """
+
+    path: str
+    status: os.stat_result
+    compression: str | None
+    offsets: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    checksums: npt.NDArray[np.uint32]
+    end: int
+    torn: Torn | None
+    stream: Inflated | None
+
+
+def read_indexes(paths: Sequence[str], check: bool, index_cache: IndexCache, compression: str | None) -> list[Index]:
+    """One for each file, several files at a time.
+
+    Args:
+        check: compare lengths with their checksums.
+        index_cache: as for `index_file.cached`.
+        compression: None to see by the first bytes, else "none", "gzip" or "zlib".
+
+    Raises:
+        OSError: a file cannot be read.
+        FormatError: it is no TFRecord; its index needs more memory than there is.
+        ValueError: `compression`.
+    """
+    if compression not in COMPRESSIONS:
+        raise ArgumentError(f"compression is {compression!r}, expected None, 'none', 'gzip' or 'zlib'")
+    places = PLACES_SIZE // STATE_SIZE // len(paths)
+
+    def read(path: str) -> Index:
+        return read_index(path, check, index_cache, compression, places)
+
+    if len(paths) == 1:
+        return [read(paths[0])]
+    threads = ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1, 8), "ffrecord index")
+    try:
+        return list(threads.map(read, paths))
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def read_index(path: str, check: bool, index_cache: IndexCache, compression: str | None, places: int) -> Index:
+    """That of one file; places: as for `Inflated`."""
+    status = os.stat(path)
+    told = compression_of(path) if compression is None else compression
+    packed = None if told == "none" else told
+    stream = Inflated(path, packed, status, places) if packed else None
+    build = (lambda: _of_file(path, check)) if stream is None else (lambda: _of_stream(stream, check))
+    format = "-".join([VERSION, packed or "plain", *([] if check else ["unchecked"])])
+    found: dict[str, Any] = cached(path, format, build, index_cache)
+    torn = _torn(path, len(found["sizes"]), found["ending"].tolist(), packed)
+    end = int(found["ending"][1])
+    if stream is not None:
+        stream.end = end
+        stream.release()
+    return Index(path, status, packed, found["offsets"], found["sizes"], found["checksums"], end, torn, stream)
+
+
+def compression_of(path: str) -> str:
+    """As the first bytes say: "none" if they are a length with its checksum, whatever else they look like."""
+    with open(path, "rb", buffering=0) as file:
+        head = file.read(_tfrecord.HEADER)
+    if len(head) == _tfrecord.HEADER and mask(crc32c(head[:8])) == int.from_bytes(head[8:], "little"):
+        return "none"
+    if head.startswith(b"\x1f\x8b"):
+        return "gzip"
+    # RFC 1950: method 8, a window of up to 32 KiB, and a multiple of 31.
+    if len(head) >= 2 and head[0] == 0x78 and int.from_bytes(head[:2], "big") % 31 == 0 and _inflates(head):
+        return "zlib"
+    return "none"
+
+
+def _inflates(head: bytes) -> bool:
+    try:
+        zlib.decompressobj().decompress(head)
+    except zlib.error:
+        return False
+    return True
+
+
+# One pass over a file
+
+
+def _of_file(path: str, check: bool) -> dict[str, npt.NDArray[Any]]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        chain = _tfrecord.Chain(check=check, size=size)
+        errno = chain.follow_file(fd)
+    finally:
+        os.close(fd)
+    if errno:
+        raise file_error(errno, f"{path}: looking for records, at offset {chain.at}", path)
+    return _arrays(chain, chain.ending, size, 0)
+
+
+def _of_stream(stream: Inflated, check: bool) -> dict[str, npt.NDArray[Any]]:
+    """The same of what a file decompresses to."""
+    room = available_memory() // 2
+    chain = _tfrecord.Chain(check=check)
+    end, damaged = 0, False
+    try:
+        for piece in stream.pieces():
+            chain.feed(piece)
+            end += len(piece)
+            if chain.n * ROW_SIZE > room:
+                raise MemoryError
+            if chain.ending:
+                break
+    except FormatError:
+        damaged = True
+    except MemoryError:
+        raise FormatError(
+            f"{stream.path}: {chain.n} records in the first {end} bytes it decompresses to: an index of "
+            f"{ROW_SIZE * chain.n} bytes, where {2 * room} bytes of memory are free"
+        ) from None
+    broken = chain.ending
+    chain.finish()
+    ending = broken or (DAMAGED if damaged else CUT_STREAM if stream.torn else chain.ending)
+    return _arrays(chain, ending, end, stream.source)
+
+
+def _arrays(chain: _tfrecord.Chain, ending: int, end: int, source: int) -> dict[str, npt.NDArray[Any]]:
+    offsets, sizes, checksums = chain.tables()
+    numbers = [ending, end, chain.at, chain.length, chain.stored, chain.computed, source]
+    return {"offsets": offsets, "sizes": sizes, "checksums": checksums, "ending": np.array(numbers, np.uint64)}
+
+
+# Its end
+
+
+def _torn(path: str, n: int, ending: list[int], compression: str | None) -> Torn | None:
+    """What the numbers of `_arrays` say of the end."""
+    kind, end, at, length, stored, computed, source = ending
+    if kind == _tfrecord.END:
+        return None
+    if kind == DAMAGED:
+        return Torn(n, at, f"the {compression} data are damaged at about offset {source} of the file", FormatError)
+    if kind == CUT_STREAM:
+        return Torn(n, at, f"the {compression} data end too early, at offset {source} of the file", TruncatedError)
+    if kind == _tfrecord.WRONG:
+        reason = f"CRC-32C {computed:#010x} of its length {length}, stored {stored:#010x}"
+        if n == 0:
+            return Torn(n, at, f"{reason}: this is no TFRecord, or damaged at its start", FormatError)
+        return Torn(n, at, f"{reason}; nobody knows where another one begins", ChecksumError, stored, computed)
+    if kind == _tfrecord.TORN:
+        return Torn(
+            n, at, f"{end - at} bytes are left, a length and its checksum have {_tfrecord.HEADER}", TruncatedError
+        )
+    needed = length + _tfrecord.HEADER + _tfrecord.FOOTER
+    return Torn(n, at, f"{length} bytes, {needed} with length and checksums, but {end - at} are left", TruncatedError)
