@@ -12,7 +12,7 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"] if os.env
 
 ENGINE = ["_descriptors", "_ahead", "_choice", "_plan", "_spans", "_columns", "_cached", "_copied", "_parallel", "_direct"]
 ENGINE += ["_mapped", "_reading", "_engine"]
-EXAMPLES = ["_example_columns", "_example_entries", "_example", "_example_writing"]
+EXAMPLES = ["_example_columns", "_example_entries", "_example_passes", "_example", "_example_writing"]
 
 
 def extension(name: str, *sources: str, flags: list[str] | None = None, **more: object) -> Extension:

@@ -7,33 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._example_entries import Keys
+from ffrecord._example_passes import Fault as Fault
 
 INT64: int
 FLOAT32: int
 UINT8: int
 STRING: int
-
-class Fault(Exception):
-    """What is wrong with an example.
-
-    Attributes:
-        code: 1 to 7 as in _wire.h; 11 absent, 12 another kind, 13 another count, 14 written to meanwhile.
-        row: the example, in the batch.
-        step: in the list of features, or -1.
-        column: the feature, or -1.
-        offset: in the example, bytes.
-        found, expected: numbers, see where the codes are.
-    """
-
-    code: int
-    row: int
-    step: int
-    column: int
-    offset: int
-    found: int
-    expected: int
-
-    def __init__(self, code: int, row: int, step: int, column: int, offset: int, found: int, expected: int) -> None: ...
 
 class Wanted:
     """What is asked of each feature.
@@ -42,6 +21,9 @@ class Wanted:
         features: (name as UTF-8, INT64 | FLOAT32 | UINT8 | STRING, values of a row or -1, default or None). The default
             is the bytes of a row of numbers; of strings, the list of `bytes` of a row. A feature of any number of
             values may be absent without one.
+
+    Raises:
+        ArgumentError: a name twice, or a default of another size.
     """
 
     def __new__(cls, features: Sequence[tuple[bytes, int, int, Any]]) -> Wanted: ...
@@ -68,9 +50,17 @@ def parse(
     """
 
 def parse_lists(
-    wanted: Wanted, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], threads: int, /
+    wanted: Wanted,
+    data: npt.NDArray[np.uint8],
+    offsets: npt.NDArray[np.int64],
+    threads: int,
+    optional: Sequence[bytes],
+    /,
 ) -> list[tuple[Any, npt.NDArray[np.int64]]]:
     """Lists of features of k sequence examples: the arguments of `parse`.
+
+    Args:
+        optional: lists that an example may lack; it has no steps then.
 
     Returns:
         For each list: (steps of all examples as `parse` gives rows, or their memory; offsets of examples [k + 1]).

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
-"""Batches of examples: which record goes to which row, in which thread. Documented in _example.pyi.
+"""Batches of examples: the memory of their columns, and what happens when. Documented in _example.pyi.
 
 Two passes. The first looks at each record once: it finds the features, makes the rows of fixed size and counts the
 values of others. Where they go is known then, and the second pass puts them there, from the places that the first kept.
@@ -7,39 +7,29 @@ A list of features is rows, too: the steps of all examples, which two passes bef
 """
 
 from libc.stdint cimport int64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 
-from ffrecord._example_columns cimport (
-    ABSENT,
-    CHANGED,
-    Column,
-    Feature,
-    append_strings,
-    count_values,
-    fill,
-    measure,
-    settle_kind,
-)
+from ffrecord._example_columns cimport CHANGED, Column, Feature, append_strings, count_values, settle_kind
 from ffrecord._example_columns cimport FLOAT32 as _FLOAT32
 from ffrecord._example_columns cimport INT64 as _INT64
 from ffrecord._example_columns cimport STRING as _STRING
 from ffrecord._example_columns cimport UINT8 as _UINT8
-from ffrecord._example_entries cimport FEATURE_LISTS, FEATURES, Guesses, Keys, Lookup, forget, locate, next_entry
-from ffrecord._linux cimport ffr_fetch_add
-from ffrecord._threads cimport THREADS_MOST, Task, submit, withdraw
-from ffrecord._wire cimport (
-    FFR_BYTES,
-    FFR_WIRE_TEXT,
-    ffr_fault,
-    ffr_field,
-    ffr_is_text,
-    ffr_next_field,
-    ffr_piece,
-    ffr_refuse,
+from ffrecord._example_entries cimport FEATURES, Keys, next_entry
+from ffrecord._example_passes cimport (
+    Pass,
+    count_steps,
+    fill_row,
+    gather_steps,
+    measure_step,
+    next_step,
+    parse_row,
+    run_pass,
 )
+from ffrecord._wire cimport FFR_WIRE_TEXT, ffr_fault, ffr_is_text, ffr_piece, ffr_refuse
 
 import numpy as np
 
+from ffrecord._example_passes import Fault
 from ffrecord._memory import pooled
 from ffrecord.errors import ArgumentError
 
@@ -47,16 +37,11 @@ INT64, FLOAT32, UINT8, STRING = _INT64, _FLOAT32, _UINT8, _STRING
 
 cdef enum:
     SHARE = 64 << 10           # bytes of records that are worth a thread
-    CHUNKS = 4                 # for each thread, so that all end at about the same time
-    STEP = 1                   # the field of FeatureList
 
 
-class Fault(Exception):
-
-    def __init__(self, code, row, step, column, offset, found, expected):
-        super().__init__(code, row, step, column, offset, found, expected)
-        self.code, self.row, self.step, self.column = code, row, step, column
-        self.offset, self.found, self.expected = offset, found, expected
+cdef inline int _value_size(int dtype) noexcept nogil:
+    """Bytes; a string counts as one."""
+    return 8 if dtype == _INT64 else 4 if dtype == _FLOAT32 else 1
 
 
 cdef class Wanted:
@@ -76,212 +61,16 @@ cdef class Wanted:
             column = &self._columns[i]
             column.dtype, column.size = dtype, size
             column.optional = default is not None or column.size < 0
-            if default is not None and dtype != _STRING:
-                default = bytes(default)
-                column.default = default
+            if default is not None:
+                if len(default) != column.size * _value_size(dtype):
+                    raise ArgumentError(f"a default of {len(default)}, expected {column.size * _value_size(dtype)}")
+                if dtype != _STRING:
+                    default = bytes(default)
+                    column.default = default
             self._defaults.append(default)
 
     def __dealloc__(self):
         free(self._columns)
-
-
-# What a pass does with each row: 0, or -1, a fault and the column it is in.
-ctypedef int (*row_function)(Pass* work, Part* part, int64_t row) noexcept nogil
-
-cdef struct Pass:
-    row_function run
-    int64_t rows
-    int64_t following              # first row not taken
-    int64_t step                   # rows taken at once
-    const unsigned char* data
-    const int64_t* offsets         # of records
-    const Lookup* lookup
-    Column* columns
-    int count
-    int* places                    # of columns whose features are kept, in a row of the table; -1: not kept
-    int kept                       # features in such a row
-    Feature* table
-    int64_t** starts               # of lists: [rows + 1], counts of steps, and then sums
-    Feature** steps                # of lists: a table each
-
-cdef struct Part:
-    Task task
-    Pass* work
-    Feature* found                 # of one record
-    Guesses guesses
-    ffr_fault fault
-    int64_t row                    # the fault's
-    int column
-
-
-cdef inline ffr_piece _record(const Pass* work, int64_t row) noexcept nogil:
-    cdef ffr_piece record
-    record.at, record.end = work.data + work.offsets[row], work.data + work.offsets[row + 1]
-    return record
-
-
-cdef int _parse(Pass* work, Part* part, int64_t row) noexcept nogil:
-    """First pass of features."""
-    cdef int c
-    if locate(work.lookup, FEATURES, _record(work, row), part.found, &part.guesses, &part.fault) < 0:
-        return -1
-    for c in range(work.count):
-        if measure(&work.columns[c], &part.found[c], row, &part.fault) < 0:
-            part.column = c
-            return -1
-        if work.places[c] >= 0:
-            work.table[row * work.kept + work.places[c]] = part.found[c]
-    return 0
-
-
-cdef int _measure(Pass* work, Part* part, int64_t row) noexcept nogil:
-    """First pass of the steps of a list, whose features are in the table."""
-    return measure(work.columns, &work.table[row], row, &part.fault)
-
-
-cdef int _fill(Pass* work, Part* part, int64_t row) noexcept nogil:
-    """Second pass of both."""
-    cdef int c
-    for c in range(work.count):
-        if work.columns[c].size < 0:
-            if fill(&work.columns[c], &work.table[row * work.kept + work.places[c]], row, &part.fault) < 0:
-                part.column = c
-                return -1
-    return 0
-
-
-cdef int _next_step(Feature* list_, Feature* step, ffr_fault* fault) noexcept nogil:
-    """The next Feature of a FeatureList, its kind settled: 1; 0: there is none; -1."""
-    cdef ffr_field field
-    cdef int status
-    while True:
-        status = ffr_next_field(&list_.value, &field, fault)
-        if status < 0:
-            return -1
-        if status > 0 and field.number == STEP and field.type == FFR_BYTES:
-            step.value = field.bytes
-            step.entry.at = step.entry.end = field.bytes.end
-            return 1 if settle_kind(step, fault) == 0 else -1
-        if status == 0:
-            status = ffr_next_field(&list_.entry, &field, fault)
-            if status <= 0:
-                return status
-            if field.number == 2 and field.type == FFR_BYTES:    # a further piece of the value
-                list_.value = field.bytes
-
-
-cdef int _count_steps(Pass* work, Part* part, int64_t row) noexcept nogil:
-    """First pass of lists."""
-    cdef Feature step
-    cdef int c
-    if locate(work.lookup, FEATURE_LISTS, _record(work, row), part.found, &part.guesses, &part.fault) < 0:
-        return -1
-    for c in range(work.count):
-        part.column = c
-        work.table[row * work.count + c] = part.found[c]
-        if part.found[c].value.at == NULL and not work.columns[c].optional:
-            return ffr_refuse(&part.fault, ABSENT, NULL, 0, 0)
-        while part.found[c].value.at != NULL and _next_step(&part.found[c], &step, &part.fault) > 0:
-            work.starts[c][row + 1] += 1
-        if part.fault.code != 0:
-            return -1
-    part.column = -1
-    return 0
-
-
-cdef int _gather_steps(Pass* work, Part* part, int64_t row) noexcept nogil:
-    """Second pass of lists: the steps into the table of each."""
-    cdef Feature step, found
-    cdef int64_t at, end
-    cdef int c
-    for c in range(work.count):
-        part.column = c
-        found = work.table[row * work.count + c]
-        at, end = work.starts[c][row], work.starts[c][row + 1]
-        while found.value.at != NULL and at < end and _next_step(&found, &step, &part.fault) > 0:
-            work.steps[c][at] = step
-            at += 1
-        if part.fault.code == 0 and at < end:
-            return ffr_refuse(&part.fault, CHANGED, found.value.at, at - work.starts[c][row], end - work.starts[c][row])
-        if part.fault.code != 0:
-            return -1
-    part.column = -1
-    return 0
-
-
-cdef void _take_rows(void* argument) noexcept nogil:
-    """The work of one thread: rows in turn, until none is left or one is bad."""
-    cdef Part* part = <Part*> argument
-    cdef Pass* work = part.work
-    cdef int64_t row = 0, end = 0
-    while part.fault.code == 0:
-        row = ffr_fetch_add(&work.following, work.step)
-        if row >= work.rows:
-            break
-        end = min(row + work.step, work.rows)
-        while row < end:
-            if work.run(work, part, row) < 0:
-                part.row = row
-                # Nobody begins anything further; what lies before this row has been begun, and will be done.
-                ffr_fetch_add(&work.following, work.rows)
-                break
-            row += 1
-
-
-cdef int _share(Pass* work, int threads, Part* parts, Feature* found) noexcept nogil:
-    """Do a pass; which of the parts has the first bad row, or -1."""
-    cdef int t, first = -1
-    for t in range(threads):
-        parts[t].work, parts[t].column, parts[t].found = work, -1, found + t * work.count
-        forget(&parts[t].guesses)
-        parts[t].task.run, parts[t].task.argument = _take_rows, &parts[t]
-        if t > 0:
-            submit(&parts[t].task, THREADS_MOST)
-    _take_rows(&parts[0])
-    for t in range(threads):
-        if t > 0:
-            withdraw(&parts[t].task)
-        if parts[t].fault.code != 0 and (first < 0 or parts[t].row < parts[first].row):
-            first = t
-    return first
-
-
-cdef int _run(Pass* work, row_function run, int threads, int column=-1, starts=None) except -1:
-    """Do a pass with at most so many threads; the GIL is released.
-
-    Args:
-        column, starts: of a pass over the steps of a list: which it is, and where each example's steps begin.
-    """
-    cdef int first
-    cdef int64_t row, step = -1
-    cdef Part* parts
-    cdef Feature* found
-    threads = max(1, min(threads, <int> THREADS_MOST))
-    parts = <Part*> calloc(threads, sizeof(Part))
-    found = <Feature*> malloc(max(threads * work.count, 1) * sizeof(Feature))
-    try:
-        if parts == NULL or found == NULL:
-            raise MemoryError(f"{work.count} features for each of {threads} threads")
-        work.run, work.following = run, 0
-        work.step = max(1, (work.rows + threads * CHUNKS - 1) // (threads * CHUNKS))
-        with nogil:
-            first = _share(work, threads, parts, found)
-        if first < 0:
-            return 0
-        row = parts[first].row
-        if starts is not None:
-            step, row = row, int(np.searchsorted(starts, row, "right")) - 1
-            step -= starts[row]
-        offset = 0
-        if parts[first].fault.at != NULL:
-            offset = parts[first].fault.at - (work.data + work.offsets[row])
-        raise Fault(
-            parts[first].fault.code, row, step, parts[first].column if starts is None else column, offset,
-            parts[first].fault.found, parts[first].fault.expected,
-        )
-    finally:
-        free(parts)
-        free(found)
 
 
 cdef int64_t* _numbers(object array):
@@ -308,7 +97,7 @@ cdef class _Rows:
                 self.sizes = np.zeros(rows + 1, np.int64)
                 self.column.sizes = _numbers(self.sizes)
         elif self.column.dtype != _STRING:
-            self.values = self._room(rows) if out is None else out
+            self.values = pooled(rows * self._row_size()) if out is None else out
             if len(self.values) < self._row_size() * rows:
                 raise ArgumentError(
                     f"out[{which}] has {len(self.values)} bytes, {rows} rows of {self._row_size()} have {self._row_size() * rows}"
@@ -317,13 +106,7 @@ cdef class _Rows:
 
     cdef object _row_size(self):
         """As a Python int: a product that no 64 bits hold is refused by whoever allocates it."""
-        return self._value_size() * int(self.column.size)
-
-    cdef int _value_size(self):
-        return 8 if self.column.dtype == _INT64 else 4 if self.column.dtype == _FLOAT32 else 1
-
-    def _room(self, rows):
-        return pooled(rows * self._row_size())
+        return _value_size(self.column.dtype) * int(self.column.size)
 
     cdef bint is_kept(self):
         """Whether the second pass needs the features."""
@@ -337,7 +120,7 @@ cdef class _Rows:
         np.cumsum(self.offsets, out=self.offsets)
         total = self.offsets[len(self.offsets) - 1]
         if self.column.sizes == NULL:
-            self.values = pooled(total * self._value_size())
+            self.values = pooled(total * _value_size(self.column.dtype))
         else:
             np.cumsum(self.sizes, out=self.sizes)
             self.value_offsets = np.empty(total + 1, np.int64)
@@ -425,14 +208,14 @@ def parse(Wanted wanted not None, const unsigned char[::1] data not None, const 
             work.places[c] = kept
             kept += 1
     arena.keep(kept)
-    _run(work, _parse, threads)
+    run_pass(work, parse_row, threads)
     varying = False
     for c, rows in enumerate(columns):
         rows.sum_up()
         varying |= rows.column.size < 0
         work.columns[c] = rows.column
     if varying:
-        _run(work, _fill, threads)
+        run_pass(work, fill_row, threads)
     results = []
     for c, rows in enumerate(columns):
         if rows.column.size >= 0 and rows.column.dtype == _STRING:
@@ -449,17 +232,17 @@ cdef object _steps(Wanted wanted, _Arena lists, int c, starts, int threads):
     cdef _Rows rows = _Rows(wanted, c, count)
     cdef Pass work = lists.work
     work.rows, work.columns, work.count, work.places, work.kept, work.table = count, &rows.column, 1, &place, 1, lists.work.steps[c]
-    _run(&work, _measure, threads, c, starts)
+    run_pass(&work, measure_step, threads, c, starts)
     if rows.column.size >= 0:
         if rows.column.dtype == _STRING:
             return rows.strings(work.table, 1, count, wanted._defaults[c])
         return rows.result()
     rows.sum_up()
-    _run(&work, _fill, threads, c, starts)
+    run_pass(&work, fill_row, threads, c, starts)
     return rows.result()
 
 
-def parse_lists(Wanted wanted not None, const unsigned char[::1] data not None, const int64_t[::1] offsets not None, int threads, /):
+def parse_lists(Wanted wanted not None, const unsigned char[::1] data not None, const int64_t[::1] offsets not None, int threads, optional, /):
     cdef _Arena arena = _Arena(wanted, data, offsets)
     cdef Pass* work = &arena.work
     cdef int c
@@ -468,15 +251,17 @@ def parse_lists(Wanted wanted not None, const unsigned char[::1] data not None, 
     starts = [np.zeros(work.rows + 1, np.int64) for _ in range(work.count)]
     for c in range(work.count):
         work.columns[c], work.starts[c] = wanted._columns[c], _numbers(starts[c])
-    _run(work, _count_steps, threads)
+        work.columns[c].optional = wanted.keys.names[c] in optional
+    run_pass(work, count_steps, threads)
     results = []
     try:
         for c in range(work.count):
+            work.columns[c].optional = wanted._columns[c].optional
             np.cumsum(starts[c], out=starts[c])
             work.steps[c] = <Feature*> calloc(max(<int64_t> starts[c][work.rows], 1), sizeof(Feature))
             if work.steps[c] == NULL:
                 raise MemoryError(f"{starts[c][work.rows]} steps")
-        _run(work, _gather_steps, threads)
+        run_pass(work, gather_steps, threads)
         for c in range(work.count):
             results.append((_steps(wanted, arena, c, starts[c], threads), starts[c]))
     finally:
@@ -505,7 +290,7 @@ cdef int _describe(ffr_piece record, int outer, dict found, ffr_fault* fault) ex
             count = count_values(feature, NULL, fault)
             counts.append((feature.kind, count))
         else:
-            while _next_step(&feature, &step, fault) > 0:
+            while next_step(&feature, &step, fault) > 0:
                 count = count_values(step, NULL, fault)
                 counts.append((step.kind, count))
         if fault.code != 0:

@@ -32,7 +32,7 @@ cdef struct Column:
     int64_t size                     # values of each row (bytes of uint8); -1: any number
     const char* default              # of a row of numbers or bytes; NULL: none
     bint optional                    # absent is no error: it has a default, of whatever kind, or any number of values
-    char* out                        # rows, or the values of all rows
+    char* out                        # rows, or the values of all rows; rows of fixed size are only checked if it is NULL
     int64_t* offsets                 # [rows + 1] of any number of values
     int64_t* sizes                   # [rows + 1], likewise of the bytes of strings
     int64_t* value_offsets           # [values + 1] of strings: where each begins

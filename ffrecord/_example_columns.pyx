@@ -195,7 +195,7 @@ cdef inline int _measure_absent(const Column* column, const Feature* feature, in
         column.offsets[row + 1] = 0
         if column.sizes != NULL:
             column.sizes[row + 1] = 0
-    elif column.default != NULL and size > 0:
+    elif column.default != NULL and column.out != NULL and size > 0:
         memcpy(column.out + row * size, column.default, size)
     return 0
 
@@ -215,7 +215,7 @@ cdef int measure(const Column* column, const Feature* feature, int64_t row, ffr_
             count = _count_strings(feature[0], &column.sizes[row + 1], fault)
         column.offsets[row + 1] = count
     else:
-        if column.dtype != STRING:
+        if column.dtype != STRING and column.out != NULL:
             out = column.out + row * column.size * _value_size(column.dtype)
         count = _take(column.dtype, feature, out, column.size, fault)
         if count >= 0 and count != column.size:

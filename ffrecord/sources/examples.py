@@ -24,7 +24,15 @@ from ffrecord.sources.examples_errors import (
     MissingFeatureError,
     error_of,
 )
-from ffrecord.sources.examples_features import Features, FixedFeature, Ragged, RaggedStrings, VarFeature, wanted
+from ffrecord.sources.examples_features import (
+    Features,
+    FixedFeature,
+    Ragged,
+    RaggedStrings,
+    VarFeature,
+    counts_bytes,
+    wanted,
+)
 from ffrecord.sources.examples_infer import infer
 
 __all__ = [
@@ -57,7 +65,6 @@ class ExampleParser:
     def __init__(self, features: Features) -> None:
         self.features: Features = dict(features)
         self._wanted = wanted(self.features)
-        self._counts_bytes = frozenset(i for i, f in enumerate(self.features.values()) if f.dtype == "uint8")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.features,)
@@ -98,7 +105,7 @@ class ExampleParser:
         try:
             results = _example.parse(self._wanted, data, offsets, [bytes_of(each) for each in memory], num_threads)
         except _example.Fault as fault:
-            raise error_of(fault, self._wanted.keys.names, self._counts_bytes) from None
+            raise error_of(fault, self._wanted.keys.names, counts_bytes(self.features)) from None
         parts = zip(self.features.items(), memory, results, strict=True)
         return {key: column(feature, k, each, result) for (key, feature), each, result in parts}
 

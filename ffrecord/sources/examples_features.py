@@ -159,6 +159,11 @@ def wanted(features: Features) -> _example.Wanted:
     return _example.Wanted([(key.encode(), *feature.wanted()) for key, feature in features.items()])
 
 
+def counts_bytes(features: Features) -> frozenset[int]:
+    """Which of them, by place, have a number of bytes, not of values."""
+    return frozenset(i for i, feature in enumerate(features.values()) if feature.dtype == "uint8")
+
+
 def _as_bytes(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode()
