@@ -136,7 +136,8 @@ class DatasetWriter:
         """Write dataset[i] for every i, or for those of `indices`.
 
         Args:
-            dataset: has len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset.
+            dataset: has len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset. If it has
+                `__getitems__(indices)`, too, up to 64 samples are asked for at once.
             indices: ints or an integer array, those below 0 counting from the end, repeats allowed; None for all.
             chunksize: samples that a worker is given at a time; fewer if they are large, more if they are quick.
             shuffle_indices: write in random order.

@@ -1,7 +1,7 @@
 """Typed columns: how a Python sample becomes bytes and back, and how a batch of records becomes columns.
 
     field.py     what a field is; registry of kinds
-    scalars.py   int, float, bool, None, numpy scalars
+    scalars.py   int, float, bool, None, numpy scalars; labels.py: class labels and their names
     blobs.py     str, bytes, JSON
     arrays.py    numpy arrays; their shapes in shapes.py, their dtypes in dtypes.py
     tensors.py   torch tensors
@@ -27,6 +27,7 @@ from ffrecord.fields.blobs import BytesField, JSONField, StrField
 from ffrecord.fields.field import Field, Fixed, register
 from ffrecord.fields.images import ImageField
 from ffrecord.fields.jpeg import JPEGField
+from ffrecord.fields.labels import LabelField
 from ffrecord.fields.layout import Slot
 from ffrecord.fields.rgb import RGBImageField
 from ffrecord.fields.scalars import BoolField, FloatField, IntField, NoneField, ScalarField
@@ -44,6 +45,7 @@ __all__ = [
     "IntField",
     "JPEGField",
     "JSONField",
+    "LabelField",
     "NDArrayField",
     "NoneField",
     "RGBImageField",

@@ -11,6 +11,8 @@ import numpy as np
 from ffrecord.sharding.messages import Assignment, Indices, Items
 from ffrecord.sharding.transport import Carrier
 
+AT_ONCE = 64  # samples of a dataset that gives several
+
 
 class End(Exception):
     """There are no more samples in a stream."""
@@ -35,6 +37,34 @@ class Run:
 
     def __init__(self, task: int, indices: Iterable[int], get: Callable[[int], Any]) -> None:
         self.task, self.indices, self.get = task, iter(indices), get
+
+
+class _BatchesRun(Run):
+    """Samples of a dataset that gives several at once, by `__getitems__`."""
+
+    def __init__(self, task: Indices, dataset: Any) -> None:
+        self._dataset, self._wanted = dataset, _numbers(task.indices)
+        self._had: list[Any] = []  # samples of the next indices, the first one at the end
+        self._begun = self._done = 0  # indices tried together, and indices asked for
+        super().__init__(task.task, self._wanted, self._next)
+
+    def _next(self, index: int) -> Any:
+        if self._done == self._begun:
+            self._had = self._several()
+        self._done += 1
+        return self._had.pop() if self._had else self._dataset[index]
+
+    def _several(self) -> list[Any]:
+        """The next samples, in reverse; none if that fails: each is then asked for alone, to see which fails."""
+        wanted = self._wanted[self._done : self._done + AT_ONCE]
+        self._begun += len(wanted)
+        try:
+            samples = list(self._dataset.__getitems__(wanted))
+        except Exception:
+            return []
+        if len(samples) != len(wanted):
+            raise ValueError(f"__getitems__ gave {len(samples)} samples for {len(wanted)} indices")
+        return samples[::-1]
 
 
 class _ItemsRun(Run):
@@ -123,6 +153,8 @@ class Opener:
     def open(self, task: Assignment) -> Run:
         """Its samples."""
         if isinstance(task, Indices):
+            if hasattr(self._dataset, "__getitems__"):
+                return _BatchesRun(task, self._dataset)
             return Run(task.task, _numbers(task.indices), partial(operator.getitem, self._dataset))
         if isinstance(task, Items):
             if self._carrier is None:

@@ -1,0 +1,59 @@
+"""Datasets that give several samples at once."""
+
+import pytest
+
+from ffrecord import DatasetWriter, FileReader, WorkerError
+
+
+class Several:
+    """100 samples; remembers what it was asked for."""
+
+    def __init__(self, bad: int | None = None, short: bool = False) -> None:
+        self.bad, self.short, self.asked, self.alone = bad, short, [], []
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> bytes:
+        if index == self.bad:
+            raise KeyError(f"no sample {index}")
+        self.alone.append(index)
+        return b"%d" % index
+
+    def __getitems__(self, indices: list[int]) -> list[bytes]:
+        self.asked.append(indices)
+        if self.bad in indices:
+            raise KeyError("one of them")
+        return [b"%d" % index for index in indices][self.short :]
+
+
+def written(path, dataset: Several, **options: object) -> list[bytes]:
+    options = {"samples_per_shard": 1000, "serializer": bytes, **options}
+    DatasetWriter(path, num_workers=0, **options).from_indexed_dataset(dataset)
+    with FileReader(path) as reader:
+        return [record.tobytes() for record in reader]
+
+
+def test_they_are_asked_for_together(tmp_path):
+    dataset = Several()
+    assert written(tmp_path / "out", dataset) == [b"%d" % i for i in range(100)]
+    assert dataset.asked == [list(range(64)), list(range(64, 100))] and not dataset.alone
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_one_that_fails_is_named(tmp_path, workers):
+    writer = DatasetWriter(tmp_path / "out", num_workers=workers, serializer=bytes)
+    with pytest.raises(WorkerError, match="no sample 70") as raised:
+        writer.from_indexed_dataset(Several(bad=70))
+    assert raised.value.index == 70
+
+
+def test_the_one_that_fails_is_left_out(tmp_path):
+    dataset = Several(bad=3)
+    assert written(tmp_path / "out", dataset, on_error="skip") == [b"%d" % i for i in range(100) if i != 3]
+    assert len(dataset.asked) == 2 and dataset.alone == [i for i in range(64) if i != 3]
+
+
+def test_as_many_as_were_asked_for(tmp_path):
+    with pytest.raises(WorkerError, match="__getitems__ gave 63 samples for 64 indices"):
+        written(tmp_path / "out", Several(short=True))
