@@ -11,6 +11,7 @@ from ffrecord.fsalign import checkFsAlign
 from ffrecord.partition import Task, tasks
 from ffrecord.reader import FileReader
 from ffrecord.recovery import Recovered, recover
+from ffrecord.sources.opening import open
 from ffrecord.writer import FileWriter
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "checkFsAlign",
     "fields",
     "fileio",
+    "open",
     "order",
     "pack_folder",
     "package",

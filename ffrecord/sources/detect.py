@@ -10,6 +10,8 @@ from ffrecord import manifest
 from ffrecord._crc import crc32c
 from ffrecord.errors import FormatError, MissingFileError
 from ffrecord.folder_index import MAGIC_BYTES
+from ffrecord.sources.lmdb_index import data_files, names_of_databases
+from ffrecord.sources.lmdb_pages import Pages
 
 HEAD = 1 << 16  # bytes of a file that are looked at
 ZIP_END = 22 + 65_535  # bytes that a zip's end record and comment have at most
@@ -172,6 +174,13 @@ def is_packed_folder(path: str) -> bool:
             return False
         file.seek(offset)
         return file.read(len(MAGIC_BYTES)) == MAGIC_BYTES
+
+
+def is_torchrecord(path: str) -> bool:
+    """Whether an LMDB environment has named databases, and they are called as those of TorchRecord."""
+    with Pages(data_files(path)[0]) as pages:
+        names = {name.decode(errors="surrogateescape") for name in names_of_databases(pages)}
+    return bool(names) and names == {f"db{i}" for i in range(len(names))}
 
 
 # Directories

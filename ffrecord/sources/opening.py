@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.paths import Source, check_type
-from ffrecord.sources.detect import detect, is_packed_folder
+from ffrecord.sources.detect import detect, is_packed_folder, is_torchrecord
 from ffrecord.store import Store
 
 # Modules are imported when a file of theirs is opened.
@@ -73,6 +73,8 @@ def detected(paths: list[str]) -> str:
     found = detect(first)
     if found == "ffrecord" and is_packed_folder(first):
         return "packed folder"
+    if found == "lmdb" and is_torchrecord(first):
+        return "torchrecord"
     if found == "parquet":
         raise FormatError(f"{first}: Parquet is not read in place; ffrecord.convert makes a dataset of it")
     return found
