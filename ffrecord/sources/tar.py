@@ -1,0 +1,100 @@
+"""Tar archives read in place."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from ffrecord.paths import Source
+from ffrecord.record_reader import RecordReader
+from ffrecord.sources.files import expand
+from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.names import Names
+from ffrecord.sources.tar_index import SUFFIXES, Members, joined, members_of
+from ffrecord.span_file import SpanFile
+from ffrecord.store import OnError
+
+logger = logging.getLogger("ffrecord")
+
+
+class TarReader(RecordReader):
+    """The regular files of tar archives as records, in the order in which they are stored; their names are `keys()`.
+
+    Read are archives of POSIX (ustar, pax), GNU, star and the seventh edition of Unix. A hard link has the bytes of the
+    member that it leads to. Directories, symbolic links, devices and FIFOs are left out. The format guards headers,
+    whose checksums are compared when the index is made, but not data: `checksum` is None.
+
+    Args:
+        source: an archive; a directory of some; a glob pattern; or a list or tuple of such, one after the other.
+        check_data: without effect: there is nothing to compare.
+        io: as for `FileReader`.
+        on_error: as for `FileReader`. Unless it is "raise", an archive whose end is missing can be opened, which is
+            logged: the member that was cut is a record that cannot be read.
+        index_cache: where to keep the index: True for beside each archive, or a directory; None for nowhere. Not kept
+            with an `on_error` other than "raise".
+        ignore_zeros: go on after blocks of zeros, as for archives that were put together by `cat`. Otherwise a block of
+            zeros is the end, and nothing after it is looked at.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
+        FormatError: no archive, a compressed one, a damaged header, a sparse member, a hard link to nothing.
+        TruncatedError (a FormatError): an archive ends inside a member or header. Where only the zeros at the end are
+            missing, nothing is.
+        OSError: an archive cannot be read.
+    """
+
+    __slots__ = ("_ignore_zeros", "_index_cache", "_names")
+
+    format: ClassVar[str] = "tar"
+
+    def __init__(
+        self,
+        source: Source,
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        index_cache: IndexCache = None,
+        ignore_zeros: bool = False,
+    ) -> None:
+        self._index_cache, self._ignore_zeros = index_cache, bool(ignore_zeros)
+        archives = members_of(
+            expand(source, SUFFIXES), index_cache, ignore_zeros=self._ignore_zeros, cut=on_cut(on_error)
+        )
+        self._names = [archive.names for archive in archives]
+        files = opened(archives, io, [(archive.offsets, archive.sizes) for archive in archives])
+        super().__init__(files, check_data, io=io, on_error=on_error)
+
+    def keys(self) -> Names:
+        """The name of each member, as stored. Names may be repeated; `keys().find(name)` is the last one."""
+        if len(self._names) > 1:
+            self._names = [joined(self._names)]
+        return self._names[0]
+
+    def _record_name(self, file: int, local: int) -> str:
+        first = sum(self._files[i].n for i in range(file))
+        return f"member {self.keys()[first + local]!r}"
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "index_cache": self._index_cache, "ignore_zeros": self._ignore_zeros}
+
+
+def on_cut(on_error: OnError) -> Callable[[str], None] | None:
+    """What is told of archives that were cut: the log, or nothing, and they are errors."""
+    return None if on_error == "raise" else _log_cut
+
+
+def _log_cut(message: str) -> None:
+    logger.warning("%s; what is before that can be read", message)
+
+
+def opened(archives: Sequence[Members], io: str, spans: Sequence[tuple[Any, Any]]) -> list[SpanFile]:
+    """The archives as files of records: (offsets, sizes) of each."""
+    files: list[SpanFile] = []
+    try:
+        for archive, (offsets, sizes) in zip(archives, spans, strict=True):
+            files.append(SpanFile(archive.path, offsets, sizes, whole=io == "mmap", status=archive.status))
+    except BaseException:
+        for file in files:
+            file.close()
+        raise
+    return files

@@ -1,0 +1,227 @@
+"""What is in tar archives: a pass over their headers."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord import _tar
+from ffrecord.errors import FormatError, TruncatedError, file_error
+from ffrecord.sources.files import check_file
+from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.names import Names
+
+Numbers = npt.NDArray[np.int64]
+Arrays = dict[str, npt.NDArray[Any]]
+T = TypeVar("T")
+
+SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
+KIND = "tar-1"  # of index; to be counted up when it means something else
+THREADS = 8  # archives looked through at once
+
+COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+
+PROBLEMS = {
+    "size": "a size that is no number >= 0",
+    "pax": "a pax header with a record that is none",
+    "sparse": "a sparse file, whose holes are left out: not supported, store it whole",
+    "volume": "a file continued from another volume: not supported",
+    "global": "a global pax header that sets a name, link or size for all members: refused",
+    "lonely": "an extension header, and no member after it",
+}
+
+
+class Members(NamedTuple):
+    """The regular files of an archive, in order; hard links to them, too.
+
+    Attributes:
+        path, status: of the archive.
+        names: of each.
+        headers: where the first header of each begins, bytes; int64 [n], as the next two.
+        offsets, sizes: where its data lie, bytes; of a hard link those of the file it leads to.
+        linked: uint8 [n], 1 for hard links.
+    """
+
+    path: str
+    status: os.stat_result
+    names: Names
+    headers: Numbers
+    offsets: Numbers
+    sizes: Numbers
+    linked: npt.NDArray[Any]
+
+
+def members_of(
+    paths: Sequence[str],
+    index_cache: IndexCache = None,
+    *,
+    ignore_zeros: bool = False,
+    cut: Callable[[str], None] | None = None,
+) -> list[Members]:
+    """What is in each archive; several are looked through at once.
+
+    Args:
+        paths: of the archives.
+        index_cache: as for `cached`.
+        ignore_zeros: go on after blocks of zeros, which end an archive.
+        cut: told of an archive whose end is missing, which is an error otherwise; its last member may reach beyond the
+            end of the file then.
+
+    Raises:
+        FormatError, TruncatedError: an archive that is damaged, compressed or none; with path and offset.
+        OSError: it cannot be read.
+    """
+    look = partial(_members, index_cache=index_cache, ignore_zeros=ignore_zeros, cut=cut)
+    if len(paths) == 1:
+        return [look(paths[0])]
+    with ThreadPoolExecutor(min(THREADS, len(paths))) as threads:
+        return list(threads.map(look, paths))
+
+
+def _members(path: str, index_cache: IndexCache, ignore_zeros: bool, cut: Callable[[str], None] | None) -> Members:
+    check_file(path)
+    status = os.stat(path)
+    build = partial(_build, path, ignore_zeros, cut)
+    # What is left of an archive that was cut is not what it is.
+    place = index_cache if cut is None else None
+    arrays: Arrays = cached(path, f"{KIND}z" if ignore_zeros else KIND, build, place)
+    return Members(
+        path, status, Names.from_arrays(arrays), arrays["headers"], arrays["offsets"], arrays["sizes"], arrays["linked"]
+    )
+
+
+def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> Arrays:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        if size == 0:
+            raise FormatError(f"{path}: an empty file is no tar archive")
+        scan = _tar.Scan(fd, size, ignore_zeros)
+        if not scan.run():
+            error = _error(path, size, scan, os.pread(fd, 8, 0))
+            if cut is None or not isinstance(error, TruncatedError):
+                raise error
+            cut(str(error))
+        return _regular(path, scan.arrays())
+    finally:
+        os.close(fd)
+
+
+def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
+    """Why a pass stopped."""
+    if scan.problem == "failed":
+        if scan.failure:
+            return file_error(scan.failure, f"{path}: reading headers at offset {scan.offset}", path)
+        return TruncatedError(f"{path}: cut while it was read: nothing at offset {scan.offset}, it had {size} bytes")
+    if scan.problem == "checksum" and scan.n == 0 and scan.offset == 0:
+        return no_tar(path, begins)
+    headers = scan.headers
+    if scan.problem and scan.problem.startswith("cut"):
+        return TruncatedError(f"{path}: {_cut(scan, size)}; the file ends at {size}")
+    return header_error(path, scan.offset, headers, scan.problem)
+
+
+def _cut(scan: _tar.Scan, size: int) -> str:
+    headers, data = scan.headers, scan.offset + _tar.BLOCK
+    if scan.problem == "cut header":
+        return f"cut in a header at offset {scan.offset}, of {_tar.BLOCK} bytes"
+    if scan.problem == "cut extension":
+        return f"cut in an extension header at offset {scan.offset}, with {headers.size} bytes from {data} on"
+    return f"cut in member {text(headers.name)!r}: {headers.size} bytes from offset {data} on, {size - data} are there"
+
+
+def no_tar(path: str, begins: bytes) -> FormatError:
+    """The error of a file that does not begin with a header."""
+    for magic, name in COMPRESSED.items():
+        if begins.startswith(magic):
+            return FormatError(
+                f"{path}: compressed by {name}: its members cannot be read in place. iter_members reads them in order, "
+                "and ffrecord.convert makes records of them in one pass; or decompress it"
+            )
+    return FormatError(f"{path}: begins with {begins.hex(' ')}, and no header of a tar archive")
+
+
+def header_error(path: str, offset: int, headers: _tar.Headers, problem: str | None) -> FormatError:
+    """The error of a header at `offset` that was refused."""
+    where = f"{path}: header at offset {offset}"
+    if problem == "checksum":
+        stored = "none" if headers.stored < 0 else f"{headers.stored:#o}"
+        return FormatError(f"{where}: checksum {headers.computed:#o}, stored {stored}: damaged, or no header")
+    if problem == "long":
+        return FormatError(
+            f"{where}: an extension or name of {headers.size} bytes, expected at most {_tar.EXTENSION_MOST} and "
+            f"{_tar.NAME_MOST}"
+        )
+    named = f" of member {text(headers.name)!r}" if problem in ("sparse", "volume") and headers.name else ""
+    return FormatError(f"{where}{named}: {PROBLEMS.get(str(problem), problem)}")
+
+
+def text(name: bytes) -> str:
+    """A name as `Names` gives it."""
+    return name.decode(errors="surrogateescape")
+
+
+def _regular(path: str, found: Arrays) -> Arrays:
+    """Of everything in an archive, the files; hard links lead to their data."""
+    kinds = found["kinds"]
+    linked = (kinds == _tar.LINK).astype(np.uint8)
+    kept = kinds == _tar.FILE
+    if linked.any():
+        kept |= _follow(path, found)
+    chosen = np.flatnonzero(kept)
+    names, name_offsets = select(found["names"], found["name_offsets"], chosen)
+    columns = {name: found[name][chosen] for name in ("headers", "offsets", "sizes")}
+    return {**columns, "linked": linked[chosen], "names": names, "name_offsets": name_offsets}
+
+
+def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
+    """Give hard links the data of what they lead to, an earlier member; which of them lead to files."""
+    names = Names(found["names"], found["name_offsets"])
+    links = Names(found["links"], found["link_offsets"])
+    kinds, offsets, sizes = found["kinds"], found["offsets"], found["sizes"]
+    files = kinds == _tar.FILE
+    earlier: dict[str, int] = {}
+    for i, name in enumerate(names):
+        if kinds[i] == _tar.LINK:
+            target = earlier.get(links[i], -1)
+            if target < 0:
+                raise FormatError(
+                    f"{path}: member {name!r} at offset {found['headers'][i]} is a hard link to {links[i]!r}, and no "
+                    "member before it has that name"
+                )
+            # An archive may link to symbolic links and devices, too.
+            files[i], offsets[i], sizes[i] = files[target], offsets[target], sizes[target]
+        earlier[name] = i
+    leading: npt.NDArray[np.bool_] = files & (kinds == _tar.LINK)
+    return leading
+
+
+def select(blob: npt.NDArray[np.uint8], offsets: Numbers, chosen: Numbers) -> tuple[npt.NDArray[np.uint8], Numbers]:
+    """The names at `chosen`, ascending, in arrays of their own."""
+    if len(chosen) == len(offsets) - 1:
+        return blob, offsets
+    sizes = np.diff(offsets)
+    kept = np.zeros(len(sizes), bool)
+    kept[chosen] = True
+    fresh = np.zeros(len(chosen) + 1, np.int64)
+    np.cumsum(sizes[chosen], out=fresh[1:])
+    return blob[np.repeat(kept, sizes)], fresh
+
+
+def joined(parts: Sequence[Names]) -> Names:
+    """Names one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    ends = np.cumsum([len(part.blob) for part in parts])
+    starts = [0, *ends[:-1].tolist()]
+    offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=True)]
+    return Names(np.concatenate([part.blob for part in parts]), np.concatenate([np.zeros(1, np.int64), *offsets]))

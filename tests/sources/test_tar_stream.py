@@ -1,0 +1,206 @@
+"""Archives read once, compressed or not, against what is read in place."""
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import tarfile
+import tracemalloc
+import zlib
+
+import pytest
+import tars
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from mutations import mutants
+from test_tar import CUT, DAMAGED, FILES, SEED, fixed
+
+from ffrecord.errors import FFRecordError, FormatError, TruncatedError
+from ffrecord.fields import optional
+from ffrecord.sources.tar import TarReader
+from ffrecord.sources.tar_stream import iter_members, iter_samples
+
+PACKERS = {
+    "plain": bytes,
+    "gzip": lambda data: gzip.compress(data, mtime=0),
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+}
+
+
+def listed(path, **options):
+    return [(name, data.tobytes()) for name, data, _ in iter_members(path, **options)]
+
+
+@pytest.mark.parametrize("packer", PACKERS)
+def test_members(tmp_path, packer):
+    plain = tars.archive(tmp_path / "a.tar", FILES)
+    data = (tmp_path / "a.tar").read_bytes()
+    path = tars.write(tmp_path / "b", PACKERS[packer](data))
+    with TarReader(plain) as reader:
+        offsets = reader._files[0].offsets.tolist()
+    assert listed(path) == FILES
+    assert [offset for _, _, offset in iter_members(path)] == offsets
+    # Several streams one after the other are one.
+    parts = tars.write(tmp_path / "c", *(PACKERS[packer](data[i : i + 700]) for i in range(0, len(data), 700)))
+    assert listed(parts) == FILES
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a.x", "d/b.y", "n" * 200]), st.binary(max_size=1500))),
+    st.sampled_from(list(tars.FORMATS)),
+)
+def test_against_reading_in_place(tmp_path, files, form):
+    files = files if form != "ustar" else [(name[:90], data) for name, data in files]
+    path = tars.archive(tmp_path / "a.tar", files, form)
+    assert listed(path) == files == tars.listed(path)
+
+
+@pytest.mark.parametrize("case", [case for case in DAMAGED if "link" not in case])
+def test_damage_is_refused(tmp_path, case):
+    data, message = DAMAGED[case]
+    path = tars.write(tmp_path / "bad.tgz", gzip.compress(data, mtime=0))
+    with pytest.raises(FormatError, match=message):
+        listed(path)
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_cut_archives(tmp_path, case):
+    path = tars.write(tmp_path / "cut.tgz", gzip.compress(tars.member(b"first", b"1") + CUT[case][0], mtime=0))
+    members = iter_members(path, size_most=1 << 62)
+    assert next(members).name == "first"
+    with pytest.raises(TruncatedError, match="cut in"):
+        list(members)
+
+
+@pytest.mark.parametrize("packer", [packer for packer in PACKERS if packer != "plain"])
+def test_damaged_compression(tmp_path, packer):
+    """Cut anywhere, or a byte changed, which a checksum finds after the last member at the latest."""
+    tars.archive(tmp_path / "a.tar", [("a", bytes(i * i % 251 for i in range(5000)))])
+    data = PACKERS[packer]((tmp_path / "a.tar").read_bytes())
+    for size in range(8, len(data) - 12, 199):
+        with pytest.raises(FormatError, match=r"cut\.tgz: .*(cut|end|damaged)"):
+            listed(tars.write(tmp_path / "cut.tgz", data[:size]))
+    if packer != "zstd":  # whose checksum is optional, and off here
+        for at in range(20, len(data) - 12, 499):
+            wrong = bytearray(data)
+            wrong[at] ^= 16
+            with pytest.raises(FormatError):
+                listed(tars.write(tmp_path / "wrong.tgz", wrong))
+
+
+def test_a_hard_link_is_gone_by(tmp_path):
+    path = tars.write(tmp_path / "a.tar", tars.member(b"a", b"1"), tars.header(b"l", 0, b"1", b"a"))
+    with pytest.raises(FormatError, match=r"'l' at offset 1024 is a hard link to 'a', whose data have gone by"):
+        listed(path)
+
+
+def test_large_members_are_refused(tmp_path):
+    path = tars.archive(tmp_path / "a.tar", FILES)
+    with pytest.raises(FormatError, match=r"'d/b\.bin' at offset .* of 1280 bytes, size_most is 1000"):
+        listed(path, size_most=1000)
+
+
+def test_sizes_are_believed_only_as_far_as_there_are_bytes(tmp_path):
+    path = tars.write(tmp_path / "lie.tar", tars.header(b"a", 3 << 30), bytes(10_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TruncatedError, match="3221225472 bytes, 10000 are there"):
+            listed(path)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_is_that_of_a_member(tmp_path):
+    """Of 60 MB, packed to nothing."""
+    with tarfile.open(tmp_path / "a.tgz", "w:gz", compresslevel=1) as tar:
+        for i in range(30):
+            tars.add(tar, f"{i}", bytes(2 << 20))
+    tracemalloc.start()
+    try:
+        assert sum(len(member.data) for member in iter_members(tmp_path / "a.tgz")) == 60 << 20
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_greedy_decompressors_are_refused(tmp_path):
+    """A dictionary of 1.5 GiB is in the header; nothing is allocated for it."""
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 20}]
+    data = bytearray(lzma.compress(bytes(100), filters=filters))
+    at = data.index(b"\x21\x01") + 2
+    data[at] = 37  # 1.5 GiB
+    start, size = 12, (data[12] + 1) * 4
+    data[start + size - 4 : start + size] = zlib.crc32(data[start : start + size - 4]).to_bytes(4, "little")
+    with pytest.raises(FormatError, match=r"xz data that are damaged: .*[Mm]emory"):
+        listed(tars.write(tmp_path / "a.tar.xz", data))
+
+
+def test_ignore_zeros(tmp_path):
+    one = (tmp_path / "a.tar", tars.archive(tmp_path / "a.tar", FILES))[0].read_bytes()
+    path = tars.write(tmp_path / "two.tgz", gzip.compress(one, mtime=0), gzip.compress(one, mtime=0))
+    assert listed(path) == FILES
+    assert listed(path, ignore_zeros=True) == 2 * FILES
+
+
+def test_samples(tmp_path):
+    files = [
+        ("README", b"-"),
+        ("d/1.JPG", b"j"),
+        ("d/1.cls", b"1"),
+        ("__x__/2.cls", b"-"),
+        ("d/1.y.Z", b"z"),
+        ("d/2.cls", b"2"),
+    ]
+    path = tars.archive(tmp_path / "a.tgz", files, mode="w:gz")
+    found = [
+        {name: value if name == "__key__" else value.tobytes() for name, value in each.items()}
+        for each in iter_samples(path)
+    ]
+    assert found == [{"__key__": "d/1", "jpg": b"j", "cls": b"1", "y.z": b"z"}, {"__key__": "d/2", "cls": b"2"}]
+    path = tars.archive(tmp_path / "b.tgz", [("1.cls", b"1"), ("1.CLS", b"2")], mode="w:gz")
+    with pytest.raises(FormatError, match=r"sample '1': field 'cls' twice, again as member '1\.CLS'"):
+        list(iter_samples(path))
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(optional, "optional", lambda name: None)
+    path = tars.write(tmp_path / "a.tar.zst", PACKERS["zstd"](b""))
+    with pytest.raises(ImportError, match=r"ffrecord\[zstd\]"):
+        listed(path)
+
+
+def test_missing_files(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        iter_members(tmp_path / "none.tgz")
+
+
+def fuzz(path, data, count, seed, pack=bytes):
+    for number, mutant in enumerate(mutants(data, count, seed)):
+        path.write_bytes(pack(fixed(mutant) if pack is bytes and number % 4 else mutant))
+        with contextlib.suppress(FFRecordError):
+            listed(path, size_most=1 << 20)
+
+
+def test_mutants(tmp_path):
+    fuzz(tmp_path / "m.tar", SEED, 200, 1)
+    for packer in ("gzip", "bzip2", "xz", "zstd"):
+        fuzz(tmp_path / "m.tgz", PACKERS[packer](SEED), 60, 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("packer", PACKERS)
+def test_more_mutants(tmp_path, packer):
+    fuzz(tmp_path / "m.tgz", PACKERS[packer](SEED), 40_000, 3)
+
+
+def test_files_are_closed(tmp_path, nothing_leaks):
+    path = tars.archive(tmp_path / "a.tar", FILES)
+    members = iter_members(path)
+    assert next(members).name == "a.txt"
+    members.close()
+    with pytest.raises(FormatError):
+        listed(tars.write(tmp_path / "b.tar", b"x" * 600))

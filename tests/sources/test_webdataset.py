@@ -1,0 +1,333 @@
+"""WebDataset's archives, against the package itself."""
+
+import contextlib
+import io
+import pickle
+import re
+import tarfile
+
+import numpy as np
+import pytest
+import simplejpeg
+import tars
+import webdataset
+from braceexpand import braceexpand
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from webdataset.autodecode import basichandlers
+from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander
+
+from ffrecord._webdataset import split
+from ffrecord.errors import ArgumentError, FFRecordError, FormatError, TruncatedError
+from ffrecord.sources import braces
+from ffrecord.sources.names import Names
+from ffrecord.sources.webdataset import WebDatasetReader
+from ffrecord.sources.webdataset_fields import decode_field
+
+OWN = ("__url__", "__local_path__")
+
+
+def plain(samples):
+    """Samples with bytes for arrays, and without what webdataset adds."""
+    return [
+        {
+            name: value if isinstance(value, str | bytes) else value.tobytes()
+            for name, value in each.items()
+            if name not in OWN
+        }
+        for each in samples
+    ]
+
+
+def theirs(pattern):
+    """By what its pipelines are made of: they leave closing files to the garbage collector, which warns."""
+    with contextlib.ExitStack() as files:
+        sources = [{"url": path, "stream": files.enter_context(open(path, "rb"))} for path in braceexpand(pattern)]
+        return plain(group_by_keys(tar_file_expander(sources)))
+
+
+def ours(source, **options):
+    with WebDatasetReader(source, **options) as reader:
+        return plain(reader.samples(range(len(reader))))
+
+
+@pytest.fixture
+def path(tmp_path):
+    """As webdataset writes it."""
+    path = str(tmp_path / "a.tar")
+    with webdataset.TarWriter(path) as writer:
+        for i in range(20):
+            writer.write(
+                {"__key__": f"d/{i:04d}", "txt": f"t{i}", "cls": i, "json": {"a": [i]}, "seg.npy": np.arange(i)}
+            )
+    return path
+
+
+def test_what_webdataset_writes(path):
+    found = ours(path)
+    assert found == theirs(path) and len(found) == 20
+    with WebDatasetReader(path, decode=True) as reader:
+        assert reader.keys()[3] == "d/0003"
+        sample = reader.sample(3)
+        assert list(sample) == ["__key__", "cls", "json", "seg.npy", "txt"]
+        assert (sample["cls"], sample["json"], sample["txt"]) == (3, {"a": [3]}, "t3")
+        assert sample["seg.npy"].tolist() == [0, 1, 2]
+
+
+parts = st.text(st.sampled_from("ab._/\n"), max_size=8)
+
+
+@given(
+    st.lists(st.tuples(parts, st.sampled_from(["", ".jpg", ".seg.PNG", ".cls", "/x.txt"]))),
+    st.sampled_from(list(tars.FORMATS)),
+)
+def test_samples_are_those_of_webdataset(tmp_path, names, form):
+    """Also of names that nobody would give: both group them alike, or both refuse."""
+    files = [(head + tail, f"{i}".encode()) for i, (head, tail) in enumerate(names)]
+    path = tars.archive(tmp_path / "a.tar", files, form)
+    try:
+        expected = theirs(path)
+    except ValueError as error:
+        assert "duplicate file name" in str(error)
+        with pytest.raises(FormatError, match="twice"):
+            ours(path)
+        return
+    assert ours(path) == expected
+
+
+@given(st.text(st.sampled_from("a./_\n"), max_size=12))
+def test_keys_are_those_of_webdataset(name):
+    names = Names.of([name])
+    dots, _ = split(names.blob, names.offsets)
+    meta = re.match(r"__[^/]*__($|/)", name)
+    assert (name[: dots[0]] if dots[0] >= 0 else None) == (None if meta else base_plus_ext(name)[0])
+
+
+def test_records_are_archives(path):
+    """With an end behind it, the record of a sample is an archive of its members."""
+    with WebDatasetReader(path) as reader:
+        for record in (reader.read_one(0), reader.read_one(19)):
+            with tarfile.open(fileobj=io.BytesIO(record.tobytes() + tars.END)) as tar:
+                assert [name.partition(".")[2] for name in tar.getnames()] == ["cls", "json", "seg.npy", "txt"]
+        # They are all of the archive but its end.
+        whole = b"".join(record.tobytes() for record in reader)
+    with open(path, "rb") as file:
+        assert file.read().rstrip(b"\0") == whole.rstrip(b"\0")
+
+
+def test_members_of_no_sample(tmp_path):
+    """Links, directories, names without dots and metadata do not part a sample."""
+    path = tars.write(
+        tmp_path / "a.tar",
+        tars.member(b"__meta__/1.json", b"-"),
+        tars.member(b"1.cls", b"1"),
+        tars.member(b"README", b"-" * 600),
+        tars.header(b"1.link", 0, b"2", b"1.cls"),
+        tars.header(b"1.hard", 0, b"1", b"1.cls"),
+        tars.header(b"2.d", 0, b"5"),
+        tars.member(b"1.jpg", b"j"),
+        tars.member(b"2.cls", b"2"),
+        tars.member(b"1.cls", b"again"),
+    )
+    expected = [
+        {"__key__": "1", "cls": b"1", "jpg": b"j"},
+        {"__key__": "2", "cls": b"2"},
+        {"__key__": "1", "cls": b"again"},
+    ]
+    assert ours(path) == expected == theirs(path)
+    with WebDatasetReader(path) as reader:
+        assert reader.keys() == ["1", "2", "1"] and reader.keys().find("1") == 2
+    assert ours(tars.archive(tmp_path / "none.tar", [("README", b"")])) == []
+
+
+def test_ends_without_zeros(tmp_path):
+    path = tars.write(tmp_path / "a.tar", tars.member(b"1.cls", b"1"), tars.header(b"2.cls", 3), b"222")
+    assert [each["cls"] for each in ours(path)] == [b"1", b"222"]
+
+
+def test_a_field_twice(tmp_path):
+    path = tars.archive(tmp_path / "a.tar", [("0.cls", b"0"), ("1.jpg", b"1"), ("1.cls", b"2"), ("1.JPG", b"3")])
+    with WebDatasetReader(path) as reader:
+        assert plain(reader.samples([0])) == [{"__key__": "0", "cls": b"0"}]
+        message = r"a\.tar: sample 1, '1' at offset \d+: field 'jpg' twice: '1\.jpg' and '1\.JPG'"
+        with pytest.raises(FormatError, match=message):
+            reader.sample(1)
+    with pytest.raises(FormatError, match="'__key__' twice"):
+        ours(tars.archive(tmp_path / "b.tar", [("0.__key__", b"0")]))
+
+
+# Several archives
+
+
+def test_shards(tmp_path):
+    for i in range(3):
+        tars.archive(
+            tmp_path / f"s-{i:03d}.tar",
+            [(f"{i}{k}.{field}", f"{i}{k}".encode()) for k in range(4) for field in ("a", "b")],
+        )
+    pattern = str(tmp_path / "s-{000..002}.tar")
+    expected = theirs(pattern)
+    assert len(expected) == 12
+    for source in (pattern, [pattern], tmp_path, str(tmp_path / "s-*.tar"), braces.expand_braces(pattern)):
+        assert ours(source) == expected
+    with WebDatasetReader(pattern) as reader:
+        assert reader.keys()[5] == "11" and reader.locate(5) == (str(tmp_path / "s-001.tar"), 1)
+        assert plain(reader.samples([11, 0, -5])) == [expected[i] for i in (11, 0, 7)]
+    # A name with braces that is there is that file; samples do not go on in the next archive.
+    odd = tars.archive(tmp_path / "{a,b}.tar", [("1.cls", b"1")])
+    assert ours([odd, odd]) == 2 * [{"__key__": "1", "cls": b"1"}]
+
+
+EXPANDED = (
+    "a{000..003}.tar",
+    "{a,b}{1..3}",
+    "x{a}",
+    "x{}y",
+    "{a,b{1..2}}",
+    "{3..1}",
+    "{01..10..4}",
+    "{a..e}",
+    "{-1..01}",
+    "{,a}",
+)
+EXPANDED += (
+    "{a,{b,c}d}",
+    "{001..2}",
+    "{1..03}",
+    "{a{1,2}}",
+    "{5..5}",
+    "{e..a..2}",
+    "{0..3}",
+    "{-0..3}",
+    "{a,b..c}",
+    "{{1,2},x}",
+)
+
+
+@pytest.mark.parametrize("pattern", EXPANDED)
+def test_braces(pattern):
+    assert braces.expand_braces(pattern) == list(braceexpand(pattern))
+
+
+def test_braces_that_are_none():
+    assert braces.expand_braces("a{b") == ["a{b"]
+    assert braces.expand_braces("a}b{c,d}") == ["a}bc", "a}bd"]
+    for bomb in ("{0..99999999999}", "{0..99}" * 3, "{a,b}" * 30, "{{0..99999},b,c}"):
+        with pytest.raises(ArgumentError, match="expected at most 100000"):
+            braces.expand_braces(bomb)
+
+
+# Decoding
+
+
+def decoded(field, data):
+    return decode_field(field, np.frombuffer(data, np.uint8))
+
+
+def npy(array, **more):
+    out = io.BytesIO()
+    np.save(out, array, **more)
+    return out.getvalue()
+
+
+def test_decoders():
+    assert decoded("txt", "é".encode()) == "é" and decoded("a.text", b"") == ""
+    assert decoded("cls", b"12\n") == 12 and decoded("id", b"-3") == -3
+    assert decoded("json", b'{"a": [1, 2.5]}') == {"a": [1, 2.5]}
+    for array in (
+        np.arange(6.0).reshape(2, 3),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+        np.array(3, "<u2"),
+        np.zeros((0, 4)),
+    ):
+        found = decoded("npy", npy(array))
+        assert found.dtype == array.dtype and np.array_equal(found, array) and found.flags.writeable
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 9, 3), np.uint8)
+    jpeg = simplejpeg.encode_jpeg(pixels, 95)
+    assert np.array_equal(decoded("jpg", jpeg), simplejpeg.decode_jpeg(jpeg))
+    out = io.BytesIO()
+    Image.fromarray(pixels[:, :, 0]).save(out, "PNG")
+    assert np.array_equal(decoded("seg.png", out.getvalue()), np.repeat(pixels[:, :, :1], 3, 2))
+
+
+class Trap:
+    def __reduce__(self):
+        return pytest.fail, ("something was executed",)
+
+
+def test_nothing_is_executed():
+    for field in ("pkl", "pickle", "pyd", "pth", "ten", "npz", "unknown", ""):
+        data = pickle.dumps(Trap())
+        assert decoded(field, data).tobytes() == data
+    with pytest.raises(FormatError, match="Python objects"):
+        decoded("npy", npy(np.array([Trap()]), allow_pickle=True))
+
+
+LIES = npy(np.zeros(4)).replace(b"(4,), }        ", b"(99999999999,)}")
+BAD = {
+    "txt": b"\xff",
+    "cls": b"one",
+    "index": b"9" * 5000,
+    "json": b"{",
+    "jsn": b"[" * 100_000,
+    "npy": b"\x93NUMPY\1\0\xff\xff",
+    "a.npy": LIES,
+    "b.npy": npy(np.zeros(4))[:-1],
+    "c.npy": b"\x93NUMPY\3\0" + npy(np.zeros(4))[8:],
+    "d.npy": b"",
+    "jpg": b"\xff\xd8\xff" + bytes(50),
+    "png": b"\x89PNG\r\n\x1a\n" + bytes(50),
+}
+
+
+@pytest.mark.parametrize("field", BAD)
+def test_bad_values(tmp_path, field):
+    with pytest.raises(FormatError, match=re.escape(f"field {field!r}")):
+        decoded(field, BAD[field])
+    path = tars.archive(tmp_path / "a.tar", [(f"key.{field}", BAD[field])])
+    with WebDatasetReader(path, decode=True) as reader, pytest.raises(FormatError, match=r"a\.tar: sample 0, 'key'"):
+        reader.sample(0)
+
+
+def test_values_are_those_of_webdataset(path):
+    with WebDatasetReader(path, decode=True) as reader:
+        for mine, their in zip(reader.samples(range(20)), theirs(path), strict=True):
+            for field in ("json", "cls", "txt", "seg.npy"):
+                assert np.array_equal(mine[field], basichandlers(field, their[field]))
+
+
+# A store
+
+
+def test_store(path):
+    with WebDatasetReader(path, io="pread", decode=True) as reader:
+        assert reader.format == "webdataset" and reader.checksum is None and len(reader) == 20
+        again = pickle.loads(pickle.dumps(reader))
+        assert again.keys() == reader.keys() and again.sample(5)["cls"] == 5 and again.io == "pread"
+        assert [len(batch) for batch in reader.iter_batches([[0, 1], [2]])] == [2, 1]
+    with pytest.raises(ValueError, match="WebDatasetReader has been closed"):
+        reader.sample(0)
+
+
+def test_cut_archives(tmp_path):
+    path = tars.write(tmp_path / "cut.tar", tars.member(b"1.cls", b"1"), tars.header(b"2.cls", 600), bytes(512))
+    with pytest.raises(TruncatedError):
+        WebDatasetReader(path)
+    with WebDatasetReader(path, on_error="skip") as reader:
+        assert reader.keys() == ["1", "2"]
+        assert plain(reader.samples([1, 0])) == [{"__key__": "1", "cls": b"1"}] and reader.skipped == 1
+        with pytest.raises(FFRecordError, match="sample '2'"):
+            reader.read_one(1)
+    with (
+        WebDatasetReader(path, on_error=lambda error: b"") as reader,
+        pytest.raises(FormatError, match="0 bytes, its members"),
+    ):
+        reader.samples([1])
+
+
+def test_index_is_shared_with_members(tmp_path, path):
+    expected = ours(path)
+    assert ours(path, index_cache=True) == expected
+    assert len(list(tmp_path.glob("*.ffindex"))) == 1
+    assert ours(path, index_cache=True) == expected
