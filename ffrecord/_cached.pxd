@@ -6,7 +6,7 @@ from ffrecord._linux cimport iovec
 from ffrecord._requests cimport Request, Work
 
 cdef enum:
-    RUN_PARTS = 64             # records of one preadv
+    RUN_PARTS = 64             # records of one preadv, or half as many with gaps between them
     AHEAD = 8                  # records whose first bytes are on their way from memory while one is copied
 
 cdef bint goes_on(const Work* work) noexcept nogil

@@ -18,6 +18,7 @@ from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, UNCHECK
 
 cdef enum:
     RUN_BYTES = 1 << 20
+    GAP_MOST = 2 << 10         # bytes between records that are cheaper to read than a further call
     ASKED_BYTES = 128 << 10    # what a miss makes the kernel read, at least
     FUSED_LEAST = 1 << 10      # bytes of a record that is copied and checked in one pass
     FETCHED_MOST = 8 << 10     # while it is copied, all of the next one is fetched; larger ones the CPU fetches as well
@@ -122,16 +123,28 @@ cdef bint finish(Work* work, Request* request) noexcept nogil:
     return request.status == OK
 
 
-cdef int64_t _gather(const Request* requests, int64_t i, int64_t k, iovec* parts, int* part_count) noexcept nogil:
-    """The records from i on that lie back to back in the file, as places in memory; the end of the run."""
-    cdef int64_t total = 0, j = i
+cdef int64_t _gather(const Request* requests, int64_t i, int64_t k, iovec* parts, int* part_count, char* gap) noexcept nogil:
+    """The records from i on that lie back to back in the file, or nearly, as places in memory; the end of the run.
+
+    Args:
+        gap: [GAP_MOST], for what lies between records.
+    """
+    cdef int64_t total = 0, j = i, between
     cdef int count = 0
     cdef char* end = NULL
     while j < k:
         if requests[j].status != OK or requests[j].file != requests[i].file:
             break
-        if requests[j].offset != requests[i].offset + total or (j > i and total + requests[j].size > RUN_BYTES):
+        between = requests[j].offset - (requests[i].offset + total)
+        if between < 0 or between > GAP_MOST or (j > i and total + between + requests[j].size > RUN_BYTES):
             break
+        if between > 0 and count + 2 > RUN_PARTS:
+            break
+        if between > 0:
+            parts[count].iov_base = gap
+            parts[count].iov_len = between
+            count += 1
+            end = NULL
         if requests[j].size > 0:
             if requests[j].dest == end:
                 parts[count - 1].iov_len += requests[j].size
@@ -142,7 +155,7 @@ cdef int64_t _gather(const Request* requests, int64_t i, int64_t k, iovec* parts
                 parts[count].iov_len = requests[j].size
                 count += 1
             end = requests[j].dest + requests[j].size
-        total += requests[j].size
+        total += between + requests[j].size
         j += 1
     part_count[0] = count
     return j
@@ -166,15 +179,15 @@ cdef int64_t _read_parts(Work* work, int fd, iovec* parts, int count, int64_t of
 
 
 cdef int64_t read_run(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only) noexcept nogil:
-    """Read the good records from i on that lie back to back, as far as one call gives them; the end of the run."""
+    """Read the good records from i on that lie back to back, or nearly, as far as one call gives them; the end of the run."""
     cdef iovec parts[RUN_PARTS]
+    cdef char gap[GAP_MOST]
     cdef int count = 0
-    cdef int64_t j = _gather(requests, i, k, parts, &count), got = 0
+    cdef int64_t j = _gather(requests, i, k, parts, &count, gap), end = requests[i].offset
     if count > 0:
-        got = _read_parts(work, _descriptor(work, requests[i].file), parts, count, requests[i].offset, cached_only)
+        end += _read_parts(work, _descriptor(work, requests[i].file), parts, count, end, cached_only)
     while i < j:
-        requests[i].got = min(got, requests[i].size)
-        got -= requests[i].got
+        requests[i].got = max(<int64_t> 0, min(end - requests[i].offset, requests[i].size))
         if requests[i].got < requests[i].size:
             requests[i].status = MISSED
         i += 1

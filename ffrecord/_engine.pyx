@@ -393,7 +393,7 @@ cdef class Files:
         if spans.n != file.n:
             raise ValueError(f"{spans.n} spans for {file.n} records")
         file.offsets, file.sizes, file.checksums = spans.offsets, spans.sizes, spans.checksums
-        file.scattered, file.checksum = spans.scattered, spans.checksum
+        file.scattered, file.checksum, file.lost = spans.scattered, spans.checksum, spans.lost
         return 0
 
     cdef int _add_to_filesystem(self, File* file, object filesystem, str io) except -1:

@@ -145,7 +145,10 @@ cdef void _locate_by_spans(const File* file, int64_t i, Request* request) noexce
     request.offset = file.offsets[i]
     if file.checksums != NULL:
         request.stored = file.checksums[i]
-    if request.offset < 0 or size < 0:
+    if file.lost != NULL and file.lost[0]:
+        request.detail = EIO
+        request.status = FAILED
+    elif request.offset < 0 or size < 0:
         request.detail = size
         request.status = BAD_SPAN
     elif size > file.size or request.offset > file.size - size:

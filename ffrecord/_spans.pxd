@@ -9,4 +9,5 @@ cdef class Spans:
     cdef const int64_t* offsets
     cdef const int64_t* sizes
     cdef const uint32_t* checksums
+    cdef const int* lost      # as of File
     cdef object arrays

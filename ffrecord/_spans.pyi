@@ -11,8 +11,8 @@ class Spans:
 
     def __new__(
         cls,
-        offsets: npt.NDArray[np.int64],
-        sizes: npt.NDArray[np.int64],
+        offset_array: npt.NDArray[np.int64],
+        size_array: npt.NDArray[np.int64],
         checksums: npt.NDArray[np.uint32] | None,
         kind: str | None,
     ) -> Spans: ...

@@ -3,6 +3,7 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
+from ffrecord._memory cimport Mapping
 from ffrecord._requests cimport CRC32, CRC32C, UNCHECKED
 
 from ffrecord.errors import ArgumentError
@@ -18,10 +19,23 @@ cdef bint _is_scattered(const int64_t* offsets, int64_t n) noexcept nogil:
     return False
 
 
+cdef const int* _lost_flag(object array):
+    """That of the `Mapping` that an array is over; NULL if it is over none."""
+    while array is not None:
+        if isinstance(array, Mapping):
+            return (<Mapping> array).lost_flag()
+        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
+    return NULL
+
+
 cdef class Spans:
 
-    def __cinit__(self, const int64_t[::1] offsets not None, const int64_t[::1] sizes not None, checksums, kind):
+    def __cinit__(self, offset_array, size_array, checksums, kind):
+        cdef const int64_t[::1] offsets, sizes
         cdef const uint32_t[::1] values
+        if offset_array is None or size_array is None:
+            raise ArgumentError("offsets and sizes are needed")
+        offsets, sizes = offset_array, size_array
         self.n = offsets.shape[0]
         self.checksum = _KINDS[kind]
         if (checksums is None) != (kind is None):
@@ -35,6 +49,8 @@ cdef class Spans:
             self.checksums = &values[0] if self.n > 0 else NULL
         if self.n > 0:
             self.offsets, self.sizes = &offsets[0], &sizes[0]
-        self.arrays = (offsets, sizes, checksums)
+        # Those of one index are in one mapping.
+        self.lost = _lost_flag(offset_array)
+        self.arrays = (offset_array, size_array, checksums)
         with nogil:
             self.scattered = _is_scattered(self.offsets, self.n)

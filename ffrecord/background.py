@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from ffrecord.errors import ClosedError
 from ffrecord.failures import Outcome
 
 Load = Callable[[], Outcome]
@@ -15,7 +16,6 @@ class Background:
 
     Args:
         threads: at most; started as they are needed.
-        refuse: makes the error that is raised once it is closed.
 
     Attributes:
         closed: whether `close` was called.
@@ -24,8 +24,8 @@ class Background:
     A forked child has threads and counts of its own.
     """
 
-    def __init__(self, threads: int, refuse: Callable[[], Exception]) -> None:
-        self._threads, self._refuse = threads, refuse
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
         self.closed = False
         self._renew()
 
@@ -42,11 +42,15 @@ class Background:
             self._renew()
 
     def now(self, load: Load) -> Outcome:
-        """What `load` gives, counted."""
+        """What `load` gives, counted.
+
+        Raises:
+            ClosedError: `close` was called; as do `begin`, and what that returns.
+        """
         self._see_to_forks()
         with self._idle:
             if self.closed:
-                raise self._refuse()
+                raise ClosedError("closed")
             self._running += 1
         outcome = None
         try:
@@ -70,7 +74,7 @@ class Background:
         self._see_to_forks()
         with self._idle:
             if self.closed:
-                raise self._refuse()
+                raise ClosedError("closed")
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._threads, "ffrecord")
             future, owner = self._pool.submit(self.now, load), self._owner
@@ -79,7 +83,7 @@ class Background:
             if os.getpid() != owner:
                 return self.now(load)
             if self.closed:
-                raise self._refuse()
+                raise ClosedError("closed")
             return future.result()
 
         return wait

@@ -30,6 +30,7 @@ Form = str | Slots  # of what a batch delivers
 Out = Array | list[Array] | None
 Indices = npt.NDArray[np.int64]
 S = TypeVar("S", bound="Store")
+T = TypeVar("T")
 
 CHUNK_BYTES = 4 << 20  # iteration reads about this much at a time
 CHUNK_MOST = 8192
@@ -78,7 +79,7 @@ class Store(ABC):
         self._fnames, self._n = list(fnames), n
         self._check_data = bool(check_data)
         self._on_error = on_error
-        self._background = Background(THREADS, self._closed_error)
+        self._background = Background(THREADS)
         self.skipped = 0
 
     # What it is
@@ -355,7 +356,8 @@ class Store(ABC):
 
     def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
         """Read a batch. go_on: its good samples are wanted, whatever `on_error` says."""
-        return self._background.now(partial(self._loaded, form, self._in_range(indices), out))
+        load = partial(self._loaded, form, self._in_range(indices), out)
+        return self._unless_closed(partial(self._background.now, load))
 
     def _begin(
         self,
@@ -368,8 +370,15 @@ class Store(ABC):
         go_on: bool = False,
     ) -> Callable[[], Outcome]:
         """Start reading a batch; what waits for it."""
-        # A copy of the positions: the caller may use its array again meanwhile.
-        return self._background.begin(partial(self._loaded, form, self._in_range(indices), out))
+        load = partial(self._loaded, form, self._in_range(indices), out)
+        wait = self._unless_closed(partial(self._background.begin, load))
+        return partial(self._unless_closed, wait)
+
+    def _unless_closed(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except ClosedError:
+            raise self._closed_error() from None
 
     def _loaded(self, form: Form, positions: Indices, out: Out) -> Outcome:
         """Read a batch by `_load`."""
