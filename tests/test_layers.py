@@ -13,7 +13,7 @@ ROWS = [
     {"errors", "_linux", "_requests", "_wire"},
     {"_guard", "buffers", "filesystems", "format", "indices", "prefetch", "read_stats", "sample_slice"},
     {"durable", "fsalign", "limits", "_crc", "_aio", "_memory", "_resample", "_permutation", "_threads"},
-    {"_checking", "_choice", "_descriptors", "_example_columns", "_names", "_records", "_tfrecord", "_writing", "_zip"},
+    {"_checking", "_choice", "_descriptors", "_example_columns", "_names", "_recordio", "_records", "_snappy", "_tfrecord", "_writing", "_zip"},
     {"_ahead", "_columns", "_example_entries", "_example_writing", "_plan", "_spans"},
     {"_cached", "_example_passes"},
     {"_copied", "_direct", "_example", "_mapped", "_parallel"},

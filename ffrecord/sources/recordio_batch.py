@@ -1,0 +1,102 @@
+"""A batch of records out of groups of chunks, in the order asked for."""
+
+import numpy as np
+
+from ffrecord import _recordio
+from ffrecord._engine import ARRAYS
+from ffrecord.errors import ArgumentError
+from ffrecord.failures import Array, Outcome, Packed
+from ffrecord.sources.recordio_format import Numbers
+from ffrecord.sources.recordio_groups import Group
+from ffrecord.store import Form, Out
+
+OWN_BLOCK = 64 << 10  # bytes from which a record has memory of its own
+BLOCK = 512 << 10  # that others share at most
+NOTHING = np.empty(0, np.uint8)
+
+
+class Batch:
+    """What a batch becomes, as its records come in.
+
+    Args:
+        form: ARRAYS or PACKED.
+        count: number of records.
+    """
+
+    def __init__(self, form: Form, count: int) -> None:
+        self._form = form
+        self._arrays: list[Array] = [NOTHING] * count
+        self._sizes = np.zeros(count, np.int64)
+        self._parts: list[tuple[Numbers, Packed]] = []
+        self.failures: list[tuple[int, Exception]] = []
+
+    def add(self, group: Group, places: Numbers, rows: Numbers) -> None:
+        """Records of a group: which of its rows go to which places of the batch. They are copied."""
+        offsets, sizes = group.offsets[rows], group.sizes[rows]
+        if self._form is ARRAYS:
+            for place, array in zip(places.tolist(), arrays_of(group.data, offsets, sizes), strict=True):
+                self._arrays[place] = array
+        else:
+            self._add_part(places, packed_of(group.data, offsets, sizes))
+
+    def add_read(self, places: Numbers, outcome: Outcome) -> None:
+        """Records that were read alone, in the form of the batch."""
+        self.failures += [(int(places[place]), error) for place, error in outcome.failures]
+        if self._form is ARRAYS:
+            for place, array in zip(places.tolist(), outcome.result, strict=True):
+                self._arrays[place] = array
+        else:
+            self._add_part(places, outcome.result)
+
+    def _add_part(self, places: Numbers, part: Packed) -> None:
+        self._sizes[places] = np.diff(part[1])
+        self._parts.append((places, part))
+
+    def outcome(self, out: Out) -> Outcome:
+        """All of it.
+
+        Raises:
+            ValueError: `out` is too small.
+        """
+        self.failures.sort(key=lambda failure: failure[0])
+        if self._form is ARRAYS:
+            return Outcome(self._arrays, self.failures)
+        return Outcome(self._packed(out if isinstance(out, np.ndarray) else None), self.failures)
+
+    def _packed(self, out: Array | None) -> Packed:
+        if out is None and len(self._parts) == 1 and len(self._parts[0][0]) == len(self._sizes):
+            return self._parts[0][1]
+        offsets = np.zeros(len(self._sizes) + 1, np.int64)
+        np.cumsum(self._sizes, out=offsets[1:])
+        size = int(offsets[-1])
+        if out is not None and size > len(out):
+            raise ArgumentError(f"out has {len(out)} bytes, the samples have {size}")
+        data = np.empty(size, np.uint8) if out is None else out[:size]
+        for places, (part, starts) in self._parts:
+            _recordio.gather(part, starts[:-1], np.diff(starts), offsets[places], data)
+        return data, offsets
+
+
+def packed_of(data: Array, offsets: Numbers, sizes: Numbers) -> Packed:
+    """Pieces of `data`, back to back."""
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    packed = np.empty(int(ends[-1]), np.uint8)
+    _recordio.gather(data, offsets, sizes, ends[:-1], packed)
+    return packed, ends
+
+
+def arrays_of(data: Array, offsets: Numbers, sizes: Numbers) -> list[Array]:
+    """Pieces of `data`, copied: large ones to memory of their own, others to blocks that they share."""
+    shared = np.where(sizes < OWN_BLOCK, sizes, 0)
+    blocks = np.cumsum(shared) // BLOCK
+    arrays: list[Array] = [NOTHING] * len(sizes)
+    small = np.flatnonzero(sizes < OWN_BLOCK)
+    for block in np.split(small, np.flatnonzero(np.diff(blocks[small])) + 1):
+        packed, ends = packed_of(data, offsets[block], sizes[block])
+        bounds = ends.tolist()
+        for place, low, high in zip(block.tolist(), bounds[:-1], bounds[1:], strict=True):
+            arrays[place] = packed[low:high]
+    for place in np.flatnonzero(sizes >= OWN_BLOCK).tolist():
+        arrays[place] = data[offsets[place] : offsets[place] + sizes[place]].copy()
+    return arrays
