@@ -26,6 +26,7 @@ OWNERS = {
     "Task": "partition",
     "WorkerError": "errors",
     "checkFsAlign": "fsalign",
+    "open": "sources.opening",
     "pack_folder": "folder_pack",
     "recover": "recovery",
     "tasks": "partition",
