@@ -108,3 +108,38 @@ def parsed(record: bytes) -> dict[str, tuple[int, list[Any]]]:
         google.protobuf.message.DecodeError: no Example.
     """
     return {key: values_of(value) for key, value in Example.FromString(record).features.feature.items()}
+
+
+# Bytes by hand, for what google.protobuf never writes
+
+
+def varint(value: int) -> bytes:
+    """A number of 64 bits, negative ones as two's complement."""
+    value %= 1 << 64
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(out) + bytes([value])
+
+
+def field(number: int, payload: bytes | int, kind: int = 2) -> bytes:
+    """One field: bytes with their length, or a varint."""
+    if isinstance(payload, int):
+        return varint(number << 3) + varint(payload)
+    return varint(number << 3 | kind) + (varint(len(payload)) if kind == 2 else b"") + payload
+
+
+def entry(key: bytes, *values: bytes) -> bytes:
+    """An entry of a map, of a key and pieces of its value."""
+    return field(1, field(1, key) + b"".join(field(2, value) for value in values))
+
+
+def features(*entries: bytes) -> bytes:
+    """An Example of such entries."""
+    return field(1, b"".join(entries))
+
+
+def int64s(*values: int) -> bytes:
+    """A Feature of ints, packed."""
+    return field(3, field(1, b"".join(map(varint, values))))
