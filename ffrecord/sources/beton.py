@@ -4,7 +4,6 @@ import hashlib
 import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from errno import EIO
 from typing import Any, SupportsIndex
 
@@ -18,6 +17,7 @@ from ffrecord._memory import Mapping as FileMapping
 from ffrecord.durable import read_all
 from ffrecord.errors import ArgumentError, FormatError, file_error
 from ffrecord.failures import Array, without
+from ffrecord.opened import naming
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources.beton_layout import ALLOCATION, HEADER, BetonField, descriptors_size, parse
 from ffrecord.sources.beton_spans import Allocations, Pieces, Rows, all_spans, pieces, why_wrong
@@ -52,7 +52,7 @@ class BetonFile(SpanFile):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             status = os.fstat(fd)
-            with _naming(path):
+            with naming(path):
                 head = os.pread(fd, HEADER.size, 0)
                 described = read_all(fd, descriptors_size(head, status.st_size), HEADER.size)
                 self.layout = layout = parse(head, described, status.st_size, custom)
@@ -278,15 +278,6 @@ class BetonReader(RecordReader):
             place, _, wrong = str(error).partition(": ")
             index = int(positions[int(place)])
             raise FormatError(f"Sample {index}: {self.locate(index)[0]}: {wrong}") from None
-
-
-@contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Give a FormatError the file's name."""
-    try:
-        yield
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from None
 
 
 def _chosen(fields: Sequence[BetonField], columns: Sequence[str] | None) -> list[BetonField]:

@@ -1,0 +1,288 @@
+"""Damaged and hostile MDS datasets: refused with an error of ours, or read; never anything else."""
+
+import json
+import os
+import struct
+from pathlib import Path
+
+import children
+import numpy as np
+import pytest
+import zstandard
+from mds_twin import write_mds
+from mutations import mutants
+
+from ffrecord.errors import FFRecordError, FormatError, TruncatedError
+from ffrecord.sources.mds import MDSReader
+from ffrecord.sources.mds_encodings import encoding
+
+COLUMNS = {"a": "str", "b": "int", "c": "ndarray", "d": "list[jpeg]", "e": "json"}
+SAMPLES = [
+    {"a": "x" * i, "b": i, "c": np.arange(i + 1, dtype="int16"), "d": [b"j" * i, b""], "e": {"i": i}} for i in range(4)
+]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return write_mds(tmp_path / "data", COLUMNS, SAMPLES, per_shard=4)
+
+
+@pytest.fixture
+def packed(tmp_path):
+    return write_mds(tmp_path / "packed", COLUMNS, SAMPLES, per_shard=4, compression="zstd")
+
+
+def outcome(directory: Path) -> list | None:
+    """The samples, or None if the dataset was refused."""
+    try:
+        with MDSReader(directory) as reader:
+            columns = reader.columns(range(len(reader)))
+            samples = reader.samples(range(len(reader)))
+            assert [each["e"] for each in samples] == columns["e"]
+            return samples
+    except (FFRecordError, TruncatedError, FileNotFoundError) as error:
+        assert str(directory) in str(error)
+        return None
+
+
+def test_every_flipped_byte_of_a_shard(directory):
+    """Whatever says where something is must be noticed; there is no checksum for the values themselves."""
+    path = directory / "shard.00000.mds"
+    data = path.read_bytes()
+    first = struct.unpack_from("<I", data, 4)[0]
+    for at in [*range(first), *range(first, len(data), 3)]:
+        changed = bytearray(data)
+        changed[at] ^= 0xFF
+        path.write_bytes(changed)
+        assert outcome(directory) is None or at >= 24, at  # spaces in the JSON may be anything that JSON allows
+    path.write_bytes(data)
+    assert outcome(directory) is not None
+
+
+def test_every_cut_of_a_shard(directory, packed):
+    for path in (directory / "shard.00000.mds", packed / "shard.00000.mds.zstd"):
+        data = path.read_bytes()
+        for size in range(0, len(data), 5):
+            path.write_bytes(data[:size])
+            assert outcome(path.parent) is None, size
+
+
+def edited(directory: Path, **changes: object) -> Path:
+    """The dataset with changes to its first shard in the index; dots in names for what is inside."""
+    index = json.loads((directory / "index.json").read_text())
+    for name, value in changes.items():
+        inner = index["shards"][0]
+        *outer, last = name.split("__")
+        for each in outer:
+            inner = inner[each]
+        inner[last] = value
+    (directory / "index.json").write_text(json.dumps(index))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"samples": 5}, "4 samples, index.json says 5"),
+        ({"samples": 2**31}, "2147483648 samples, as index.json says, do not fit in"),
+        ({"samples": -1}, "-1 samples"),
+        ({"samples": 2**70}, "1180591620717411303424 samples"),
+        ({"version": 1}, "version 1, expected 'mds', 2"),
+        ({"format": "csv"}, "format 'csv'"),
+        ({"raw_data__bytes": 7}, "bytes, index.json says 7"),
+        ({"raw_data__basename": "../x"}, "'../x' is no name of a file below the directory"),
+        ({"raw_data__basename": "/etc/passwd"}, "'/etc/passwd' is no name of a file below"),
+        ({"raw_data__basename": "a//b"}, "'a//b' is no name of a file below"),
+        ({"column_names": ["a", "b", "c", "d"]}, "with 5 encodings, 5 sizes, expected each name once"),
+        ({"column_names": ["a", "b", "c", "d", "a"]}, "expected each name once"),
+        ({"column_names": ["a", "b", "c", "d", "x"]}, "index.json says MDSColumns"),
+        ({"column_encodings": ["str", "int", "ndarray", "list[jpeg]", "what"]}, "encoding 'what', expected one of"),
+        ({"column_sizes": [None, 4, None, None, None]}, "int has values of size 8, not 4"),
+        ({"column_sizes": [3, 8, None, None, None]}, "str has values of size None, not 3"),
+        ({"column_encodings": ["str", "int", "ndarray:f4", "list[jpeg]", "json"]}, "expected ndarray:dtype:axes"),
+        ({"compression": "zstd"}, "compression 'zstd', but no compressed file"),
+    ],
+)
+def test_an_index_that_does_not_fit_is_refused(directory, changes, message):
+    with pytest.raises(FormatError) as caught:
+        MDSReader(edited(directory, **changes))
+    assert message in str(caught.value) and str(directory) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 2, "shards": 3}', "[" * 100_000])
+def test_an_index_that_is_none_is_refused(directory, text):
+    (directory / "index.json").write_text(text)
+    with pytest.raises(FormatError, match=r"index\.json: not an index of MDS shards"):
+        MDSReader(directory)
+
+
+def test_another_version_and_no_shards(directory):
+    (directory / "index.json").write_text('{"version": 3, "shards": []}')
+    with pytest.raises(FormatError, match="version 3, expected 2"):
+        MDSReader(directory)
+    (directory / "index.json").write_text('{"version": 2, "shards": []}')
+    with pytest.raises(ValueError, match="index without shards"):
+        MDSReader(directory)
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "message"),
+    [
+        (b"nothing compressed", {}, "not zstd that can be read"),
+        (zstandard.compress(b"x" * 10), {}, "10 bytes after decompression, the index says"),
+        (zstandard.compress(bytes(1 << 20)), {}, "more than the 4"),
+        (b"\x0a" * 9, {"compression": "br"}, "not br that can be read"),
+        (b"\xff" * 9, {"compression": "snappy:1"}, "not snappy:1 that can be read"),
+        (b"\x1f\x8b\x08", {"compression": "gz:9"}, "not gz:9 that can be read"),
+        (b"BZh9", {"compression": "bz2"}, "after decompression|not bz2 that can be read"),
+        (b"x", {"compression": "xz"}, "compression 'xz', expected one of zstd, gz, bz2, br, snappy"),
+        (b"x", {"compression": "gz", "raw_data__bytes": 1 << 32}, "a shard has at most 4294967295"),
+    ],
+)
+def test_bad_compressed_shards_are_refused(packed, data, changes, message):
+    (packed / "shard.00000.mds.zstd").write_bytes(data)
+    edited(packed, zip_data__bytes=len(data), **changes)
+    with pytest.raises(FormatError, match=message), MDSReader(packed) as reader:
+        reader.read([0])
+
+
+def test_a_bad_compressed_shard_does_not_hide_the_others(tmp_path):
+    directory = write_mds(tmp_path / "a", COLUMNS, SAMPLES, per_shard=2, compression="zstd")
+    path = directory / "shard.00000.mds.zstd"
+    path.write_bytes(bytes(path.stat().st_size))
+    with MDSReader(directory, on_error="skip") as reader:
+        assert [each["b"] for each in reader.samples(range(4))] == [2, 3]
+        assert reader.columns(range(4))["b"].tolist() == [2, 3]
+    message = r"Sample 1: .*shard\.00000\.mds\.zstd: not zstd"
+    with MDSReader(directory) as reader, pytest.raises(FormatError, match=message):
+        reader.read([2, 1])
+
+
+@pytest.mark.parametrize(
+    "compression", ["zstd", *(pytest.param(each, marks=pytest.mark.long) for each in ("br", "gz", "bz2"))]
+)
+def test_bombs_stop_at_the_size_that_the_index_says(tmp_path, compression):
+    """A shard that would be 2 GiB after decompression takes neither the memory nor the disk."""
+    code = """
+import os, resource, shutil, sys, tempfile
+from ffrecord.errors import FormatError
+from ffrecord.sources.mds import MDSReader
+limit = 3 << 29
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    with MDSReader(sys.argv[1]) as reader:
+        reader.read([0])
+except FormatError as error:
+    print("refused")
+"""
+    import bz2
+    import gzip
+
+    import cramjam
+
+    zeros = bytes(64 << 20)
+    data = {
+        "zstd": lambda: zstandard.compress(zeros) * 32,
+        "gz": lambda: gzip.compress(zeros, 1) * 32,
+        "bz2": lambda: bz2.compress(zeros) * 32,
+        "br": lambda: bytes(cramjam.brotli.compress(zeros, level=1)),
+    }[compression]()
+    directory = write_mds(tmp_path / "a", COLUMNS, SAMPLES, per_shard=4, compression=compression)
+    (directory / f"shard.00000.mds.{compression}").write_bytes(data)
+    edited(directory, zip_data__bytes=len(data))
+    assert children.run(code, directory) == "refused\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("ndarray", b"", "an array of dtype b''"),
+        ("ndarray", b"\7\4\1x", "an array of dtype b'"),
+        ("ndarray", b"\x08", "an array without its shape"),
+        ("ndarray", b"\x08\xff" + b"\xff" * 8, "an array of 63 axes in 9 bytes"),
+        ("ndarray", b"\x08\x07" + b"\xff" * 8, "0 bytes of an array of shape (18446744073709551615,) and uint8"),
+        ("ndarray:uint8", b"\x08\0" + b"\xff\xff", "1 bytes of an array of shape (0, 255)"),
+        ("pil", b"123", "an image of 3 bytes"),
+        ("pil", struct.pack("<III", 2**32 - 1, 2**32 - 1, 3) + b"RGBxyz", "3 bytes of an array of shape"),
+        ("pil", struct.pack("<III", 1, 1, 2**32 - 1) + b"RGBxyz", "an image of mode 'RGBxyz'"),
+        ("pil", struct.pack("<III", 1, 1, 2) + b"??xyz", "an image of mode '??'"),
+        ("list[jpeg]", b"", "a list without the number of its items"),
+        ("list[jpeg]", struct.pack("<II", 0, 2**32 - 1), "a list of 4294967295 items in 4 bytes"),
+        ("jpeg_array", struct.pack("<III", 1, 2**32 - 1, 0), "a list of 1 items, 4294967303 bytes, in 12 bytes"),
+        ("jpeg_array", struct.pack("<II", 0, 0), "a list of 0 items, 4 bytes, in 8 bytes"),
+        ("json", b"[" * 100_000, "JSON that is nested too deeply"),
+        ("json", b"{", "Expecting property name"),
+        ("str", b"\xff", "can't decode"),
+        ("str_int", b"9" * 10_000, "Exceeds the limit"),
+        ("str_float", b"x", "could not convert"),
+        ("str_decimal", b"x", "no decimal number"),
+    ],
+)
+def test_values_that_are_none_are_refused(name, data, message):
+    with pytest.raises(ValueError) as caught:
+        encoding(name, images=False, allow_pickle=False).decode(memoryview(data))
+    assert message in str(caught.value)
+
+
+def test_a_sample_whose_sizes_do_not_fit_is_named(directory):
+    path = directory / "shard.00000.mds"
+    data = bytearray(path.read_bytes())
+    start = struct.unpack_from("<I", data, 4 + 4 * 2)[0]
+    struct.pack_into("<I", data, start, 2**32 - 1)
+    path.write_bytes(data)
+    with MDSReader(directory) as reader:
+        for read in (reader.samples, reader.columns):
+            with pytest.raises(FormatError, match=rf"Sample 2: {path}: sample 2: \d+ bytes, its columns have 42949"):
+                read([1, 2])
+        assert reader.sample(3)["b"] == 3
+
+
+def test_a_shard_cut_under_an_open_reader(directory):
+    with MDSReader(directory) as reader:
+        os.truncate(directory / "shard.00000.mds", 100)
+        with pytest.raises(TruncatedError):
+            reader.read(range(4))
+
+
+def fuzz(path: Path, count: int, seed: int) -> None:
+    data = path.read_bytes()
+    read = 0
+    for changed in mutants(data, count, seed):
+        path.write_bytes(changed)
+        read += outcome(path.parent) is not None
+    path.write_bytes(data)
+    assert 0 < read < count  # some damage is harmless, some is not
+
+
+def test_fuzzing(directory):
+    fuzz(directory / "shard.00000.mds", 400, 1)
+    fuzz(directory / "index.json", 300, 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3, 9))
+def test_fuzzing_for_long(directory, seed):
+    fuzz(directory / "shard.00000.mds", 15_000, seed)
+    fuzz(directory / "index.json", 15_000, seed)
+
+
+VALUES = [
+    ("ndarray", b"\x11\x08\2\3\0\0\0\0\0\0\0\0\0\0\0\0"),
+    ("pil", struct.pack("<III", 2, 2, 3) + b"RGB" + bytes(12)),
+    ("list[pil]", struct.pack("<III", 0, 1, 27) + struct.pack("<III", 2, 2, 3) + b"RGB" + bytes(12)),
+    ("list[png]", struct.pack("<IIII", 0, 2, 3, 1) + b"abcd"),
+    ("json", b'{"a": [1, 2.5, null, "x"]}'),
+    ("str_decimal", b"-12.50E+3"),
+]
+
+
+@pytest.mark.parametrize(("name", "data"), VALUES)
+def test_fuzzing_of_values(name, data):
+    decode = encoding(name, images=False, allow_pickle=False).decode
+    decode(memoryview(data))
+    for changed in mutants(data, 400, 5):
+        try:
+            decode(memoryview(changed))
+        except ValueError:
+            continue
