@@ -240,6 +240,9 @@ def _told_by_others(fd: int, path: str, end: int) -> Dialect:
     whole = [name for name, (headers, _, stop) in hops.items() if stop == end and DIALECTS[name].sound(headers).all()]
     if len(whole) == 1:
         return DIALECTS[whole[0]]
+    for dialect in DIALECTS.values():
+        if _chunk_after(fd, dialect, len(MAGIC_BYTES), end) is not None:
+            return dialect
     torn = [name for name, (_, offsets, _) in hops.items() if len(offsets) == 0]
     if torn and not whole:
         return DIALECTS[torn[0]]  # one chunk, cut short: it will not be read in any

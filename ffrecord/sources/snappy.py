@@ -74,8 +74,9 @@ def _expand_raw(data: Array, most: int) -> Array:
 
 
 def _expand_into(data: Array, out: Array) -> None:
+    into = codec().decompress_raw_into
     try:
-        written = codec().decompress_raw_into(data, out)
+        written = into(data, out)
     except Exception as error:  # cramjam's own class, which derives from nothing else
         raise FormatError(f"{len(data)} bytes of snappy cannot be expanded to {len(out)}: {error}") from None
     if written != len(out):
