@@ -135,6 +135,8 @@ def test_pickled(case, store, records):
 
 
 def test_changed_files_are_noticed_by_copies(case, store):
+    if store.format == "image folder":
+        pytest.skip("is known by the names of its files, which would take long to be asked for more")
     pickled = pickle.dumps(store)
     path = case[0]
     if path.is_dir():
