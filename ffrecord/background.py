@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from ffrecord.errors import ClosedError
-from ffrecord.failures import Outcome
+from ffrecord.forms import Outcome
 
 Load = Callable[[], Outcome]
 

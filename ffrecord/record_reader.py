@@ -7,21 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ffrecord import _engine, limits
-from ffrecord._columns import Slots
 from ffrecord._crc import crc32
 from ffrecord.errors import ArgumentError, ClosedError
-from ffrecord.failures import Array, Outcome, failure_error
+from ffrecord.failures import failure_error
+from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.indices import as_indices
 from ffrecord.opened import OpenedFile
-from ffrecord.prefetch import Prefetcher
 from ffrecord.read_stats import ReadStats, collect
 from ffrecord.span_file import SpanFile
-from ffrecord.store import THREADS, Form, Indices, OnError, Out, Store, as_outs, check_on_error
+from ffrecord.store import THREADS, Indices, OnError, Store, check_on_error
 
-SlotList = Sequence[tuple[int, int]]  # (offset, size) of pieces of a record, bytes
 T = TypeVar("T")
 
 logger = logging.getLogger("ffrecord")
@@ -123,62 +120,6 @@ class RecordReader(Store):
         """Close the files. A read in progress in another thread ends first; tables stay readable. May be repeated."""
         self._engine.close()
 
-    # Reading columns
-
-    def read_columns(
-        self,
-        indices: Iterable[SupportsIndex],
-        record_size: int,
-        slots: SlotList,
-        out: Sequence[npt.NDArray[Any]] | None = None,
-    ) -> list[Array]:
-        """The samples at `indices`, all of one size, cut into pieces that are gathered from all of them.
-
-        Args:
-            indices: as for `read`.
-            record_size: bytes that each of the samples has.
-            slots: (offset, size) of each piece, bytes, within the sample: in any order, overlapping or not, and not
-                necessarily all of it. The whole sample is compared with its checksum in any case.
-            out: memory to fill, for each slot a writable C-contiguous array of at least k * size bytes; fresh memory if
-                None. Left in an unknown state by an error.
-
-        Returns:
-            For each slot a writable C-contiguous uint8 array [k, size]; the start of `out` if given. `on_error="skip"`
-            leaves rows out of all of them alike; what a callable gives must have `record_size` bytes.
-
-        Raises:
-            As for `read`; FormatError: a sample has another size; ValueError: a slot is not within the sample, `out` is
-            too small or has not one for each slot, or a replacement has another size.
-        """
-        columns: list[Array] = self._read(Slots(record_size, slots), indices, as_outs(out))
-        return columns
-
-    def iter_columns(
-        self,
-        batches: Iterable[Iterable[SupportsIndex]],
-        record_size: int,
-        slots: SlotList,
-        prefetch: int = 2,
-        *,
-        out: Callable[[int], Sequence[npt.NDArray[Any]]] | None = None,
-        threads: int = THREADS,
-    ) -> Prefetcher[list[Array]]:
-        """An iterator over batches, each as `read_columns` gives it, that reads the next ones as `iter_batches` does.
-
-        Args:
-            batches, prefetch: as for `iter_batches`.
-            record_size, slots: as for `read_columns`.
-            out: gives the memory for a batch, as for `read_columns`; called with its number of samples as it begins.
-            threads: that read at most, of all those that this process reads ahead with; 1 to 32.
-
-        Raises:
-            ValueError: `prefetch`, `record_size`, `slots` or `threads` is out of range. While iterating, in the turn of
-                the batch: as for `read_columns`; what `batches` or `out` raises.
-        """
-        if not 1 <= threads <= 32:
-            raise ArgumentError(f"threads is {threads}, expected 1 to 32")
-        return self._iter(Slots(record_size, slots), batches, prefetch, out, threads)
-
     # For subclasses
 
     def _record_name(self, file: int, local: int) -> str:
@@ -221,12 +162,6 @@ class RecordReader(Store):
             return self._outcome(read, positions, go_on)
 
         return wait
-
-    def _begin_columns(
-        self, indices: Iterable[SupportsIndex], slots: Slots, out: Sequence[npt.NDArray[Any]] | None = None
-    ) -> Callable[[], Outcome]:
-        """Start reading columns, for loaders: whatever `on_error` says, bad samples are told, and the others read."""
-        return self._begin(slots, indices, as_outs(out), go_on=True)
 
     def _load(self, positions: Indices) -> list[Array | Exception]:
         arrays, failures = self._now(_engine.ARRAYS, positions, go_on=True)

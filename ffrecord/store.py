@@ -1,12 +1,8 @@
 """The one record-store interface: records, which are bytes, at indices, whatever file they lie in."""
 
 import hashlib
-import logging
-import operator
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Any, ClassVar, Literal, SupportsIndex, TypeVar, overload
@@ -16,32 +12,36 @@ import numpy.typing as npt
 
 from ffrecord._columns import Slots
 from ffrecord._engine import ARRAYS, PACKED
-from ffrecord.background import Background
-from ffrecord.buffers import as_bytes
-from ffrecord.errors import ArgumentError, ClosedError, FFRecordError, MissingNamesError, SampleIndexError
-from ffrecord.failures import Array, Instead, Outcome, Packed, packed_of, without
-from ffrecord.indices import as_indices, as_int64
+from ffrecord.batching import SKIPPED_MOST, THREADS, BatchReading, Indices, OnError, as_out, as_outs, check_on_error
+from ffrecord.errors import ArgumentError, FFRecordError, MissingNamesError, SampleIndexError
+from ffrecord.forms import Array, Form, Out, Outcome, Packed, without
+from ffrecord.indices import as_int64
 from ffrecord.prefetch import Prefetcher
 from ffrecord.read_stats import ReadStats, collect
 from ffrecord.sample_slice import SampleSlice
 
-OnError = str | Callable[[Exception], Array]
-Form = str | Slots  # of what a batch delivers
-Out = Array | list[Array] | None
-Indices = npt.NDArray[np.int64]
+__all__ = [
+    "SKIPPED_MOST",
+    "THREADS",
+    "Array",
+    "Form",
+    "Indices",
+    "OnError",
+    "Out",
+    "Outcome",
+    "Packed",
+    "SlotList",
+    "Store",
+    "as_out",
+    "as_outs",
+    "check_on_error",
+]
+
+SlotList = Sequence[tuple[int, int]]  # (offset, size) of pieces of a record, bytes
 S = TypeVar("S", bound="Store")
-T = TypeVar("T")
-
-CHUNK_BYTES = 4 << 20  # iteration reads about this much at a time
-CHUNK_MOST = 8192
-USUAL_SIZE = 64 << 10  # bytes that a record has as long as nobody knows
-THREADS = 4  # that read ahead
-SKIPPED_MOST = 10_000  # samples of one reader; a dataset with more of them bad is to be mended, not trained on
-
-logger = logging.getLogger("ffrecord")
 
 
-class Store(ABC):
+class Store(BatchReading):
     """Records of one or many files, numbered through.
 
     A format whose records lie in its files as they are is a `RecordReader`. Any other subclasses this, gives `_load`.
@@ -65,29 +65,12 @@ class Store(ABC):
     `fingerprint`, `keys`.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_background", "_check_data", "_fnames", "_n", "_on_error", "skipped")
+    __slots__ = ("__dict__", "__weakref__")
 
     format: ClassVar[str]
     checksum: str | None = None
 
-    def __init__(
-        self, fnames: Sequence[str], n: int, check_data: object = True, *, on_error: OnError = "raise"
-    ) -> None:
-        check_on_error(on_error)
-        if not fnames:
-            raise ArgumentError("no files, expected one at least")
-        self._fnames, self._n = list(fnames), n
-        self._check_data = bool(check_data)
-        self._on_error = on_error
-        self._background = Background(THREADS)
-        self.skipped = 0
-
     # What it is
-
-    @property
-    def n(self) -> int:
-        """Number of records in all files."""
-        return self._n
 
     @property
     def fnames(self) -> list[str]:
@@ -184,6 +167,34 @@ class Store(ABC):
         packed: Packed = self._read(PACKED, indices, None if out is None else as_out(out))
         return packed
 
+    def read_columns(
+        self,
+        indices: Iterable[SupportsIndex],
+        record_size: int,
+        slots: SlotList,
+        out: Sequence[npt.NDArray[Any]] | None = None,
+    ) -> list[Array]:
+        """The samples at `indices`, all of one size, cut into pieces that are gathered from all of them.
+
+        Args:
+            indices: as for `read`.
+            record_size: bytes that each of the samples has.
+            slots: (offset, size) of each piece, bytes, within the sample: in any order, overlapping or not, and not
+                necessarily all of it. The whole sample is compared with its checksum in any case.
+            out: memory to fill, for each slot a writable C-contiguous array of at least k * size bytes; fresh memory if
+                None. Left in an unknown state by an error.
+
+        Returns:
+            For each slot a writable C-contiguous uint8 array [k, size]; the start of `out` if given. `on_error="skip"`
+            leaves rows out of all of them alike; what a callable gives must have `record_size` bytes.
+
+        Raises:
+            As for `read`; FormatError: a sample has another size; ValueError: a slot is not within the sample, `out` is
+            too small or has not one for each slot, or a replacement has another size.
+        """
+        columns: list[Array] = self._read(Slots(record_size, slots), indices, as_outs(out))
+        return columns
+
     def read_range(self, start: SupportsIndex, stop: SupportsIndex) -> list[Array]:
         """The samples from `start` up to, not including, `stop`: read in sequence, at the speed of the disk.
 
@@ -255,28 +266,31 @@ class Store(ABC):
         """
         return self._iter(PACKED if packed else ARRAYS, batches, prefetch)
 
-    def _iter(
+    def iter_columns(
         self,
-        form: Form,
-        batches: Iterable[Any],
-        prefetch: int,
+        batches: Iterable[Iterable[SupportsIndex]],
+        record_size: int,
+        slots: SlotList,
+        prefetch: int = 2,
+        *,
         out: Callable[[int], Sequence[npt.NDArray[Any]]] | None = None,
         threads: int = THREADS,
-    ) -> Prefetcher[Any]:
-        ahead = operator.index(prefetch)
-        if ahead < 0:
-            raise ValueError(f"prefetch is {ahead}, expected >= 0")
+    ) -> Prefetcher[list[Array]]:
+        """An iterator over batches, each as `read_columns` gives it, that reads the next ones as `iter_batches` does.
 
-        def begin(indices: Any) -> Callable[[], Any]:
-            if out is not None or ahead == 0:
-                indices = as_indices(indices)
-            room = None if out is None else as_outs(out(len(indices)))
-            if ahead == 0:
-                return partial(self._read, form, indices, room)
-            wait = self._begin(form, indices, room, threads=threads)
-            return lambda: self._settled(form, wait(), room)
+        Args:
+            batches, prefetch: as for `iter_batches`.
+            record_size, slots: as for `read_columns`.
+            out: gives the memory for a batch, as for `read_columns`; called with its number of samples as it begins.
+            threads: that read at most, of all those that this process reads ahead with; 1 to 32.
 
-        return Prefetcher(batches, begin, ahead)
+        Raises:
+            ValueError: `prefetch`, `record_size`, `slots` or `threads` is out of range. While iterating, in the turn of
+                the batch: as for `read_columns`; what `batches` or `out` raises.
+        """
+        if not 1 <= threads <= 32:
+            raise ArgumentError(f"threads is {threads}, expected 1 to 32")
+        return self._iter(Slots(record_size, slots), batches, prefetch, out, threads)
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Array: ...
@@ -299,39 +313,10 @@ class Store(ABC):
     def _iterate(self, indices: range) -> Iterator[Array]:
         return chain.from_iterable(self._pieces(indices))
 
-    def _pieces(self, indices: range) -> Iterator[list[Array]]:
-        """What lies at `indices`, a few megabytes at a time, the next ones being read meanwhile."""
-
-        def begin(positions: Indices) -> Callable[[], list[Array]]:
-            wait = self._begin(ARRAYS, positions, sequential=indices.step == 1)
-            return lambda: self._settled(ARRAYS, wait())
-
-        # One piece at a time, or the kernel would not see a sequence.
-        return Prefetcher(self._cut(indices), begin, 1 if len(indices) > 1 else 0)
-
-    def _cut(self, indices: range) -> Iterator[Indices]:
-        """`indices` in pieces of about CHUNK_BYTES."""
-        for start in range(0, len(indices), CHUNK_MOST):
-            part = indices[start : start + CHUNK_MOST]
-            positions = np.arange(part.start, part.stop, part.step)
-            ends = np.cumsum(self._sizes(positions))
-            yield from np.split(positions, np.flatnonzero(np.diff(ends // CHUNK_BYTES)) + 1)
-
     # For subclasses
 
-    @abstractmethod
-    def _load(self, positions: Indices) -> list[Array | Exception]:
-        """The records at `positions`, int64 [k] in [0, n): writable 1-D uint8 arrays of their own memory.
-
-        An exception stands for a record that could not be had. May be called by several threads, and after a fork.
-        """
-
-    def _release(self) -> None:  # noqa: B027 - most have nothing to give back
+    def _release(self) -> None:
         """Give back what is open: called once, when no `_load` runs any more."""
-
-    def _sizes(self, positions: Indices) -> Indices:
-        """Bytes of the records at `positions`, int64 [k], to cut sequences into pieces by; a guess will do."""
-        return np.full(len(positions), USUAL_SIZE)
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
         """Samples of the records at `positions`, int64 [k] in [0, n), for `samples`."""
@@ -348,101 +333,6 @@ class Store(ABC):
     def _options(self) -> dict[str, Any]:
         """The keyword arguments that do, besides that and `check_data`."""
         return {"on_error": self._on_error}
-
-    # Batches
-
-    def _read(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None) -> Any:
-        return self._settled(form, self._now(form, indices, out), out)
-
-    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
-        """Read a batch. go_on: its good samples are wanted, whatever `on_error` says."""
-        load = partial(self._loaded, form, self._in_range(indices), out)
-        return self._unless_closed(partial(self._background.now, load))
-
-    def _begin(
-        self,
-        form: Form,
-        indices: Iterable[SupportsIndex],
-        out: Out = None,
-        *,
-        threads: int = THREADS,
-        sequential: bool = False,
-        go_on: bool = False,
-    ) -> Callable[[], Outcome]:
-        """Start reading a batch; what waits for it."""
-        load = partial(self._loaded, form, self._in_range(indices), out)
-        wait = self._unless_closed(partial(self._background.begin, load))
-        return partial(self._unless_closed, wait)
-
-    def _unless_closed(self, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except ClosedError:
-            raise self._closed_error() from None
-
-    def _loaded(self, form: Form, positions: Indices, out: Out) -> Outcome:
-        """Read a batch by `_load`."""
-        records = self._load(positions)
-        failures = [(place, record) for place, record in enumerate(records) if isinstance(record, Exception)]
-        arrays = [np.empty(0, np.uint8) if isinstance(record, Exception) else record for record in records]
-        if form is ARRAYS:
-            return Outcome(arrays, failures)
-        return Outcome(packed_of(arrays, out if isinstance(out, np.ndarray) else None), failures)
-
-    def _begin_packed(self, indices: Iterable[SupportsIndex]) -> Callable[[], Outcome]:
-        """Start reading packed samples, for loaders: whatever `on_error` says, bad ones are told, the others read."""
-        return self._begin(PACKED, indices, go_on=True)
-
-    def _in_range(self, indices: Iterable[SupportsIndex]) -> Indices:
-        """`indices` as numbers in [0, n).
-
-        Raises:
-            TypeError, IndexError: they are none.
-        """
-        positions = as_indices(indices)
-        bad = np.flatnonzero((positions < -self.n) | (positions >= self.n))
-        if len(bad):
-            raise self._index_error(int(positions[bad[0]]))
-        return np.where(positions < 0, positions + self.n, positions)
-
-    def _positive(self, index: SupportsIndex) -> int:
-        position = as_int64(index)
-        if not -self.n <= position < self.n:
-            raise SampleIndexError(f"index {position}, expected {-self.n} <= index < {self.n}: {self._fnames[0]} …")
-        return position % self.n
-
-    def _index_error(self, index: int) -> SampleIndexError:
-        return SampleIndexError(
-            f"index >= number of samples ({index} >= {self.n}): {self._fnames[0]} …"
-            if index >= self.n
-            else f"index {index}, expected {-self.n} <= index < {self.n}: {self._fnames[0]} …"
-        )
-
-    def _closed_error(self) -> ClosedError:
-        return ClosedError(f"{type(self).__name__} has been closed. {self._fnames[0]} …")
-
-    # Failures
-
-    def _settled(self, form: Form, outcome: Outcome, out: Out = None) -> Any:
-        """The result with the failed samples left out or replaced, as `on_error` says."""
-        if not outcome.failures:
-            return outcome.result
-        return without(form, outcome.result, self._instead(outcome.failures), out)
-
-    def _instead(self, failures: list[tuple[int, Exception]]) -> Instead:
-        instead: Instead = {}
-        for place, error in failures:
-            if self._on_error == "raise" or self.skipped >= SKIPPED_MOST:
-                # Or the error, and the frames that it passes, would keep each other and the batch until a collection.
-                failures.clear()
-                try:
-                    raise error
-                finally:
-                    del error
-            self.skipped += 1
-            logger.warning("skipped or replaced: %s", error)
-            instead[place] = _replacement(self._on_error(error)) if callable(self._on_error) else None
-        return instead
 
     # Life
 
@@ -474,30 +364,3 @@ def _reopen(cls: Callable[..., Store], source: Any, check_data: bool, options: d
         store.close()
         raise FFRecordError(f"{store.fnames[0]} …: the files differ from those this reader was pickled with")
     return store
-
-
-def check_on_error(on_error: object) -> None:
-    """Raise ValueError unless it is one of those that `Store` takes."""
-    if not callable(on_error) and on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error is {on_error!r}, expected 'raise', 'skip' or a callable")
-
-
-def as_out(out: Any) -> Array:
-    """Writable bytes of a caller's array.
-
-    Raises:
-        TypeError: it has none, or not in one piece.
-    """
-    if not isinstance(out, np.ndarray) or not out.flags.c_contiguous or not out.flags.writeable or out.dtype.hasobject:
-        raise TypeError("out must be a writable C-contiguous numpy array")
-    return out.reshape(-1).view(np.uint8)
-
-
-def as_outs(out: Sequence[npt.NDArray[Any]] | None) -> list[Array] | None:
-    """The same of several."""
-    return None if out is None else [as_out(each) for each in out]
-
-
-def _replacement(data: Any) -> Array:
-    """What an `on_error` callable gave, as an array of its own."""
-    return np.frombuffer(as_bytes(data), np.uint8).copy()

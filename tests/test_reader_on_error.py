@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from builders import IO_MODES, chain, fix_checksum, flip_in_sample, set_offset
 
-from ffrecord import ChecksumError, FileReader, FormatError
-from ffrecord import store as store_module
+from ffrecord import ChecksumError, FileReader, FormatError, batching
 from ffrecord.errors import TruncatedError
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
@@ -141,7 +140,7 @@ def test_what_replaces_must_be_bytes(damaged, given):
 @pytest.mark.parametrize("policy", ["skip", lambda error: b"lost"], ids=["skip", "replace"])
 def test_each_is_said_and_they_have_a_limit(damaged, io, policy, caplog, monkeypatch):
     """A dataset with thousands of bad samples is to be mended, not trained on."""
-    monkeypatch.setattr(store_module, "SKIPPED_MOST", 5)
+    monkeypatch.setattr(batching, "SKIPPED_MOST", 5)
     with FileReader(damaged, io=io, on_error=policy) as reader:
         reader.read([3, 0, 6])
         said = [record.getMessage() for record in caplog.records]

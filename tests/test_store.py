@@ -12,8 +12,7 @@ import builders
 import numpy as np
 import pytest
 
-from ffrecord import FFRecordError, FileReader
-from ffrecord import store as store_module
+from ffrecord import FFRecordError, FileReader, FormatError, batching
 from ffrecord.errors import ArgumentError, ClosedError, MissingNamesError
 from ffrecord.store import Store
 
@@ -117,7 +116,7 @@ def test_reading(store):
 
 
 def test_pieces_of_an_iteration(path, monkeypatch):
-    monkeypatch.setattr(store_module, "CHUNK_BYTES", 10 * store_module.USUAL_SIZE)
+    monkeypatch.setattr(batching, "CHUNK_BYTES", 10 * batching.USUAL_SIZE)
     with Lines(path) as store:
         assert as_bytes(store) == RECORDS
         assert store.stats().batches == 11
@@ -133,6 +132,28 @@ def test_out(store):
         store.read_packed(INDICES, out=out[:5])
     with pytest.raises(TypeError, match="writable C-contiguous"):
         store.read_packed(INDICES, out=out[::2])
+
+
+def test_columns(path, unlucky):
+    """Of records of one size; another size is an error of its record."""
+    size = len(RECORDS[5])
+    same = [i for i in range(N) if len(RECORDS[i]) == size] * 2
+    out = [np.zeros(1000, np.uint8), np.zeros(1000, np.uint8)]
+    for room in (None, out):
+        with Lines(path) as store:
+            for column, (offset, length) in zip(
+                store.read_columns(same, size, [(3, 4), (0, 2)], room), [(3, 4), (0, 2)], strict=True
+            ):
+                assert [row.tobytes() for row in column] == [RECORDS[i][offset : offset + length] for i in same]
+            with pytest.raises(FormatError, match=f"Sample 6: .* expected {size} as of every sample"):
+                store.read_columns([5, 6], size, [(0, 1)])
+            with pytest.raises(ValueError, match="out has 1 arrays, expected 2"):
+                store.read_columns(same, size, [(3, 4), (0, 2)], out[:1])
+            with pytest.raises(ValueError, match="out has 1 bytes for 2 records of 4, expected at least 8"):
+                store.read_columns(same, size, [(3, 4)], [out[0][:1]])
+    assert [len(column) for column in unlucky.read_columns([13, 5, 6], size, [(0, 1)])] == [1]
+    (batch,) = unlucky.iter_columns([same], size, [(0, 1)])
+    assert batch[0].shape == (len(same), 1)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
@@ -213,7 +234,7 @@ def test_replacing(path):
 
 
 def test_skipping_has_a_limit(unlucky, monkeypatch):
-    monkeypatch.setattr(store_module, "SKIPPED_MOST", 3)
+    monkeypatch.setattr(batching, "SKIPPED_MOST", 3)
     with pytest.raises(FFRecordError, match="line 13"):
         unlucky.read([13] * 5)
     assert unlucky.skipped == 3
