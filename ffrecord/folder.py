@@ -1,8 +1,9 @@
 """Packed folders: files of a directory tree as the samples of one `.ffr` file, found by their paths."""
 
 import errno
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, overload
@@ -10,12 +11,22 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentTypeError, FormatError, MissingFileError, NotAFileError, NotAFolderError
+from ffrecord.errors import (
+    ArgumentTypeError,
+    FormatError,
+    MissingFileError,
+    NotAFileError,
+    NotAFolderError,
+    SampleIndexError,
+)
 from ffrecord.folder_index import INDEX_MAX, MAGIC_BYTES, decode_index, walk
 from ffrecord.folder_pack import dump_files, dump_structure, pack_folder
 from ffrecord.folder_pickle import Tree
+from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
+from ffrecord.member_file import BUFFER, Checked, SpanRaw, reopen
 from ffrecord.paths import Source
 from ffrecord.reader import FileReader
+from ffrecord.safe_unpack import Unpacked, unpack_files
 
 __all__ = ["MAGIC_BYTES", "PackedFolder", "dump_files", "dump_structure", "pack_folder"]
 
@@ -106,7 +117,68 @@ class PackedFolder:
     ) -> None:
         self.close()
 
+    def read_jpeg(self, fname: PathLike, *, grey: bool = False) -> Array:
+        """The pixels of a JPEG file: a new uint8 array [H, W, 3], RGB, whatever its colours are.
+
+        Args:
+            fname: its path.
+            grey: give [H, W] if the JPEG is grey.
+
+        Raises:
+            FormatError: it is no JPEG that can be read whole.
+            ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
+            As `read_one`.
+        """
+        return jpeg_pixels(self.read_one(fname), lambda: f"{_path(self.reader)}: {os.fspath(fname)!r}", grey)
+
+    def read_jpegs(self, fnames: PathLikes, *, grey: bool = False, threads: int | None = None) -> Arrays:
+        """The pixels of JPEG files, read in one batch and decoded by threads: for each as `read_jpeg`.
+
+        Args:
+            fnames: as for `read`, in a list or tuple.
+            grey: as for `read_jpeg`.
+            threads: > 0; None: as many as this process has CPUs, up to 8.
+
+        Raises:
+            As `read_jpeg`; ValueError: `threads`.
+        """
+        records = self.read(fnames)
+        return jpeg_pixels_of(records, lambda place: f"{_path(self.reader)}: {fnames[place]!r}", grey, threads)
+
+    def open(self, fname: PathLike) -> io.BufferedReader:
+        """A file as a Python file object: binary, for reading, seekable; read in place.
+
+        Its content is compared with its CRC-32 when it is read in order to its end. It may outlive this object.
+
+        Raises:
+            As `read_one`; while reading, too.
+        """
+        return self._open_index(self._index(fname))
+
+    def unpack(
+        self, target: PathLike, *, max_size: int | None = None, paths: Iterable[PathLike] | None = None
+    ) -> Unpacked:
+        """Write the files as files of a new directory; see `ffrecord.sources.unpack`."""
+        every = [(path, child) for path, child in walk(self.structure) if paths is None]
+        chosen = [(os.fspath(path), self._index(path)) for path in paths or ()]
+        chosen += [(path, child) for path, child in every if isinstance(child, int)]
+        files = [(path, self._place(index)[2], index) for path, index in chosen]
+        folders = [path for path, child in every if not isinstance(child, int)]
+        return unpack_files(files, folders, self.reader.read, self._open_index, target, max_size=max_size)
+
     # Names
+
+    def keys(self) -> list[str]:
+        """The path of every file, in stored order."""
+        return [*self]
+
+    def size(self, fname: PathLike) -> int:
+        """Bytes of a file; nothing is read.
+
+        Raises:
+            As `read_one`.
+        """
+        return self._place(self._index(fname))[2]
 
     def num_files(self) -> int:
         """How many files there are, in all directories."""
@@ -196,6 +268,22 @@ class PackedFolder:
             message = f"{os.fspath(path)} is not a directory but a file in {_path(self.reader)}"
             raise NotAFolderError(errno.ENOTDIR, message, os.fspath(path))
         return found
+
+    def _place(self, index: int) -> tuple[int, int, int]:
+        """(number of its file, offset there, size) of sample `index`, bytes."""
+        for number in range(len(self.reader.fnames)):
+            offsets = self.reader.get_offsets(number)
+            if index < len(offsets) - 1:
+                return number, int(offsets[index]), int(offsets[index + 1] - offsets[index])
+            index -= len(offsets) - 1
+        raise SampleIndexError(f"sample {index} beyond the last of {_path(self.reader)}")
+
+    def _open_index(self, index: int) -> io.BufferedReader:
+        number, offset, size = self._place(index)
+        path, local = self.reader.locate(index)
+        stored = int(self.reader.get_checksums(number)[local]) if self.reader.check_data else None
+        checked = Checked(path, f"sample {local}", size, stored)
+        return io.BufferedReader(SpanRaw(reopen(self.reader._files[number]), offset, checked), BUFFER)
 
     # Pickling
 

@@ -3,10 +3,13 @@
 import io
 import os
 from collections.abc import Callable
+from errno import ESTALE
 from typing import TYPE_CHECKING
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ChecksumError, FormatError, TruncatedError
+from ffrecord.errors import ChecksumError, FormatError, TruncatedError, file_error
+from ffrecord.opened import OpenedFile
+from ffrecord.span_file import SpanFile
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -44,6 +47,20 @@ class Checked:
                 stored=self._stored,
                 computed=self._value,
             )
+
+
+def reopen(file: OpenedFile | SpanFile) -> int:
+    """A descriptor of its own of a file that a reader has open, or had.
+
+    Raises:
+        OSError: it cannot be opened, or its name leads to another file by now (ESTALE).
+    """
+    fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    status = os.fstat(fd)
+    if (status.st_dev, status.st_ino, status.st_size) != (file.device, file.inode, file.size):
+        os.close(fd)
+        raise file_error(ESTALE, f"{file.path}: the file was replaced after it was opened", file.path)
+    return fd
 
 
 class SpanRaw(io.RawIOBase):
@@ -144,10 +161,11 @@ class PulledRaw(io.RawIOBase):
                 f"{self._checked.path}: {self._checked.name}: {self._at} bytes of content, "
                 f"expected {self._checked.size}"
             )
+        end = self._at + len(piece)
+        if end == self._checked.size and self._read(1):
+            raise FormatError(f"{self._checked.path}: {self._checked.name}: content of more than {end} bytes")
         self._checked.add(self._at, piece)
-        self._at += len(piece)
-        if self._at == self._checked.size and self._read(1):
-            raise FormatError(f"{self._checked.path}: {self._checked.name}: content of more than {self._at} bytes")
+        self._at = end
         return piece
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

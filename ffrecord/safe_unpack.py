@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import os
 import secrets
 import shutil
@@ -14,6 +15,7 @@ from ffrecord.errors import ArgumentError, FormatError
 PathLike = str | os.PathLike[str]
 AT_ONCE = 8 << 20  # bytes of small files read in one batch
 FILES_AT_ONCE = 1024
+PIECE = 4 << 20  # bytes written at a time
 STREAMED = 4 << 20  # bytes; files of more are not read whole
 DEPTH_MAX = 255  # directories above a file
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -63,7 +65,7 @@ def unpack_files(
     files: Sequence[tuple[str, int, Any]],
     folders: Iterable[str],
     read: Callable[[list[Any]], Sequence[Any]],
-    open_one: Callable[[Any], BinaryIO],
+    open_one: Callable[[Any], BinaryIO] | None,
     target: PathLike,
     *,
     max_size: int | None = None,
@@ -78,7 +80,7 @@ def unpack_files(
         files: (name, bytes, what `read` and `open_one` know it by) of each.
         folders: names of directories to be made, too.
         read: the contents of several, as buffers, of the sizes stated.
-        open_one: one as a file object.
+        open_one: one as a file object, which is what large files are read by; None: they are read whole.
         target: the directory, missing or empty; its parent is there.
         max_size: refuse what is more than this in all, bytes.
 
@@ -103,8 +105,10 @@ def unpack_files(
         with _Directories(temporary) as made:
             for parts in directories:
                 made.descriptor(parts)
-            for (name, size, key), data in _contents(files, read):
-                _write(made, places[key], name, size, data, open_one, files[key][2])
+            for place, data in _contents(files, read, total if open_one is None else STREAMED):
+                name, size, key = files[place]
+                with _source(data, open_one, key) as source:
+                    _write(made, places[place], name, size, source)
         os.rename(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -116,66 +120,45 @@ def unpack_files(
 def _check_target(path: str) -> None:
     if os.path.islink(path):
         raise ArgumentError(f"{path}: the target is a symbolic link, expected a directory or nothing")
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        if not os.path.isdir(path) or os.listdir(path):
-            raise FileExistsError(errno.EEXIST, "the target is there, and not an empty directory", path)
+    if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
+        raise FileExistsError(errno.EEXIST, "the target is there, and not an empty directory", path)
 
 
 def _contents(
-    files: Sequence[tuple[str, int, Any]], read: Callable[[list[Any]], Sequence[Any]]
-) -> Iterator[tuple[tuple[str, int, int], Any]]:
-    """((name, bytes, place in `files`), content), a batch of small ones read together; None of a large one."""
+    files: Sequence[tuple[str, int, Any]], read: Callable[[list[Any]], Sequence[Any]], most: int
+) -> Iterator[tuple[int, Any]]:
+    """(place in `files`, content) of each, batches of them read together; None of one of more than `most` bytes."""
     batch: list[int] = []
     size = 0
-    for place, (name, length, _) in enumerate(files):
-        if length > STREAMED:
-            yield (name, length, place), None
+    for place, (_, length, _) in enumerate(files):
+        if length > most:
+            yield place, None
             continue
         batch.append(place)
         size += length
         if size >= AT_ONCE or len(batch) == FILES_AT_ONCE:
-            yield from _read_batch(files, batch, read)
+            yield from zip(batch, read([files[each][2] for each in batch]), strict=True)
             batch, size = [], 0
-    yield from _read_batch(files, batch, read)
+    yield from zip(batch, read([files[each][2] for each in batch]), strict=True)
 
 
-def _read_batch(
-    files: Sequence[tuple[str, int, Any]], batch: list[int], read: Callable[[list[Any]], Sequence[Any]]
-) -> Iterator[tuple[tuple[str, int, int], Any]]:
-    if batch:
-        for place, data in zip(batch, read([files[each][2] for each in batch]), strict=True):
-            name, length, _ = files[place]
-            yield (name, length, place), data
+def _source(data: Any, open_one: Callable[[Any], BinaryIO] | None, key: Any) -> BinaryIO:
+    return io.BytesIO(data) if data is not None or open_one is None else open_one(key)
 
 
-def _write(
-    made: "_Directories",
-    parts: list[str],
-    name: str,
-    size: int,
-    data: Any,
-    open_one: Callable[[Any], BinaryIO],
-    key: Any,
-) -> None:
+def _write(made: "_Directories", parts: list[str], name: str, size: int, source: BinaryIO) -> None:
     try:
         fd = os.open(parts[-1], NEW_FILE, 0o666, dir_fd=made.descriptor(parts[:-1]))
     except OSError as error:
         raise _named(error, name) from None
     with open(fd, "wb", buffering=0) as file:
-        if data is not None:
-            _write_all(file, data)
-        else:
-            with open_one(key) as source:
-                shutil.copyfileobj(source, file, 1 << 20)
+        while piece := source.read(PIECE):
+            view = memoryview(piece)
+            while len(view):
+                view = view[file.write(view) :]
         written = file.tell()
     if written != size:
         raise FormatError(f"{name!r}: {written} bytes of content, expected {size}")
-
-
-def _write_all(file: Any, data: Any) -> None:
-    view = memoryview(data).cast("B")
-    while len(view):
-        view = view[file.write(view) :]
 
 
 class _Directories:

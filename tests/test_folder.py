@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ffrecord
-from ffrecord import FileReader, FileWriter
+from ffrecord import FileReader, FileWriter, FormatError
 from ffrecord.folder import MAGIC_BYTES, PackedFolder, pack_folder
 from ffrecord.folder_index import encode_index
 
@@ -380,3 +380,62 @@ def test_fork(packed):
     if child == 0:
         os._exit(0 if bytes(packed.read(["a", "b/x", "c"])[1]) == b"22" else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_files_as_file_objects(path, packed):
+    for name, data in FILES.items():
+        with packed.open(name) as file:
+            assert (
+                file.read() == data and file.seek(1) == 1 and file.read(2) == data[1:3] and file.tell() <= len(data) + 1
+            )
+        assert packed.size(name) == len(data)
+    assert packed.keys() == list(packed) == list(FILES)
+    kept = packed.open("c")
+    packed.close()
+    assert kept.read() == FILES["c"]
+    kept.close()
+    with pytest.raises(FileNotFoundError, match="none does not exist"):
+        packed.open("none")
+    with pytest.raises(IsADirectoryError, match="b is not a file"):
+        packed.size("b")
+
+
+def test_file_objects_compare_checksums(path):
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"333")] ^= 1
+    path.write_bytes(data)
+    wrong = pytest.raises(ffrecord.ChecksumError, match=r"packed\.ffr: sample 3: CRC-32")
+    with PackedFolder(path) as packed, packed.open("b.txt") as file, wrong:
+        file.read()
+    with PackedFolder(path, check_data=False) as packed, packed.open("b.txt") as file:
+        assert file.read() == b"233"
+
+
+def test_file_objects_of_several_files(tmp_path):
+    structure = OrderedDict([("a", 0), ("b", 1), ("c", 2)])
+    write_folder(tmp_path / "whole.ffr", [b"1", b"22", b"333"], structure)
+    with FileReader(tmp_path / "whole.ffr") as reader, FileWriter(tmp_path / "first.ffr", 2) as first:
+        first.write_one(reader.read_one(0))
+        first.write_one(reader.read_one(1))
+        with FileWriter(tmp_path / "last.ffr", 2) as last:
+            last.write_one(reader.read_one(2))
+            last.write_one(reader.read_one(3))
+    with PackedFolder([tmp_path / "first.ffr", tmp_path / "last.ffr"]) as packed:
+        assert [packed.open(name).read() for name in "abc"] == [b"1", b"22", b"333"]
+        assert [packed.size(name) for name in "abc"] == [1, 2, 3]
+        assert packed.unpack(tmp_path / "out").files == 3
+
+
+def test_jpegs(tmp_path):
+    pillow = pytest.importorskip("PIL.Image")
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    pillow.new("RGB", (8, 6), (9, 200, 100)).save(folder / "a.jpg")
+    pillow.new("L", (5, 7), 99).save(folder / "g.jpg")
+    (folder / "none").write_bytes(b"no JPEG")
+    pack_folder(folder, tmp_path / "p.ffr")
+    with PackedFolder(tmp_path / "p.ffr") as packed:
+        assert packed.read_jpeg("a.jpg").shape == (6, 8, 3) and packed.read_jpeg("g.jpg", grey=True).shape == (7, 5)
+        assert [each.shape for each in packed.read_jpegs(["g.jpg", "a.jpg"], threads=2)] == [(7, 5, 3), (6, 8, 3)]
+        with pytest.raises(FormatError, match=r"p\.ffr: 'none': 7 bytes that begin with b'no ', expected a JPEG"):
+            packed.read_jpeg("none")

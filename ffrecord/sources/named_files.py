@@ -5,16 +5,14 @@ import io
 import os
 from abc import abstractmethod
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import FormatError, MissingFileError, NotAFileError, NotAFolderError
+from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError
 from ffrecord.failures import Packed
-from ffrecord.fields.jpeg_codec import MAGIC, decompress
+from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.member_file import BUFFER
 from ffrecord.safe_unpack import Unpacked, unpack_files
 from ffrecord.sources.name_tree import NameTree
@@ -24,7 +22,8 @@ from ffrecord.store import Store
 Array = npt.NDArray[np.uint8]
 Arrays = list[Array]  # the method `list` hides the type inside the class
 PathLike: TypeAlias = str | os.PathLike[str]
-Wanted: TypeAlias = Iterable[SupportsIndex] | Iterable[PathLike]
+Paths: TypeAlias = list[str] | list[PathLike] | tuple[PathLike, ...]
+Wanted: TypeAlias = Paths | Iterable[SupportsIndex]
 
 
 class NamedFiles(Store):
@@ -58,7 +57,7 @@ class NamedFiles(Store):
 
     # Reading
 
-    @overload  # type: ignore[override]
+    @overload
     def read(self, wanted: PathLike) -> Array: ...
     @overload
     def read(self, wanted: Wanted) -> Arrays: ...
@@ -79,15 +78,15 @@ class NamedFiles(Store):
             return super().read_one(self._index(wanted))
         return super().read(self._indices(wanted))
 
-    def read_packed(self, wanted: Wanted, out: npt.NDArray[Any] | None = None) -> Packed:  # type: ignore[override]
+    def read_packed(self, wanted: Wanted, out: npt.NDArray[Any] | None = None) -> Packed:
         """The same, back to back; arguments as for `read`, results as of `Store.read_packed`."""
         return super().read_packed(self._indices(wanted), out)
 
-    def read_one(self, wanted: PathLike | SupportsIndex) -> Array:  # type: ignore[override]
+    def read_one(self, wanted: PathLike | SupportsIndex) -> Array:
         """One file, by index or path."""
         return super().read_one(self._index(wanted) if isinstance(wanted, str | os.PathLike) else wanted)
 
-    def samples(self, wanted: Wanted) -> Arrays:  # type: ignore[override]
+    def samples(self, wanted: Wanted) -> Arrays:
         """As `Store.samples`, by indices or names."""
         return super().samples(self._indices(wanted))
 
@@ -116,7 +115,7 @@ class NamedFiles(Store):
             ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
             As `read_one`.
         """
-        return self._decoded(wanted, self.read_one(wanted), grey)
+        return jpeg_pixels(self.read_one(wanted), lambda: self._jpeg_name(wanted), grey)
 
     def read_jpegs(self, wanted: Wanted, *, grey: bool = False, threads: int | None = None) -> Arrays:
         """The pixels of JPEG files, read in one batch and decoded by threads: for each as `read_jpeg`.
@@ -129,24 +128,13 @@ class NamedFiles(Store):
         Raises:
             As `read_jpeg`; ValueError: `threads`.
         """
-        count = min(8, len(os.sched_getaffinity(0))) if threads is None else threads
-        if count < 1:
-            raise ValueError(f"threads is {threads}, expected > 0")
         indices = list(self._indices(wanted))
         records = super().read(indices)
-        if count == 1 or len(records) < 2:
-            return [self._decoded(*each, grey) for each in zip(indices, records, strict=True)]
-        with ThreadPoolExecutor(min(count, len(records)), "ffrecord-jpeg") as pool:
-            return list(pool.map(partial(self._decoded, grey=grey), indices, records))
+        return jpeg_pixels_of(records, lambda place: self._jpeg_name(indices[place]), grey, threads)
 
-    def _decoded(self, wanted: PathLike | SupportsIndex, data: Array, grey: bool) -> Array:
-        try:
-            if data[: len(MAGIC)].tobytes() != MAGIC:
-                raise FormatError(f"{len(data)} bytes that begin with {data[:3].tobytes()!r}, expected a JPEG")
-            return decompress(data.data, grey)
-        except FormatError as error:
-            name = os.fspath(wanted) if isinstance(wanted, str | os.PathLike) else self.keys()[self._positive(wanted)]
-            raise FormatError(f"{self._fnames[0]} …: {name!r}: {error}") from error
+    def _jpeg_name(self, wanted: PathLike | SupportsIndex) -> str:
+        name = os.fspath(wanted) if isinstance(wanted, str | os.PathLike) else self.keys()[self._positive(wanted)]
+        return f"{self._fnames[0]} …: {name!r}"
 
     # Paths
 

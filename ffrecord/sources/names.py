@@ -122,6 +122,16 @@ class Names(Sequence[str]):
         return Names, (self.blob, self.offsets)
 
 
+def joined(parts: Sequence[Names]) -> Names:
+    """Names one after the other; those of one part as they are."""
+    if len(parts) == 1:
+        return parts[0]
+    ends = np.cumsum([0, *(len(part.blob) for part in parts)])
+    offsets = [part.offsets[1:] + start for part, start in zip(parts, ends, strict=False)]
+    blobs = [part.blob for part in parts]
+    return Names(np.concatenate([np.zeros(0, np.uint8), *blobs]), np.concatenate([np.zeros(1, np.int64), *offsets]))
+
+
 def _encoded(name: str) -> bytes | None:
     """The bytes of a name; None: a string with surrogates that stand for no byte."""
     try:

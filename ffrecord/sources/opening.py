@@ -14,7 +14,7 @@ from ffrecord.store import Store
 # Modules are imported when a file of theirs is opened.
 READERS = {
     "ffrecord": "ffrecord.reader:FileReader",
-    "packed folder": "ffrecord.folder:PackedFolder",
+    "packed folder": "ffrecord.sources.packed_folder:PackedFolderReader",
     "zip": "ffrecord.sources.zip:ZipReader",
     "tar": "ffrecord.sources.tar:TarReader",
     "webdataset": "ffrecord.sources.webdataset:WebDatasetReader",

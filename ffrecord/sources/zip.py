@@ -3,7 +3,6 @@
 import io
 import os
 from collections.abc import Callable, Iterable, Sequence
-from errno import ESTALE
 from functools import partial
 from typing import Any, SupportsIndex
 
@@ -13,10 +12,10 @@ import numpy.typing as npt
 from ffrecord._columns import Slots
 from ffrecord._crc import crc32
 from ffrecord._memory import pooled
-from ffrecord.errors import ArgumentError, ArgumentTypeError, ChecksumError, FFRecordError, FormatError, file_error
+from ffrecord.errors import ArgumentError, ArgumentTypeError, ChecksumError, FFRecordError, FormatError
 from ffrecord.failures import Array, Outcome
 from ffrecord.indices import as_indices
-from ffrecord.member_file import Checked, PulledRaw, SpanRaw
+from ffrecord.member_file import Checked, PulledRaw, SpanRaw, reopen
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
 from ffrecord.record_reader import RecordReader
@@ -24,7 +23,7 @@ from ffrecord.sources.files import expand
 from ffrecord.sources.gathered import columns_of
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.named_files import NamedFiles
-from ffrecord.sources.names import Names
+from ffrecord.sources.names import Names, joined
 from ffrecord.sources.zip_codecs import ENCRYPTED, STORED, check_ratio, inflate, inflating, refusal, translated
 from ffrecord.sources.zip_index import ZipIndex
 from ffrecord.span_file import SpanFile
@@ -90,8 +89,8 @@ class ZipReader(NamedFiles, RecordReader):
                 raise
 
     def _set_members(self, indexes: list[ZipIndex]) -> None:
-        self.names = _joined_names([each.names for each in indexes])
-        self._folder_names = _joined_names([each.folders for each in indexes])
+        self.names = joined([each.names for each in indexes])
+        self._folder_names = joined([each.folders for each in indexes])
         self._starts = np.cumsum([0, *(len(each) for each in indexes)])
         self._data: npt.NDArray[np.int64] = _joined([each.data for each in indexes])
         self.sizes: npt.NDArray[np.int64] = _joined([each.sizes for each in indexes])
@@ -138,6 +137,7 @@ class ZipReader(NamedFiles, RecordReader):
         return stats._replace(**sums, cache_hit_share=share if known else float("nan"))
 
     def close(self) -> None:
+        self._background.close()
         super().close()
         if self._compressed is not None:
             self._compressed.close()
@@ -252,32 +252,24 @@ class ZipReader(NamedFiles, RecordReader):
             raise self._about(index, error) from None
         stored = int(self.crcs[index]) if self.check_data else None
         checked = Checked(self._fnames[number], f"member {name!r}", size, stored)
-        fd = self._reopened(number)
+        if self.methods[index] == STORED:
+            return SpanRaw(reopen(self._files[number]), int(self._data[index]), checked)
+        span = Checked(checked.path, checked.name, int(self.compressed_sizes[index]), None)
+        raw = SpanRaw(reopen(self._files[number]), int(self._data[index]), span)
         try:
-            if self.methods[index] == STORED:
-                return SpanRaw(fd, int(self._data[index]), checked)
-            return self._pulled(fd, index, checked)
+            return PulledRaw(partial(self._pulling, index, raw), checked, raw.close)
         except BaseException:
-            os.close(fd)
+            raw.close()
             raise
 
-    def _pulled(self, fd: int, index: int, checked: Checked) -> PulledRaw:
-        offset, compressed = int(self._data[index]), int(self.compressed_sizes[index])
-        method, size = int(self.methods[index]), checked.size
-
-        def begin() -> Callable[[int], bytes]:
-            raw = SpanRaw(os.dup(fd), offset, Checked(checked.path, checked.name, compressed, None))
-            try:
-                read = inflating(method, raw.read, size)
-            except FormatError as error:
-                raw.close()
-                raise self._about(index, error) from None
-            except BaseException:
-                raw.close()
-                raise
-            return partial(self._translated, index, read)
-
-        return PulledRaw(begin, checked, partial(os.close, fd))
+    def _pulling(self, index: int, raw: SpanRaw) -> Callable[[int], bytes]:
+        """What reads the content of a member from its start, out of its compressed bytes."""
+        raw.seek(0)
+        try:
+            read = inflating(int(self.methods[index]), raw.read, int(self.sizes[index]))
+        except (FormatError, ImportError) as error:
+            raise self._about(index, error) from None
+        return partial(self._translated, index, read)
 
     def _translated(self, index: int, read: Callable[[int], bytes], most: int) -> bytes:
         try:
@@ -285,16 +277,6 @@ class ZipReader(NamedFiles, RecordReader):
                 return read(most)
         except FormatError as error:
             raise self._about(index, error) from error.__cause__
-
-    def _reopened(self, number: int) -> int:
-        """A descriptor of archive `number`, if its name still leads to it."""
-        file = self._files[number]
-        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-        status = os.fstat(fd)
-        if (status.st_dev, status.st_ino, status.st_size) != (file.device, file.inode, file.size):
-            os.close(fd)
-            raise file_error(ESTALE, f"{file.path}: the archive was replaced after it was opened", file.path)
-        return fd
 
 
 class _Compressed(RecordReader):
@@ -324,15 +306,6 @@ def _unmapped(io: str) -> str:
 def _joined(arrays: list[Any]) -> Any:
     """One after the other; a single one as it is, which may be a mapping."""
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _joined_names(names: list[Names]) -> Names:
-    if len(names) == 1:
-        return names[0]
-    shifts = np.cumsum([0, *(len(each.blob) for each in names[:-1])])
-    offsets = [each.offsets[:-1] + shift for each, shift in zip(names, shifts, strict=True)]
-    total = np.array([sum(len(each.blob) for each in names)], np.int64)
-    return Names(np.concatenate([each.blob for each in names]), np.concatenate([*offsets, total]))
 
 
 def _check_ratio_option(max_ratio: object) -> None:

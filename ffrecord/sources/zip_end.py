@@ -49,22 +49,29 @@ def read_end(fd: int, size: int) -> End:
     """The end of the archive of `size` bytes that is open as `fd`.
 
     The last end record counts whose comment ends where the file ends, and whose directory lies right before it; so a
-    comment may have such signatures in it, and bytes before the archive are allowed.
+    comment may have such signatures in it, and bytes before the archive are allowed. One without entries counts if no
+    other does.
 
     Raises:
         FormatError: there is none; says what the last one contradicts.
     """
     start = max(0, size - END.size - COMMENT_MOST)
     tail = os.pread(fd, size - start, start)
-    wrong = "no end record in its last 65557 bytes"
+    wrong, empty = "no end record in its last 65557 bytes", None
     at = len(tail) - END.size + len(END_MAGIC)
     while (at := tail.rfind(END_MAGIC, 0, at)) >= 0:
         if len(tail) - at >= END.size and at + END.size + END.unpack_from(tail, at)[-1] == len(tail):
             try:
-                return _end_at(fd, tail[at : at + END.size], start + at)
+                found = _end_at(fd, tail[at : at + END.size], start + at)
             except FormatError as error:
                 wrong = str(error)
+            else:
+                if found.entries:
+                    return found
+                empty = empty or found  # any zeros look like it, also in a comment
         at += len(END_MAGIC) - 1  # `rfind` looks at what ends before it
+    if empty is not None:
+        return empty
     raise FormatError(f"no zip archive: {wrong}")
 
 

@@ -1,0 +1,62 @@
+"""JPEG files that were read → their pixels, by one thread or several."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.fields.jpeg_codec import MAGIC, decompress
+
+Array = npt.NDArray[np.uint8]
+THREADS_MOST = 8
+
+
+def jpeg_pixels(data: Array, name: Callable[[], str], grey: bool) -> Array:
+    """The pixels of one JPEG.
+
+    Args:
+        data: uint8 [bytes], contiguous.
+        name: gives what it is called in messages.
+        grey: give [H, W] if it is grey.
+
+    Returns:
+        A new uint8 array [H, W, 3], RGB, unless as `grey` says. CMYK and YCCK are converted by Pillow.
+
+    Raises:
+        FormatError: no JPEG that can be read whole.
+        ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
+    """
+    try:
+        if data[: len(MAGIC)].tobytes() != MAGIC:
+            raise FormatError(f"{len(data)} bytes that begin with {data[:3].tobytes()!r}, expected a JPEG")
+        pixels: Array = decompress(data.data, grey)
+        return pixels
+    except FormatError as error:
+        raise FormatError(f"{name()}: {error}") from error
+
+
+def jpeg_pixels_of(records: list[Array], name: Callable[[int], str], grey: bool, threads: int | None) -> list[Array]:
+    """The same of several, by threads: simplejpeg and Pillow decode without the GIL.
+
+    Args:
+        records: as `data` of `jpeg_pixels`.
+        name: gives what each is called, by its place.
+        threads: > 0; None: as many as this process has CPUs, up to THREADS_MOST.
+
+    Raises:
+        As `jpeg_pixels`, of the first that cannot be had; ValueError: `threads`.
+    """
+    if threads is not None and threads < 1:
+        raise ArgumentError(f"threads is {threads}, expected > 0")
+    count = min(len(records), threads or min(THREADS_MOST, len(os.sched_getaffinity(0))))
+
+    def pixels(place: int) -> Array:
+        return jpeg_pixels(records[place], lambda: name(place), grey)
+
+    if count < 2:
+        return [pixels(place) for place in range(len(records))]
+    with ThreadPoolExecutor(count, "ffrecord-jpeg") as pool:
+        return list(pool.map(pixels, range(len(records))))

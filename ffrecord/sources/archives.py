@@ -1,0 +1,315 @@
+"""Directories, zip archives and packed folders mounted one over the other: one tree of files."""
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ClosedError,
+    MissingFileError,
+    NotAFileError,
+    NotAFolderError,
+)
+from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
+from ffrecord.sources.name_tree import plain
+from ffrecord.sources.named_files import NamedFiles, Paths
+from ffrecord.sources.opening import detected
+from ffrecord.sources.packed_folder import PackedFolderReader
+from ffrecord.sources.zip import ZipReader
+
+Array = npt.NDArray[np.uint8]
+Arrays = list[Array]  # the method `list` hides the type inside the class
+Listing = list[str]
+PathLike: TypeAlias = str | os.PathLike[str]
+Layer: TypeAlias = "NamedFiles | str"  # an archive, or a directory of the machine
+
+MOUNTED: dict[str, Callable[..., NamedFiles]] = {"zip": ZipReader, "packed folder": PackedFolderReader}
+
+
+class Archives:
+    """Several directories, zip archives and packed folders as one tree of files, to be read.
+
+    A path is looked for in each of them, in the order in which they are given: the first that has it counts.
+    Directories of the machine are looked into as they are at that time, archives as they were when they were opened.
+
+    Paths are relative: `""` and `"."` are the root, `./x` and `x/` are `x`; absolute paths and `..` lead nowhere.
+    Symbolic links in a directory of the machine are followed, wherever they lead.
+
+    Args:
+        sources: paths of directories, zip archives and packed folders; or readers of the last two, which stay open
+            when this is closed.
+        check_data, io: of the archives opened here; as for their readers.
+        index_cache: of zip archives; as for `ZipReader`.
+
+    Raises:
+        FormatError: a file that is neither a zip archive nor a packed folder.
+        As opening does.
+
+    It may be shared by threads, forked and pickled. Leaving a `with` closes it.
+    """
+
+    def __init__(
+        self,
+        sources: Iterable[PathLike | NamedFiles] = (),
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        index_cache: Any = None,
+    ) -> None:
+        self._options: dict[str, Any] = {"check_data": bool(check_data), "io": io, "index_cache": index_cache}
+        self._layers: list[Layer] = []
+        self._ours: list[NamedFiles] = []
+        self._closed = False
+        try:
+            for source in sources:
+                self.mount(source)
+        except BaseException:
+            self.close()
+            raise
+
+    # What is mounted
+
+    def mount(self, source: PathLike | NamedFiles, *, first: bool = False) -> None:
+        """Add a directory or archive, behind all others; or before them.
+
+        Raises:
+            As the constructor.
+        """
+        layer: Layer
+        if isinstance(source, NamedFiles):
+            layer = source
+        elif not isinstance(source, str | os.PathLike):
+            raise ArgumentTypeError(f"a path or a reader of named files can be mounted, not {type(source).__name__}")
+        elif os.path.isdir(source):
+            layer = os.fspath(source)
+        else:
+            layer = self._open(os.fspath(source))
+        self._layers.insert(0 if first else len(self._layers), layer)
+
+    def unmount(self, source: PathLike | NamedFiles) -> None:
+        """Take away what was mounted first of those that are `source`: a reader, or the path that it was opened by.
+
+        Raises:
+            ValueError: nothing such is mounted.
+        """
+        for place, layer in enumerate(self._layers):
+            if layer is source or (not isinstance(source, NamedFiles) and _path(layer) == os.fspath(source)):
+                del self._layers[place]
+                if any(layer is each for each in self._ours):
+                    layer.close()  # type: ignore[union-attr]
+                return
+        raise ArgumentError(f"{source!r} is not mounted; these are: {self.mounted}")
+
+    @property
+    def mounted(self) -> Listing:
+        """The paths of directories and archives, in the order in which they are looked into."""
+        return [_path(layer) for layer in self._layers]
+
+    def _open(self, path: str) -> NamedFiles:
+        kind = detected([path])
+        if kind not in MOUNTED:
+            raise ArgumentError(f"{path}: {kind} cannot be mounted, only {' and '.join(MOUNTED)}")
+        store = MOUNTED[kind](path, **self._options)
+        self._ours.append(store)
+        return store
+
+    # Reading
+
+    @overload
+    def read(self, paths: PathLike) -> Array: ...
+    @overload
+    def read(self, paths: Paths) -> Arrays: ...
+    def read(self, paths: PathLike | Paths) -> Array | Arrays:
+        """Files, those of each archive read in one batch.
+
+        Args:
+            paths: [k] paths; repeats allowed, order kept. Or one path.
+
+        Returns:
+            k 1-D uint8 arrays; for one path its array.
+
+        Raises:
+            FileNotFoundError, IsADirectoryError (both also AssertionErrors): a path; nothing was read.
+            As the readers; OSError.
+        """
+        if isinstance(paths, str | os.PathLike):
+            return self.read_one(paths)
+        places = [self._place(path) for path in paths]
+        result: list[Any] = [None] * len(places)
+        for layer in {id(layer): layer for layer, _ in places}.values():
+            chosen = [i for i, (each, _) in enumerate(places) if each is layer]
+            for i, array in zip(chosen, _read(layer, [places[i][1] for i in chosen]), strict=True):
+                result[i] = array
+        return result
+
+    def read_one(self, path: PathLike) -> Array:
+        """One file: a 1-D uint8 array."""
+        layer, where = self._place(path)
+        return _read(layer, [where])[0]
+
+    def read_jpeg(self, path: PathLike, *, grey: bool = False) -> Array:
+        """The pixels of a JPEG file; as `NamedFiles.read_jpeg`."""
+        return jpeg_pixels(self.read_one(path), lambda: repr(os.fspath(path)), grey)
+
+    def read_jpegs(self, paths: Paths, *, grey: bool = False, threads: int | None = None) -> Arrays:
+        """The pixels of JPEG files, read in batches and decoded by threads; as `NamedFiles.read_jpegs`."""
+        return jpeg_pixels_of(self.read(paths), lambda place: repr(paths[place]), grey, threads)
+
+    def open(self, path: PathLike) -> io.BufferedReader:
+        """A file as a Python file object: binary, for reading, seekable.
+
+        Raises:
+            As `read`.
+        """
+        layer, where = self._place(path)
+        return open(where, "rb") if isinstance(layer, str) else layer.open(where)
+
+    def size(self, path: PathLike) -> int:
+        """Bytes of a file; nothing is read."""
+        layer, where = self._place(path)
+        return os.stat(where).st_size if isinstance(layer, str) else layer.size(where)
+
+    # Paths
+
+    def exists(self, path: PathLike) -> bool:
+        """Whether there is a file or directory of that path."""
+        return self.is_file(path) or self.is_dir(path)
+
+    def is_file(self, path: PathLike) -> bool:
+        """Whether there is a file of that path."""
+        return self._find(path) is not None
+
+    def is_dir(self, path: PathLike) -> bool:
+        """Whether there is a directory of that path, in any of what is mounted. The root always is."""
+        key = plain(os.fspath(path))
+        return key == "" or any(_is_dir(layer, key) for layer in self._layers if key is not None)
+
+    def list(
+        self, path: PathLike | None = None, list_file: bool = True, list_dir: bool = True, recursive: bool = False
+    ) -> Listing:
+        """Names in a directory, of all that is mounted, each once; as `NamedFiles.list`.
+
+        What is a file in one and a directory in another is listed as a directory.
+
+        Raises:
+            FileNotFoundError, NotADirectoryError (both also AssertionErrors): `path`.
+        """
+        top = "" if path is None else os.fspath(path)
+        key = plain(top)
+        if key is None or not self.is_dir(key):
+            if self.is_file(top):
+                raise NotAFolderError(errno.ENOTDIR, f"{top} is not a directory but a file in {self!r}", top)
+            raise self._missing(top)
+        found = self._walk(key) if recursive else iter(self._children(key).items())
+        return [name for name, folder in found if (list_dir if folder else list_file)]
+
+    def _children(self, key: str) -> dict[str, bool]:
+        found: dict[str, bool] = {}
+        for layer in self._layers:
+            for name, folder in _children(layer, key).items():
+                found[name] = folder or found.get(name, False)
+        return dict(sorted(found.items()))
+
+    def _walk(self, key: str) -> Iterator[tuple[str, bool]]:
+        way = [("", iter(self._children(key).items()))]
+        while way:
+            prefix, children = way[-1]
+            for name, folder in children:
+                yield prefix + name, folder
+                if folder:
+                    below = f"{prefix}{name}"
+                    way.append((f"{below}/", iter(self._children(f"{key}/{below}" if key else below).items())))
+                    break
+            else:
+                way.pop()
+
+    def _find(self, path: PathLike) -> tuple[Layer, Any] | None:
+        """Where a file is: in an archive, its index there; in a directory, its path."""
+        if self._closed:
+            raise ClosedError(f"Archives has been closed. {self.mounted}")
+        text = os.fspath(path)
+        key = plain(text)
+        for layer in self._layers:
+            if not isinstance(layer, str):
+                index = layer.tree.find(text)
+                if index >= 0:
+                    return layer, index
+            elif key and _mode(place := os.path.join(layer, key), stat.S_ISREG):
+                return layer, place
+        return None
+
+    def _place(self, path: PathLike) -> tuple[Layer, Any]:
+        found = self._find(path)
+        if found is not None:
+            return found
+        text = os.fspath(path)
+        if self.is_dir(text):
+            raise NotAFileError(errno.EISDIR, f"{text} is not a file but a directory in {self!r}", text)
+        raise self._missing(text)
+
+    def _missing(self, path: str) -> MissingFileError:
+        return MissingFileError(errno.ENOENT, f"{path} does not exist in {self!r}", path)
+
+    # Life
+
+    def close(self) -> None:
+        """Close the archives that were opened here. May be repeated."""
+        self._closed = True
+        with ExitStack() as stack:
+            for store in self._ours:
+                stack.callback(store.close)
+
+    def __enter__(self) -> "Archives":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str | os.PathLike) and self.is_file(path)
+
+    def __repr__(self) -> str:
+        return f"<Archives of {', '.join(map(repr, self.mounted)) or 'nothing'}>"
+
+
+def _path(layer: Layer) -> str:
+    return layer if isinstance(layer, str) else layer.fnames[0]
+
+
+def _read(layer: Layer, places: list[Any]) -> list[Array]:
+    if not isinstance(layer, str):
+        return layer.read(places)
+    return [np.fromfile(place, np.uint8) for place in places]
+
+
+def _mode(path: str, wanted: Any) -> bool:
+    try:
+        return bool(wanted(os.stat(path).st_mode))
+    except (OSError, ValueError):  # a NUL, or what the file system's encoding has not
+        return False
+
+
+def _is_dir(layer: Layer, key: str) -> bool:
+    return _mode(os.path.join(layer, key), stat.S_ISDIR) if isinstance(layer, str) else layer.is_dir(key)
+
+
+def _children(layer: Layer, key: str) -> dict[str, bool]:
+    if not isinstance(layer, str):
+        return layer.tree.children(key)
+    place = os.path.join(layer, key)
+    if not _mode(place, stat.S_ISDIR):
+        return {}
+    with os.scandir(place) as entries:
+        return {entry.name: entry.is_dir() for entry in entries if entry.is_dir() or entry.is_file()}

@@ -1,0 +1,113 @@
+"""fsspec file systems over zip archives and packed folders. Importing this needs fsspec."""
+
+import io
+from typing import Any, ClassVar
+
+from ffrecord.errors import ArgumentError
+from ffrecord.fields.optional import require
+from ffrecord.sources.named_files import NamedFiles
+from ffrecord.sources.packed_folder import PackedFolderReader
+from ffrecord.sources.zip import ZipReader
+
+_AbstractFileSystem: Any = require("fsspec.spec", "fsspec", "ffrecord.sources.fsspec_files").AbstractFileSystem
+
+
+class NamedFileSystem(_AbstractFileSystem):  # type: ignore[misc]
+    """A read-only fsspec file system of what is in one archive; see its subclasses.
+
+    Args:
+        fo: path of the archive on this machine.
+        check_data: compare checksums of what is read.
+        reader: arguments of the reader besides these.
+
+    Raises:
+        As the reader.
+    """
+
+    reader_class: ClassVar[type[NamedFiles]]
+    root_marker = ""
+    # Of many archives each is opened once in a process.
+    cachable = True
+
+    def __init__(
+        self,
+        fo: str = "",
+        check_data: bool = True,
+        reader: dict[str, Any] | None = None,
+        target_protocol: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if target_protocol not in (None, "file", "local"):
+            raise ArgumentError(f"{fo}: archives of this machine can be read, not by {target_protocol}")
+        self.fo = fo
+        self.store = self.reader_class(fo, check_data, **(reader or {}))
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path)).strip("/")
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+        """What is in a directory; of a file, the file."""
+        path = self._strip_protocol(path)
+        if self.store.is_file(path):
+            names = [path]
+        else:
+            names = [f"{path}/{name}" if path else name for name in self.store.list(path)]
+        return [self.info(name) for name in names] if detail else names
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        """name, size in bytes and type, "file" or "directory"."""
+        path = self._strip_protocol(path)
+        if self.store.is_file(path):
+            return {"name": path, "size": self.store.size(path), "type": "file"}
+        if self.store.is_dir(path):
+            return {"name": path, "size": 0, "type": "directory"}
+        raise FileNotFoundError(2, f"not in {self.fo}", path)
+
+    def exists(self, path: str, **kwargs: Any) -> bool:
+        return self.store.exists(self._strip_protocol(path))
+
+    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> io.BufferedReader:
+        if mode != "rb":
+            raise OSError(30, f"{self.fo} can only be read, not opened by {mode!r}", path)
+        return self.store.open(self._strip_protocol(path))
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        """The bytes of a file, or [start, end) of them, which may be negative as in a slice."""
+        path = self._strip_protocol(path)
+        if start is None and end is None:
+            return self.store.read_one(path).tobytes()
+        low, high, _ = slice(start, end).indices(self.store.size(path))
+        with self.store.open(path) as file:
+            file.seek(low)
+            return file.read(max(0, high - low))
+
+    def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
+        """Bytes of a file; of several, or a pattern, a dict of path → bytes, read in one batch."""
+        paths = self.expand_path(path, recursive=recursive)
+        several = len(paths) > 1 or isinstance(path, list) or paths[0] != self._strip_protocol(path)
+        if not several:
+            return self.cat_file(paths[0])
+        if on_error != "raise":
+            return super().cat(path, recursive=recursive, on_error=on_error, **kwargs)
+        files = [each for each in paths if self.store.is_file(each)]
+        return {name: data.tobytes() for name, data in zip(files, self.store.read(files), strict=True)}
+
+    def close(self) -> None:
+        """Close the archive."""
+        self.store.close()
+
+
+class ZipFileSystem(NamedFileSystem):
+    """`ffrecord-zip`: the members of a zip archive, by `ZipReader`."""
+
+    protocol = "ffrecord-zip"
+    reader_class = ZipReader
+
+
+class PackedFolderFileSystem(NamedFileSystem):
+    """`ffrecord-folder`: the files of a packed folder."""
+
+    protocol = "ffrecord-folder"
+    reader_class = PackedFolderReader

@@ -1,0 +1,99 @@
+"""A packed folder as a store of named files."""
+
+import io
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.folder import PackedFolder
+from ffrecord.folder_index import walk
+from ffrecord.member_file import Checked, SpanRaw, reopen
+from ffrecord.paths import Source
+from ffrecord.record_reader import RecordReader
+from ffrecord.sources.named_files import NamedFiles
+from ffrecord.sources.names import Names
+from ffrecord.span_file import SpanFile
+from ffrecord.store import Indices, OnError
+
+
+class PackedFolderReader(NamedFiles, RecordReader):
+    """The files of a packed folder, in stored order, as records and as files; the index itself is none of them.
+
+    `PackedFolder` is the same with the methods of ffrecord 1.x.
+
+    Args:
+        path: as for `PackedFolder`.
+        check_data, io, on_error: as for `RecordReader`.
+        index_cache: without effect: the file has its own index.
+
+    Attributes:
+        sizes: int64 [n], bytes of each file.
+
+    Raises:
+        As `PackedFolder`.
+    """
+
+    format = "packed folder"
+    checksum = "CRC-32"
+
+    def __init__(
+        self,
+        path: Source,
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        index_cache: object = None,
+    ) -> None:
+        with PackedFolder(path, check_data) as folder:
+            files = _spans(folder, io)
+            found = dict(walk(folder.structure))
+        named = {index: name for name, index in found.items() if isinstance(index, int)}
+        self.names = Names.of([named[index] for index in range(len(named))])
+        self._folder_names = Names.of([f"{name}/" for name, child in found.items() if not isinstance(child, int)])
+        self._starts = np.cumsum([0, *(file.n for file in files)])
+        self.sizes: npt.NDArray[np.int64] = np.concatenate([file.sizes for file in files])
+        super().__init__(files, check_data, io=io, on_error=on_error)
+
+    def keys(self) -> Names:
+        """The path of each file, in stored order."""
+        return self.names
+
+    def _folders(self) -> Names:
+        return self._folder_names
+
+    def _content_sizes(self) -> npt.NDArray[np.int64]:
+        return self.sizes
+
+    def _sizes(self, positions: Indices) -> Indices:
+        return self.sizes[positions]
+
+    def _record_name(self, file: int, local: int) -> str:
+        return f"file {self.names[int(self._starts[file]) + local]!r}"
+
+    def _open_index(self, index: int) -> io.RawIOBase:
+        number = int(np.searchsorted(self._starts, index, "right")) - 1
+        file, local = self._files[number], index - int(self._starts[number])
+        stored = int(file.checksums[local]) if self.check_data else None
+        checked = Checked(file.path, f"file {self.names[index]!r}", int(self.sizes[index]), stored)
+        return SpanRaw(reopen(file), int(file.offsets[local]), checked)
+
+
+def _spans(folder: PackedFolder, io: str) -> list[SpanFile]:
+    """Its files, each with the table of its samples; without the last sample of all, the index."""
+    reader, files = folder.reader, []
+    left = folder.num_files()
+    try:
+        for number, fname in enumerate(reader.fnames):
+            offsets = reader.get_offsets(number)
+            n = min(left, len(offsets) - 1)
+            left -= n
+            spans: tuple[Any, ...] = (offsets[:n], np.diff(offsets[: n + 1]), reader.get_checksums(number)[:n], "crc32")
+            files.append(SpanFile(fname, *spans, whole=io == "mmap", status=os.stat(fname)))
+    except BaseException:
+        for file in files:
+            file.close()
+        raise
+    return files

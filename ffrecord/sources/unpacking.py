@@ -1,0 +1,74 @@
+"""`unpack`: the files of an archive written to a new directory, safely."""
+
+import errno
+import os
+from collections.abc import Iterable
+
+import numpy as np
+
+from ffrecord.errors import ArgumentTypeError, MissingFileError
+from ffrecord.folder import PackedFolder
+from ffrecord.record_reader import RecordReader
+from ffrecord.safe_unpack import Unpacked, unpack_files
+from ffrecord.sources.named_files import NamedFiles
+from ffrecord.sources.opening import open as open_store
+from ffrecord.store import Store
+
+PathLike = str | os.PathLike[str]
+
+
+def unpack(
+    source: PathLike | Store | PackedFolder,
+    target: PathLike,
+    *,
+    max_size: int | None = None,
+    paths: Iterable[PathLike] | None = None,
+) -> Unpacked:
+    """Write the files of an archive as files of a new directory; all of them or none, and nothing outside it.
+
+    Every name is looked at before anything is written. What is written lies in a directory beside the target until all
+    is there, which is then renamed. Links are not followed, and none are made: a symbolic link that a zip has becomes a
+    file with the text that it is. Modes, owners and times are not kept.
+
+    Args:
+        source: a zip archive, packed folder or tar; or a reader of one, or of any records in files that have names.
+        target: the directory, missing or empty; its parent is there.
+        max_size: refuse, before anything is written, what is more than so many bytes in all; None for no limit.
+        paths: only these; None for all.
+
+    Returns:
+        (path, files, size): of the directory, absolute; how many files were written, and their bytes.
+
+    Raises:
+        FormatError: a name that is absolute, has `..`, a drive letter or NUL; more than `max_size` bytes; as reading.
+        FileExistsError: the target is there and not an empty directory; or two names are the same on this file system,
+            as "a" and "A" are on some, or one is a file where the other one needs a directory. Of members of exactly
+            the same name the last is written.
+        FileNotFoundError: one of `paths`; the target's parent.
+        MissingNamesError: the source's format has no names.
+        As reading, and OSError.
+    """
+    if isinstance(source, str | os.PathLike):
+        with open_store(source) as opened:
+            return unpack(opened, target, max_size=max_size, paths=paths)
+    if isinstance(source, NamedFiles | PackedFolder):
+        return source.unpack(target, max_size=max_size, paths=paths)
+    if not isinstance(source, RecordReader):
+        raise ArgumentTypeError(f"source must be a path or a reader of an archive, not {type(source).__name__}")
+    return _unpack_records(source, target, max_size, paths)
+
+
+def _unpack_records(
+    reader: RecordReader, target: PathLike, max_size: int | None, paths: Iterable[PathLike] | None
+) -> Unpacked:
+    """Of a reader that has names, but opens none of them as a file."""
+    names = {name: index for index, name in enumerate(reader.keys())}
+    wanted = list(names) if paths is None else [os.fspath(path) for path in paths]
+    for name in wanted:
+        if name not in names:
+            raise MissingFileError(errno.ENOENT, f"{name} does not exist in {reader.fnames[0]}", name)
+    indices = [names[name] for name in wanted]
+    sizes = reader._sizes(np.array(indices, np.int64)).tolist()
+    return unpack_files(
+        list(zip(wanted, sizes, indices, strict=True)), [], reader.read, None, target, max_size=max_size
+    )

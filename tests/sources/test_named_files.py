@@ -1,0 +1,200 @@
+"""Stores of named files: paths, listings, file objects; of zip archives and packed folders alike."""
+
+import io
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trees import EMPTY, FILES, READERS
+
+from ffrecord.errors import ArgumentError, FormatError, MissingFileError, NotAFileError, NotAFolderError
+from ffrecord.sources.name_tree import NameTree, plain
+from ffrecord.sources.names import Names
+
+
+@pytest.fixture(params=READERS)
+def make(request, tmp_path):
+    return lambda **options: READERS[request.param](tmp_path, **options)
+
+
+@pytest.fixture
+def store(make):
+    with make() as opened:
+        yield opened
+
+
+def test_contents(store):
+    assert dict(zip(store.keys(), (each.tobytes() for each in store), strict=True)) == FILES
+    for name, data in FILES.items():
+        assert store.read(name).tobytes() == data == store.read(Path(name)).tobytes()
+        assert store.size(name) == len(data) and name in store.keys()  # noqa: SIM118
+    with pickle.loads(pickle.dumps(store)) as copy:
+        assert copy.read("c/d/e/f").tobytes() == b"deep"
+
+
+def test_paths(store):
+    for path in (*FILES, "./a.txt", "b//x", "c/./d/e/f", "a.txt/"):
+        assert store.is_file(path) and store.exists(path) and not store.is_dir(path)
+    for path in ("", ".", "b", "b/", "./c/d", EMPTY, f"{EMPTY}/"):
+        assert store.is_dir(path) and store.exists(path) and not store.is_file(path)
+    for path in ("/a.txt", "b/../a.txt", "..", "a", "b/emp", "a.txt/x", "\0", "\ud800", "b/y/z/0", "x" * 5000):
+        assert not store.exists(path)
+
+
+def test_listing(store):
+    assert store.list() == ["a.txt", "b", "b.txt", "c"] == store.list(".")
+    assert store.list("b") == ["empty", "x", "y"]
+    assert store.list("b", list_dir=False) == ["x"] and store.list("b", list_file=False) == ["empty", "y"]
+    assert store.list(EMPTY) == []
+    assert store.list(recursive=True) == [
+        "a.txt", "b", "b/empty", "b/x", "b/y", "b/y/z", "b.txt", "c", "c/d", "c/d/e", "c/d/e/f",
+    ]  # fmt: skip
+    assert store.list("c", recursive=True, list_dir=False) == ["d/e/f"]
+    with pytest.raises(MissingFileError, match="none does not exist in"):
+        store.list("none")
+    with pytest.raises(NotAFolderError, match=r"a\.txt is not a directory but a file"):
+        store.list("a.txt")
+
+
+def test_errors(store):
+    for call in (store.open, store.size, store.read_one, store.read_jpeg, store.read):
+        with pytest.raises(MissingFileError, match="none does not exist in") as caught:
+            call("none")
+        assert caught.value.filename == "none"
+        with pytest.raises(NotAFileError, match="b is not a file but a directory"):
+            call("b")
+        with pytest.raises((IndexError, TypeError), match=r"5|not int"):
+            call(5)
+    with pytest.raises(TypeError):
+        store.exists(3)
+
+
+def test_file_objects(store):
+    for name, data in FILES.items():
+        with store.open(name) as file:
+            assert isinstance(file, io.BufferedReader) and file.read() == data and file.read() == b""
+            twin = io.BytesIO(data)
+            for offset, whence in ((0, 0), (3, 0), (-2, 2), (1, 1), (10**6, 0), (0, 2)):
+                if whence != 2 or len(data) >= 2:
+                    assert file.seek(offset, whence) == twin.seek(offset, whence) == file.tell()
+                    assert file.read(5) == twin.read(5)
+            with pytest.raises(ValueError, match=r"negative|expected >= 0"):
+                file.seek(-1)
+            with pytest.raises(ValueError, match="whence"):
+                file.seek(0, 7)
+            assert file.readable() and file.seekable() and not file.writable()
+        with pytest.raises(ValueError, match="closed"):
+            file.read()
+        with pytest.raises(ValueError, match="closed"):
+            file.raw.readinto(bytearray(3))
+    with io.TextIOWrapper(store.open("a.txt")) as text:
+        assert text.read() == "first"
+
+
+@given(st.lists(st.tuples(st.integers(0, 310_000), st.integers(0, 70_000)), max_size=6))
+def test_reading_here_and_there(moves):
+    data = FILES["b/x"]
+    for opened in reading:
+        for position, count in moves:
+            opened.seek(position)
+            assert opened.read(count) == data[position : position + count]
+
+
+reading: list[io.BufferedReader] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _open_files(tmp_path_factory):
+    for make in READERS.values():
+        with make(tmp_path_factory.mktemp("reading")) as store:
+            reading.append(store.open("b/x"))  # outlives its reader
+    yield
+    for file in reading:
+        file.close()
+    reading.clear()
+
+
+def test_descriptors_are_given_back(store):
+    before = len(os.listdir("/proc/self/fd"))
+    for name in FILES:
+        with store.open(name) as file:
+            file.read(1)
+            file.seek(0)
+            file.read(1)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+names = st.lists(st.sampled_from(["a", "b", "a.b", "é", "\udcff", "..", ".", ""]), min_size=1, max_size=4)
+
+
+@settings(max_examples=30)
+@given(st.lists(names, max_size=12), st.lists(names, max_size=3))
+def test_tree_against_sets(files, folders):
+    files = ["/".join(parts) for parts in files]
+    files = [name for name in files if not name.endswith("/")]
+    folders = ["/".join(parts) + "/" for parts in folders]
+    tree = NameTree(Names.of(files), Names.of(folders))
+    reachable = [name for name in files if name and plain(name) == name]
+    parents = {name[:i] for name in [*files, *folders] for i in range(len(name)) if name[i] == "/"}
+    parents = {name for name in parents if plain(name) == name and name}
+    for name in parents | {""}:
+        prefix = f"{name}/" if name else ""
+        assert tree.is_dir(name)
+        inside = {
+            each[len(prefix) :].split("/")[0] for each in {*reachable, *parents} if each.startswith(prefix) and each
+        }
+        assert list(tree.children(name)) == sorted(inside - {""})
+        for child, folder in tree.children(name).items():
+            assert folder == (prefix + child in parents)
+    for name in files:
+        assert tree.find(name) == max(i for i, each in enumerate(files) if each == name)
+    assert {path for path, _ in tree.walk("")} == {*reachable, *parents}
+
+
+def test_deep_names():
+    deep = "d/" * 800
+    tree = NameTree(Names.of([f"{deep}file"]), Names.of([]))
+    assert sum(1 for _ in tree.walk("d")) == 800 and tree.find(f"./{deep}/file") == 0
+
+
+def jpegs():
+    image = pytest.importorskip("PIL.Image")
+    made = {}
+    for mode, colour in (("RGB", (250, 10, 90)), ("L", 77), ("CMYK", (10, 200, 30, 40))):
+        out = io.BytesIO()
+        image.new(mode, (24, 16), colour).save(out, "JPEG", quality=95)
+        made[mode] = out.getvalue()
+    return made
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch, request):
+    monkeypatch.setattr("trees.FILES", {**jpegs(), "text": b"no JPEG", "cut": jpegs()["RGB"][:300]})
+    monkeypatch.setattr("trees.EMPTY", "empty")
+    with READERS[request.param](tmp_path) as store:
+        yield store
+
+
+@pytest.mark.parametrize("pictures", READERS, indirect=True)
+def test_jpegs(pictures):
+    pillow = pytest.importorskip("PIL.Image")
+    twins = {name: pillow.open(io.BytesIO(data)).convert("RGB") for name, data in jpegs().items()}
+    for name, twin in twins.items():
+        pixels = pictures.read_jpeg(name)
+        assert pixels.shape == (16, 24, 3) and pixels.flags.writeable
+        assert abs(pixels.astype(int) - [[twin.getpixel((x, y)) for x in range(24)] for y in range(16)]).max() <= 2
+    assert pictures.read_jpeg("L", grey=True).shape == (16, 24)
+    assert pictures.read_jpeg("RGB", grey=True).shape == (16, 24, 3)
+    for threads in (None, 1, 3):
+        many = pictures.read_jpegs(["L", "RGB", "CMYK", "L"] * 8, threads=threads, grey=True)
+        assert [each.ndim for each in many] == [2, 3, 3, 2] * 8
+        with pytest.raises(FormatError, match=r"'text': 7 bytes that begin with b'no ', expected a JPEG"):
+            pictures.read_jpegs(["L", "text"], threads=threads)
+    with pytest.raises(FormatError, match=r"'cut': a JPEG of 300 bytes"):
+        pictures.read_jpeg("cut")
+    with pytest.raises(ArgumentError, match="threads is 0"):
+        pictures.read_jpegs(["L"], threads=0)
+    assert pictures.read_jpegs([]) == []
