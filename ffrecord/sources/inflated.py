@@ -1,5 +1,6 @@
 """What a gzip or zlib file decompresses to, read anywhere: in linear time in sequence, in bounded time elsewhere."""
 
+import contextlib
 import os
 import threading
 import weakref
@@ -179,12 +180,14 @@ class Inflated:
         """The next bytes, `most` at most; none at the end."""
         while self._decoder is not None or self._begin_member():
             data = self._decoder.unconsumed_tail or self._input()
+            before = self._decoder.copy()
             try:
                 found: bytes = self._decoder.decompress(data, most)
             except zlib.error as error:
-                where = f"at about offset {self.source}, after {self._at} bytes of what they hold"
-                self._go_to(START)  # zlib's state is none to go on from
-                raise FormatError(f"{self.path}: {self._compression} data damaged {where}: {error}") from None
+                found = self._before_damage(before, data, most)
+                if not found:
+                    where = f"at offset {self.source}, after {self._at} bytes of what they hold"
+                    raise FormatError(f"{self.path}: {self._compression} data damaged {where}: {error}") from None
             if self._decoder.eof:
                 self.source -= len(self._decoder.unused_data)
                 self._decoder = None
@@ -194,6 +197,17 @@ class Inflated:
             if found:
                 return found
         return b""
+
+    def _before_damage(self, before: Any, data: bytes, most: int) -> bytes:
+        """What zlib did not give of the input that it refused: all that the bytes before the first bad one give."""
+        probe, good = before.copy(), 0
+        with contextlib.suppress(zlib.error):
+            for good in range(len(data)):
+                probe.decompress(data[good : good + 1])
+        self._decoder = before
+        self.source -= len(data) - good
+        found: bytes = before.decompress(data[:good], most)
+        return found
 
     def _input(self) -> bytes:
         data = self._bytes(self._step)

@@ -13,6 +13,8 @@ from ffrecord.indices import as_indices
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
 from ffrecord.record_reader import RecordReader, check_io
+from ffrecord.sources.examples import ExampleParser, decoder
+from ffrecord.sources.examples_features import Features
 from ffrecord.sources.files import expand
 from ffrecord.sources.gathered import columns_of
 from ffrecord.sources.index_file import IndexCache
@@ -22,6 +24,8 @@ from ffrecord.span_file import SpanFile
 from ffrecord.store import THREADS, Form, Indices, OnError, Out, Store
 
 SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zlib", ".tfrecords.zlib")
+
+PROBED = 32  # records that features are inferred from
 
 logger = logging.getLogger("ffrecord")
 
@@ -43,8 +47,12 @@ class TFRecordReader(RecordReader):
             knows where the next record is: "raise", when the file is opened; or "skip" that and all behind it, with a
             warning.
 
+        features: how `samples` parses each record as a `tf.train.Example`: what `ExampleParser` takes, a parser, or
+            "infer" to find that out from a few records. None: it does not.
+
     Attributes:
         torn: path → what was skipped at its end.
+        parser: the `ExampleParser` of `features`, or None; its `parse_batch` makes columns of what `read_packed` gives.
 
     Of a compressed file, records are read in sequence in linear time; before one elsewhere, a few megabytes are
     decompressed. Memory is bounded for any file: 20 bytes for each record, and 16 MB for all files.
@@ -54,7 +62,8 @@ class TFRecordReader(RecordReader):
         ValueError: another argument.
         TruncatedError (a FormatError): the last record of a file is cut, or its compressed data are.
         ChecksumError: a length does not match its checksum; .path, .stored, .computed.
-        FormatError: no TFRecord; damaged compressed data; an index that there is no memory for.
+        FormatError: no TFRecord; damaged compressed data; an index that there is no memory for; records that are no
+            examples, where features are to be inferred.
         OSError: a file cannot be read.
     """
 
@@ -71,6 +80,7 @@ class TFRecordReader(RecordReader):
         index_cache: IndexCache = None,
         compression: Literal["none", "gzip", "zlib"] | None = None,
         on_torn: Literal["raise", "skip"] = "raise",
+        features: Features | ExampleParser | Literal["infer"] | None = None,
     ) -> None:
         if on_torn not in ("raise", "skip"):
             raise ArgumentError(f"on_torn is {on_torn!r}, expected 'raise' or 'skip'")
@@ -81,9 +91,22 @@ class TFRecordReader(RecordReader):
         self._settings = {"index_cache": index_cache, "compression": compression, "on_torn": on_torn}
         streams = Streams(indexes, bool(check_data))
         self._streams = streams if streams.any else None
+        self.parser: ExampleParser | None = None
+        try:
+            self.parser = None if features is None else decoder(features, self._some_records)
+        except BaseException:
+            self.close()
+            raise
+
+    def _some_records(self) -> list[Array]:
+        """From all over the files."""
+        return self.read(np.unique(np.linspace(0, self.n - 1, min(self.n, PROBED), dtype=np.int64)))
+
+    def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
+        return super()._decode(positions, records) if self.parser is None else self.parser.decode(records)
 
     def _options(self) -> dict[str, Any]:
-        return {**super()._options(), **self._settings}
+        return {**super()._options(), **self._settings, "features": self.parser}
 
     def _record_name(self, file: int, local: int) -> str:
         return f"record {local}"

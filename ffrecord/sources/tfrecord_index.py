@@ -202,7 +202,7 @@ def _torn(path: str, n: int, ending: list[int], compression: str | None) -> Torn
     if kind == _tfrecord.END:
         return None
     if kind == DAMAGED:
-        return Torn(n, at, f"the {compression} data are damaged at about offset {source} of the file", FormatError)
+        return Torn(n, at, f"the {compression} data are damaged at offset {source} of the file", FormatError)
     if kind == CUT_STREAM:
         return Torn(n, at, f"the {compression} data end too early, at offset {source} of the file", TruncatedError)
     if kind == _tfrecord.WRONG:

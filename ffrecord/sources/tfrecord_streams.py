@@ -75,24 +75,23 @@ class Streams:
         start = int(offsets[0])
         starts = offsets - start
 
-        def about(place: int) -> str:
-            return f"Sample {positions[place]}: {index.path}: record {local[place]}"
-
         try:
             data = np.empty(int(starts[-1] + sizes[-1]), np.uint8)
             self._open.use(index.stream).fill(data, start)
         except (FFRecordError, OSError, MemoryError) as error:
-            return [_named(about(place), error) for place in range(len(positions))]
+            return [_named(f"Sample {at}", error) for at in positions]
         records: list[Array | Exception] = [data[a:b] for a, b in zip(starts, starts + sizes, strict=True)]
         if self._check:
             stored, computed = index.checksums[local], _tfrecord.checksums(data.data, starts, sizes)
             for place in np.flatnonzero(stored != computed).tolist():
                 crc, expected = int(computed[place]), int(stored[place])
+                index_of_all = int(positions[place])
+                where = f"{index.path}: record {local[place]}"
                 records[place] = ChecksumError(
-                    f"{about(place)}: checksum mismached! CRC-32C {crc:#010x}, stored {expected:#010x} "
+                    f"Sample {index_of_all}: checksum mismached! {where}: CRC-32C {crc:#010x}, stored {expected:#010x} "
                     f"({sizes[place]} bytes at offset {offsets[place]} of what is decompressed)",
                     path=index.path,
-                    index=int(positions[place]),
+                    index=index_of_all,
                     stored=expected,
                     computed=crc,
                 )

@@ -1,0 +1,131 @@
+"""The pass over a TFRecord that finds its records: in files and in streams that come in pieces of any size."""
+
+import os
+
+import mutations
+import numpy as np
+import pytest
+import tfrecord_twin as twin
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import records
+
+from ffrecord import _tfrecord
+from ffrecord._crc import crc32c
+from ffrecord._tfrecord import Chain
+
+
+def followed(data, check=True):
+    """Through a file."""
+    with open(os.memfd_create("chain"), "w+b") as file:
+        file.write(data)
+        file.flush()
+        chain = Chain(check=check, size=len(data))
+        assert chain.follow_file(file.fileno()) == 0
+    return chain
+
+
+def fed(data, pieces, check=True):
+    """As a stream, in pieces of these sizes, again and again."""
+    chain, at, turn = Chain(check=check), 0, 0
+    while at < len(data):
+        size = pieces[turn % len(pieces)]
+        chain.feed(data[at : at + size])
+        at, turn = at + size, turn + 1
+    chain.finish()
+    return chain
+
+
+def told(chain):
+    offsets, sizes, checksums = chain.tables()
+    assert (offsets.dtype, sizes.dtype, checksums.dtype) == (np.int64, np.int64, np.uint32)
+    assert chain.n == len(offsets) == len(sizes) == len(checksums)
+    return offsets.tolist(), sizes.tolist(), checksums.tolist(), chain.at
+
+
+@given(contents=records(60), pieces=st.lists(st.integers(1, 6000), min_size=1, max_size=5))
+def test_every_record_is_found(contents, pieces):
+    data = twin.encode(contents)
+    chain = followed(data)
+    offsets, sizes, checksums, at = told(chain)
+    assert (chain.ending, at) == (_tfrecord.END, len(data))
+    assert [data[offset : offset + size] for offset, size in zip(offsets, sizes, strict=True)] == contents
+    assert checksums == list(map(crc32c, contents))
+    assert told(fed(data, pieces)) == told(chain)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 11, 12, 13, 15, 16, 17, 31, 32, 33])
+def test_small_pieces(size):
+    contents = [b"", b"", b"a", b"bc" * 9, b"", b"d" * 15, b"e" * 16, b"f" * 17]
+    assert told(fed(twin.encode(contents), [size])) == told(followed(twin.encode(contents)))
+
+
+@pytest.mark.parametrize("sizes", [[100] * 20_000, [9000] * 200, [300_000] * 20, [9000, 10, 400_000, 0, 70_000] * 20])
+def test_large_records_are_skipped_and_small_ones_read_over(sizes):
+    contents = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    chain = followed(twin.encode(contents))
+    assert told(chain)[1:3] == (sizes, list(map(crc32c, contents)))
+
+
+def test_streams_end_where_files_do():
+    data = twin.encode([b"first", b"", b"third"])
+    for number, changed in enumerate(mutations.mutants(data, 1500, 7)):
+        for check in (True, False):
+            records_there, _, end = twin.decode(changed, check)
+            file = followed(changed, check)
+            assert told(file)[1] == [len(each) for each in records_there]
+            assert (file.ending == _tfrecord.END) == (end is None)
+            assert end is None or file.at == end
+            stream = fed(changed, [1 + number % 40, 7], check)
+            assert told(stream) == told(file)
+            # Of a stream nobody knows that a length leads beyond its end; then the end says so.
+            assert (stream.ending, stream.length) == (file.ending, file.length)
+
+
+def test_endings():
+    data = twin.encode([b"first", b"second"])
+    for size in range(len(data) + 1):
+        ending = followed(data[:size]).ending
+        start = 21 if size >= 21 else 0
+        left = size - start if size < len(data) else 0
+        assert ending == (_tfrecord.END if not left else _tfrecord.TORN if left < 12 else _tfrecord.CUT)
+    wrong = followed(data[:8] + b"abcd" + data[12:])
+    assert (wrong.ending, wrong.at, wrong.length, wrong.n) == (_tfrecord.WRONG, 0, 5, 0)
+    assert wrong.computed == crc32c(data[:8]) != wrong.stored
+    assert followed(data[:8] + b"abcd" + data[12:], check=False).n == 2
+
+
+def test_nothing_after_the_end():
+    chain = fed(twin.encode([b"a"]) + b"no header at all", [5])
+    assert (chain.ending, chain.n) == (_tfrecord.WRONG, 1)
+    chain.feed(b"more")
+    assert (chain.ending, chain.n) == (_tfrecord.WRONG, 1)
+
+
+def test_a_file_that_cannot_be_read():
+    chain = Chain(size=100)
+    assert chain.follow_file(-1) == 9  # EBADF
+
+
+def test_a_file_that_became_shorter():
+    """Than it was when somebody looked."""
+    data = twin.encode([b"first", b"x" * 20_000, b"y" * 20_000])
+    with open(os.memfd_create("chain"), "w+b") as file:
+        file.write(data[:-25_000])
+        file.flush()
+        chain = Chain(size=len(data))
+        assert chain.follow_file(file.fileno()) == 0
+    assert (chain.n, chain.ending) == (1, _tfrecord.CUT)
+
+
+def test_checksums():
+    data = np.arange(100, dtype=np.uint8)
+    starts, sizes = np.array([0, 50, 100, 3]), np.array([100, 7, 0, 0])
+    expected = [crc32c(data[start : start + size]) for start, size in zip(starts, sizes, strict=True)]
+    assert _tfrecord.checksums(data, starts, sizes).tolist() == expected
+    assert _tfrecord.checksums(data[:0], starts[:1], sizes[2:3]).tolist() == [0]
+    for start, size in ((-1, 5), (0, 101), (100, 1), (101, 0), (5, -1), (2**62, 2**62)):
+        with pytest.raises(ValueError, match=f"{size} bytes at {start}, in 100"):
+            _tfrecord.checksums(data, np.array([start]), np.array([size]))
+    with pytest.raises(ValueError, match="4 starts, but 1 sizes"):
+        _tfrecord.checksums(data, starts, sizes[:1])
