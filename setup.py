@@ -10,7 +10,18 @@ from setuptools import Extension, setup
 COVERAGE = bool(os.environ.get("FFRECORD_COVERAGE"))
 SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"] if os.environ.get("FFRECORD_SANITIZE") else []
 
-ENGINE = ["_descriptors", "_ahead", "_choice", "_plan", "_spans", "_columns", "_cached", "_copied", "_parallel", "_direct"]
+ENGINE = [
+    "_descriptors",
+    "_ahead",
+    "_choice",
+    "_plan",
+    "_spans",
+    "_columns",
+    "_cached",
+    "_copied",
+    "_parallel",
+    "_direct",
+]
 ENGINE += ["_mapped", "_reading", "_engine"]
 EXAMPLES = ["_example_columns", "_example_entries", "_example_passes", "_example", "_example_writing"]
 
@@ -39,6 +50,7 @@ setup(
             extension("_records"),
             extension("_tar", depends=["ffrecord/_linux.h"]),
             extension("_webdataset"),
+            extension("_files", depends=["ffrecord/_linux.h"]),
             extension("_names"),
             extension("_recordio"),
             extension("_tfrecord", depends=["ffrecord/_linux.h"]),

@@ -17,7 +17,7 @@ ROWS = [
     {"_ahead", "_columns", "_example_entries", "_example_writing", "_plan", "_spans"},
     {"_cached", "_example_passes"},
     {"_copied", "_direct", "_example", "_mapped", "_parallel"},
-    {"_reading", "_tar", "_webdataset"},
+    {"_files", "_reading", "_tar", "_webdataset"},
     {"extension", "journal", "_engine"},
     {"manifest"},
     {"opened", "paths"},

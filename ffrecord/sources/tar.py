@@ -8,8 +8,8 @@ from ffrecord.paths import Source
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.names import Names
-from ffrecord.sources.tar_index import SUFFIXES, Members, joined, members_of
+from ffrecord.sources.names import Names, joined
+from ffrecord.sources.tar_index import SUFFIXES, Members, members_of
 from ffrecord.span_file import SpanFile
 from ffrecord.store import OnError
 

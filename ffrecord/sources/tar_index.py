@@ -215,13 +215,3 @@ def select(blob: npt.NDArray[np.uint8], offsets: Numbers, chosen: Numbers) -> tu
     fresh = np.zeros(len(chosen) + 1, np.int64)
     np.cumsum(sizes[chosen], out=fresh[1:])
     return blob[np.repeat(kept, sizes)], fresh
-
-
-def joined(parts: Sequence[Names]) -> Names:
-    """Names one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    ends = np.cumsum([len(part.blob) for part in parts])
-    starts = [0, *ends[:-1].tolist()]
-    offsets = [part.offsets[1:] + start for part, start in zip(parts, starts, strict=True)]
-    return Names(np.concatenate([part.blob for part in parts]), np.concatenate([np.zeros(1, np.int64), *offsets]))

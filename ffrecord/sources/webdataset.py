@@ -15,9 +15,9 @@ from ffrecord.record_reader import RecordReader
 from ffrecord.sources.braces import expand_braces
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.names import Names
+from ffrecord.sources.names import Names, joined
 from ffrecord.sources.tar import on_cut, opened
-from ffrecord.sources.tar_index import SUFFIXES, Members, Numbers, joined, members_of, select
+from ffrecord.sources.tar_index import SUFFIXES, Members, Numbers, members_of, select
 from ffrecord.sources.webdataset_fields import decode_field
 from ffrecord.store import OnError
 

@@ -469,7 +469,7 @@ def fuzz(path, count, seed):
 
 
 def test_mutants(tmp_path):
-    fuzz(tmp_path / "m.tar", 1000, 1)
+    fuzz(tmp_path / "m.tar", 500, 1)
 
 
 @pytest.mark.long
