@@ -55,6 +55,10 @@ static inline const unsigned char *ffr_varint(const unsigned char *at, const uns
     const unsigned char *stop = end - at > 10 ? at + 10 : end;
     uint64_t sum = 0;
     int shift = 0;
+    if (at < end && *at < 0x80) { /* nearly all tags, and lengths of what is short */
+        *value = *at;
+        return at + 1;
+    }
     for (; at < stop; shift += 7) {
         unsigned char byte = *at++;
         sum |= (uint64_t)(byte & 0x7f) << shift;
@@ -118,15 +122,24 @@ static inline int ffr_next_field(ffr_piece *message, ffr_field *field, ffr_fault
     return 1;
 }
 
+#define FFR_TOPS 0x8080808080808080ull
+
 /* How many varints end in a run. */
 static inline int64_t ffr_count_varints(ffr_piece run) {
+    const unsigned char *at = run.at;
     int64_t count = 0;
-    for (const unsigned char *at = run.at; at < run.end; at++)
+    while (run.end - at >= 8 * 31) { /* eight sums side by side, which 31 steps do not fill */
+        uint64_t sums = 0, eight;
+        for (int i = 0; i < 31; i++, at += 8) {
+            memcpy(&eight, at, 8);
+            sums += (~eight & FFR_TOPS) >> 7;
+        }
+        count += (int64_t)(sums * 0x0101010101010101ull >> 56);
+    }
+    for (; at < run.end; at++)
         count += *at < 0x80;
     return count;
 }
-
-#define FFR_TOPS 0x8080808080808080ull
 
 /* The low 7 bits of each of eight bytes, closed up. */
 static inline uint64_t ffr_close_up(uint64_t x) {
@@ -135,30 +148,43 @@ static inline uint64_t ffr_close_up(uint64_t x) {
     return (x & 0x000000000fffffffull) | ((x & 0x0fffffff00000000ull) >> 4);
 }
 
+/* Which of eight bytes end a varint, a bit for each: the product brings them together. */
+static inline unsigned ffr_ends(const unsigned char *at) {
+    uint64_t eight;
+    memcpy(&eight, at, 8);
+    return (unsigned)(((~eight & FFR_TOPS) >> 7) * 0x0102040810204080ull >> 56);
+}
+
 /* A run of varints as numbers of 64 bits: how many, or -1 and a fault. The last byte of the run must end one.
    `most` is at least ffr_count_varints(run), and is kept to all the same: others may be writing to the run. */
 static inline int64_t ffr_take_varints(ffr_piece run, int64_t *out, int64_t most, ffr_fault *fault) {
     const unsigned char *at = run.at, *end = run.end;
     int64_t *start = out, *stop = out + most;
-    while (end - at >= 8 && stop - out >= 8) {
-        uint64_t eight, tops;
-        memcpy(&eight, at, 8);
-        tops = ~eight & FFR_TOPS;
-        if (tops == FFR_TOPS) { /* eight numbers of one byte */
-            for (int i = 0; i < 8; i++)
-                out[i] = (int64_t)(eight >> 8 * i & 0x7f);
-            at += 8;
-            out += 8;
-        } else if (tops != 0) { /* a number of at most eight bytes: those up to the first without a top bit */
-            *out++ = (int64_t)ffr_close_up(eight & (tops ^ (tops - 1)) & ~FFR_TOPS);
-            at += (__builtin_ctzll(tops) >> 3) + 1;
-        } else {
-            const unsigned char *next = ffr_varint(at, end, (uint64_t *)out);
-            if (next == NULL)
+    while (end - at >= 24 && stop - out >= 16) {
+        unsigned ends = ffr_ends(at) | ffr_ends(at + 8) << 8;
+        if (ends == 0xffff) { /* sixteen numbers of one byte */
+            for (int i = 0; i < 16; i++)
+                out[i] = at[i];
+            at += 16;
+            out += 16;
+            continue;
+        }
+        /* All that end in these sixteen bytes: where the next one begins does not wait for the one before to be read. */
+        const unsigned char *block = at;
+        do {
+            const unsigned char *next = block + (ends != 0 ? __builtin_ctz(ends) + 1 : 16);
+            int64_t size = next - at;
+            if (size <= 8) {
+                uint64_t eight;
+                memcpy(&eight, at, 8);
+                *out = (int64_t)ffr_close_up(eight << (64 - 8 * size) >> (64 - 8 * size) & ~FFR_TOPS);
+            } else if ((next = ffr_varint(at, end, (uint64_t *)out)) == NULL) {
                 return ffr_refuse_varint(fault, at, end);
+            }
             at = next;
             out++;
-        }
+            ends &= ends - 1;
+        } while (ends != 0);
     }
     while (at < end && out < stop) {
         const unsigned char *next = ffr_varint(at, end, (uint64_t *)out);

@@ -33,7 +33,7 @@ def checked(data: Any, offsets: Any) -> Packed:
     numbers = np.asarray(offsets)
     if numbers.ndim != 1 or len(numbers) == 0 or numbers.dtype.kind not in "iu":
         raise ArgumentError(f"offsets are {numbers.dtype} {numbers.shape}, expected ints [k + 1]")
-    return np.frombuffer(as_bytes(data), np.uint8), np.ascontiguousarray(numbers, np.int64)
+    return np.frombuffer(as_bytes(data), np.uint8), np.require(numbers, np.int64, ["C", "A"])
 
 
 def rows_memory(features: Features, k: int, into: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any] | None]:
@@ -57,10 +57,10 @@ def _memory(key: str, feature: Feature, k: int, given: npt.NDArray[Any] | None) 
     if given is None:
         return pooled(k * feature.size * dtype.itemsize).view(dtype).reshape(k, *feature.shape)
     fits = isinstance(given, np.ndarray) and given.dtype == dtype and given.shape[1:] == feature.shape
-    if not fits or len(given) < k or not given.flags.c_contiguous or not given.flags.writeable:
+    if not fits or len(given) < k or not given.flags.carray:
         has = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
         raise ArgumentError(
-            f"into[{key!r}] is {has}, expected a writable C-ordered {dtype} array [>= {k}, "
+            f"into[{key!r}] is {has}, expected a writable, aligned, C-ordered {dtype} array [>= {k}, "
             f"{', '.join(map(str, feature.shape))}]"
         )
     return given

@@ -160,7 +160,7 @@ def _of_ragged(key: str, column: Ragged, k: int) -> Source:
 
 def _tables(values: Any, rows: Any, starts: Any) -> tuple[npt.NDArray[np.uint8], Table, Table]:
     data = np.frombuffer(as_bytes(values), np.uint8)
-    return data, np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(starts, np.int64)
+    return data, np.require(rows, np.int64, ["C", "A"]), np.require(starts, np.int64, ["C", "A"])
 
 
 def _strings(column: Any) -> Any:

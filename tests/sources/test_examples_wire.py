@@ -154,6 +154,11 @@ def test_runs_of_varints(numbers, width):
     assert values(one(int64s(*numbers, *range(width)))) == [*numbers, *range(width)]
 
 
+@pytest.mark.parametrize("numbers", [range(5000), range(-200, 200), [127] * 249, [1 << 7 * i for i in range(9)] * 40])
+def test_long_runs_of_varints(numbers):
+    assert values(one(int64s(*numbers))) == list(numbers)
+
+
 # Damage
 
 
