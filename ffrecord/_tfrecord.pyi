@@ -75,3 +75,13 @@ def checksums(data: Buffer, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np
     Raises:
         ValueError: a span is not within `data`; as many starts as sizes are needed.
     """
+
+def frame(data: Buffer, offsets: npt.NDArray[np.int64]) -> bytes:
+    """Records as they stand in a TFRecord, each between its length and checksums.
+
+    Args:
+        data: uint8; offsets: int64 [k + 1]; record i is data[offsets[i]:offsets[i + 1]].
+
+    Raises:
+        ValueError: offsets that descend or leave `data`.
+    """

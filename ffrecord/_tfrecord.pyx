@@ -5,6 +5,7 @@ Between two records are 16 bytes: the checksum of the one, length and its checks
 after its checksum, and only as far as the file reaches.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EINTR
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -12,7 +13,7 @@ from libc.string cimport memcpy, memmove
 
 import numpy as np
 
-from ffrecord._crc cimport crc32c_update, unmask_crc32c
+from ffrecord._crc cimport crc32c_copy, crc32c_update, mask_crc32c, unmask_crc32c
 from ffrecord._linux cimport ffr_pread, ffr_preadv, iovec
 
 cdef enum:
@@ -227,4 +228,36 @@ def checksums(const uint8_t[::1] data not None, const int64_t[:] starts not None
                 crcs[i] = crc32c_update(0, &data[0] + starts[i], sizes[i])
     else:
         found[:] = 0
+    return found
+
+
+cdef inline void _put(uint8_t* p, uint64_t value, int width) noexcept nogil:
+    cdef int i
+    for i in range(width):
+        p[i] = <uint8_t> (value >> (8 * i))
+
+
+def frame(const uint8_t[::1] data not None, const int64_t[::1] offsets not None):
+    cdef int64_t i, size, room, count = offsets.shape[0] - 1
+    cdef const uint8_t* source
+    cdef uint8_t* p
+    if count < 0 or offsets[0] < 0 or offsets[count] > data.shape[0]:
+        raise ValueError(f"offsets of {count} records, expected from 0 to at most {data.shape[0]}")
+    for i in range(count):
+        if offsets[i] > offsets[i + 1]:
+            raise ValueError(f"offsets descend at record {i}: {offsets[i]}, {offsets[i + 1]}")
+    room = offsets[count] - offsets[0] + count * LINK_SIZE
+    found = PyBytes_FromStringAndSize(NULL, room)
+    if count == 0:
+        return found
+    p = <uint8_t*> PyBytes_AS_STRING(found)
+    with nogil:
+        for i in range(count):
+            size = offsets[i + 1] - offsets[i]
+            source = &data[0] + offsets[i] if size else NULL
+            _put(p, <uint64_t> size, 8)
+            _put(p + 8, mask_crc32c(crc32c_update(0, p, 8)), 4)
+            p += HEADER_SIZE
+            _put(p + size, mask_crc32c(crc32c_copy(0, p, source, size, False)), 4)
+            p += size + FOOTER_SIZE
     return found

@@ -5,9 +5,13 @@ import os
 import struct
 import warnings
 import zlib
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Literal
 
+import numpy as np
+
+from ffrecord import _tfrecord
 from ffrecord._crc import crc32c, mask
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import PartFile, write_all
@@ -70,18 +74,40 @@ class TFRecordWriter:
             OSError (also RuntimeError): the file cannot be written, and was discarded; raised again by later calls.
             RuntimeError: closed, or this is a fork of the process that opened it.
         """
-        data = as_bytes(record)
+        data = record if type(record) is bytes else as_bytes(record)
         self._check_open()
         length = LENGTH.pack(len(data))
         header = length + WORD.pack(mask(crc32c(length)))
         footer = WORD.pack(mask(crc32c(data)))
         if len(data) < FLUSH_SIZE:
-            self._keep(header + bytes(data) + footer)
+            self._keep(b"".join((header, data, footer)))
         else:
             for piece in (header, data, footer):
                 self._keep(piece)
             self._flush()  # while the caller's memory is what it is now
         self.n += 1
+
+    def write_packed(self, data: Any, offsets: Any) -> None:
+        """Append many records, with no Python object for each.
+
+        Args:
+            data: uint8, or any buffer.
+            offsets: int64 [k + 1]; record i is data[offsets[i]:offsets[i + 1]]. `read_packed` and `encode_batch` give
+                both.
+
+        Raises:
+            ValueError: offsets that descend or leave `data`; none of its records was written then.
+            Otherwise as `write`.
+        """
+        piece, ends = as_bytes(data), np.ascontiguousarray(offsets, np.int64)
+        self._check_open()
+        if ends.ndim != 1 or not len(ends) or (np.diff(ends) < 0).any() or ends[0] < 0 or ends[-1] > len(piece):
+            raise ArgumentError(f"offsets must ascend within 0 .. {len(piece)}, the bytes of data")
+        # Pieces of about FLUSH_SIZE, cut between records.
+        cuts = np.flatnonzero(np.diff(ends[1:] // FLUSH_SIZE)) + 1 if len(ends) > 2 else np.empty(0, np.int64)
+        for start, stop in pairwise([0, *cuts.tolist(), len(ends) - 1]):
+            self._keep(_tfrecord.frame(piece, ends[start : stop + 1]))
+            self.n += stop - start
 
     def _keep(self, piece: bytes | memoryview) -> None:
         if self._packer is not None:
@@ -93,7 +119,7 @@ class TFRecordWriter:
 
     def _flush(self) -> None:
         assert self._part is not None
-        data = memoryview(b"".join(self._pieces))
+        data = memoryview(self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces))
         try:
             write_all(self._part.fd, data, self._offset)
         except OSError as error:

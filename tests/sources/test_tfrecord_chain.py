@@ -6,7 +6,7 @@ import mutations
 import numpy as np
 import pytest
 import tfrecord_twin as twin
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import records
 
@@ -129,3 +129,13 @@ def test_checksums():
             _tfrecord.checksums(data, np.array([start]), np.array([size]))
     with pytest.raises(ValueError, match="4 starts, but 1 sizes"):
         _tfrecord.checksums(data, starts, sizes[:1])
+
+
+@settings(max_examples=30)
+@given(contents=records(30))
+def test_frame(contents):
+    data, offsets = np.frombuffer(b"".join(contents), np.uint8), np.cumsum([0, *map(len, contents)])
+    assert _tfrecord.frame(data, offsets) == twin.encode(contents)
+    for bad in ([0, len(data) + 1], [-1, 0], [0, -1], []):
+        with pytest.raises(ValueError, match="offsets"):
+            _tfrecord.frame(data, np.array(bad, np.int64))

@@ -55,6 +55,22 @@ def test_any_records(tmp_path_factory, contents, compression, flush):
     assert unpacked(data, compression) == twin.encode(contents)
 
 
+@compressions
+def test_packed(tmp_path, compression):
+    data, offsets = np.frombuffer(b"".join(RECORDS), np.uint8), np.cumsum([0, *map(len, RECORDS)])
+    with TFRecordWriter(tmp_path / "x", compression) as writer:
+        writer.write_packed(data, offsets)
+        writer.write_packed(data, offsets[2:4])
+        writer.write_packed(b"abc", [0])
+        writer.write_packed(b"abc", [1, 1, 3])
+        assert writer.n == len(RECORDS) + 3
+        for bad in ([0, 4], [-1, 2], [2, 1], [], [[0, 1]]):
+            with pytest.raises(ValueError, match=r"must ascend within 0 .. 3"):
+                writer.write_packed(b"abc", bad)
+    written = unpacked((tmp_path / "x").read_bytes(), compression)
+    assert written == twin.encode([*RECORDS, RECORDS[2], b"", b"bc"])
+
+
 def test_levels(tmp_path):
     sizes = [len(write(tmp_path / "x", [b"ab" * 5000], "zlib", level=level)) for level in (0, 1, 9)]
     assert sizes[0] > 10_000 > 500 > sizes[1] >= sizes[2]
