@@ -96,7 +96,7 @@ def unpack_files(
     if max_size is not None and total > max_size:
         raise FormatError(f"{len(files)} files of {total} bytes, expected at most {max_size} (max_size)")
     places = [safe_parts(name) for name, _, _ in files]
-    directories = [safe_parts(name) for name in folders]
+    directories = [safe_parts(name) for name in folders if name.strip("/") != "."]  # as tar names the directory itself
     path = os.path.abspath(os.fspath(target))
     _check_target(path)
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)[:100]}.{secrets.token_hex(6)}.unpacking")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError
-from ffrecord.failures import Packed
+from ffrecord.forms import Packed
 from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.member_file import BUFFER
 from ffrecord.safe_unpack import Unpacked, unpack_files

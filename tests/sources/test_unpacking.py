@@ -105,6 +105,9 @@ def test_names_that_lead_elsewhere(tmp_path, zip_of, name, wrong):
 def test_folders_that_lead_elsewhere(tmp_path, zip_of):
     with pytest.raises(FormatError, match=r"it has '\.\.'"):
         unpack(zip_of([("good", b""), ("../out2/", b"")]), tmp_path / "out")
+    unpack(zip_of([("./", b""), ("a/", b"")]), tmp_path / "fine")
+    (tmp_path / "fine/a").rmdir()
+    (tmp_path / "fine").rmdir()
     assert os.listdir(tmp_path) == ["a.zip"]
 
 

@@ -147,7 +147,7 @@ def test_data_descriptors(tmp_path):
         for name, data in MEMBERS:
             archive.writestr(name, data)
     with ZipReader(write(tmp_path / "a.zip", pipe.getvalue())) as reader:
-        assert reader.flags[0] & 8 and everything(reader) == MEMBERS
+        assert reader.members.flags[0] & 8 and everything(reader) == MEMBERS
 
 
 def test_local_extra_that_differs_from_the_directorys(tmp_path):
@@ -207,7 +207,7 @@ def test_index_cache(archive, tmp_path):
         with ZipReader(archive, index_cache=kept) as reader:
             assert everything(reader) == MEMBERS
     (file,) = kept.iterdir()
-    assert not reader.names.offsets.flags.writeable  # a mapping, which processes share
+    assert not reader.keys().offsets.flags.writeable  # a mapping, which processes share
     write(tmp_path / "a.zip", zipped(MEMBERS[:3]))
     with ZipReader(archive, index_cache=kept) as reader:
         assert everything(reader) == MEMBERS[:3]

@@ -252,7 +252,7 @@ def test_a_symbolic_link_is_its_text(opened):
     """Nothing is followed: the content of such a member is where it points to."""
     link = Raw(b"l", b"/etc/passwd", made_by=20 | 3 << 8, attributes=0o120777 << 16)
     with opened(raw([link])) as reader:
-        assert reader.read("l").tobytes() == b"/etc/passwd" and reader.modes[0] == 0o120777
+        assert reader.read("l").tobytes() == b"/etc/passwd" and reader.members.modes[0] == 0o120777
 
 
 def test_zipfile_agrees_that_the_raw_ones_are_archives():
