@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from ffrecord import fields, fileio, order, package, utils
+from ffrecord.convert import convert
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MismatchError, WorkerError
 from ffrecord.folder import PackedFolder
@@ -28,6 +29,7 @@ __all__ = [
     "Task",
     "WorkerError",
     "checkFsAlign",
+    "convert",
     "fields",
     "fileio",
     "open",

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import builders
 import pytest
 from children import descriptors
-from datasets import open_files
 from hypothesis import HealthCheck, settings
+from written_datasets import open_files
 
 from ffrecord import FileReader
 

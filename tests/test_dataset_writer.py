@@ -13,9 +13,9 @@ from typing import Any
 import ffr_twin
 import numpy as np
 import pytest
-from datasets import METHODS, files_in, grown
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from written_datasets import METHODS, files_in, grown
 
 from ffrecord import FileReader, format, manifest
 from ffrecord.dataset_writer import DatasetWriter, Summary

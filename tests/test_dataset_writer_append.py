@@ -16,7 +16,7 @@ import builders
 import numpy as np
 import pytest
 from calls import dies_before, refused_at
-from datasets import Samples, files_in, read_all, write_from
+from written_datasets import Samples, files_in, read_all, write_from
 
 from ffrecord import FileReader, FormatError, MismatchError, manifest
 from ffrecord.dataset_writer import DatasetWriter, Summary

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Samples, left_behind, write_from
+from written_datasets import Samples, left_behind, write_from
 
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.errors import WorkerError

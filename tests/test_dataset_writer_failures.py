@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import left_behind, read_all
 from test_workers import alive, wait_until
+from written_datasets import left_behind, read_all
 
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.errors import WorkerError

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import strategies
-from datasets import SOURCES, Samples, files_in, grown, left_behind, read_all, write_from
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from written_datasets import SOURCES, Samples, files_in, grown, left_behind, read_all, write_from
 
 from ffrecord import FileReader, manifest
 from ffrecord.dataset_writer import DatasetWriter

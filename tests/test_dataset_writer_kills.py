@@ -14,8 +14,8 @@ from typing import Any
 import builders
 import pytest
 from calls import dies_before, refused_at
-from datasets import files_in
 from interrupting import Stopping, record, write
+from written_datasets import files_in
 
 from ffrecord import FileReader
 from ffrecord.errors import WorkerError

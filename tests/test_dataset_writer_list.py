@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import files_in, left_behind, read_all
+from written_datasets import files_in, left_behind, read_all
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import files_in
 from interrupting import N, Stopping, record, write
+from written_datasets import files_in
 
 from ffrecord import FileReader, manifest
 from ffrecord.sharding.layout import Start

@@ -10,8 +10,8 @@ from typing import Any
 import builders
 import numpy as np
 import pytest
-from datasets import files_in
 from interrupting import N, Stopping, interrupted, kept_files, record, write
+from written_datasets import files_in
 
 from ffrecord import FileReader, MismatchError, manifest
 from ffrecord.errors import WorkerError

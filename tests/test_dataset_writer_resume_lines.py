@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import files_in
 from interrupting import Stopping, ctrl_c, interrupted, write
+from written_datasets import files_in
 
 from ffrecord import MismatchError, manifest
 from ffrecord.dataset_writer import DatasetWriter, Summary

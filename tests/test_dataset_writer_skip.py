@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import strategies
-from datasets import files_in, left_behind, read_all
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from written_datasets import files_in, left_behind, read_all
 
 from ffrecord import manifest
 from ffrecord.dataset_writer import DatasetWriter, Summary

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Samples, files_in, grown, left_behind, write_from
+from written_datasets import Samples, files_in, grown, left_behind, write_from
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter

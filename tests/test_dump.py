@@ -13,7 +13,7 @@ import ffr_twin
 import numpy as np
 import pytest
 from calls import dies_before
-from datasets import files_in, grown
+from written_datasets import files_in, grown
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter

@@ -26,6 +26,7 @@ OWNERS = {
     "Task": "partition",
     "WorkerError": "errors",
     "checkFsAlign": "fsalign",
+    "convert": "convert.conversion",
     "open": "sources.opening",
     "pack_folder": "folder_pack",
     "recover": "recovery",

@@ -33,6 +33,7 @@ ROWS = [
     {"sharding", "folder_pack"},
     {"dataset_writer", "dump", "folder"},
     {"sources"},
+    {"convert"},
     {"torch"},
     {"fileio", "package", "utils"},
 ]

@@ -1,0 +1,92 @@
+"""`convert`: a dataset of typed samples from whatever there is."""
+
+import os
+import time
+from dataclasses import replace
+from typing import Any, Literal
+
+from ffrecord.convert.given import Given, given
+from ffrecord.convert.verifying import verify as compare
+from ffrecord.dataset_writer import DatasetWriter, Summary
+from ffrecord.errors import ArgumentError
+from ffrecord.manifest import load
+from ffrecord.sharding import arguments
+
+
+def convert(
+    source: Any,
+    out: str | os.PathLike[str],
+    *,
+    num_workers: int = -1,
+    fields: Any = None,
+    verify: bool = False,
+    format: str | None = None,
+    resume: bool = True,
+    mode: Literal["create", "append"] = "create",
+    shard_size: int | None = None,
+    samples_per_shard: int | None = None,
+    num_shards: int | None = None,
+    start_method: str | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Summary:
+    """Write the samples of `source` into a directory of shards, with many processes, completely or not at all.
+
+    Nothing is lost: names become the column "key", class names are kept in the field of the column "label", JPEG files
+    stay as they are, and so do bytes whose meaning nobody knows.
+
+    Args:
+        source: what `ffrecord.open` takes; a store that is open, and stays so; Parquet files; a Hugging Face dataset; a
+            compressed tar; anything with len() and [i]; any other iterable of samples.
+        out: the directory, as `DatasetWriter` takes it.
+        num_workers: processes that read and encode; -1 for one per usable CPU, 0 for none but this one.
+        fields: column → field, of those columns that are to be stored in another way than samples show; or a Schema.
+        verify: read source and result again afterwards, and compare every sample.
+        format: of `source`, as `ffrecord.open` takes it, and "parquet".
+        resume, mode, shard_size, samples_per_shard, num_shards, start_method, progress: as for `DatasetWriter`. What
+            comes one sample after the other (compressed tar files, iterables) is begun anew.
+        options: of the reader of the format.
+
+    Returns:
+        What was written, with the seconds of all that was done.
+
+    Raises:
+        FileNotFoundError, FormatError, ValueError, TypeError, ImportError: as `ffrecord.open` and `DatasetWriter`.
+        TypeError, ValueError: samples that no fields hold; names the column.
+        WorkerError: a sample cannot be had or encoded; names it.
+        MismatchError: with `verify`, samples that differ; .differences names up to 20 of them. `out` is left as it is.
+    """
+    started = time.monotonic()
+    asked: dict[str, Any] = {
+        "num_workers": num_workers,
+        "shard_size": shard_size,
+        "samples_per_shard": samples_per_shard,
+        "num_shards": num_shards,
+        "start_method": start_method,
+        "progress": progress,
+        "mode": mode,
+        "resume": resume,
+    }
+    DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
+    before = _samples_at(out) if mode == "append" else 0
+    with given(source, format, fields, options) as found:
+        if verify and found.once:
+            raise ArgumentError(
+                f"verify=True needs to read the samples again, and {type(source).__name__} gives them once"
+            )
+        summary = _write(found, DatasetWriter(out, found.fields, **asked))
+        if verify:
+            compare(found, os.fspath(out), before, arguments.workers(num_workers), start_method, progress)
+    return replace(summary, seconds=time.monotonic() - started)
+
+
+def _write(found: Given, writer: DatasetWriter) -> Summary:
+    if found.dataset is not None:
+        return writer.from_indexed_dataset(found.dataset)
+    return writer.from_iterable(found.samples())
+
+
+def _samples_at(out: str | os.PathLike[str]) -> int:
+    """How many there are before more are added."""
+    listed = load(os.fspath(out))
+    return 0 if listed is None else sum(shard.samples for shard in listed.shards)

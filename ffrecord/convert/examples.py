@@ -1,0 +1,72 @@
+"""Examples of TFRecord files, a column for each feature."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ffrecord.convert.columns import Columns, Facts, chosen
+from ffrecord.convert.stores import spread
+from ffrecord.errors import FFRecordError, FormatError
+from ffrecord.sources.examples import ExampleParser, infer
+from ffrecord.sources.examples_infer import describe
+from ffrecord.store import Store
+
+
+class ExampleDataset:
+    """Examples of a store, parsed into the features that some of them show.
+
+    Args:
+        store: its records are Examples.
+        parser: of those.
+        columns: of the result.
+    """
+
+    def __init__(self, store: Store, parser: ExampleParser, columns: Columns) -> None:
+        self.store, self.columns, self._parser = store, columns, parser
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        records = self.store.read(indices)
+        for index, record in zip(indices, records, strict=True):
+            self._check_features(index, record)
+        return [self.columns.prepared(_listed(sample)) for sample in self._parser.decode(records)]
+
+    def _check_features(self, index: int, record: Any) -> None:
+        """A feature that no example showed before would be lost, as parsers skip what they were not told of."""
+        unknown = describe(record).keys() - self._parser.features.keys()
+        if unknown:
+            path, local = self.store.locate(index)
+            raise FormatError(
+                f"{path}: record {local}: feature {min(unknown)!r}, which the examples looked at do not have; "
+                'fields={"data": BytesField()} keeps examples as they are'
+            )
+
+
+def of_store(store: Store) -> ExampleDataset | None:
+    """The records of a store as examples; None if they are none, or none that fields hold."""
+    records = store.read(spread(len(store)))
+    if not records:
+        return None
+    try:
+        parser = ExampleParser(infer(records))
+        samples = [_listed(sample) for sample in parser.decode(records)]
+        return ExampleDataset(store, parser, chosen(samples, None, Facts()))
+    except (FFRecordError, TypeError, ValueError):
+        return None
+
+
+def _listed(sample: dict[str, Any]) -> dict[str, Any]:
+    """Strings of numpy arrays as lists, numbers of numpy as Python's."""
+    return {name: _plain(value) for name, value in sample.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return value.tolist()
+    return value.item() if isinstance(value, np.generic) else value

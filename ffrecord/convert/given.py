@@ -1,0 +1,180 @@
+"""What `convert` is given → samples by index, or one after the other."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from ffrecord.convert import examples, huggingface, parquet
+from ffrecord.convert.columns import Facts, chosen
+from ffrecord.convert.stores import PROBES, StoreDataset, verbatim
+from ffrecord.errors import ArgumentTypeError, FormatError
+from ffrecord.fields import Schema
+from ffrecord.reader import FileReader
+from ffrecord.sources.detect import detect
+from ffrecord.sources.opening import open as open_store
+from ffrecord.sources.tar_index import COMPRESSED
+from ffrecord.sources.tar_stream import iter_members, iter_samples
+from ffrecord.store import Store
+
+FIRST_BYTES = 64 << 20  # of the samples that show the columns
+
+# What keeps values as they are stored, where a reader would decode them otherwise.
+DEFAULTS: dict[str, dict[str, Any]] = {"beton": {"decode": False}, "mds": {"decode": False}}
+
+
+@dataclass(frozen=True)
+class Given:
+    """Samples, and how they are stored.
+
+    Attributes:
+        dataset: has len() and [i]; None if there are only `samples`.
+        samples: begins to give them one after the other.
+        fields: a Schema; or what `DatasetWriter` takes, None for as the first samples show.
+        once: whether `samples` can be called only once.
+    """
+
+    dataset: Any
+    samples: Callable[[], Iterator[Any]]
+    fields: Any = None
+    once: bool = False
+
+    @property
+    def schema(self) -> Schema | None:
+        """That of the result, where it is known before writing."""
+        return self.fields if isinstance(self.fields, Schema) else None
+
+
+@contextmanager
+def given(source: Any, format: str | None, fields: Any, options: Mapping[str, Any]) -> Iterator[Given]:
+    """What `source` is; files that this opens are closed at the end.
+
+    Raises:
+        As `convert`.
+    """
+    if isinstance(source, Store):
+        _refuse(options, "a store that is open")
+        yield _of_store(source, fields)
+    elif _is_path(source):
+        with _of_path(source, format, fields, dict(options)) as found:
+            yield found
+    else:
+        _refuse({**options, **({} if format is None else {"format": format})}, type(source).__name__)
+        yield _of_object(source, fields)
+
+
+def _is_path(source: Any) -> bool:
+    several = source if isinstance(source, list | tuple) else [source]
+    return bool(several) and all(isinstance(each, str | os.PathLike) for each in several)
+
+
+def _refuse(options: Mapping[str, Any], what: str) -> None:
+    if options:
+        raise ArgumentTypeError(f"{next(iter(options))!r} is no argument for {what}")
+
+
+@contextmanager
+def _of_path(source: Any, format: str | None, fields: Any, options: dict[str, Any]) -> Iterator[Given]:
+    paths = list(source) if isinstance(source, list | tuple) else [source]
+    if format == "parquet" or (format is None and _is_parquet(paths[0])):
+        _refuse(options, "Parquet files")
+        yield _indexed(parquet.ParquetDataset(paths, fields))
+    elif format in (None, "tar", "webdataset") and _is_compressed(paths[0]):
+        read = iter_samples if format == "webdataset" else iter_members
+        yield _of_archives([os.fspath(path) for path in paths], read, fields, options)
+    else:
+        with _opened(source, format, options) as store:
+            yield _of_store(store, fields)
+
+
+@contextmanager
+def _opened(source: Any, format: str | None, options: dict[str, Any]) -> Iterator[Store]:
+    kind = format
+    if kind is None and not isinstance(source, list | tuple) and os.path.exists(source):
+        kind = detect(os.fspath(source))
+    with open_store(source, format, **{**DEFAULTS.get(kind or "", {}), **options}) as store:
+        yield store
+
+
+def _is_parquet(path: Any) -> bool:
+    return os.path.exists(path) and detect(os.fspath(path)) == "parquet"
+
+
+def _is_compressed(path: Any) -> bool:
+    """A tar that is packed as a whole."""
+    if not os.path.isfile(path) or detect(os.fspath(path)) != "tar":
+        return False
+    with open(path, "rb") as file:
+        return file.read(6).startswith(tuple(COMPRESSED))
+
+
+def _of_store(store: Store, fields: Any) -> Given:
+    if type(store) is FileReader and fields is None:
+        return _indexed(verbatim(store))
+    if store.format == "tfrecord" and fields is None:
+        found = examples.of_store(store)
+        if found is not None:
+            return _indexed(found)
+    return _indexed(StoreDataset(store, fields))
+
+
+def _indexed(dataset: Any) -> Given:
+    """A dataset that knows its columns."""
+    columns = dataset.columns
+    return Given(
+        dataset, lambda: map(dataset.__getitem__, range(len(dataset))), None if columns is None else columns.schema
+    )
+
+
+def _of_object(source: Any, fields: Any) -> Given:
+    known = huggingface.of_object(source, fields)
+    if known is not None:
+        return _indexed(known)
+    if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
+        return Given(source, lambda: map(source.__getitem__, range(len(source))), fields)
+    if not isinstance(source, Iterable):
+        raise ArgumentTypeError(
+            f"source must be a path, a store, a dataset or an iterable, not {type(source).__name__}"
+        )
+    return Given(None, lambda: iter(source), fields, once=iter(source) is source)
+
+
+def _of_archives(
+    paths: list[str], read: Callable[..., Iterator[Any]], fields: Any, options: Mapping[str, Any]
+) -> Given:
+    """Members, or samples, of archives one after the other."""
+
+    def begin() -> Iterator[Any]:
+        return map(_as_dict, chain.from_iterable(read(path, **options) for path in paths))
+
+    return _streamed(begin, fields, paths[0])
+
+
+def _as_dict(found: Any) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {"key": found.name, "data": found.data}
+
+
+def _streamed(begin: Callable[[], Iterator[Any]], fields: Any, name: str) -> Given:
+    """Samples that can be begun anew, but not be had by index; the first ones show the columns."""
+    first = _first(begin)
+    if not first:
+        raise FormatError(f"{name}: no samples")
+    arrays = {key for key, value in first[0].items() if isinstance(value, np.ndarray) and value.ndim == 1}
+    columns = chosen(first, fields, Facts(frozenset(arrays)))
+    return Given(None, lambda: map(columns.prepared, begin()), columns.schema)
+
+
+def _first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:
+    """Some samples, of bounded size."""
+    found: list[dict[str, Any]] = []
+    size = 0
+    for sample in islice(begin(), PROBES):
+        found.append(sample)
+        size += sum(len(value) for value in sample.values() if isinstance(value, np.ndarray))
+        if size > FIRST_BYTES:
+            break
+    return found

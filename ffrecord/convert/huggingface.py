@@ -1,0 +1,68 @@
+"""Rows of Hugging Face datasets by index: as they are stored, images not decoded."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ffrecord.convert.columns import Facts, chosen
+from ffrecord.convert.rows import Rows
+from ffrecord.convert.stores import spread
+from ffrecord.errors import ArgumentError
+
+
+class HuggingFaceDataset:
+    """The rows of a `datasets.Dataset`. Pickles as that does.
+
+    Args:
+        dataset: given by the user, whatever its format.
+        fields: that the user asks for, see `columns.chosen`.
+
+    Attributes:
+        columns: of the result.
+    """
+
+    def __init__(self, dataset: Any, fields: Any = None) -> None:
+        self._dataset = dataset.with_format("arrow")
+        table = self._dataset.data
+        nulls = {name: table.column(name).null_count for name in dataset.column_names}
+        classes = {
+            name: feature.names
+            for name, feature in dataset.features.items()
+            if type(feature).__name__ == "ClassLabel" and _are_classes(table.column(name), len(feature.names))
+        }
+        self._rows = Rows(self._dataset.features.arrow_schema, nulls, classes, beside=True)
+        samples = self._read(spread(len(dataset)))
+        self.columns = chosen(samples, fields, Facts(fields=self._rows.fields)) if samples else None
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        if self.columns is None:
+            raise IndexError(f"{len(self)} rows")
+        return [self.columns.prepared(sample) for sample in self._read(indices)]
+
+    def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        return self._rows.samples(self._dataset[list(indices)]) if len(indices) else []
+
+
+def of_object(source: Any, fields: Any) -> HuggingFaceDataset | None:
+    """The dataset that `source` is; None for anything else.
+
+    Raises:
+        ValueError: it is several, by name.
+    """
+    kind = type(source)
+    if kind.__module__.partition(".")[0] != "datasets":
+        return None
+    if isinstance(source, dict):
+        raise ArgumentError(f"{kind.__name__} has several datasets: convert one of {', '.join(map(repr, source))}")
+    return HuggingFaceDataset(source, fields) if kind.__name__ == "Dataset" else None
+
+
+def _are_classes(column: Any, count: int) -> bool:
+    """Whether all numbers are classes: -1 for an unknown one is not."""
+    values = column.to_numpy() if not column.null_count else None
+    return values is not None and (not len(values) or bool(values.min() >= 0 and values.max() < count))

@@ -1,0 +1,179 @@
+"""Rows of Parquet files by index."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ffrecord.convert.columns import Facts, chosen
+from ffrecord.convert.rows import Rows
+from ffrecord.convert.stores import spread
+from ffrecord.errors import FormatError
+from ffrecord.fields.optional import require
+from ffrecord.sources.files import expand
+
+SUFFIXES = (".parquet", ".pq")
+UNKNOWN = (-1, -1)  # numbers, none of which is a class
+FEW = 64  # rows of a few row groups that show the columns
+
+
+class ParquetDataset:
+    """Rows of Parquet files, one after the other, by index. Pickles by name.
+
+    A process keeps the row group that it read last, decoded: rows in order are cheap, others cost a row group each.
+
+    Args:
+        paths: files, directories or patterns of such.
+        fields: that the user asks for, see `columns.chosen`.
+
+    Attributes:
+        columns: of the result.
+
+    Raises:
+        FileNotFoundError: no such file.
+        FormatError: no Parquet file, a damaged one, or columns other than in the first file.
+        ImportError: pyarrow is not installed.
+    """
+
+    def __init__(self, paths: Sequence[Any], fields: Any = None) -> None:
+        self._paths = expand(list(paths), SUFFIXES)
+        self._kept: tuple[int, int, Any] | None = None
+        self._opened: tuple[int, int, Any] | None = None
+        groups: list[tuple[int, int, int]] = []  # (file, row group, rows)
+        schema, nulls = None, {}  # type: ignore[var-annotated]
+        bounds: dict[str, tuple[int, int]] = {}
+        for number, path in enumerate(self._paths):
+            with _naming(path):
+                file = self._file(number)
+                schema = file.schema_arrow if schema is None else schema
+                if not file.schema_arrow.equals(schema):
+                    raise FormatError(f"{path}: columns {file.schema_arrow.names}, {self._paths[0]}: {schema.names}")
+                groups += [(number, i, file.metadata.row_group(i).num_rows) for i in range(file.num_row_groups)]
+                for name, count in _nulls(file).items():
+                    nulls[name] = nulls.get(name, 0) + count
+                _widen(bounds, file)
+        self._groups = groups
+        self._ends = np.cumsum([rows for _, _, rows in groups], dtype=np.int64)
+        self._rows = Rows(schema, nulls, _fitting(_classes(schema), bounds))
+        samples = self._few()
+        facts = Facts(fields=self._rows.fields)
+        self.columns = chosen(samples, fields, facts) if samples else None
+
+    def _few(self) -> list[dict[str, Any]]:
+        """Rows of three row groups at most: each costs its decoding."""
+        found = []
+        for group in spread(len(self._groups), 3):
+            end, rows = int(self._ends[group]), self._groups[group][2]
+            found += self._read([end - rows + i for i in spread(rows, FEW // 3)])
+        return found
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        if self.columns is None:
+            raise IndexError(f"{self._paths[0]}: no rows")
+        return [self.columns.prepared(sample) for sample in self._read(indices)]
+
+    def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        wanted = np.asarray(indices, np.int64)
+        groups = np.searchsorted(self._ends, wanted, side="right")
+        found: list[dict[str, Any]] = []
+        for part in np.split(np.arange(len(wanted)), np.flatnonzero(np.diff(groups)) + 1):
+            if len(part):
+                found += self._of_group(int(groups[part[0]]), wanted[part])
+        return found
+
+    def _of_group(self, group: int, indices: Any) -> list[dict[str, Any]]:
+        number, row_group, rows = self._groups[group]
+        with _naming(self._paths[number]):
+            if self._kept is None or self._kept[:2] != (os.getpid(), group):
+                self._kept = None  # not two of them in memory
+                # Without threads: a pool of theirs does not survive a fork.
+                table = self._file(number).read_row_group(row_group, use_threads=False)
+                self._kept = os.getpid(), group, table
+            return self._rows.samples(self._kept[2].take(indices - (int(self._ends[group]) - rows)))
+
+    def _file(self, number: int) -> Any:
+        """A file, opened by this process; the one used last."""
+        if self._opened is None or self._opened[:2] != (os.getpid(), number):
+            module = require("pyarrow.parquet", "parquet", "reading Parquet files")
+            with _naming(self._paths[number]):
+                self._opened = (
+                    os.getpid(),
+                    number,
+                    module.ParquetFile(self._paths[number], pre_buffer=False, page_checksum_verification=True),
+                )
+        return self._opened[2]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None, "_opened": None}
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Errors of pyarrow as ours, with the file's name."""
+    base = require("pyarrow", "parquet", "reading Parquet files").ArrowException
+    try:
+        yield
+    except (base, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise FormatError(f"{path}: {error}") from error
+
+
+def _chunks(file: Any) -> Iterator[tuple[str, Any]]:
+    """(column, statistics or None) of each piece of a column; not of those inside of lists and structs."""
+    for i in range(file.num_row_groups):
+        group = file.metadata.row_group(i)
+        for j in range(group.num_columns):
+            column = group.column(j)
+            if "." not in column.path_in_schema:
+                yield column.path_in_schema, column.statistics
+
+
+def _nulls(file: Any) -> dict[str, int]:
+    """How many values of each column are missing, as far as the file says."""
+    found: dict[str, int] = {}
+    for name, statistics in _chunks(file):
+        if statistics is not None:
+            found[name] = found.get(name, 0) + (statistics.null_count or 0)
+    return found
+
+
+def _widen(bounds: dict[str, tuple[int, int]], file: Any) -> None:
+    """Take in the least and the greatest number of each column of integers; without an entry, nobody knows."""
+    for name, statistics in _chunks(file):
+        known = statistics is not None and statistics.has_min_max and isinstance(statistics.min, int)
+        low, high = (statistics.min, statistics.max) if known else UNKNOWN
+        before = bounds.get(name, (low, high))
+        bounds[name] = min(low, before[0]), max(high, before[1])
+
+
+def _fitting(classes: dict[str, list[str]], bounds: dict[str, tuple[int, int]]) -> dict[str, list[str]]:
+    """Classes of columns of which all numbers are one: -1 for an unknown one is not."""
+    return {
+        name: names
+        for name, names in classes.items()
+        if bounds.get(name, UNKNOWN)[0] >= 0 and bounds.get(name, UNKNOWN)[1] < len(names)
+    }
+
+
+def _classes(schema: Any) -> dict[str, list[str]]:
+    """Names of classes, where Hugging Face's library wrote the file and left them."""
+    try:
+        said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = said.get("info", {}).get("features", {})
+        return {
+            name: [str(each) for each in feature["names"]]
+            for name, feature in features.items()
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names")
+        }
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return {}

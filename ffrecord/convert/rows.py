@@ -1,0 +1,147 @@
+"""Rows of Arrow tables as samples, and the fields that hold the types of their columns."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ffrecord.fields import BoolField, BytesField, FloatField, IntField, JSONField, LabelField, NDArrayField, StrField
+from ffrecord.fields.optional import require
+
+Values = list[Any]
+Take = Callable[[Any], Values]  # column of Arrow → its values
+
+
+class Rows:
+    """How the columns of a table become samples. Pickles.
+
+    Args:
+        schema: of Arrow.
+        nulls: column → how many of its values are missing.
+        classes: column → names of its classes, by number.
+        beside: whether files that a row only names are read, too; not of tables that anybody may have written.
+
+    Attributes:
+        fields: column → Field; without an entry, values show it.
+    """
+
+    def __init__(
+        self, schema: Any, nulls: Mapping[str, int], classes: Mapping[str, Sequence[str]], *, beside: bool = False
+    ) -> None:
+        self.names = list(schema.names)
+        self.fields: dict[str, Any] = {}
+        self._takes: dict[str, str] = {}
+        for each in schema:
+            field, take = _of_type(each.type)
+            if nulls.get(each.name):
+                field, take = JSONField(), "list"
+            elif each.name in classes and isinstance(field, IntField):
+                field = LabelField(classes[each.name])
+            if field is not None:
+                self.fields[each.name] = field
+            self._takes[each.name] = "file beside" if take == "file" and beside else take
+
+    def samples(self, table: Any) -> list[dict[str, Any]]:
+        """The rows of a table with this schema."""
+        columns = [self._values(name, table.column(name).combine_chunks()) for name in self.names]
+        return [dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _values(self, name: str, column: Any) -> Values:
+        take = self._takes[name]
+        if take != "list" and column.null_count:
+            raise ValueError(f"{name}: a value is missing, which is not said in advance; declare JSONField() for it")
+        return TAKES[take](column)
+
+
+def _of_type(kind: Any) -> tuple[Any, str]:
+    """The field of a type, None for as values show it; and how values are taken."""
+    types = require("pyarrow.types", "parquet", "reading Arrow tables")
+    if types.is_dictionary(kind):
+        return _of_type(kind.value_type)[0], "list"
+    plain = (
+        (types.is_boolean, BoolField()),
+        (types.is_integer, IntField()),
+        (types.is_floating, FloatField()),
+        (types.is_string, StrField()),
+        (types.is_large_string, StrField()),
+        (types.is_binary, BytesField()),
+        (types.is_large_binary, BytesField()),
+        (types.is_fixed_size_binary, BytesField()),
+    )
+    for fits, field in plain:
+        if fits(kind):
+            # Of bytes, values show whether they are JPEGs.
+            return (None if isinstance(field, BytesField) else field), "list"
+    return _of_nested(types, kind)
+
+
+def _of_nested(types: Any, kind: Any) -> tuple[Any, str]:
+    if types.is_struct(kind) and {each.name for each in kind} == {"bytes", "path"}:
+        return None, "file"
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return None, "scalars"
+    if types.is_fixed_size_list(kind) and _is_number(types, kind.value_type):
+        return NDArrayField(kind.value_type.to_pandas_dtype(), (kind.list_size,)), "arrays"
+    if (types.is_list(kind) or types.is_large_list(kind)) and _is_number(types, kind.value_type):
+        return NDArrayField(kind.value_type.to_pandas_dtype(), (None,)), "arrays"
+    if hasattr(kind, "storage_type"):
+        return None, "extension"
+    return JSONField(), "list"
+
+
+def _is_number(types: Any, kind: Any) -> bool:
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def _list(column: Any) -> Values:
+    values: Values = column.to_pylist()
+    return values
+
+
+def _scalars(column: Any) -> Values:
+    return list(column.to_numpy(zero_copy_only=False))
+
+
+def _arrays(column: Any) -> Values:
+    """Each list of numbers as an array of its own."""
+    flat = column.flatten()
+    if flat.null_count:
+        raise ValueError("a list of numbers with a value missing; declare JSONField() for its column")
+    sizes = require("pyarrow.compute", "parquet", "reading Arrow tables").list_value_length(column).to_numpy()
+    numbers = flat.to_numpy(zero_copy_only=False)
+    return [part.copy() for part in np.split(numbers, np.cumsum(sizes)[:-1])] if len(sizes) else []
+
+
+def _extensions(column: Any) -> Values:
+    """Arrays of several dimensions, as Hugging Face stores them."""
+    dtype = np.dtype(getattr(column.type, "value_type", None) or "float64")
+    return [np.asarray(value, dtype) for value in column.to_pylist()]
+
+
+def _file(column: Any) -> Values:
+    """Bytes of a file that is in the table."""
+    values = column.to_pylist()
+    for value in values:
+        if value["bytes"] is None:
+            raise ValueError(f"a file that is not in the table, but at {value['path']!r}")
+    return [value["bytes"] for value in values]
+
+
+def _file_beside(column: Any) -> Values:
+    """The same, or of one that it names."""
+    return [value["bytes"] if value["bytes"] is not None else _read(value["path"]) for value in column.to_pylist()]
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+TAKES: dict[str, Take] = {
+    "list": _list,
+    "scalars": _scalars,
+    "arrays": _arrays,
+    "extension": _extensions,
+    "file": _file,
+    "file beside": _file_beside,
+}

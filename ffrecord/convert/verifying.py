@@ -1,0 +1,159 @@
+"""Source and result compared, sample by sample: what the source gives, encoded again, is what the shards hold."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from ffrecord._crc import crc32
+from ffrecord.buffers import as_bytes
+from ffrecord.convert.given import Given
+from ffrecord.errors import MismatchError
+from ffrecord.fields import schema_of
+from ffrecord.reader import FileReader
+from ffrecord.sharding.encoding import as_it_is
+from ffrecord.sharding.progress import Progress
+from ffrecord.workers import heartbeats, interrupts
+from ffrecord.workers.crew import Crew
+from ffrecord.workers.heartbeats import Heart
+from ffrecord.workers.process import Link
+
+AT_ONCE = 64  # samples
+NAMED = 20  # differences
+
+
+class Compared(msgspec.Struct, array_like=True):
+    """What a worker found: how many samples differ, of how many, their bytes, and the first of them in words."""
+
+    differing: int
+    samples: int
+    size: int
+    words: list[tuple[int, str]]
+
+
+def verify(found: Given, out: str, before: int, workers: int, start_method: str | None, progress: bool | None) -> None:
+    """Compare every sample of a source with its record.
+
+    Args:
+        found: the source.
+        out: the result.
+        before: samples that were in the result before.
+        workers, start_method, progress: as `convert` was given them.
+
+    Raises:
+        MismatchError: some differ; names up to NAMED of them.
+        WorkerError: a sample of the source cannot be had any more.
+        ChecksumError, FormatError, OSError: the result is damaged.
+    """
+    with FileReader(out) as reader:
+        count = len(reader) - before
+        bar = Progress(count, progress, f"{out}, verifying")
+        try:
+            if found.dataset is None:
+                outcomes = _alone(found, reader, before)
+            elif not workers or count <= AT_ONCE:
+                outcomes = (
+                    _of_range(found.dataset, _encoder(found, reader), reader, before, start, count)
+                    for start in range(0, count, AT_ONCE)
+                )
+            else:
+                outcomes = _by_crew(found, reader, before, count, workers, start_method)
+            _settle(outcomes, bar, out, count)
+        finally:
+            bar.close()
+
+
+def _settle(outcomes: Iterator[Compared], bar: Progress, out: str, count: int) -> None:
+    differing, words = 0, []  # type: ignore[var-annotated]
+    for outcome in outcomes:
+        differing += outcome.differing
+        words = sorted([*words, *outcome.words])[:NAMED]
+        bar.add(outcome.samples, outcome.size)
+    if differing:
+        shown = [text for _, text in words]
+        raise MismatchError(f"{out}: {differing} of {count} samples differ from their source: {shown[0]}", shown)
+
+
+def _encoder(found: Given, reader: FileReader) -> Callable[[Any], Any]:
+    schema = found.schema or schema_of(reader)
+    return as_it_is if schema is None else schema.encode
+
+
+def _of_range(
+    dataset: Any, encode: Callable[[Any], Any], reader: FileReader, before: int, start: int, count: int
+) -> Compared:
+    """Compare the samples from `start` on, AT_ONCE of them."""
+    indices = range(start, min(start + AT_ONCE, count))
+    several = getattr(dataset, "__getitems__", None)
+    samples = [dataset[i] for i in indices] if several is None else several(list(indices))
+    return _compared(start, [encode(sample) for sample in samples], reader, before)
+
+
+def _compared(start: int, expected: list[Any], reader: FileReader, before: int) -> Compared:
+    """Records of the source from sample `start` on, and those of the result, whose CRC-32 the reader checks."""
+    records = reader.read(range(before + start, before + start + len(expected)))
+    words, size = [], 0
+    for i, (wanted, record) in enumerate(zip(expected, records, strict=True), start):
+        data = as_bytes(wanted)
+        size += len(data)
+        if len(data) != len(record) or data != record.data:
+            text = f"{len(data)} bytes with CRC-32 {crc32(data):#010x} in the source"
+            words.append((i, f"sample {i}: {text}, {len(record)} with {crc32(record.data):#010x} in the result"))
+    return Compared(len(words), len(expected), size, words[:NAMED])
+
+
+def _alone(found: Given, reader: FileReader, before: int) -> Iterator[Compared]:
+    """Samples that come one after the other."""
+    encode, samples, start = _encoder(found, reader), found.samples(), 0
+    while batch := [encode(sample) for sample in islice(samples, AT_ONCE)]:
+        yield _compared(start, batch, reader, before)
+        start += len(batch)
+
+
+def _by_crew(
+    found: Given, reader: FileReader, before: int, count: int, workers: int, start_method: str | None
+) -> Iterator[Compared]:
+    arguments = {"dataset": found.dataset, "fields": _encoder(found, reader), "reader": reader, "before": before}
+    crew = Crew(compare, {**arguments, "count": count}, workers, start_method=start_method)
+    try:
+        crew.start()
+        starts = iter(range(0, count, AT_ONCE))
+        for number in [*range(workers)] * 2:  # one in hand, one in reserve
+            _give(crew, number, starts)
+        left = -(-count // AT_ONCE)
+        while left:
+            for number, message in crew.listen():
+                left -= 1
+                _give(crew, number, starts)
+                yield msgspec.msgpack.decode(message, type=Compared)
+        crew.dismiss()
+    finally:
+        with interrupts.undisturbed():
+            crew.end()
+
+
+def _give(crew: Crew, number: int, starts: Iterator[int]) -> None:
+    start = next(starts, None)
+    if start is not None:
+        crew.send(number, msgspec.msgpack.encode(start))
+
+
+def compare(
+    link: Link,
+    heart: Heart,
+    *,
+    dataset: Any,
+    fields: Callable[[Any], Any],
+    reader: FileReader,
+    before: int,
+    count: int,
+) -> None:
+    """The work of a worker: samples from the number that the parent sends."""
+    while True:
+        heart.idle()
+        message = link.receive(wait=True)
+        start = msgspec.msgpack.decode(message or b"", type=int)
+        heart.at(heartbeats.SAMPLE, start)
+        outcome = _of_range(dataset, fields, reader, before, start, count)
+        link.send(msgspec.msgpack.encode(outcome))

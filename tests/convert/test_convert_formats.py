@@ -1,0 +1,105 @@
+"""Every format converted, and what the original systems wrote, value by value."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from every_format import FORMATS, GOLDEN, RECORDS
+
+import ffrecord
+from ffrecord import FileReader
+from ffrecord.convert import convert
+from ffrecord.fields import IntField, LabelField, schema_of
+
+MANIFEST = json.loads((GOLDEN / "manifest.json").read_text())
+
+
+def result(path: Path) -> list[dict]:
+    with FileReader(path) as reader:
+        schema = schema_of(reader)
+        return [schema.decode(record) for record in reader]
+
+
+def sha256(data) -> str:
+    return hashlib.sha256(data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "ffrecord"])
+def test_records_of_every_format(tmp_path, name):
+    _, make, options = FORMATS[name]
+    source = make(tmp_path)
+    summary = convert(source, tmp_path / "out", num_workers=0, verify=True, **options)
+    assert summary.samples == len(RECORDS)
+    found = result(tmp_path / "out")
+    (column,) = {"data", "image"} & found[0].keys()
+    assert [each[column] for each in found] == RECORDS
+    with ffrecord.open(source, **options) as store:
+        if "key" in found[0]:
+            assert [each["key"] for each in found] == list(store.keys())
+
+
+@pytest.fixture
+def golden(tmp_path):
+    """The samples of a golden file, converted by two workers and verified."""
+
+    def converted(name: str) -> list[dict]:
+        source = GOLDEN / name
+        copied = tmp_path / name
+        shutil.copytree(source, copied) if source.is_dir() else shutil.copy(source, copied)
+        convert(copied, tmp_path / "out", num_workers=2, verify=True)
+        found = result(tmp_path / "out")
+        assert len(found) == MANIFEST[name]["n"]
+        return found
+
+    return converted
+
+
+def test_recordio(golden):
+    assert [sha256(each["data"]) for each in golden("a_snappy.recordio")] == MANIFEST["a_snappy.recordio"]["sha256"]
+
+
+def test_torchrecord(golden):
+    for found, expected in zip(golden("torchrecord_lmdb"), MANIFEST["torchrecord_lmdb"]["samples"], strict=True):
+        assert sha256(found["image"]) == expected["sha256"] and found["label"] == expected["label"]
+        assert list(found["image"].shape) == [*expected["size"][::-1], 3]
+
+
+def test_examples(golden):
+    for found, expected in zip(golden("examples.tfrecord"), MANIFEST["examples.tfrecord"]["samples"], strict=True):
+        assert sha256(found["image"]) == expected["image_sha256"]
+        assert np.array_equal(found["vec"], np.array(expected["vec"], np.float32))
+        assert found["ids"].tolist() == expected["ids"]
+
+
+def test_mds(golden):
+    for found, expected in zip(golden("mds"), MANIFEST["mds"]["samples"], strict=True):
+        assert (sha256(found["x"]), found["y"], found["t"]) == (expected["x_sha256"], expected["y"], expected["t"])
+
+
+def test_beton(golden):
+    for found, expected in zip(golden("mixed.beton"), MANIFEST["mixed.beton"]["samples"], strict=True):
+        assert (found["label"], found["score"], found["meta"]) == tuple(
+            expected[key] for key in ("label", "score", "meta")
+        )
+        assert sha256(found["vec"]) == expected["vec_sha256"] and sha256(found["blob"]) == expected["blob_sha256"]
+        assert sha256(found["img"]) == expected["img_sha256"]
+
+
+def test_an_image_folder_keeps_its_classes(tmp_path):
+    source = FORMATS["image folder"][1](tmp_path)
+    convert(source, tmp_path / "out", num_workers=0, verify=True)
+    with FileReader(tmp_path / "out") as reader:
+        field = schema_of(reader).fields["label"]
+    assert isinstance(field, LabelField) and field.names == ("class0", "class1")
+    assert [each["label"] for each in result(tmp_path / "out")] == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_list_of_paths_and_numbers(tmp_path):
+    source = FORMATS["path list"][1](tmp_path)
+    convert(source, tmp_path / "out", format="path list", num_workers=0, verify=True)
+    with FileReader(tmp_path / "out") as reader:
+        assert isinstance(schema_of(reader).fields["label"], IntField)
+    assert [each["label"] for each in result(tmp_path / "out")] == list(range(6))

@@ -1,0 +1,196 @@
+"""Parquet files and Hugging Face datasets."""
+
+import datetime
+import pickle
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ffrecord import FileReader
+from ffrecord.convert import convert
+from ffrecord.convert.parquet import ParquetDataset
+from ffrecord.errors import ArgumentError, FormatError, WorkerError
+from ffrecord.fields import BytesField, IntField, JPEGField, JSONField, LabelField, NDArrayField, schema_of
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet files are not converted")
+pq = pytest.importorskip("pyarrow.parquet")
+
+ROWS = [
+    {
+        "int": i - 3,
+        "float": i / 3,
+        "text": f"é{i}",
+        "bytes": bytes(range(i % 7)),
+        "flag": i % 2 == 0,
+        "list": list(range(i % 5)),
+        "pair": [i / 2, -1.0],
+        "maybe": None if i == 40 else i,
+        "nested": {"a": [i, None], "b": str(i)},
+        "file": {"bytes": b"x" * i, "path": None},
+        "time": datetime.datetime(2020, 1, 1) + datetime.timedelta(microseconds=i),
+        "class": i % 3,
+    }
+    for i in range(100)
+]
+TYPES = pa.schema(
+    [
+        ("int", pa.int32()),
+        ("float", pa.float64()),
+        ("text", pa.string()),
+        ("bytes", pa.binary()),
+        ("flag", pa.bool_()),
+        ("list", pa.list_(pa.int16())),
+        ("pair", pa.list_(pa.float32(), 2)),
+        ("maybe", pa.int64()),
+        ("nested", pa.struct([("a", pa.list_(pa.int64())), ("b", pa.string())])),
+        ("file", pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+        ("time", pa.timestamp("us")),
+        ("class", pa.int64()),
+    ]
+)
+
+
+def check(found: list[dict], rows: list[dict]) -> None:
+    assert len(found) == len(rows)
+    for mine, row in zip(found, rows, strict=True):
+        expected = {**row, "file": row["file"]["bytes"], "time": np.datetime64(row["time"], "us")}
+        expected["list"] = np.array(row["list"], np.int16)
+        expected["pair"] = np.array(row["pair"], np.float32)
+        assert mine.keys() == expected.keys()
+        for name, value in expected.items():
+            assert np.array_equal(mine[name], value) and type(mine[name]) is type(value), name
+            assert not isinstance(value, np.ndarray) or mine[name].dtype == value.dtype
+
+
+def result(path: Path) -> list[dict]:
+    with FileReader(path) as reader:
+        return reader.samples(range(len(reader)))
+
+
+def fields(path: Path) -> dict:
+    with FileReader(path) as reader:
+        return dict(schema_of(reader).fields)
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    """Two files, ten row groups."""
+    for name, rows in (("a", ROWS[:70]), ("b", ROWS[70:])):
+        pq.write_table(pa.Table.from_pylist(rows, TYPES), tmp_path / f"{name}.parquet", row_group_size=10)
+    return tmp_path
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_parquet(parquet, workers):
+    convert(parquet, parquet / "out", num_workers=workers, verify=True)
+    check(result(parquet / "out"), ROWS)
+    found = fields(parquet / "out")
+    assert found["list"] == NDArrayField("int16", (None,)) and found["pair"] == NDArrayField("float32", (2,))
+    assert found["maybe"] == found["nested"] == JSONField()
+
+
+def test_one_file_in_any_order(parquet):
+    dataset = ParquetDataset([parquet / "a.parquet"])
+    for again in (dataset, pickle.loads(pickle.dumps(dataset))):
+        check(again.__getitems__([69, 0, 35, 35, 1]), [ROWS[i] for i in (69, 0, 35, 35, 1)])
+        check([again[68]], [ROWS[68]])
+
+
+def test_other_columns_are_refused(parquet):
+    pq.write_table(pa.table({"int": [1]}), parquet / "c.parquet")
+    with pytest.raises(FormatError, match=r"c\.parquet: columns \['int'\], .*a\.parquet: \['int', 'float'"):
+        convert(parquet, parquet / "out", num_workers=0)
+
+
+def test_damaged_parquet(parquet):
+    data = (parquet / "a.parquet").read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    for damaged in (
+        data[:-8] + b"\xff" * 4 + data[-4:],
+        data[:footer] + bytes(40) + data[footer + 40 :],
+        data[:4] + bytes(2000) + data[2004:],
+    ):
+        (parquet / "a.parquet").write_bytes(damaged)
+        with pytest.raises((FormatError, WorkerError), match=r"a\.parquet: "):
+            convert(parquet / "a.parquet", parquet / "out", num_workers=0)
+        assert not (parquet / "out").exists()
+
+
+def test_empty_parquet(tmp_path):
+    pq.write_table(pa.Table.from_pylist([], TYPES), tmp_path / "a.parquet")
+    assert convert(tmp_path / "a.parquet", tmp_path / "out", num_workers=0).samples == 0
+
+
+def test_files_beside_a_parquet_file_are_not_read(tmp_path):
+    """A table made by others may name any file of this machine."""
+    (tmp_path / "mine").write_bytes(b"secret")
+    table = pa.Table.from_pylist(
+        [{"file": {"bytes": None, "path": str(tmp_path / "mine")}}], pa.schema([TYPES.field("file")])
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a file that is not in the table, but at '.*mine'"):
+        convert(tmp_path / "a.parquet", tmp_path / "out", num_workers=0)
+
+
+# Hugging Face
+
+
+@pytest.fixture(scope="module")
+def datasets():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("datasets", reason="datasets is not installed: Hugging Face's are not converted")
+
+
+@pytest.fixture
+def dataset(datasets):
+    return datasets.Dataset.from_list(ROWS, datasets.Features.from_arrow_schema(TYPES))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_hugging_face(tmp_path, dataset, workers):
+    convert(dataset, tmp_path / "out", num_workers=workers, verify=True)
+    check(result(tmp_path / "out"), ROWS)
+
+
+def test_rows_selected_and_shuffled(tmp_path, dataset):
+    chosen = dataset.shuffle(seed=1).select(range(30))
+    convert(chosen.with_format("numpy"), tmp_path / "out", num_workers=0, verify=True)
+    check(result(tmp_path / "out"), list(chosen))
+
+
+def test_photographs_and_classes(tmp_path, datasets):
+    import simplejpeg
+
+    jpegs = [simplejpeg.encode_jpeg(np.full((8, 8 + i, 3), i, np.uint8)) for i in range(9)]
+    (tmp_path / "beside.jpg").write_bytes(jpegs[8])
+    rows = [
+        {"image": {"bytes": data, "path": None}, "label": i % 2, "other": i % 3 - 1} for i, data in enumerate(jpegs[:8])
+    ]
+    rows += [{"image": {"bytes": None, "path": str(tmp_path / "beside.jpg")}, "label": 0, "other": 0}]
+    classes = datasets.ClassLabel(names=["cat", "dog"])
+    features = datasets.Features({"image": datasets.Image(), "label": classes, "other": classes})
+    given = datasets.Dataset.from_list(rows, features)
+    convert(given, tmp_path / "out", num_workers=0, verify=True)
+    found = fields(tmp_path / "out")
+    assert found["image"] == JPEGField() and found["label"] == LabelField(["cat", "dog"])
+    assert found["other"] == IntField()  # -1: an unknown class
+    with FileReader(tmp_path / "out") as reader:
+        schema = schema_of(reader).replace({"image": JPEGField(as_bytes=True)})
+        assert [schema.decode(record)["image"] for record in reader] == jpegs
+    given.select(range(8)).to_parquet(tmp_path / "x.parquet")
+    convert(tmp_path / "x.parquet", tmp_path / "again", fields={"image": BytesField()}, num_workers=0, verify=True)
+    assert fields(tmp_path / "again")["label"] == LabelField(["cat", "dog"])
+
+
+def test_several_datasets(tmp_path, datasets, dataset):
+    with pytest.raises(ArgumentError, match="DatasetDict has several datasets: convert one of 'train', 'test'"):
+        convert(datasets.DatasetDict(train=dataset, test=dataset), tmp_path / "out")
+
+
+def test_one_after_the_other(tmp_path, dataset):
+    given = dataset.select_columns(["int", "text"])
+    convert(given.to_iterable_dataset(), tmp_path / "out", num_workers=0, verify=True)
+    assert result(tmp_path / "out") == [{"int": row["int"], "text": row["text"]} for row in ROWS]
