@@ -158,7 +158,7 @@ class ZipReader(NamedFiles, RecordReader):
     def _load(self, positions: Indices) -> list[Array | Exception]:
         special = np.zeros(len(positions), bool) if self.members.special is None else self.members.special[positions]
         result: list[Any] = [None] * len(positions)
-        plain = np.flatnonzero(~special)
+        plain = np.flatnonzero(~special).tolist()
         for place, record in zip(plain, super()._load(positions[plain]), strict=True):
             result[place] = record
         for odd in np.flatnonzero(special):
