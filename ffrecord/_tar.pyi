@@ -15,9 +15,10 @@ END: Final[int]
 MEMBER: Final[int]
 EXTENSION: Final[int]
 
-# Kinds of members: a regular file, a hard link, or another (directory, symbolic link, device ...).
+# Kinds of members: a regular file, a hard link, a directory, or another (symbolic link, device ...).
 FILE: Final[int]
 LINK: Final[int]
+DIRECTORY: Final[int]
 OTHER: Final[int]
 
 BLOCK: Final[int]

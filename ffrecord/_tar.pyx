@@ -39,7 +39,8 @@ cdef enum:
 cdef enum:
     A_FILE = 0
     A_LINK = 1
-    ANOTHER = 2
+    A_DIRECTORY = 2
+    ANOTHER = 3
 
 cdef enum:
     NO_PROBLEM = 0
@@ -58,7 +59,7 @@ cdef enum:
     MEMORY = 13
 
 END, MEMBER, EXTENSION = NOTHING, A_MEMBER, AN_EXTENSION
-FILE, LINK, OTHER = A_FILE, A_LINK, ANOTHER
+FILE, LINK, DIRECTORY, OTHER = A_FILE, A_LINK, A_DIRECTORY, ANOTHER
 BLOCK = BLOCK_SIZE
 NAME_MOST = NAME_SIZE_MOST
 EXTENSION_MOST = EXTENSION_SIZE_MOST
@@ -289,13 +290,15 @@ cdef bint _is_zeros(const uint8_t* data, int64_t size) noexcept nogil:
 
 
 cdef int _kind(const uint8_t* block) noexcept nogil:
-    """FILE, LINK or OTHER. In the oldest archives a directory is a file whose name ends in a slash."""
+    """FILE, LINK, DIRECTORY or OTHER. In the oldest archives a directory is a file whose name ends in a slash."""
     cdef int64_t size = _ends(block, NAME_FIELD)
     if block[156] == 0:
-        return ANOTHER if size and block[size - 1] == c"/" else A_FILE
+        return A_DIRECTORY if size and block[size - 1] == c"/" else A_FILE
     if block[156] == c"0" or block[156] == c"7":
         return A_FILE
-    return A_LINK if block[156] == c"1" else ANOTHER
+    if block[156] == c"1":
+        return A_LINK
+    return A_DIRECTORY if block[156] == c"5" else ANOTHER
 
 
 cdef int64_t _decimal(const uint8_t* digits, int64_t size) noexcept nogil:

@@ -1,13 +1,20 @@
 """Tar archives read in place."""
 
+import io as streams
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.member_file import Checked, SpanRaw, reopen
 from ffrecord.paths import Source
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.name_tree import NameTree
+from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names, joined
 from ffrecord.sources.tar_index import SUFFIXES, Members, members_of
 from ffrecord.span_file import SpanFile
@@ -16,8 +23,8 @@ from ffrecord.store import OnError
 logger = logging.getLogger("ffrecord")
 
 
-class TarReader(RecordReader):
-    """The regular files of tar archives as records, in the order in which they are stored; their names are `keys()`.
+class TarReader(NamedFiles, RecordReader):
+    """The regular files of tar archives as records, in stored order, and as files; their names are `keys()`.
 
     Read are archives of POSIX (ustar, pax), GNU, star and the seventh edition of Unix. A hard link has the bytes of the
     member that it leads to. Directories, symbolic links, devices and FIFOs are left out. The format guards headers,
@@ -42,7 +49,7 @@ class TarReader(RecordReader):
         OSError: an archive cannot be read.
     """
 
-    __slots__ = ("_ignore_zeros", "_index_cache", "_names")
+    __slots__ = ("_folder_names", "_ignore_zeros", "_index_cache", "_names", "_starts")
 
     format: ClassVar[str] = "tar"
 
@@ -60,22 +67,55 @@ class TarReader(RecordReader):
         archives = members_of(
             expand(source, SUFFIXES), index_cache, ignore_zeros=self._ignore_zeros, cut=on_cut(on_error)
         )
-        self._names = [archive.names for archive in archives]
+        self._names = joined([archive.names for archive in archives])
+        self._folder_names = joined([archive.folders for archive in archives])
+        self._starts = np.cumsum([0, *(len(archive.names) for archive in archives)])
         files = opened(archives, io, [(archive.offsets, archive.sizes) for archive in archives])
         super().__init__(files, check_data, io=io, on_error=on_error)
 
     def keys(self) -> Names:
         """The name of each member, as stored. Names may be repeated; `keys().find(name)` is the last one."""
-        if len(self._names) > 1:
-            self._names = [joined(self._names)]
-        return self._names[0]
+        return self._names
+
+    @property
+    def tree(self) -> NameTree:
+        """Where the files are, `./` before their names left out."""
+        if "_tree" not in self.__dict__:
+            self.__dict__["_tree"] = NameTree(_undotted(self._names), _undotted(self._folder_names))
+        made: NameTree = self.__dict__["_tree"]
+        return made
+
+    def _folders(self) -> Names:
+        return self._folder_names
+
+    def _content_sizes(self) -> npt.NDArray[np.int64]:
+        return np.concatenate([file.sizes for file in self._files])
+
+    def _open_index(self, index: int) -> streams.RawIOBase:
+        number = int(np.searchsorted(self._starts, index, "right")) - 1
+        file, local = self._files[number], index - int(self._starts[number])
+        checked = Checked(file.path, f"member {self._names[index]!r}", int(file.sizes[local]), None)
+        return SpanRaw(reopen(file), int(file.offsets[local]), checked)
 
     def _record_name(self, file: int, local: int) -> str:
-        first = sum(self._files[i].n for i in range(file))
-        return f"member {self.keys()[first + local]!r}"
+        return f"member {self._names[int(self._starts[file]) + local]!r}"
 
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "index_cache": self._index_cache, "ignore_zeros": self._ignore_zeros}
+
+
+def _undotted(names: Names) -> Names:
+    """Names without the `./` that archives of a whole directory have before each."""
+    starts, sizes = names.offsets[:-1], np.diff(names.offsets)
+    dotted = sizes >= 2
+    dotted[dotted] = (names.blob[starts[dotted]] == ord(".")) & (names.blob[starts[dotted] + 1] == ord("/"))
+    if not dotted.any():
+        return names
+    kept = np.ones(len(names.blob), bool)
+    kept[starts[dotted]] = kept[starts[dotted] + 1] = False
+    offsets = np.zeros(len(names.offsets), np.int64)
+    np.cumsum(sizes - 2 * dotted, out=offsets[1:])
+    return Names(names.blob[kept], offsets)
 
 
 def on_cut(on_error: OnError) -> Callable[[str], None] | None:

@@ -49,6 +49,7 @@ class Members(NamedTuple):
         headers: where the first header of each begins, bytes; int64 [n], as the next two.
         offsets, sizes: where its data lie, bytes; of a hard link those of the file it leads to.
         linked: uint8 [n], 1 for hard links.
+        folders: names of the directories, each with a "/" at its end.
     """
 
     path: str
@@ -58,6 +59,7 @@ class Members(NamedTuple):
     offsets: Numbers
     sizes: Numbers
     linked: npt.NDArray[Any]
+    folders: Names
 
 
 def members_of(
@@ -95,7 +97,14 @@ def _members(path: str, index_cache: IndexCache, ignore_zeros: bool, cut: Callab
     place = index_cache if cut is None else None
     arrays: Arrays = cached(path, f"{KIND}z" if ignore_zeros else KIND, build, place)
     return Members(
-        path, status, Names.from_arrays(arrays), arrays["headers"], arrays["offsets"], arrays["sizes"], arrays["linked"]
+        path,
+        status,
+        Names.from_arrays(arrays),
+        arrays["headers"],
+        arrays["offsets"],
+        arrays["sizes"],
+        arrays["linked"],
+        Names(arrays["folders"], arrays["folder_offsets"]),
     )
 
 
@@ -180,7 +189,21 @@ def _regular(path: str, found: Arrays) -> Arrays:
     chosen = np.flatnonzero(kept)
     names, name_offsets = select(found["names"], found["name_offsets"], chosen)
     columns = {name: found[name][chosen] for name in ("headers", "offsets", "sizes")}
-    return {**columns, "linked": linked[chosen], "names": names, "name_offsets": name_offsets}
+    folders = _folders(found)
+    return {
+        **columns,
+        "linked": linked[chosen],
+        "names": names,
+        "name_offsets": name_offsets,
+        "folders": folders.blob,
+        "folder_offsets": folders.offsets,
+    }
+
+
+def _folders(found: Arrays) -> Names:
+    """The names of the directories, each with a "/" at its end."""
+    names = Names(*select(found["names"], found["name_offsets"], np.flatnonzero(found["kinds"] == _tar.DIRECTORY)))
+    return Names.of([f"{name.rstrip('/')}/" for name in names])
 
 
 def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
@@ -192,7 +215,7 @@ def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
     earlier: dict[str, int] = {}
     for i, name in enumerate(names):
         if kinds[i] == _tar.LINK:
-            target = earlier.get(links[i], -1)
+            target = earlier.get(os.path.normpath(links[i]), -1)
             if target < 0:
                 raise FormatError(
                     f"{path}: member {name!r} at offset {found['headers'][i]} is a hard link to {links[i]!r}, and no "
@@ -200,7 +223,7 @@ def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
                 )
             # An archive may link to symbolic links and devices, too.
             files[i], offsets[i], sizes[i] = files[target], offsets[target], sizes[target]
-        earlier[name] = i
+        earlier[os.path.normpath(name)] = i  # some archives say `./a` in the one place, and `a` in the other
     leading: npt.NDArray[np.bool_] = files & (kinds == _tar.LINK)
     return leading
 

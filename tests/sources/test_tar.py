@@ -173,9 +173,18 @@ def test_links_lead_to_data(tmp_path):
         tars.header(b"l2", 0, b"1", b"l1"),
         tars.header(b"l3", 700, b"1", b"a"),  # a size there says nothing about what follows
         tars.header(b"l4", 0, b"1", b"symbolic"),
+        tars.header(b"l5", 0, b"1", b"./l1"),
         tars.member(b"end", b"."),
     )
-    expected = [("a", b"old"), ("l1", b"old"), ("a", b"newer"), ("l2", b"old"), ("l3", b"newer"), ("end", b".")]
+    expected = [
+        ("a", b"old"),
+        ("l1", b"old"),
+        ("a", b"newer"),
+        ("l2", b"old"),
+        ("l3", b"newer"),
+        ("l5", b"old"),
+        ("end", b"."),
+    ]
     assert read(path) == expected
     with TarReader(path) as reader:
         assert reader.keys().find("a") == 2
@@ -259,6 +268,30 @@ def test_several_archives(tmp_path, path):
         pytest.raises(FFRecordError, match=r"b\.tar: member 'a\.txt'"),
     ):
         reader.read_one(4)
+
+
+def test_as_files(tmp_path):
+    """By name, listed, opened and unpacked; as `tar cf x.tar .` names them, too."""
+    for dot in ("", "./"):
+        path = tmp_path / f"{len(dot)}.tar"
+        with tarfile.open(path, "w") as tar:
+            for folder in (dot + "d", dot + "none") if dot else ("d", "none"):
+                tars.add(tar, folder, kind=tarfile.DIRTYPE)
+            for name, data in (("a.txt", b"old"), ("d/b", b"beta"), ("a.txt", b"alpha")):
+                tars.add(tar, dot + name, data)
+        with TarReader(path) as reader:
+            assert reader.list() == ["a.txt", "d", "none"] and reader.list("d") == ["b"] and reader.list("none") == []
+            assert reader.read("a.txt").tobytes() == b"alpha" == reader.read_one("./a.txt").tobytes()
+            assert [record.tobytes() for record in reader.read(["d/b", f"{dot}a.txt"])] == [b"beta", b"alpha"]
+            assert reader.is_dir("d") and not reader.exists("none/x") and reader.size("d/b") == 4
+            with reader.open("d/b") as file:
+                assert file.seek(1) == 1 and file.read() == b"eta"
+            with pytest.raises(FileNotFoundError):
+                reader.read("b")
+            reader.unpack(tmp_path / f"out{len(dot)}")
+        out = tmp_path / f"out{len(dot)}"
+        assert (out / "a.txt").read_bytes() == b"alpha" and (out / "d" / "b").read_bytes() == b"beta"
+        assert (out / "none").is_dir()
 
 
 def test_pickles_and_refuses_changed_files(tmp_path, path):
