@@ -14,8 +14,14 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.uint8]
 
-def expanded_size(data: Array) -> int:
-    """Bytes that raw snappy says it expands to; -1 if it does not say, or more than its bytes can make."""
+def expanded_sizes(data: Array, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Bytes that pieces of `data` say to expand to, each of raw snappy: int64 [k].
+
+    -1 where one does not say, or says more than its bytes can make.
+
+    Raises:
+        ValueError: a piece is not within `data`.
+    """
 
 def blocks(data: Array, framed: bool, most: int) -> npt.NDArray[np.int64]:
     """The table of a stream: one pass, before anything is expanded. The GIL is released.

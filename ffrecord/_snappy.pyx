@@ -125,8 +125,19 @@ cdef inline bint _has_data(const Block* block) noexcept nogil:
     return block.kind <= STORED
 
 
-def expanded_size(const uint8_t[::1] data not None):
-    return _expanded(&data[0], data.shape[0]) if data.shape[0] else -1
+def expanded_sizes(
+    const uint8_t[::1] data not None, const int64_t[::1] starts not None, const int64_t[::1] ends not None
+):
+    cdef int64_t i, count = starts.shape[0]
+    if ends.shape[0] != count:
+        raise ValueError(f"{count} starts and {ends.shape[0]} ends")
+    sizes = np.empty(count, np.int64)
+    cdef int64_t[::1] out = sizes
+    for i in range(count):
+        if not 0 <= starts[i] <= ends[i] <= data.shape[0]:
+            raise ValueError(f"bytes {starts[i]} to {ends[i]} of {data.shape[0]}")
+        out[i] = _expanded(&data[0] + starts[i], ends[i] - starts[i]) if ends[i] > starts[i] else -1
+    return sizes
 
 
 def blocks(const uint8_t[::1] data not None, bint framed, int64_t most):

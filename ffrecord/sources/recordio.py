@@ -8,9 +8,10 @@ from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
+from ffrecord._columns import Slots
 from ffrecord._engine import ARRAYS
 from ffrecord.errors import ArgumentError
-from ffrecord.failures import Array, Outcome
+from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.partition import Task
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
@@ -22,7 +23,7 @@ from ffrecord.sources.recordio_chunks import ChunkTable
 from ffrecord.sources.recordio_format import Numbers, dialect_of
 from ffrecord.sources.recordio_groups import Group, Groups
 from ffrecord.sources.recordio_index import Chunks, Torn, indexed, last_matches, torn_error
-from ffrecord.store import Form, Indices, OnError, Out, Store, check_on_error
+from ffrecord.store import Indices, OnError, Store, check_on_error
 
 SUFFIXES = (".recordio",)
 EXPANDED_MOST = 1 << 30  # bytes that a chunk may expand to
@@ -184,8 +185,11 @@ class RecordIOReader(Store):
     def _loaded(self, form: Form, positions: Indices, out: Out) -> Outcome:
         table, groups = self._table, self._groups
         chunks = table.of_records(positions)
-        if table.records is not None and table.known[chunks].all() and not groups.kept[chunks].any():
+        # Read in sequence, records of a chunk that was just read come from memory, not a second time from a disk.
+        if table.records is not None and table.known[chunks].all() and not groups.kept[chunks].all():
             return table.records._now(form, positions, out, go_on=True)
+        if isinstance(form, Slots):
+            return super()._loaded(form, positions, out)
         batch = Batch(form, len(positions))
         have, missing = groups.find(np.unique(chunks))
         known = missing[table.known[missing]]

@@ -4,11 +4,11 @@ import numpy as np
 
 from ffrecord import _recordio
 from ffrecord._engine import ARRAYS
+from ffrecord._memory import pooled
 from ffrecord.errors import ArgumentError
-from ffrecord.failures import Array, Outcome, Packed
+from ffrecord.forms import Array, Form, Out, Outcome, Packed
 from ffrecord.sources.recordio_format import Numbers
 from ffrecord.sources.recordio_groups import Group
-from ffrecord.store import Form, Out
 
 OWN_BLOCK = 64 << 10  # bytes from which a record has memory of its own
 BLOCK = 512 << 10  # that others share at most
@@ -71,7 +71,7 @@ class Batch:
         size = int(offsets[-1])
         if out is not None and size > len(out):
             raise ArgumentError(f"out has {len(out)} bytes, the samples have {size}")
-        data = np.empty(size, np.uint8) if out is None else out[:size]
+        data = pooled(size) if out is None else out[:size]
         for places, (part, starts) in self._parts:
             _recordio.gather(part, starts[:-1], np.diff(starts), offsets[places], data)
         return data, offsets
@@ -81,7 +81,7 @@ def packed_of(data: Array, offsets: Numbers, sizes: Numbers) -> Packed:
     """Pieces of `data`, back to back."""
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
-    packed = np.empty(int(ends[-1]), np.uint8)
+    packed = pooled(int(ends[-1]))
     _recordio.gather(data, offsets, sizes, ends[:-1], packed)
     return packed, ends
 

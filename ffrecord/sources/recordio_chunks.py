@@ -8,16 +8,20 @@ import numpy as np
 from ffrecord import _recordio
 from ffrecord._engine import PACKED, Failure
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError
-from ffrecord.failures import Array, failure_error
+from ffrecord.failures import failure_error
+from ffrecord.forms import Array
 from ffrecord.read_stats import ReadStats
 from ffrecord.record_reader import RecordReader
-from ffrecord.sources.recordio_format import COMPRESSORS, NONE, Numbers
+from ffrecord.sources import snappy
+from ffrecord.sources.recordio_format import COMPRESSORS, EXPANSION, NONE, SNAPPY, Numbers
 from ffrecord.sources.recordio_groups import Group, expand, join, locate
 from ffrecord.sources.recordio_index import Chunks
 from ffrecord.span_file import SpanFile
 from ffrecord.store import Indices
 
+NOTHING = np.empty(0, np.uint8)
 GROUP = 32 << 20  # bytes of payloads that are read and expanded together
+GROUP_EXPANDED = 1 << 30  # that they can expand to at most; one chunk alone may have more
 
 
 class Unread(Exception):
@@ -76,6 +80,8 @@ class ChunkTable:
         self.first: Numbers = np.cumsum(np.concatenate([[0], *(each.records for each in files)]), dtype=np.int64)
         self.bounds: Numbers = self.first[self._first_of_file]
         self._compressors: Numbers = np.concatenate([each.compressors for each in files])
+        raw = np.repeat([each.dialect.snappy == snappy.RAW for each in files], np.diff(self._first_of_file))
+        self._raw = raw & (self._compressors == COMPRESSORS.index(SNAPPY))
         self._sizes: Numbers = np.concatenate([each.sizes for each in files])
         self.known = np.zeros(self.count, bool)
         whole = io == "mmap"
@@ -133,9 +139,11 @@ class ChunkTable:
         return self._sizes[chunks] // (self.first[chunks + 1] - self.first[chunks])
 
     def cut(self, chunks: Numbers) -> list[Numbers]:
-        """Chunks in pieces to be read together: of up to GROUP bytes, or one."""
-        ends = np.cumsum(self._sizes[chunks])
-        return np.split(chunks, np.flatnonzero(np.diff(ends // GROUP)) + 1)
+        """Chunks in pieces to be read together: of about GROUP bytes, or one."""
+        sizes = self._sizes[chunks]
+        expanded = np.minimum(sizes * EXPANSION[self._compressors[chunks]], self._most)
+        shares = np.maximum(sizes / GROUP, expanded / GROUP_EXPANDED)
+        return np.split(chunks, np.flatnonzero(np.diff(np.cumsum(shares) // 1)) + 1)
 
     # Reading
 
@@ -149,29 +157,35 @@ class ChunkTable:
         (data, bounds), failed = self.payloads._now(PACKED, chunks, go_on=True)
         failures = {int(chunks[place]): error for place, error in failed}
         starts, ends = bounds[:-1], bounds[1:]
-        compressed = self._compressors[chunks].any()
+        compressed = bool(self._compressors[chunks].any())
         if compressed:
-            payloads = [data[low:high] for low, high in zip(starts.tolist(), ends.tolist(), strict=True)]
-            data, starts, ends = join(
-                [
-                    self._expand(chunk, payload, failures)
-                    for chunk, payload in zip(chunks.tolist(), payloads, strict=True)
-                ]
-            )
+            data, starts, ends = self._expanded(chunks, data, starts, ends, failures)
         group = locate(chunks, self.first[chunks + 1] - self.first[chunks], data, starts, ends, failures)
         if not compressed:
             self._note(group, starts[np.searchsorted(chunks, group.chunks)])
         return group
 
+    def _expanded(
+        self, chunks: Numbers, data: Array, starts: Numbers, ends: Numbers, failures: dict[int, Exception]
+    ) -> tuple[Array, Numbers, Numbers]:
+        """What payloads expand to: (data, starts, ends); those that are in `failures`, or come there, are empty."""
+        if self._raw[chunks].all() and not failures:
+            # Chunks of pyrecordio have 1 KiB: what is done for each of them counts.
+            data, bounds, wrong = snappy.expand_pieces(data, starts, ends, self._most)
+            failures.update((int(chunks[i]), error) for i, error in wrong.items())
+            return data, bounds[:-1], bounds[1:]
+        places = zip(chunks.tolist(), starts.tolist(), ends.tolist(), strict=True)
+        return join([self._expand(chunk, data[start:end], failures) for chunk, start, end in places])
+
     def _expand(self, chunk: int, payload: Array, failures: dict[int, Exception]) -> Array:
         if chunk in failures:
-            return np.empty(0, np.uint8)
+            return NOTHING
         dialect = self._files[self._file(chunk)].dialect
         try:
             return expand(payload, COMPRESSORS[self._compressors[chunk]], dialect.snappy, self._most, self._check)
         except FFRecordError as error:
             failures[chunk] = error
-            return np.empty(0, np.uint8)
+            return NOTHING
 
     def _note(self, group: Group, starts: Numbers) -> None:
         """Know the records of chunks that are not compressed by place and checksum."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import _recordio
+from ffrecord._memory import pooled
 from ffrecord.errors import FormatError
 from ffrecord.sources import snappy
 from ffrecord.sources.recordio_format import GZIP, LENGTH, NONE, Numbers
@@ -82,12 +83,12 @@ def _gunzip(payload: Array, most: int) -> Array:
     return np.frombuffer(data, np.uint8)
 
 
-def join(pieces: list[Array | Exception]) -> tuple[Array, Numbers, Numbers]:
-    """Expanded payloads in one array: (data, starts, ends); those that are errors are empty."""
-    arrays = [np.empty(0, np.uint8) if isinstance(piece, Exception) else piece for piece in pieces]
-    ends = np.cumsum([len(array) for array in arrays], dtype=np.int64)
-    data = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-    return data, ends - np.array([len(array) for array in arrays], np.int64), ends
+def join(pieces: list[Array]) -> tuple[Array, Numbers, Numbers]:
+    """Expanded payloads in one array: (data, starts, ends)."""
+    sizes = np.array([len(piece) for piece in pieces], np.int64)
+    ends = np.cumsum(sizes)
+    data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, out=pooled(int(ends[-1])))
+    return data, ends - sizes, ends
 
 
 def locate(

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import _snappy
+from ffrecord._memory import pooled
 from ffrecord.errors import FormatError
 from ffrecord.fields.optional import require
 
 Array = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
 RAW, FRAMED, BLOCKS = "raw", "framed", "blocks"
 PURPOSE = "snappy compression"
 
@@ -49,7 +51,7 @@ def expand(data: Array, kind: str, most: int, check: bool = True) -> Array:
     if kind == RAW:
         return _expand_raw(data, most)
     table = _snappy.blocks(data, kind == FRAMED, most)
-    out = np.empty(int(table[:, 3].sum()), np.uint8)
+    out = pooled(int(table[:, 3].sum()))
     _snappy.copy_stored(data, table, out)
     starts = np.cumsum(table[:, 3]) - table[:, 3]
     compressed = np.flatnonzero(table[:, 0] == 0)
@@ -62,14 +64,47 @@ def expand(data: Array, kind: str, most: int, check: bool = True) -> Array:
     return out
 
 
+def expand_pieces(
+    data: Array, starts: Numbers, ends: Numbers, most: int
+) -> tuple[Array, Numbers, dict[int, Exception]]:
+    """What pieces of `data` expand to, each of raw snappy, back to back.
+
+    Args:
+        starts, ends: int64 [k], of each piece.
+        most: bytes that a piece may expand to.
+
+    Returns:
+        (expanded, bounds, failures): uint8; int64 [k + 1], where what each expands to begins; piece → what is wrong
+        with it, and what is there for it is garbage, if anything.
+    """
+    sizes = _snappy.expanded_sizes(data, starts, ends)
+    failures: dict[int, Exception] = {}
+    for i in np.flatnonzero((sizes < 0) | (sizes > most)).tolist():
+        failures[i] = _wrong_size(int(ends[i] - starts[i]), int(sizes[i]), most)
+        sizes[i] = 0
+    bounds = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=bounds[1:])
+    out = pooled(int(bounds[-1]))
+    into, places = codec().decompress_raw_into, bounds.tolist()
+    for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        if i not in failures:
+            try:
+                into(data[start:end], out[places[i] : places[i + 1]])
+            except Exception as error:  # cramjam's own class, which derives from nothing else
+                failures[i] = FormatError(f"{end - start} bytes of snappy cannot be expanded: {error}")
+    return out, bounds, failures
+
+
+def _wrong_size(size: int, expanded: int, most: int) -> FormatError:
+    if expanded < 0:
+        return FormatError(f"{size} bytes are no snappy: they say to expand to more than they can, or nothing")
+    return FormatError(f"{size} bytes of snappy expand to {expanded}, expected at most {most}")
+
+
 def _expand_raw(data: Array, most: int) -> Array:
-    size = _snappy.expanded_size(data)
-    if size < 0:
-        raise FormatError(f"{len(data)} bytes are no snappy: they say to expand to more than they can, or nothing")
-    if size > most:
-        raise FormatError(f"{len(data)} bytes of snappy expand to {size}, expected at most {most}")
-    out = np.empty(size, np.uint8)
-    _expand_into(data, out)
+    out, _, failures = expand_pieces(data, np.zeros(1, np.int64), np.array([len(data)]), most)
+    for error in failures.values():
+        raise error
     return out
 
 

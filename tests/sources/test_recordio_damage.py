@@ -188,6 +188,16 @@ assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30 << 10
     )
 
 
+def test_chunks_that_may_expand_to_much_are_read_apart(tmp_path):
+    bomb = twin.chunk(gzip.compress(bytes(4 + (1 << 20))), 1, "B", "gzip")
+    (tmp_path / "x").write_bytes(bomb * 5)
+    with RecordIOReader(tmp_path / "x", expanded_most=600 << 20) as reader:
+        size = twin.chunks(bomb, "B")[0].size * 1032
+        assert [len(piece) for piece in reader._table.cut(np.arange(5))] == [5]
+        reader._table._sizes *= (500 << 20) // size  # as if each could become 500 MB
+        assert max(len(piece) for piece in reader._table.cut(np.arange(5))) == 2
+
+
 @pytest.mark.parametrize("stored", [gzip.compress(b"\0\0\0\0")[:-1], gzip.compress(b"\0\0\0\0") + b"?", b"\x1f\x8b??"])
 def test_gzip_that_is_none(tmp_path, stored):
     (tmp_path / "x").write_bytes(twin.chunk(stored, 1, "B", "gzip"))
