@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ffrecord.reader import FileReader
+from ffrecord.store import Store
+
 __all__ = ["Identity", "identity_of"]
 
 
@@ -58,6 +61,8 @@ class Reader(Protocol):
     def fingerprint(self, shards: int | None = None) -> str: ...
 
 
-def identity_of(reader: Reader) -> Identity:
-    """The identity of the samples of a `FileReader`. It keeps the reader, for `Identity.prefix`."""
-    return Identity(len(reader), len(reader.fnames), reader.fingerprint(), reader.fingerprint)
+def identity_of(reader: Reader | Store) -> Identity:
+    """The identity of the samples of a reader. It keeps a `FileReader`, for `Identity.prefix`."""
+    # Other formats are not appended to by shards.
+    prefix = None if isinstance(reader, Store) and not isinstance(reader, FileReader) else reader.fingerprint
+    return Identity(len(reader), len(reader.fnames), reader.fingerprint(), prefix)

@@ -15,7 +15,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, 
 from ffrecord.order.identity import Identity, identity_of
 from ffrecord.paths import Source
 from ffrecord.reader import FileReader
-from ffrecord.store import OnError
+from ffrecord.store import OnError, Store
 from ffrecord.torch.fetching import Fetched, decoded, fetch, merged
 from ffrecord.torch.indexing import Held, Indices, MappedFile, as_positions, at, cut, held, is_single
 from ffrecord.torch.registry import ReaderRegistry
@@ -49,7 +49,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     files.
 
     Args:
-        fnames: what `FileReader` takes: a file, a list of files, a directory or a glob pattern.
+        fnames: what `FileReader` takes: a file, a list of files, a directory or a glob pattern. Or a reader of any
+            format, with which the other arguments are of no effect: samples are what its `samples` gives.
         check_data: compare CRC-32 of tables when opening and of every sample when reading.
         io: how to read, see `FileReader`.
         on_error: what a sample that cannot be read does, see `FileReader`: "raise"; "skip": it is missing in lists of
@@ -58,8 +59,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
             left, the error is raised with "skip" too.
 
     Attributes:
-        fnames: as given.
-        reader: the `FileReader`.
+        fnames: as given; of a reader, its files.
+        reader: of the samples.
 
     Raises:
         As `FileReader`.
@@ -68,10 +69,12 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     _below: type[IndexError] = SampleIndexError  # raised for an index below -len
 
     def __init__(
-        self, fnames: Source, check_data: bool = True, *, io: str = "auto", on_error: OnError = "raise"
+        self, fnames: Source | Store, check_data: bool = True, *, io: str = "auto", on_error: OnError = "raise"
     ) -> None:
-        self.fnames = fnames
-        self.reader = FileReader(fnames, check_data, io=io, on_error=on_error)
+        self.fnames: Source = fnames.fnames if isinstance(fnames, Store) else fnames
+        self.reader: Store = (
+            fnames if isinstance(fnames, Store) else FileReader(fnames, check_data, io=io, on_error=on_error)
+        )
 
     def process(self, indices: list[int], data: list[npt.NDArray[np.uint8]]) -> list[T_co]:
         """The samples of a batch; for you to override.
@@ -86,7 +89,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         Raises:
             NotImplementedError: not overridden, and the files carry no schema.
         """
-        return decoded(self, data)
+        return decoded(self, indices, data)
 
     def __len__(self) -> int:
         return self.reader.n
@@ -269,7 +272,7 @@ class ConcatDataset(Dataset[T_co]):
             sizes.append(len(member) + (sizes[-1] if sizes else 0))
         return sizes
 
-    def ffreaders(self) -> list[FileReader]:
+    def ffreaders(self) -> list[Store]:
         """Its own readers, if any, then those of each member."""
         return super().ffreaders() + [reader for member in self.datasets for reader in member.ffreaders()]
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from ffrecord.fields import Schema, schema_of
 from ffrecord.reader import FileReader
-from ffrecord.store import SKIPPED_MOST
+from ffrecord.store import SKIPPED_MOST, Store
 from ffrecord.torch.collating import can_collate
 from ffrecord.torch.samples import Records, Samples
 from ffrecord.torch.tensors import as_tensor
@@ -24,7 +25,7 @@ Process = Callable[[list[int], Arrays], list[Any]]
 logger = logging.getLogger("ffrecord")
 
 # Beside the reader, not in the dataset: a dataset is pickled for each worker, and its reader may be exchanged.
-_schemas: "WeakKeyDictionary[FileReader, tuple[Schema, bool] | None]" = WeakKeyDictionary()
+_schemas: "WeakKeyDictionary[Store, tuple[Schema, bool] | None]" = WeakKeyDictionary()
 
 
 class Fetched(NamedTuple):
@@ -41,9 +42,7 @@ class Fetched(NamedTuple):
     error: Exception | None = None
 
 
-def fetch(
-    reader: FileReader, positions: list[int], process: Process | None, dataset: object, *, lazily: bool
-) -> Fetched:
+def fetch(reader: Store, positions: list[int], process: Process | None, dataset: object, *, lazily: bool) -> Fetched:
     """The samples of `reader` at `positions`.
 
     Args:
@@ -56,6 +55,8 @@ def fetch(
         NotImplementedError: neither `process` nor a schema.
         Whatever reading, decoding and `process` raise.
     """
+    if process is None and not isinstance(reader, FileReader):
+        process = partial(_by_store, reader)
     if process is None:
         _known(reader, dataset)  # before anything is read
     if reader._on_error == "skip":
@@ -65,12 +66,20 @@ def fetch(
     return Fetched(_samples(_known(reader, dataset), *reader.read_packed(positions), lazily))
 
 
-def decoded(dataset: Any, data: Arrays) -> list[Any]:
-    """What `Dataset.process` makes of records: the samples of their schema.
+def _by_store(store: Store, indices: list[int], data: Arrays) -> list[Any]:
+    """What a store makes of records."""
+    samples: list[Any] = store._decode(np.array(indices, np.int64), data)
+    return samples
+
+
+def decoded(dataset: Any, indices: list[int], data: Arrays) -> list[Any]:
+    """What `Dataset.process` makes of records: the samples of their schema, or what their store makes of them.
 
     Raises:
         NotImplementedError: the files carry none.
     """
+    if not isinstance(dataset.reader, FileReader):
+        return _by_store(dataset.reader, indices, data)
     schema, _ = _known(dataset.reader, dataset)
     return [schema.decode(record, tensor=as_tensor) for record in data]
 
@@ -83,9 +92,7 @@ def _samples(known: tuple[Schema, bool], data: Any, offsets: Any, lazily: bool) 
     return samples
 
 
-def _skipping(
-    reader: FileReader, positions: list[int], process: Process | None, dataset: object, lazily: bool
-) -> Fetched:
+def _skipping(reader: Store, positions: list[int], process: Process | None, dataset: object, lazily: bool) -> Fetched:
     """The same, without the samples that cannot be read; the others keep their indices."""
     (data, offsets), failures = reader._begin_packed(positions)()
     for _, error in failures:
@@ -109,7 +116,7 @@ def _skipping(
     return Fetched(_samples(_known(reader, dataset), data, offsets, lazily), kept, first)
 
 
-def _known(reader: FileReader, dataset: object) -> tuple[Schema, bool]:
+def _known(reader: Store, dataset: object) -> tuple[Schema, bool]:
     """The schema of the files, and whether batches can be collated without decoding them."""
     if reader not in _schemas:
         schema = schema_of(reader)

@@ -14,10 +14,12 @@ from ffrecord.fields import Field, schema_of
 from ffrecord.order import Course, Order, Run, identity_of
 from ffrecord.paths import Source
 from ffrecord.reader import FileReader
+from ffrecord.store import Store
 from ffrecord.torch.distributed import rank_and_size
 from ffrecord.torch.images import ImageDecoder
 from ffrecord.torch.loading.columns import Columns
-from ffrecord.torch.loading.finishing import Work
+from ffrecord.torch.loading.decoded import DecodedColumns
+from ffrecord.torch.loading.finishing import AnyColumns, Work
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.iteration import Batches, Iteration, Tally
 from ffrecord.torch.loading.mending import ON_ERROR, Rows
@@ -39,7 +41,9 @@ class Loader(Iterable[Any]):
     gives up the rest of its epoch; `state_dict` and `load_state_dict` are the way to go on there.
 
     Args:
-        dataset: what `FileReader` takes, or a FileReader, whose own `on_error` then counts for nothing.
+        dataset: what `FileReader` takes; or a reader, of any format, whose own `on_error` then counts for nothing.
+            Samples are what its `samples` gives, put together as those of a transform are; if those are dicts, their
+            keys are the columns that `fields` (names only) and `decode` speak of.
         batch_size: samples in a batch of this rank, >= 1.
         order: "random", "sequential", "block", or an order of `ffrecord.order`.
         seed: of the order and of all augmentation, 0 <= seed < 2**64.
@@ -69,14 +73,14 @@ class Loader(Iterable[Any]):
             with num_threads=0 or for records of fixed size without functions, it does not limit anything.
         pin_memory: give batches in pinned memory.
         device: "cuda": copy batches to the GPU, on a stream of their own.
-        io, check_data: as of `FileReader`; of no effect where one is given.
+        io, check_data: as of `FileReader`; of no effect where a reader is given.
         on_error: what becomes of a sample that cannot be read or decoded: "raise"; "skip", left out of its batch;
             "replace", by another sample of the epoch that depends on seed, epoch and position only. Errors of
             `transform` always raise.
         multiprocessing_context: start method of the workers; by default "fork" where there is fork.
 
     Attributes:
-        reader: the FileReader.
+        reader: of the samples.
 
     Raises:
         ValueError, TypeError: arguments out of range or of another type, or that yield nothing.
@@ -85,7 +89,7 @@ class Loader(Iterable[Any]):
 
     def __init__(
         self,
-        dataset: Source | FileReader,
+        dataset: Source | Store,
         batch_size: SupportsIndex = 1,
         order: str | Order = "random",
         *,
@@ -126,12 +130,16 @@ class Loader(Iterable[Any]):
             raise ArgumentTypeError(
                 f"dataset is a {type(dataset).__name__}: give its files or its reader, and what it selects as indices="
             )
-        self._owned = not isinstance(dataset, FileReader)
-        self.reader = dataset if isinstance(dataset, FileReader) else FileReader(dataset, check_data, io=io)
+        self._owned = not isinstance(dataset, Store)
+        self.reader = dataset if isinstance(dataset, Store) else FileReader(dataset, check_data, io=io)
         try:
             # Workers have no GPU, and what they pin is theirs.
             pin = (options.pin or options.device is not None) and not options.workers
-            columns = Columns(schema_of(self.reader), fields, decode, form, pin)
+            columns: AnyColumns
+            if isinstance(self.reader, FileReader):
+                columns = Columns(schema_of(self.reader), fields, decode, form, pin)
+            else:
+                columns = DecodedColumns(self.reader, fields, decode, form, pin)
             self._work = Work(columns, form, on_error, *functions)
             self._course = Course(
                 identity_of(self.reader),

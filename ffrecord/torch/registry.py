@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ffrecord.reader import FileReader
+from ffrecord.store import Store
 
 __all__ = ["ReaderRegistry"]
 
@@ -16,9 +16,9 @@ class ReaderRegistry:
     deleting, do what they say. Readers inside lists and dicts are not looked for.
     """
 
-    def ffreaders(self) -> list[FileReader]:
+    def ffreaders(self) -> list[Store]:
         """The readers held: one's own in the order they were assigned, then those of each registry held."""
-        readers = list(_held(self, FileReader).values())
+        readers = list(_held(self, Store).values())  # type: ignore[type-abstract]
         for registry in _held(self, ReaderRegistry).values():
             readers += registry.ffreaders()
         return readers
@@ -28,7 +28,7 @@ class ReaderRegistry:
         def __getattr__(self, name: str) -> Any:
             # Where ffrecord 1.x kept them, instead of in __dict__; programs may look, and may use the names themselves.
             if name == "_readers":
-                return _held(self, FileReader)
+                return _held(self, Store)
             if name == "_resitries":
                 return _held(self, ReaderRegistry)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -14,7 +14,7 @@ from torch.utils.data import Sampler as TorchSampler
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.order import Course, Identity, Order, Run, Split, identity_of
-from ffrecord.reader import FileReader
+from ffrecord.store import Store
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.distributed import rank_and_size
 
@@ -138,7 +138,7 @@ class Sampler(DistributedSampler[Any]):
     Without `set_epoch`, each iteration is the next epoch. One that draws nothing does not count.
 
     Args:
-        dataset: a dataset of ours, a FileReader, anything with a length, or that length.
+        dataset: a dataset of ours, a reader, anything with a length, or that length.
         num_replicas: ranks that share the epoch; from torch.distributed or the environment if None, looked up again
             when an iteration begins, see `rank_and_size`.
         rank: this one; likewise.
@@ -414,7 +414,7 @@ class BatchSampler(TorchBatchSampler):
 
 
 def _identity(dataset: Any) -> Identity:
-    if isinstance(dataset, FileReader):
+    if isinstance(dataset, Store):
         return identity_of(dataset)
     if isinstance(dataset, Dataset):
         return dataset._identity()

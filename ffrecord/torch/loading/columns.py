@@ -17,9 +17,10 @@ from ffrecord.torch.loading.records import Bytes, ColumnRecords, Offsets, Packed
 from ffrecord.torch.loading.structure import builder, pruned
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["Columns", "tensor_of"]
+__all__ = ["Columns", "checked_decoder", "names_of", "tensor_of"]
 
 Seeds = npt.NDArray[np.uint64]
+Indices = npt.NDArray[np.int64]
 
 PLAIN = "value"  # the column of files without schema, named as that of a schema of one value
 IMAGES = (JPEGField, RGBImageField)
@@ -153,8 +154,8 @@ class Columns:
         places = zip(self._places, rows, strict=True)
         return ColumnRecords({position: (field, slot, each) for (position, field, slot), each in places}, count)
 
-    def of_packed(self, data: Bytes, offsets: Offsets) -> Records:
-        """The k records that lie back to back in `data`.
+    def of_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> Records:
+        """The k records at `indices`, which lie back to back in `data`.
 
         Raises:
             FormatError: the size of one contradicts the schema.
@@ -170,7 +171,7 @@ class Columns:
         found = [column.samples(records, seeds) for column in self.columns]
         return [self.build(values) for values in zip(*found, strict=True)]
 
-    def check(self, record: Bytes, seeds: Seeds | None) -> None:
+    def check(self, record: Bytes, index: int, seeds: Seeds | None) -> None:
         """See that the wanted columns of one record can be decoded.
 
         Raises:
@@ -179,7 +180,7 @@ class Columns:
         if self.schema is None:
             return
         self._layout.sizes(record.data)
-        records = self.of_packed(record, np.array([0, len(record)]))
+        records = self.of_packed(record, np.array([0, len(record)]), np.array([index]))
         for column in self.columns:
             try:
                 column.samples(records, seeds)
@@ -195,7 +196,7 @@ def _selected(schema: Schema | None, fields: Any) -> tuple[Schema | None, dict[s
         return None, {PLAIN: 0}
     if fields is None:
         return schema, {name: i for i, name in enumerate(schema.columns)}
-    names = _names(fields)
+    names = names_of(fields)
     unknown = [name for name in names if name not in schema.fields]
     if unknown:
         raise ArgumentError(f"fields: no column {unknown[0]!r}, expected some of {', '.join(schema.columns)}")
@@ -206,7 +207,8 @@ def _selected(schema: Schema | None, fields: Any) -> tuple[Schema | None, dict[s
     return schema, {name: i for i, name in enumerate(schema.columns) if name in names}
 
 
-def _names(fields: Any) -> set[str]:
+def names_of(fields: Any) -> set[str]:
+    """The names of columns in what `Loader` takes as `fields`."""
     names = None if isinstance(fields, str) or not hasattr(fields, "__iter__") else list(fields)
     if names is None or not all(isinstance(name, str) for name in names):
         raise ArgumentTypeError(f"fields is {fields!r}, expected names of columns, or a dict of name → field or None")
@@ -230,9 +232,15 @@ def _checked_decoders(
         field = None if schema is None else schema.fields[name]
         if not isinstance(field, IMAGES):
             raise ArgumentError(f"decode: {name} is {field or 'plain bytes'!r}, expected a column of JPEG images")
-        if not isinstance(decoder, ImageDecoder):
-            raise ArgumentTypeError(f"decode: {name}: {decoder!r}, expected one of ffrecord.torch.images")
+        checked_decoder(name, decoder)
     return decode
+
+
+def checked_decoder(name: str, decoder: Any) -> ImageDecoder:
+    """The decoder of a column, which must be one of ours."""
+    if not isinstance(decoder, ImageDecoder):
+        raise ArgumentTypeError(f"decode: {name}: {decoder!r}, expected one of ffrecord.torch.images")
+    return decoder
 
 
 def tensor_of(array: npt.NDArray[Any]) -> Any:

@@ -10,16 +10,18 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from ffrecord._columns import Slots
 from ffrecord.errors import FormatError, UserFunctionError
 from ffrecord.order import Epoch, Step, sample_seeds
-from ffrecord.reader import FileReader
+from ffrecord.store import Store
 from ffrecord.torch.loading.columns import Columns, Seeds
+from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.mending import Mender, Rows
 from ffrecord.torch.loading.ragged import Form
-from ffrecord.torch.loading.records import Records
 from ffrecord.torch.loading.stacking import stacked
 from ffrecord.torch.loading.stats import NOTHING, Reading, Seconds
 
 __all__ = ["Doing", "Finished", "Finisher", "Raw"]
+
+AnyColumns = Columns | DecodedColumns
 
 
 class Raw(NamedTuple):
@@ -86,7 +88,7 @@ class Work:
         transform, batch_transform: of the user.
     """
 
-    columns: Columns
+    columns: AnyColumns
     form: Form
     on_error: str = "raise"
     transform: UserFunction | None = None
@@ -113,12 +115,14 @@ class Finisher:
         epoch: of the batches.
     """
 
-    def __init__(self, reader: FileReader, work: Work, epoch: Epoch) -> None:
+    def __init__(self, reader: Store, work: Work, epoch: Epoch) -> None:
         self._reader, self._work, self._epoch = reader, work, epoch
         self._columns = work.columns
         self._seeded = work.seeded
-        size = work.columns.record_size
-        self._slots = None if size is None else Slots(size, work.columns.slots)
+        columns = work.columns
+        size = columns.record_size if isinstance(columns, Columns) else None
+        self._fixed = columns if isinstance(columns, Columns) and size is not None else None
+        self._slots = None if self._fixed is None or size is None else Slots(size, self._fixed.slots)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Finisher, (self._reader, self._work, self._epoch)
@@ -129,9 +133,9 @@ class Finisher:
 
     def begin(self, step: Step) -> Callable[[], Raw]:
         """Begin reading a batch; what waits for it."""
-        if self._slots is not None:
+        if self._fixed is not None and self._slots is not None:
             # Samples for a transform are not the batch.
-            out = None if self._work.transform else self._columns.memory(len(step.indices))
+            out = None if self._work.transform else self._fixed.memory(len(step.indices))
             wait = self._reader._begin_columns(step.indices, self._slots, out)
         else:
             wait = self._reader._begin_packed(step.indices)
@@ -170,20 +174,21 @@ class Finisher:
         step, outcome = raw
         if not outcome.failures:
             try:
-                if self._slots is not None:
-                    records: Records = self._columns.of_columns(outcome.result, len(step.indices))
+                if self._fixed is not None:
+                    records: Any = self._fixed.of_columns(outcome.result, len(step.indices))
                 else:
-                    records = self._columns.of_packed(*outcome.result)
+                    data, offsets = outcome.result
+                    records = self._columns.of_packed(data, offsets, step.indices)
                 return Rows(step.indices, step.positions, step.padding), seeds, self._taken(records, seeds)
             except FormatError:
                 pass  # found again below, with its name
         mender = Mender(self._reader, self._columns, self._epoch, self._work.on_error)
-        rows, data, offsets = mender.mend(step, seeds)
+        rows, good, bounds = mender.mend(step, seeds)
         if seeds is not None:
             seeds = sample_seeds(self._epoch.seed, step.epoch, rows.positions)
-        return rows, seeds, self._taken(self._columns.of_packed(data, offsets), seeds)
+        return rows, seeds, self._taken(self._columns.of_packed(good, bounds, rows.indices), seeds)
 
-    def _taken(self, records: Records, seeds: Seeds | None) -> list[Any]:
+    def _taken(self, records: Any, seeds: Seeds | None) -> list[Any]:
         take = self._columns.values if self._work.transform is None else self._columns.samples
         return take(records, seeds)
 

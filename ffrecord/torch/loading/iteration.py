@@ -9,8 +9,7 @@ from typing import Any
 from ffrecord.errors import FFRecordError, StateError
 from ffrecord.order import Course, Run
 from ffrecord.prefetch import Prefetcher
-from ffrecord.reader import FileReader
-from ffrecord.store import SKIPPED_MOST
+from ffrecord.store import SKIPPED_MOST, Store
 from ffrecord.torch.loading.finishing import Doing, Finished, Finisher, Raw, Work
 from ffrecord.torch.loading.mending import Rows
 from ffrecord.torch.loading.options import Options
@@ -32,7 +31,7 @@ class Batches:
         reader, work, options: how.
     """
 
-    def __init__(self, run: Run, reader: FileReader, work: Work, options: Options) -> None:
+    def __init__(self, run: Run, reader: Store, work: Work, options: Options) -> None:
         self._placement = placement = Placement(options.pin, options.device)
         finisher = Finisher(reader, work, run.epoch)
         self._source: Iterator[Finished]

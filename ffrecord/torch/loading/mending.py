@@ -13,8 +13,9 @@ import numpy.typing as npt
 from ffrecord.errors import FormatError
 from ffrecord.order import Epoch, Step
 from ffrecord.order.keys import key_of
-from ffrecord.reader import FileReader
+from ffrecord.store import Store
 from ffrecord.torch.loading.columns import Columns, Seeds
+from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.records import Bytes, Offsets
 
 __all__ = ["ON_ERROR", "Mender", "Rows"]
@@ -48,7 +49,7 @@ class Mender:
         on_error: one of ON_ERROR.
     """
 
-    def __init__(self, reader: FileReader, columns: Columns, epoch: Epoch, on_error: str) -> None:
+    def __init__(self, reader: Store, columns: Columns | DecodedColumns, epoch: Epoch, on_error: str) -> None:
         self._reader, self._columns, self._epoch, self._on_error = reader, columns, epoch, on_error
 
     def mend(self, step: Step, seeds: Seeds | None) -> tuple[Rows, Bytes, Offsets]:
@@ -86,7 +87,7 @@ class Mender:
 
     def _checked(self, record: Bytes, index: int, seeds: Seeds | None) -> Bytes | Exception:
         try:
-            self._columns.check(record, seeds)
+            self._columns.check(record, index, seeds)
         except FormatError as error:
             path, local = self._reader.locate(index)
             return FormatError(f"Sample {index}: {path}: sample {local}: {error}")

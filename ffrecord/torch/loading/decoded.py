@@ -1,0 +1,138 @@
+"""From the records of any store to the columns of a batch, or to its samples: by what the store makes of records."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
+from ffrecord.store import Store
+from ffrecord.torch.images import ImageDecoder
+from ffrecord.torch.loading.columns import Indices, Seeds, checked_decoder, names_of
+from ffrecord.torch.loading.ragged import Form, listed
+from ffrecord.torch.loading.records import Bytes, Offsets
+from ffrecord.torch.loading.stacking import stacked
+
+__all__ = ["DecodedColumns"]
+
+
+class Undecoded(NamedTuple):
+    """k records of a store: their bytes, and which they are."""
+
+    indices: Indices
+    records: list[Bytes]
+
+
+class DecodedColumns:
+    """What `Columns` is for files with a schema, for the samples that `store.samples` gives.
+
+    Args:
+        store: whose records they are.
+        fields: names of the columns wanted, of samples that are dicts; None for all there are.
+        decode: column of JPEG images → decoder.
+        form: what becomes of values of varying shape.
+        pin: whether decoded images are put into pinned memory.
+
+    Attributes:
+        decodes: whether there are decoders, which may need seeds.
+        effortless: as of `Columns` that need Python work for each sample.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: no such arguments.
+    """
+
+    effortless = False
+
+    def __init__(
+        self,
+        store: Store,
+        fields: Any = None,
+        decode: Mapping[str, ImageDecoder] | None = None,
+        form: Form = listed,
+        pin: bool = False,
+    ) -> None:
+        self._recipe = (store, fields, decode, form, pin)
+        if isinstance(fields, Mapping):
+            raise ArgumentTypeError("fields is a dict, expected names of columns: a store decodes its samples itself")
+        if decode is not None and not isinstance(decode, Mapping):
+            raise ArgumentTypeError(f"decode is {decode!r}, expected a dict of column → decoder")
+        self._store, self._form, self._pin = store, form, pin
+        self._wanted = None if fields is None else names_of(fields)
+        self._decoders = {name: checked_decoder(name, decoder) for name, decoder in (decode or {}).items()}
+        wanted = self._wanted
+        for name in self._decoders:
+            if wanted is not None and name not in wanted:
+                raise ArgumentError(f"decode: no column {name!r} among those wanted: {', '.join(sorted(wanted))}")
+        self.decodes = bool(self._decoders)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DecodedColumns, self._recipe
+
+    @staticmethod
+    def build(values: list[Any]) -> Any:
+        """The batch, or the sample, which is the only value of its kind here."""
+        return values[0]
+
+    def of_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> Undecoded:
+        """The records at `indices`, which lie back to back in `data`."""
+        return Undecoded(indices, [data[low:high] for low, high in pairwise(offsets.tolist())])
+
+    def values(self, records: Undecoded, seeds: Seeds | None) -> list[Any]:
+        """The batch. Errors as of `samples`; FormatError: the samples differ in structure, too."""
+        samples = self._of_store(records)
+        images = self._images(samples, seeds)
+        if not images:
+            return [self._stacked(samples)]
+        rest = [{name: value for name, value in sample.items() if name not in images} for sample in samples]
+        columns = self._stacked(rest)
+        return [{name: images[name] if name in images else columns[name] for name in samples[0]}]
+
+    def samples(self, records: Undecoded, seeds: Seeds | None) -> list[Any]:
+        """The k samples.
+
+        Raises:
+            FormatError: one cannot be decoded, or lacks a column.
+        """
+        samples = self._of_store(records)
+        images = self._images(samples, seeds)
+        if not images:
+            return samples
+        return [{**sample, **{name: images[name][i] for name in images}} for i, sample in enumerate(samples)]
+
+    def check(self, record: Bytes, index: int, seeds: Seeds | None) -> None:
+        """See that a record can be decoded. Errors as of `samples`."""
+        self.samples(Undecoded(np.array([index]), [record]), seeds)
+
+    def _stacked(self, samples: list[Any]) -> Any:
+        try:
+            return stacked(samples, self._form)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise FormatError(
+                f"samples of {self._store.format} do not make a batch: {type(error).__name__}: {error}; "
+                "a transform can give them one structure"
+            ) from error
+
+    def _of_store(self, records: Undecoded) -> list[Any]:
+        samples = self._store._decode(records.indices, records.records)
+        wanted = self._wanted
+        if wanted is None and not self._decoders:
+            return samples
+        for name in [*self._decoders, *(wanted or ())]:
+            for sample in samples:
+                if not isinstance(sample, dict) or name not in sample:
+                    raise FormatError(f"no column {name!r} in a sample of {self._store.format}")
+        if wanted is None:
+            return samples
+        return [{name: value for name, value in sample.items() if name in wanted} for sample in samples]
+
+    def _images(self, samples: list[Any], seeds: Seeds | None) -> dict[str, Any]:
+        """A tensor [k, …] for each column with a decoder."""
+        numbers = [0] * len(samples) if seeds is None else seeds.tolist()
+        found = {}
+        for name, decoder in self._decoders.items():
+            found[name] = out = decoder.allocate(len(samples), self._pin)
+            rows = decoder.rows(out)
+            for row, sample, seed in zip(rows, samples, numbers, strict=True):
+                decoder.decode_into(memoryview(sample[name]), row, seed)
+        return found

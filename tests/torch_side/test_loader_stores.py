@@ -1,0 +1,234 @@
+"""Loaders and datasets over stores of any format: their samples, put together."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from spans import SpanReader, table
+from torch_builders import WORKERS_ANYWHERE
+
+from ffrecord import ChecksumError, FormatError
+from ffrecord.store import Store
+from ffrecord.torch import Dataset, Loader, Sampler, Subset
+
+pytestmark = WORKERS_ANYWHERE
+COUNT = 20
+MAKERS = [{"num_threads": 0}, {"num_threads": 2}, {"num_workers": 2}]
+in_every_way = pytest.mark.parametrize("how", MAKERS, ids=str)
+
+
+class Objects(Store):
+    """A file of JSON lines; sample i is line i."""
+
+    format = "JSON lines"
+
+    def __init__(self, path, check_data=True, *, on_error="raise"):
+        self.path = path[0] if isinstance(path, list) else path
+        with open(self.path, "rb") as file:
+            self.lines = file.read().splitlines()
+        super().__init__([self.path], len(self.lines), check_data, on_error=on_error)
+
+    def _load(self, positions):
+        return [np.frombuffer(self.lines[position], np.uint8).copy() for position in positions.tolist()]
+
+    def _decode(self, positions, records):
+        return [self._one(*each) for each in zip(positions.tolist(), records, strict=True)]
+
+    def _one(self, index, record):
+        try:
+            found = json.loads(record.tobytes())
+        except ValueError as error:
+            raise FormatError(f"line {index}: {error}") from None
+        return {"index": index, "text": found["text"], "values": np.array(found["values"], np.float32)}
+
+
+def written(path, lines) -> str:
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def line(i: int) -> str:
+    return json.dumps({"text": f"line {i}", "values": [i, i + 0.5]})
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Objects(written(tmp_path / "a.jsonl", map(line, range(COUNT)))) as opened:
+        yield opened
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """Line 7 is none."""
+    lines = [line(i) if i != 7 else "{" for i in range(COUNT)]
+    with Objects(written(tmp_path / "b.jsonl", lines)) as opened:
+        yield opened
+
+
+@in_every_way
+def test_loader(store, how):
+    seen = []
+    for batch in Loader(store, 6, seed=3, **how):
+        assert list(batch) == ["index", "text", "values"]
+        assert batch["text"] == [f"line {i}" for i in batch["index"].tolist()]
+        assert batch["values"].dtype == torch.float32
+        assert batch["values"].tolist() == [[i, i + 0.5] for i in batch["index"].tolist()]
+        seen += batch["index"].tolist()
+    assert sorted(seen) == list(range(COUNT))
+    assert seen != sorted(seen)
+
+
+@in_every_way
+def test_some_columns_and_functions(store, how):
+    loader = Loader(store, 5, "sequential", fields=["values"], **how)
+    assert [list(batch) for batch in loader] == [["values"]] * 4
+    loader = Loader(store, 5, "sequential", transform=lambda sample: sample["index"] * 2, **how)
+    assert torch.cat(list(loader)).tolist() == list(range(0, 2 * COUNT, 2))
+
+
+@in_every_way
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+def test_samples_that_cannot_be_decoded(broken, how, on_error):
+    loader = Loader(broken, 5, "sequential", on_error=on_error, **how)
+    if on_error == "raise":
+        with pytest.raises(FormatError, match=r"Sample 7: .*b\.jsonl: sample 7: line 7"):
+            list(loader)
+        return
+    found = [i for batch in loader for i in batch["index"].tolist()]
+    others = [i for i in range(COUNT) if i != 7]
+    assert found == others if on_error == "skip" else (len(found) == COUNT and set(found) == set(others))
+    assert loader.stats().skipped == 1
+
+
+def test_going_on(store):
+    loader = Loader(store, 4, seed=1)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    rest = [batch["index"].tolist() for batch in batches]
+    again = Loader(store, 4, seed=1)
+    again.load_state_dict(state)
+    assert [batch["index"].tolist() for batch in again] == rest
+
+
+def test_samples_that_differ(tmp_path):
+    class Mixed(Objects):
+        def _one(self, index, record):
+            return {"a": 1} if index % 2 else {"b": 2}
+
+    with (
+        Mixed(written(tmp_path / "a.jsonl", map(line, range(4)))) as store,
+        pytest.raises(FormatError, match="samples of JSON lines do not make a batch: KeyError"),
+    ):
+        list(Loader(store, 4))
+    with (
+        Objects(written(tmp_path / "a.jsonl", map(line, range(4)))) as store,
+        pytest.raises(FormatError, match="no column 'label' in a sample of JSON lines"),
+    ):
+        list(Loader(store, 4, fields=["label"]))
+
+
+def test_arguments(store):
+    with pytest.raises(TypeError, match="fields is a dict"):
+        Loader(store, fields={"text": None})
+    with pytest.raises(TypeError, match="expected one of ffrecord"):
+        Loader(store, decode={"text": str})
+    with pytest.raises(TypeError, match="expected a dict of column"):
+        Loader(store, decode=str)
+    assert not store.closed
+    Loader(store).close()
+    assert not store.closed
+
+
+def test_records_of_a_table(tmp_path):
+    """Samples of a format that makes nothing of records."""
+    one = table(tmp_path / "a.bin", [(i * 10, 10) for i in range(8)], "crc32c")
+    with SpanReader([one]) as reader:
+        batches = list(Loader(reader, 4, "sequential"))
+        assert torch.cat([torch.stack(list(batch["data"])) for batch in batches]).numpy().tobytes() == one.data[:80]
+
+
+def test_damaged_records(tmp_path):
+    one = table(tmp_path / "a.bin", [(i * 10, 10) for i in range(8)], "crc32c")
+    with SpanReader([one]) as reader:
+        with open(one.path, "r+b") as file:
+            file.seek(35)
+            file.write(bytes([one.data[35] ^ 1]))
+        with pytest.raises(ChecksumError, match=r"Sample 3: .*record 3 of file 0: CRC-32C"):
+            list(Loader(reader, 4, "sequential"))
+        assert [len(batch["data"]) for batch in Loader(reader, 4, "sequential", on_error="skip")] == [3, 4]
+
+
+@in_every_way
+def test_pictures(tmp_path, how):
+    """JPEG files of an archive become one tensor."""
+    builders = pytest.importorskip("images_builders")
+    from ffrecord.torch.images import CenterCrop
+
+    files = [builders.jpeg(builders.picture(40 + i, 50 - i, i)) for i in range(8)]
+    offsets = np.cumsum([0, *map(len, files)])
+    (tmp_path / "a.bin").write_bytes(b"".join(files))
+    one = table(tmp_path / "b.bin", [])._replace(
+        path=str(tmp_path / "a.bin"),
+        data=b"".join(files),
+        spans=[(int(low), len(file)) for low, file in zip(offsets, files, strict=False)],
+    )
+    decoder = CenterCrop(24)
+    with SpanReader([one]) as reader:
+        found = torch.cat([batch["data"] for batch in Loader(reader, 3, "sequential", decode={"data": decoder}, **how)])
+        assert found.shape == (8, 3, 24, 24)
+        for picture, file in zip(found, files, strict=True):
+            assert np.array_equal(picture.permute(1, 2, 0).numpy(), builders.decoded(decoder, file).squeeze())
+        assert [
+            type(batch).__name__
+            for batch in Loader(
+                reader, 8, decode={"data": decoder}, transform=lambda sample: sample["data"].float(), **how
+            )
+        ] == ["Tensor"]
+        with pytest.raises(ValueError, match="decode: no column 'data' among those wanted: key"):
+            Loader(reader, fields=["key"], decode={"data": decoder})
+
+
+# Datasets
+
+
+def test_dataset(store):
+    dataset = Dataset(store)
+    assert (len(dataset), dataset.fnames, dataset.reader, dataset.ffreaders()) == (COUNT, store.fnames, store, [store])
+    assert [sample["index"] for sample in dataset[[3, -1, 3]]] == [3, 19, 3]
+    assert dataset[5]["text"] == "line 5"
+    assert [sample["index"] for sample in Subset(dataset, [4, 2])[:]] == [4, 2]
+    again = pickle.loads(pickle.dumps(dataset))
+    assert again[5]["text"] == "line 5"
+    again.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_torch_loader(store, num_workers):
+    loader = torch.utils.data.DataLoader(Dataset(store), batch_size=4, num_workers=num_workers)
+    batches = list(loader)
+    assert torch.cat([batch["index"] for batch in batches]).tolist() == list(range(COUNT))
+    assert torch.cat([batch["values"] for batch in batches])[:, 0].tolist() == list(range(COUNT))
+
+
+def test_dataset_that_processes(store):
+    class Texts(Dataset[str]):
+        def process(self, indices, data):
+            return [f"{i} {sample['text']}" for i, sample in zip(indices, super().process(indices, data), strict=True)]
+
+    assert Texts(store)[[2, 1]] == ["2 line 2", "1 line 1"]
+
+
+def test_dataset_that_skips(tmp_path):
+    one = table(tmp_path / "a.bin", [(0, 10), (10**6, 10), (20, 10)], None)
+    with SpanReader([one], on_error="skip") as reader:
+        samples = Dataset(reader)[[0, 1, 2]]
+        assert [sample["data"].tobytes() for sample in samples] == [one.data[:10], one.data[20:30]]
+
+
+def test_samplers_know_stores(store):
+    sampler = Sampler(store, seed=3)
+    assert sorted(sampler) == list(range(COUNT))
+    sampler.load_state_dict(sampler.state_dict())
