@@ -115,7 +115,7 @@ def _is_compressed(path: Any) -> bool:
 def _of_store(store: Store, fields: Any) -> Given:
     if type(store) is FileReader and fields is None:
         return _indexed(verbatim(store))
-    if store.format == "tfrecord" and fields is None:
+    if store.format == "tfrecord" and fields is None and getattr(store, "parser", None) is None:
         found = examples.of_store(store)
         if found is not None:
             return _indexed(found)

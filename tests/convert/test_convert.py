@@ -191,6 +191,20 @@ def test_a_damaged_record_is_named_and_nothing_is_there(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_an_interrupted_conversion_goes_on(tmp_path):
+    source = zipped(tmp_path / "source", {f"{i}.bin": b"sample %4d" % i for i in range(400)})
+    whole = source.read_bytes()
+    damaged = bytearray(whole)
+    damaged[whole.index(b"sample  371")] ^= 1
+    source.write_bytes(damaged)
+    for _ in range(2):
+        with pytest.raises(WorkerError, match=r"371\.bin"):
+            convert(source, tmp_path / "out", num_workers=0, samples_per_shard=50)
+    source.write_bytes(whole)
+    summary = convert(source, tmp_path / "out", num_workers=0, samples_per_shard=50, verify=True)
+    assert summary.kept_shards == 6 and summary.samples == 400
+
+
 def test_a_store_that_leaves_out_is_refused(tmp_path):
     source = zipped(tmp_path / "source", {f"{i}.bin": bytes([i]) * 100 for i in range(10)})
     data = bytearray(source.read_bytes())

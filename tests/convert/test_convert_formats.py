@@ -10,9 +10,11 @@ import pytest
 from every_format import FORMATS, GOLDEN, RECORDS
 
 import ffrecord
-from ffrecord import FileReader
+from ffrecord import FileReader, WorkerError
 from ffrecord.convert import convert
-from ffrecord.fields import IntField, LabelField, schema_of
+from ffrecord.fields import BytesField, IntField, LabelField, schema_of
+from ffrecord.sources.examples import VarFeature, encode_example
+from ffrecord.sources.tfrecord_writer import TFRecordWriter
 
 MANIFEST = json.loads((GOLDEN / "manifest.json").read_text())
 
@@ -72,6 +74,22 @@ def test_examples(golden):
         assert sha256(found["image"]) == expected["image_sha256"]
         assert np.array_equal(found["vec"], np.array(expected["vec"], np.float32))
         assert found["ids"].tolist() == expected["ids"]
+
+
+def test_features_that_are_asked_for(tmp_path):
+    features = {"ids": VarFeature("int64")}
+    convert(GOLDEN / "examples.tfrecord", tmp_path / "out", features=features, num_workers=0, verify=True)
+    expected = [{"ids": each["ids"]} for each in MANIFEST["examples.tfrecord"]["samples"]]
+    assert [{"ids": each["ids"].tolist()} for each in result(tmp_path / "out")] == expected
+
+
+def test_a_feature_that_comes_late_is_not_lost(tmp_path):
+    with TFRecordWriter(tmp_path / "x.tfrecord") as writer:
+        for i in range(200):
+            writer.write(encode_example({"a": i} if i != 150 else {"a": i, "late": 3.5}))
+    with pytest.raises(WorkerError, match=r"x\.tfrecord: record 150: feature 'late', which the examples looked at"):
+        convert(tmp_path / "x.tfrecord", tmp_path / "out", num_workers=0)
+    convert(tmp_path / "x.tfrecord", tmp_path / "out", fields={"data": BytesField()}, num_workers=0, verify=True)
 
 
 def test_mds(golden):
