@@ -36,7 +36,7 @@ class Checked:
         Raises:
             ChecksumError: it is the last of a content that was read in order, and whose CRC-32 differs.
         """
-        if self._stored is None or offset > self._next or offset + len(data) <= self._next:
+        if self._stored is None or offset > self._next or (self.size and offset + len(data) <= self._next):
             return
         self._value = crc32(data[self._next - offset :], self._value)
         self._next = offset + len(data)
@@ -47,6 +47,15 @@ class Checked:
                 stored=self._stored,
                 computed=self._value,
             )
+
+    def empty(self) -> None:
+        """Compare the CRC-32 of content that has no bytes, which nothing is read of.
+
+        Raises:
+            ChecksumError: it differs.
+        """
+        if self.size == 0:
+            self.add(0, b"")
 
 
 def reopen(file: OpenedFile | SpanFile) -> int:
@@ -87,6 +96,7 @@ class SpanRaw(io.RawIOBase):
         position, out = self._position, memoryview(buffer).cast("B")
         out = out[: max(0, self._checked.size - position)]
         if not len(out):
+            self._checked.empty()
             return 0
         got = os.preadv(self._fd, [out], self._offset + position)
         if got == 0:
@@ -148,6 +158,9 @@ class PulledRaw(io.RawIOBase):
             self._pull(min(BUFFER, self._position - self._at))
         out = memoryview(buffer).cast("B")[: max(0, self._checked.size - self._position)]
         if not len(out):
+            if not self._checked.size:
+                self._see_end(0)
+            self._checked.empty()
             return 0
         piece = self._pull(len(out))
         out[: len(piece)] = piece
@@ -162,11 +175,14 @@ class PulledRaw(io.RawIOBase):
                 f"expected {self._checked.size}"
             )
         end = self._at + len(piece)
-        if end == self._checked.size and self._read(1):
-            raise FormatError(f"{self._checked.path}: {self._checked.name}: content of more than {end} bytes")
+        self._see_end(end)
         self._checked.add(self._at, piece)
         self._at = end
         return piece
+
+    def _see_end(self, at: int) -> None:
+        if at == self._checked.size and self._read(1):
+            raise FormatError(f"{self._checked.path}: {self._checked.name}: content of more than {at} bytes")
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._check_open()

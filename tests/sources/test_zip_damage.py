@@ -91,8 +91,9 @@ def test_mutants(tmp_path):
 
 
 @pytest.mark.long
-def test_many_mutants(tmp_path):
-    fuzz(tmp_path / "a.zip", 60_000, 2)
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_many_mutants(tmp_path, seed):
+    fuzz(tmp_path / "a.zip", 6_000, seed)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -131,6 +132,7 @@ def test_wrong_crc(opened, method):
         (Raw(b"m", b"\x09\x14\5\0\x5d" + bytes(4) + b"\xff" * 9, method=14, size=3), "damaged: Corrupt input data"),
         (Raw(b"m", zlib.compress(b"abc", wbits=-15), method=8, size=2), "more than 2 bytes of content, expected 2"),
         (Raw(b"m", zlib.compress(b"abc", wbits=-15), method=8, size=4), "have 3 bytes of content, expected 4"),
+        (Raw(b"m", zlib.compress(b"abc", wbits=-15), method=8, size=0), "more than 0 bytes"),
         (Raw(b"m", zlib.compress(b"abc" * 99, wbits=-15)[:-3], method=8, size=297), "bytes of content, expected 297"),
     ],
 )
@@ -140,6 +142,15 @@ def test_a_member_that_cannot_be_read(opened, member, wrong):
         with pytest.raises(FormatError, match=rf"Sample 1: .*a\.zip: member 'm': .*{wrong}"):
             reader.read([0, 1])
         with pytest.raises(FormatError, match=r"a\.zip: member 'm'"), reader.open("m") as file:
+            file.read()
+
+
+@pytest.mark.parametrize("member", [Raw(b"m", b"", crc=9), Raw(b"m", zlib.compress(b"", wbits=-15), 8, crc=9, size=0)])
+def test_an_empty_member_with_a_checksum_that_is_none(opened, member):
+    with opened(raw([member])) as reader:
+        with pytest.raises(ChecksumError, match="CRC-32 0x00000000, stored 0x00000009"):
+            reader.read([0])
+        with pytest.raises(ChecksumError, match="member 'm': CRC-32 0x00000000"), reader.open(0) as file:
             file.read()
 
 
