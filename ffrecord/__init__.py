@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from ffrecord import fields, fileio, order, package, utils
-from ffrecord.convert import convert
+from ffrecord.convert import convert, export
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MismatchError, WorkerError
 from ffrecord.folder import PackedFolder
@@ -30,6 +30,7 @@ __all__ = [
     "WorkerError",
     "checkFsAlign",
     "convert",
+    "export",
     "fields",
     "fileio",
     "open",

@@ -27,6 +27,7 @@ OWNERS = {
     "WorkerError": "errors",
     "checkFsAlign": "fsalign",
     "convert": "convert.conversion",
+    "export": "convert.exporting",
     "open": "sources.opening",
     "pack_folder": "folder_pack",
     "recover": "recovery",

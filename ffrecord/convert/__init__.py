@@ -1,4 +1,4 @@
-"""Whatever people have → a dataset of typed samples in `.ffr` shards.
+"""Whatever people have → a dataset of typed samples in `.ffr` shards; and from there to what others read.
 
 conversion.py   convert: the one call
 given.py        what a source is: samples by index, or one after the other
@@ -9,8 +9,16 @@ huggingface.py  rows of Hugging Face datasets
 rows.py         rows by column → samples; the columns that Arrow's and Hugging Face's types are
 columns.py      a few samples → the columns
 verifying.py    source and result compared, sample by sample
+
+exporting.py       export: the other way
+export_samples.py  samples → the files, or the record, that each becomes
+export_values.py   values → bytes of files, and their suffixes
+export_targets.py  what is written: zip, tar, TFRecord, folder
+export_parts.py    one file or several, by one process or several
+export_verify.py   what was written, read again and compared
 """
 
 from ffrecord.convert.conversion import convert
+from ffrecord.convert.exporting import export
 
-__all__ = ["convert"]
+__all__ = ["convert", "export"]

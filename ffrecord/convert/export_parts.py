@@ -1,0 +1,177 @@
+"""The files of an export, written by this process or by several."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from ffrecord.convert.export_samples import SampleSource
+from ffrecord.convert.export_targets import TARGETS
+from ffrecord.errors import FormatError
+from ffrecord.sharding.progress import Progress
+from ffrecord.workers import heartbeats, interrupts
+from ffrecord.workers.crew import Crew
+from ffrecord.workers.heartbeats import Heart
+from ffrecord.workers.process import Link
+
+HASH = 16  # bytes of a name's hash
+
+
+class Part(NamedTuple):
+    """A file to write: its path, and the samples from `start` to `stop`."""
+
+    path: str
+    start: int
+    stop: int
+
+
+class Written(msgspec.Struct, array_like=True):
+    """What became of a part: its number, samples, bytes, and the hashes of all names in it, back to back."""
+
+    number: int
+    samples: int
+    size: int
+    hashes: bytes
+
+
+def write_alone(
+    samples: SampleSource,
+    kind: str,
+    part: Part,
+    done: Callable[[int, int], None],
+    *,
+    check: bool = False,
+    number: int = 0,
+    at: Callable[[int], None] = lambda index: None,
+) -> Written:
+    """Write one file.
+
+    Args:
+        done: told samples and bytes of each batch.
+        check: refuse names that come twice, before anything is published.
+        number: of the part.
+        at: told the index of each sample.
+    """
+    target, hashes, size = TARGETS[kind][0](part.path, samples), bytearray(), 0
+    try:
+        for batch in samples.batches(part.start, part.stop):
+            before = size
+            for sample in batch:
+                at(sample.index)
+                for name, data in target.write(sample):
+                    size += len(data)
+                    if name is not None:
+                        hashes += _hash(name)
+            done(len(batch), size - before)
+        if check:
+            check_names(samples, part.path, [bytes(hashes)])
+        target.publish()
+    finally:
+        target.discard()
+    return Written(number, part.stop - part.start, size, bytes(hashes))
+
+
+def _hash(name: str) -> bytes:
+    return hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=HASH).digest()
+
+
+def check_names(samples: SampleSource, path: str, hashes: Sequence[bytes]) -> None:
+    """Refuse names that come twice.
+
+    Raises:
+        FormatError: some do.
+    """
+    every = np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
+    order = np.lexsort((every[:, 1], every[:, 0]))
+    ordered = every[order]
+    same = np.flatnonzero((ordered[1:] == ordered[:-1]).all(axis=1))
+    if len(same):
+        twice = ordered[same[0]].tobytes()
+        named = _named(samples, twice)
+        raise FormatError(f"{path}: {named} comes twice, and {len(same) - 1} other names do; nothing was written")
+
+
+def _named(samples: SampleSource, wanted: bytes) -> str:
+    """The name that has a hash; samples are read again for it, since nobody kept their names."""
+    for batch in samples.batches(0, samples.n):
+        for sample in batch:
+            for dots in (True, False):
+                for name, _ in samples.files(sample, dots):
+                    if _hash(name) == wanted:
+                        return f"{name!r}, of sample {sample.index},"
+    return "a name"
+
+
+def write_by_crew(
+    samples: SampleSource,
+    kind: str,
+    parts: Sequence[Part],
+    workers: int,
+    start_method: str | None,
+    progress: bool | None,
+    label: str,
+) -> list[Written]:
+    """Write several files with so many processes, 0 for this one.
+
+    Raises:
+        WorkerError: a worker failed or died.
+    """
+    crew = None if workers < 2 else Crew(work, _arguments(samples, kind, parts), workers, start_method=start_method)
+    try:
+        if crew is not None:
+            crew.start()
+        bar = Progress(samples.n, progress, label)
+        try:
+            return _collected(samples, kind, parts, crew, bar)
+        finally:
+            bar.close()
+    finally:
+        if crew is not None:
+            with interrupts.undisturbed():
+                crew.end()
+
+
+def _arguments(samples: SampleSource, kind: str, parts: Sequence[Part]) -> dict[str, object]:
+    return {"samples": samples, "kind": kind, "parts": list(parts)}
+
+
+def _collected(
+    samples: SampleSource, kind: str, parts: Sequence[Part], crew: Crew | None, bar: Progress
+) -> list[Written]:
+    if crew is None:
+        return [write_alone(samples, kind, part, bar.add, number=i) for i, part in enumerate(parts)]
+    numbers = iter(range(len(parts)))
+    for worker in range(crew.count):
+        _give(crew, worker, numbers)
+    written: list[Written] = []
+    while len(written) < len(parts):
+        for worker, message in crew.listen():
+            written.append(msgspec.msgpack.decode(message, type=Written))
+            bar.add(written[-1].samples, written[-1].size)
+            _give(crew, worker, numbers)
+    crew.dismiss()
+    return sorted(written, key=lambda each: each.number)
+
+
+def _give(crew: Crew, worker: int, numbers: Iterator[int]) -> None:
+    number = next(numbers, None)
+    if number is not None:
+        crew.send(worker, msgspec.msgpack.encode(number))
+
+
+def work(link: Link, heart: Heart, *, samples: SampleSource, kind: str, parts: Sequence[Part]) -> None:
+    """The work of a worker: the files whose numbers the parent sends."""
+    while True:
+        heart.idle()
+        number = msgspec.msgpack.decode(link.receive(wait=True) or b"", type=int)
+        written = write_alone(
+            samples,
+            kind,
+            parts[number],
+            lambda count, size: None,
+            number=number,
+            at=lambda index: heart.at(heartbeats.SAMPLE, index),
+        )
+        link.send(msgspec.msgpack.encode(written))

@@ -1,0 +1,207 @@
+"""What `export` writes: archives, TFRecords, folders. Each is there whole, or not at all."""
+
+import contextlib
+import ctypes
+import io
+import os
+import shutil
+import tarfile
+import zipfile
+from abc import ABC, abstractmethod
+from errno import EIO
+from typing import Any
+
+from ffrecord.convert.export_samples import File, Sample, SampleSource
+from ffrecord.durable import PartFile, fsync_directory, part_name
+from ffrecord.errors import FormatError, file_error
+from ffrecord.sources.tfrecord_writer import TFRecordWriter
+
+ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest there is: the same samples give the same bytes
+MODE = 0o644
+
+
+class Target(ABC):
+    """Something that samples are written into.
+
+    Args:
+        path: of it.
+        source: of the samples.
+
+    Attributes:
+        dots: whether names may have dots before those of the columns.
+    """
+
+    dots = True
+
+    def __init__(self, path: str, source: SampleSource) -> None:
+        self.path, self._source = path, source
+
+    def write(self, sample: Sample) -> list[tuple[str | None, Any]]:
+        """Write a sample; (name, bytes) of what was written for it."""
+        files = self._source.files(sample, self.dots)
+        for file in files:
+            try:
+                self._add(file)
+            except FormatError:
+                raise
+            except ValueError as error:  # a name that its library does not encode, for instance
+                raise FormatError(f"{self.path}: {file[0]!r} cannot be written: {error}") from None
+        return [(name, content.data) for name, content in files]
+
+    @abstractmethod
+    def _add(self, file: File) -> None:
+        """Write a file."""
+
+    @abstractmethod
+    def publish(self) -> None:
+        """Give it its name, durable."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Remove what is not published; may be repeated."""
+
+
+class _Archive(Target):
+    """One file, written through a file object."""
+
+    def __init__(self, path: str, source: SampleSource) -> None:
+        super().__init__(path, source)
+        self._part = PartFile(path)
+        self._file = io.BufferedWriter(io.FileIO(self._part.fd, "w", closefd=False), 1 << 20)
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Write what comes after the last member."""
+
+    def publish(self) -> None:
+        try:
+            self._end()
+            self._file.close()
+        except OSError as error:
+            sentence = f"{self.path}: writing failed, nothing was published"
+            raise file_error(error.errno or EIO, sentence, self.path) from None
+        self._part.publish(replace=False)
+
+    def discard(self) -> None:
+        # Now, while the descriptor is ours: the garbage collector would write what is left to whatever has it then.
+        with contextlib.suppress(OSError, ValueError):
+            self._file.close()
+        self._part.discard()
+
+
+class ZipTarget(_Archive):
+    """A zip archive, members stored."""
+
+    def __init__(self, path: str, source: SampleSource) -> None:
+        super().__init__(path, source)
+        self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
+
+    def _add(self, file: File) -> None:
+        if file[0] in self._archive.NameToInfo:  # it would only warn
+            raise FormatError(f"{self.path}: {file[0]!r} comes twice; nothing was written")
+        member = zipfile.ZipInfo(file[0], ZIP_DATE)
+        member.external_attr = (0o100000 | MODE) << 16
+        self._archive.writestr(member, file[1].data)
+
+    def _end(self) -> None:
+        self._archive.close()
+
+    def discard(self) -> None:
+        self._archive.fp = None  # or closing it, which the garbage collector does, would write its end
+        super().discard()
+
+
+class TarTarget(_Archive):
+    """A tar archive, with pax headers where names need them."""
+
+    def _add(self, file: File) -> None:
+        member, data = tarfile.TarInfo(file[0]), file[1].data
+        member.size, member.mode = len(data), MODE
+        self._file.write(member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape"))
+        self._file.write(data)
+        self._file.write(bytes(-len(data) % tarfile.BLOCKSIZE))
+
+    def _end(self) -> None:
+        self._file.write(bytes(2 * tarfile.BLOCKSIZE))
+        self._file.write(bytes(-self._file.tell() % tarfile.RECORDSIZE))
+
+
+class WebDatasetTarget(TarTarget):
+    """The same for WebDataset: names up to the first dot are keys."""
+
+    dots = False
+
+
+class TFRecordTarget(Target):
+    """A TFRecord file: records as they are, or examples."""
+
+    def __init__(self, path: str, source: SampleSource) -> None:
+        super().__init__(path, source)
+        self._writer = TFRecordWriter(path)
+
+    def write(self, sample: Sample) -> list[tuple[str | None, Any]]:
+        record = self._source.record(sample)
+        self._writer.write(record)
+        return [(None, record)]
+
+    def _add(self, file: File) -> None:
+        raise NotImplementedError
+
+    def publish(self) -> None:
+        self._writer.close()
+
+    def discard(self) -> None:
+        self._writer._discard()
+
+
+class FolderTarget(Target):
+    """A directory of files, written beside its place and renamed when all are there."""
+
+    def __init__(self, path: str, source: SampleSource) -> None:
+        super().__init__(path, source)
+        self._target = os.path.realpath(path)
+        self._part = part_name(self._target)
+        os.mkdir(self._part)
+        self._made = {""}
+
+    def _add(self, file: File) -> None:
+        folder, _, name = file[0].rpartition("/")
+        place = os.path.join(self._part, folder)
+        try:
+            if folder not in self._made:
+                os.makedirs(place, exist_ok=True)
+                self._made.add(folder)
+            with open(os.path.join(place, name), "xb") as out:
+                out.write(file[1].data)
+        except (FileExistsError, NotADirectoryError):
+            raise FormatError(f"{file[0]!r} is there already, or another name needs a directory there") from None
+
+    def publish(self) -> None:
+        sync_files_of(self._part)
+        os.rename(self._part, self._target)
+        fsync_directory(os.path.dirname(self._target))
+
+    def discard(self) -> None:
+        shutil.rmtree(self._part, ignore_errors=True)
+
+
+def sync_files_of(directory: str) -> None:
+    """Bring all files of the file system that a directory is on to the disk: one call for any number of files."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.syncfs(fd):
+            code = ctypes.get_errno()
+            raise file_error(code, f"{directory}: syncfs", directory)
+    finally:
+        os.close(fd)
+
+
+# Format → (what writes it, the end of names of its files).
+TARGETS: dict[str, tuple[type[Target], str]] = {
+    "zip": (ZipTarget, ".zip"),
+    "tar": (TarTarget, ".tar"),
+    "webdataset": (WebDatasetTarget, ".tar"),
+    "tfrecord": (TFRecordTarget, ".tfrecord"),
+    "folder": (FolderTarget, ""),
+}

@@ -1,0 +1,91 @@
+"""Values of samples → bytes of files, and what such files are called."""
+
+import decimal
+import io
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffrecord.buffers import as_bytes
+from ffrecord.errors import ArgumentError
+from ffrecord.fields.describe import describe, is_image, is_tensor
+from ffrecord.fields.images import PNG_MAGIC, PNG_MODES
+
+# What bytes begin with → the end of a file's name; of others it is BYTES.
+MAGIC = ((b"\xff\xd8\xff", "jpg"), (PNG_MAGIC, "png"), (b"GIF8", "gif"))
+BYTES, TEXT, NUMBER, JSON, ARRAY = "bin", "txt", "cls", "json", "npy"
+TIFF_MODES = ("I", "F", "CMYK", "YCbCr", "LAB")
+
+
+class Content(NamedTuple):
+    """A file's content.
+
+    Attributes:
+        data: its bytes.
+        suffix: what its name ends in, as "jpg".
+        kind: BYTES, TEXT, NUMBER, JSON or ARRAY: what tells columns from each other; pictures are BYTES.
+    """
+
+    data: bytes | memoryview
+    suffix: str
+    kind: str
+
+
+def content_of(value: Any) -> Content:
+    """The file that holds a value, with nothing lost.
+
+    Raises:
+        TypeError: no file holds it; ValueError: not this value.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return of_bytes(as_bytes(value))
+    if isinstance(value, str):
+        return Content(value.encode(errors="surrogateescape"), TEXT, TEXT)
+    if isinstance(value, decimal.Decimal):
+        return Content(str(value).encode(), TEXT, TEXT)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return Content(str(int(value)).encode(), NUMBER, NUMBER)
+    if is_tensor(value):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray) or (
+        isinstance(value, np.generic) and not isinstance(value, np.float64 | np.bool_)
+    ):
+        return Content(_npy(np.asarray(value)), ARRAY, ARRAY)
+    if is_image(value):
+        return _picture(value)
+    return Content(_json(value), JSON, JSON)
+
+
+def of_bytes(data: bytes | memoryview) -> Content:
+    """The file of bytes: a picture, or nobody knows."""
+    head = bytes(data[:8])
+    found = next((suffix for magic, suffix in MAGIC if head.startswith(magic)), BYTES)
+    return Content(data, found, BYTES)
+
+
+def _npy(array: np.ndarray[Any, Any]) -> memoryview:
+    if array.dtype.hasobject:
+        raise TypeError(f"{describe(array)} holds Python objects, which only a pickle would keep")
+    out = io.BytesIO()
+    np.lib.format.write_array(out, array, allow_pickle=False)
+    return out.getbuffer()
+
+
+def _picture(image: Any) -> Content:
+    form = "PNG" if image.mode in PNG_MODES else "TIFF" if image.mode in TIFF_MODES else None
+    if form is None:
+        raise ArgumentError(f"{describe(image)}: neither PNG nor TIFF keeps that mode; convert it")
+    out = io.BytesIO()
+    image.save(out, form)
+    return Content(out.getbuffer(), {"PNG": "png", "TIFF": "tif"}[form], BYTES)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, default=_plain).encode(errors="surrogatepass")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.integer | np.floating | np.bool_):
+        return value.item()
+    raise TypeError(f"{describe(value)} inside a dict or list has no form in JSON")
