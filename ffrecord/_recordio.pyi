@@ -3,10 +3,10 @@
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.uint8]
-Numbers = npt.NDArray[np.int64]
+_Array = npt.NDArray[np.uint8]
+_Numbers = npt.NDArray[np.int64]
 
-def hop(fd: int, end: int, size_word: int) -> tuple[npt.NDArray[np.uint32], Numbers, int]:
+def hop(fd: int, end: int, size_word: int) -> tuple[npt.NDArray[np.uint32], _Numbers, int]:
     """Go from chunk to chunk, from the start of a file; only headers are looked at.
 
     Args:
@@ -22,7 +22,7 @@ def hop(fd: int, end: int, size_word: int) -> tuple[npt.NDArray[np.uint32], Numb
         OSError: reading failed.
     """
 
-def walk(data: Array, starts: Numbers, ends: Numbers, counts: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def walk(data: _Array, starts: _Numbers, ends: _Numbers, counts: _Numbers) -> tuple[_Numbers, _Numbers, _Numbers]:
     """Find the records of expanded payloads.
 
     Args:
@@ -39,14 +39,14 @@ def walk(data: Array, starts: Numbers, ends: Numbers, counts: Numbers) -> tuple[
         ValueError: a payload is not within `data`, or cannot hold so many.
     """
 
-def checksums(data: Array, offsets: Numbers, sizes: Numbers) -> npt.NDArray[np.uint32]:
+def checksums(data: _Array, offsets: _Numbers, sizes: _Numbers) -> npt.NDArray[np.uint32]:
     """CRC-32 of pieces of `data`: uint32 [k].
 
     Raises:
         ValueError: a piece is not within `data`.
     """
 
-def gather(data: Array, offsets: Numbers, sizes: Numbers, places: Numbers, out: Array) -> None:
+def gather(data: _Array, offsets: _Numbers, sizes: _Numbers, places: _Numbers, out: _Array) -> None:
     """Copy k pieces of `data` to `places` in `out`, int64 [k] each.
 
     Raises:

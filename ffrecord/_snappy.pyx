@@ -32,7 +32,7 @@ cdef enum Wrong:
     TOO_LARGE
     BEYOND
 
-WORDS = {
+_WORDS = {
     CUT: "is cut short",
     NO_IDENTIFIER: "is not the stream's identifier",
     UNDEFINED: "is of a kind that nobody defined",
@@ -158,7 +158,7 @@ def blocks(const uint8_t[::1] data not None, bint framed, int64_t most):
     if wrong == BEYOND:
         raise FormatError(f"a snappy stream of {size} bytes expands to {total} in its first {at}, expected at most {most}")
     if wrong != FINE:
-        raise FormatError(f"the block at byte {at} of {size} of a snappy stream {WORDS[wrong]}")
+        raise FormatError(f"the block at byte {at} of {size} of a snappy stream {_WORDS[wrong]}")
     table = np.empty((count, 5), np.int64)
     cdef int64_t[:, ::1] rows = table
     with nogil:

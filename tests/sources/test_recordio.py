@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import shutil
+import struct
 import threading
 from pathlib import Path
 
@@ -148,6 +149,20 @@ def test_records_of_known_chunks_are_read_alone(tmp_path):
         assert unpacked(reader.read_packed([399, 0])) == [records[399], records[0]]
         # One record after the other, where the first one needed 400 kB.
         assert reader.stats().cached_bytes - first.cached_bytes <= 3000 < 400_000 <= first.cached_bytes
+
+
+@pytest.mark.parametrize("compressor", ["none", "gzip"])
+def test_columns(tmp_path, compressor):
+    records = [struct.pack("<IQ", i, 7 * i) for i in range(300)]
+    with RecordIOReader(write(tmp_path / "x", twin.build(records, "C", compressor, 1000))) as reader:
+        for _ in range(2):
+            first, second = reader.read_columns([5, 299, 5], 12, [(0, 4), (4, 8)])
+            assert first.view("<u4").ravel().tolist() == [5, 299, 5]
+            assert second.view("<u8").ravel().tolist() == [35, 7 * 299, 35]
+            reader.read(range(300))
+            reader._groups.clear()
+        with pytest.raises(FormatError, match="expected 11 as of every sample"):
+            reader.read_columns([0], 11, [(0, 4)])
 
 
 def test_what_is_damaged_after_its_chunk_was_read_is_seen(tmp_path):
