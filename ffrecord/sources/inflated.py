@@ -68,6 +68,8 @@ class Inflated:
     Attributes:
         torn: whether the file ended before what is in it, as far as it was read.
         source: bytes of the file that were used so far, by what is read in sequence.
+        turn: a lock for who reads several pieces in sequence: another who reads elsewhere meanwhile would send it back
+            to a place before each.
 
     It has a lock, and may be forked at any time.
     """
@@ -81,6 +83,7 @@ class Inflated:
         self._places_most, self._spacing = places_most, SPACING
         self._places: list[_Place] = []
         self._lock = threading.Lock()
+        self.turn = threading.Lock()
         self._fd = -1
         self._go_to(START)
         _all.add(self)
@@ -97,6 +100,7 @@ class Inflated:
             self._places = []
             self._go_to(START)
         self._lock = threading.Lock()
+        self.turn = threading.Lock()
 
     def release(self) -> None:
         """Close the file and give up the current state; it opens again when it is read."""

@@ -65,8 +65,10 @@ class Streams:
         index = self._indexes[file]
         local = positions - self._starts[file]
         offsets, sizes = index.offsets[local], index.sizes[local]
-        for run in _runs(offsets, offsets + sizes):
-            yield from self._of_run(index, positions[run], local[run], offsets[run], sizes[run])
+        assert index.stream is not None
+        with index.stream.turn:
+            for run in _runs(offsets, offsets + sizes):
+                yield from self._of_run(index, positions[run], local[run], offsets[run], sizes[run])
 
     def _of_run(
         self, index: Index, positions: Indices, local: Indices, offsets: Indices, sizes: Indices

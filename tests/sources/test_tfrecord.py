@@ -24,6 +24,7 @@ from ffrecord._crc import crc32c
 from ffrecord.errors import ArgumentError, ChecksumError, FFRecordError, FormatError
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources.examples import ExampleParser, FixedFeature
+from ffrecord.sources.inflated import Inflated
 from ffrecord.sources.tfrecord import TFRecordReader
 from ffrecord.sources.tfrecord_writer import TFRecordWriter
 
@@ -345,6 +346,23 @@ def test_closed(tmp_path, kind):
     assert reader.closed and len(os.listdir("/proc/self/fd")) == before
     with pytest.raises(RuntimeError, match="has been closed"):
         reader.read([0])
+
+
+def test_a_compressed_file_is_decompressed_once(tmp_path, monkeypatch):
+    """By a pass over all of it, batches of which are read ahead; now and then one overtakes the other."""
+    contents = [bytes([i]) * 100_000 for i in range(160)]
+    decompressed = [0]
+    decompress = Inflated._decompress
+
+    def counting(self, most):
+        found = decompress(self, most)
+        decompressed[0] += len(found)
+        return found
+
+    with TFRecordReader(made(tmp_path, "gzip", contents)) as reader:
+        monkeypatch.setattr(Inflated, "_decompress", counting)
+        assert everything(reader) == contents
+    assert decompressed[0] < 2.2 * 16_000_000
 
 
 def test_opened_by_content(tmp_path):
