@@ -8,6 +8,7 @@ and right when everything is cached.
 
 from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP
 from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from ffrecord._ahead cimport Sweep, catch_up, sweep
@@ -19,6 +20,8 @@ from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, UNCHECK
 cdef enum:
     RUN_BYTES = 1 << 20
     GAP_MOST = 2 << 10         # bytes between records that are cheaper to read than a further call
+    SMALL = 4 << 10            # bytes of records that are cheaper to copy than to have each in a place of its own by a call
+    SMALL_BYTES = 64 << 10     # of a run of such, gaps included
     ASKED_BYTES = 128 << 10    # what a miss makes the kernel read, at least
     FUSED_LEAST = 1 << 10      # bytes of a record that is copied and checked in one pass
     FETCHED_MOST = 8 << 10     # while it is copied, all of the next one is fetched; larger ones the CPU fetches as well
@@ -178,14 +181,57 @@ cdef int64_t _read_parts(Work* work, int fd, iovec* parts, int count, int64_t of
     return max(rc, 0)  # a real error comes again when the record is finished
 
 
-cdef int64_t read_run(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only) noexcept nogil:
-    """Read the good records from i on that lie back to back, or nearly, as far as one call gives them; the end of the run."""
+cdef int64_t _end_of_small(const Request* requests, int64_t i, int64_t k) noexcept nogil:
+    """The end of the run of small records from i on, with small gaps between them."""
+    cdef int64_t start = requests[i].offset, end = start, j = i
+    while j < k and requests[j].status == OK and requests[j].file == requests[i].file and requests[j].size <= SMALL:
+        if not end <= requests[j].offset <= end + GAP_MOST or requests[j].offset + requests[j].size > start + SMALL_BYTES:
+            break
+        end = requests[j].offset + requests[j].size
+        j += 1
+    return j
+
+
+cdef int64_t _read_small(Work* work, Request* requests, int64_t i, int64_t j, bint cached_only) noexcept nogil:
+    """Read such a run in one piece, gaps and all, and copy its records from there; where the file had no more, or -1."""
+    cdef iovec part
+    cdef int64_t start = requests[i].offset, size = requests[j - 1].offset + requests[j - 1].size - start, got
+    cdef char* piece = <char*> malloc(max(size, <int64_t> 1))
+    if piece == NULL:
+        return -1
+    part.iov_base, part.iov_len = piece, size
+    got = _read_parts(work, _descriptor(work, requests[i].file), &part, 1, start, cached_only) if size > 0 else 0
+    while i < j:
+        size = min(start + got - requests[i].offset, requests[i].size)
+        if size > 0:
+            memcpy(requests[i].dest, piece + (requests[i].offset - start), size)
+        i += 1
+    free(piece)
+    return start + got
+
+
+cdef int64_t _read_run(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only, int64_t* end) noexcept nogil:
+    """The end of the run; end: where the file had no more."""
     cdef iovec parts[RUN_PARTS]
     cdef char gap[GAP_MOST]
     cdef int count = 0
-    cdef int64_t j = _gather(requests, i, k, parts, &count, gap), end = requests[i].offset
+    cdef int64_t j
+    if work.files[requests[i].file].tables == NULL:  # else there are no gaps
+        j = _end_of_small(requests, i, k)
+        if j > i + 1:
+            end[0] = _read_small(work, requests, i, j, cached_only)
+            if end[0] >= 0:
+                return j
+    j = _gather(requests, i, k, parts, &count, gap)
+    end[0] = requests[i].offset
     if count > 0:
-        end += _read_parts(work, _descriptor(work, requests[i].file), parts, count, end, cached_only)
+        end[0] += _read_parts(work, _descriptor(work, requests[i].file), parts, count, end[0], cached_only)
+    return j
+
+
+cdef int64_t read_run(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only) noexcept nogil:
+    """Read the good records from i on that lie back to back, or nearly, as far as one call gives them; the end of the run."""
+    cdef int64_t end, j = _read_run(work, requests, i, k, cached_only, &end)
     while i < j:
         requests[i].got = max(<int64_t> 0, min(end - requests[i].offset, requests[i].size))
         if requests[i].got < requests[i].size:

@@ -326,6 +326,7 @@ cdef class Files:
     cdef readonly int64_t batches  # that have ended
     cdef int64_t planned
     cdef list tables              # Mapping or Spans of each
+    cdef bint jumping             # what is read by ascending numbers is not read in sequence
     cdef list wholes              # mappings of whole files, or None
     cdef list names               # of the file systems
     cdef list paths
@@ -394,6 +395,7 @@ cdef class Files:
             raise ValueError(f"{spans.n} spans for {file.n} records")
         file.offsets, file.sizes, file.checksums = spans.offsets, spans.sizes, spans.checksums
         file.scattered, file.checksum, file.lost = spans.scattered, spans.checksum, spans.lost
+        self.jumping |= spans.jumping
         return 0
 
     cdef int _add_to_filesystem(self, File* file, object filesystem, str io) except -1:
@@ -568,7 +570,7 @@ cdef class Files:
             sequential: it is a piece of a long sequence, of which one piece is read at a time.
         """
         cdef Batch batch = self._begin(indices, check, go_on, form, out)
-        batch.reading.sequential = sequential
+        batch.reading.sequential = sequential and not self.jumping
         self._submit(batch, threads)
         return batch
 

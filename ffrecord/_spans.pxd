@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint32_t
 cdef class Spans:
     cdef readonly int64_t n
     cdef readonly bint scattered
+    cdef readonly bint jumping
     cdef int checksum
     cdef const int64_t* offsets
     cdef const int64_t* sizes

@@ -7,6 +7,7 @@ class Spans:
     Attributes:
         n: records.
         scattered: whether they lie in another order than that of their numbers.
+        jumping: whether reading them by their numbers is no reading in sequence.
     """
 
     def __new__(
@@ -20,3 +21,5 @@ class Spans:
     def n(self) -> int: ...
     @property
     def scattered(self) -> bool: ...
+    @property
+    def jumping(self) -> bool: ...

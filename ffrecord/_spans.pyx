@@ -11,12 +11,15 @@ from ffrecord.errors import ArgumentError
 _KINDS = {"crc32": CRC32, "crc32c": CRC32C, None: UNCHECKED}
 
 
-cdef bint _is_scattered(const int64_t* offsets, int64_t n) noexcept nogil:
-    cdef int64_t i
+cdef enum:
+    STEPS_PER_JUMP = 16        # of a file that is read in sequence by the numbers of its records
+
+
+cdef int64_t _jumps_back(const int64_t* offsets, int64_t n) noexcept nogil:
+    cdef int64_t i, jumps = 0
     for i in range(1, n):
-        if offsets[i] < offsets[i - 1]:
-            return True
-    return False
+        jumps += offsets[i] < offsets[i - 1]
+    return jumps
 
 
 cdef const int* _lost_flag(object array):
@@ -33,6 +36,7 @@ cdef class Spans:
     def __cinit__(self, offset_array, size_array, checksums, kind):
         cdef const int64_t[::1] offsets, sizes
         cdef const uint32_t[::1] values
+        cdef int64_t jumps
         if offset_array is None or size_array is None:
             raise ArgumentError("offsets and sizes are needed")
         offsets, sizes = offset_array, size_array
@@ -53,4 +57,5 @@ cdef class Spans:
         self.lost = _lost_flag(offset_array)
         self.arrays = (offset_array, size_array, checksums)
         with nogil:
-            self.scattered = _is_scattered(self.offsets, self.n)
+            jumps = _jumps_back(self.offsets, self.n)
+        self.scattered, self.jumping = jumps > 0, jumps > self.n // STEPS_PER_JUMP

@@ -79,7 +79,7 @@ def test_files_of_several_kinds_in_one_batch(mixed, io):
 
 @in_every_mode
 @pytest.mark.parametrize("gap", [1, 16, 60, 1023, 2048, 2049, 5000])
-@pytest.mark.parametrize("size", [0, 1, 700, 30_000])
+@pytest.mark.parametrize("size", [0, 1, 700, 5000, 30_000])
 def test_gaps(tmp_path, io, gap, size):
     """Whether neighbours are read by one call or by several, and whatever is between them."""
     count = min(200, (SIZE - gap) // (size + gap))
@@ -99,6 +99,18 @@ def test_gaps_save_calls(tmp_path):
     with SpanReader([one], io="pread") as reader:
         reader.read(range(20))
         assert reader.stats().requests == 20
+
+
+def test_a_sequence_in_no_order_is_read_as_single_records(tmp_path):
+    """Read-ahead of the kernel, which a sequence is left to, would be of no use."""
+    offsets = np.random.default_rng(0).permutation(SIZE // 50) * 50
+    one = table(tmp_path / "a.bin", [(int(offset), 50) for offset in offsets])
+    with SpanReader([one]) as reader:
+        for _ in range(20):  # until it knows that all is cached
+            reader.read(range(200))
+        before = reader.stats().requests
+        assert [record.tobytes() for record in reader] == one.records
+        assert reader.stats().requests - before < 100  # copied from a mapping
 
 
 @in_every_mode

@@ -82,6 +82,14 @@ def test_scattered(offsets, scattered):
     assert (Spans(array, array, None, None).n, Spans(array, array, None, None).scattered) == (len(offsets), scattered)
 
 
+def test_jumping():
+    """A few records out of place, as in a zip that was added to, leave it a sequence."""
+    random, sequence = np.random.default_rng(0).permutation(1000), np.arange(1000)
+    swapped = sequence.copy()
+    swapped[[3, 700]] = swapped[[700, 3]]
+    assert [Spans(each, each, None, None).jumping for each in (random, sequence, swapped)] == [True, False, False]
+
+
 def test_no_file(tmp_path):
     with pytest.raises(IsADirectoryError):
         SpanFile(str(tmp_path), ONE, ONE)
