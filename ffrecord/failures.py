@@ -4,11 +4,8 @@ from errno import ESTALE
 
 from ffrecord._engine import Failure
 from ffrecord.errors import ChecksumError, FormatError, TruncatedError, file_error
-from ffrecord.forms import Array, Outcome, Packed, packed_of, without
 from ffrecord.opened import OpenedFile
 from ffrecord.span_file import SpanFile
-
-__all__ = ["Array", "Outcome", "Packed", "failure_error", "packed_of", "without"]
 
 
 def failure_error(failure: Failure, file: OpenedFile | SpanFile, index: int, name: str) -> Exception:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from ffrecord import file_set, paths
 from ffrecord.errors import ArgumentError, ClosedError, FFRecordError, FormatError, SampleIndexError, TruncatedError
 from ffrecord.extension import Extension
-from ffrecord.forms import Array
 from ffrecord.fields import Schema, schema_of
+from ffrecord.forms import Array
 from ffrecord.indices import as_indices
 from ffrecord.opened import OpenedFile
 from ffrecord.record_reader import RecordReader, check_io

@@ -14,7 +14,7 @@ from ffrecord._columns import Slots
 from ffrecord._engine import ARRAYS, PACKED
 from ffrecord.batching import SKIPPED_MOST, THREADS, BatchReading, Indices, OnError, as_out, as_outs, check_on_error
 from ffrecord.errors import ArgumentError, FFRecordError, MissingNamesError, SampleIndexError
-from ffrecord.forms import Array, Form, Out, Outcome, Packed, without
+from ffrecord.forms import Array, Packed, without
 from ffrecord.indices import as_int64
 from ffrecord.prefetch import Prefetcher
 from ffrecord.read_stats import ReadStats, collect
@@ -23,17 +23,10 @@ from ffrecord.sample_slice import SampleSlice
 __all__ = [
     "SKIPPED_MOST",
     "THREADS",
-    "Array",
-    "Form",
     "Indices",
     "OnError",
-    "Out",
-    "Outcome",
-    "Packed",
     "SlotList",
     "Store",
-    "as_out",
-    "as_outs",
     "check_on_error",
 ]
 

@@ -16,7 +16,7 @@ from ffrecord._engine import PACKED, Failure, filesystem_type
 from ffrecord._memory import Mapping as FileMapping
 from ffrecord.durable import read_all
 from ffrecord.errors import ArgumentError, FormatError, file_error
-from ffrecord.failures import Array, without
+from ffrecord.forms import Array, without
 from ffrecord.opened import naming
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources.beton_layout import ALLOCATION, HEADER, BetonField, descriptors_size, parse

@@ -11,7 +11,7 @@ from errno import EIO, ESTALE
 from typing import Any, NamedTuple
 
 from ffrecord.errors import FormatError, TruncatedError, file_error
-from ffrecord.failures import Array
+from ffrecord.forms import Array
 
 BLOCK = 256 << 10  # bytes decompressed at once
 FIRST_INPUT = (

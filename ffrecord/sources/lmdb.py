@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
 from ffrecord.errors import ArgumentTypeError
-from ffrecord.failures import Outcome
+from ffrecord.forms import Form, Out, Outcome
 from ffrecord.paths import Source
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources.index_file import IndexCache
@@ -18,7 +18,7 @@ from ffrecord.sources.lmdb_index import Index, data_files, index, joined_names, 
 from ffrecord.sources.lmdb_pages import Pages, changed, snapshot
 from ffrecord.sources.names import Names
 from ffrecord.span_file import SpanFile
-from ffrecord.store import Form, OnError, Out
+from ffrecord.store import OnError
 
 Choose = Callable[[Pages, IndexCache], Index]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ffrecord._engine import PACKED
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.failures import Array, without
+from ffrecord.forms import Array, without
 from ffrecord.opened import naming
 from ffrecord.paths import check_type
 from ffrecord.record_reader import RecordReader, check_io

@@ -6,9 +6,8 @@ from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from ffrecord._columns import Slots
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.failures import Array, Outcome
+from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.indices import as_indices
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
@@ -16,12 +15,11 @@ from ffrecord.record_reader import RecordReader, check_io
 from ffrecord.sources.examples import ExampleParser, decoder
 from ffrecord.sources.examples_features import Features
 from ffrecord.sources.files import expand
-from ffrecord.sources.gathered import columns_of
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.tfrecord_index import Index, Torn, read_indexes
 from ffrecord.sources.tfrecord_streams import Streams
 from ffrecord.span_file import SpanFile
-from ffrecord.store import THREADS, Form, Indices, OnError, Out, Store
+from ffrecord.store import THREADS, Indices, OnError, Store
 
 SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zlib", ".tfrecords.zlib")
 
@@ -158,11 +156,6 @@ class TFRecordReader(RecordReader):
         if positions.min() < -self.n or positions.max() >= self.n:
             return True
         return not self._streams.has(positions % self.n).any()
-
-    def _loaded(self, form: Form, positions: Indices, out: Out) -> Outcome:
-        if isinstance(form, Slots):
-            return Outcome(*columns_of(self._load(positions), form, out))
-        return super()._loaded(form, positions, out)
 
     def _load(self, positions: Indices) -> list[Array | Exception]:
         if self._streams is None:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ffrecord import _tfrecord
 from ffrecord.errors import ChecksumError, FFRecordError
-from ffrecord.failures import Array
+from ffrecord.forms import Array
 from ffrecord.sources.inflated import OpenStreams
 from ffrecord.sources.tfrecord_index import Index
 from ffrecord.store import Indices

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.failures import Array
+from ffrecord.forms import Array
 from ffrecord.paths import PathLike, Source, check_type
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.lmdb import EnvironmentReader
