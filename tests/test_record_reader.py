@@ -6,6 +6,7 @@ import os
 import pickle
 
 import builders
+import children
 import numpy as np
 import pytest
 import strategies
@@ -287,22 +288,23 @@ def test_threads(mixed):
         assert all(pool.map(work, range(40)))
 
 
-def child(reader: SpanReader, wanted: list[bytes]) -> None:
+def in_child(reader: SpanReader, wanted: list[bytes]) -> None:
     assert builders.read_all(reader) == wanted
     assert [record.tobytes() for record in reader] == wanted
 
 
+@children.forks
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes(tmp_path, method):
     one = table(tmp_path / "a.bin", scattered(50), "crc32c")
     context = multiprocessing.get_context(method)
     with SpanReader([one]) as reader:
-        child(reader, one.records)
-        process = context.Process(target=child, args=(reader, one.records))
+        in_child(reader, one.records)
+        process = context.Process(target=in_child, args=(reader, one.records))
         process.start()
         process.join()
         assert process.exitcode == 0
-        child(reader, one.records)
+        in_child(reader, one.records)
 
 
 def test_arguments(tmp_path):

@@ -9,6 +9,7 @@ import weakref
 from pathlib import Path
 
 import builders
+import children
 import numpy as np
 import pytest
 
@@ -329,6 +330,7 @@ def test_a_pickle_of_a_file_that_changed(store, path):
         pickle.loads(pickled)
 
 
+@children.forks
 def test_fork(store):
     """A child reads what was begun before it was forked, has threads of its own, and needs no lock of the parent."""
     store.read([0])
