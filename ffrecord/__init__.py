@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from ffrecord import fields, fileio, order, package, utils
-from ffrecord.convert import convert, export
+from ffrecord.conversion import convert, export
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MismatchError, WorkerError
 from ffrecord.folder import PackedFolder

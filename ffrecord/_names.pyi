@@ -1,7 +1,7 @@
 """Names that lie back to back in one array: put in order, and found.
 
-blob: uint8, the names; offsets: int64 [n + 1], where each begins, from 0 to len(blob), as `check` has seen; order: int64
-[n], what `sort` gave. All contiguous. Compared by bytes, a name comes before those that it begins.
+blob: uint8, the names; offsets: int64 [n + 1], where each begins, from 0 to len(blob), as `check` has seen; order:
+int64 [n], what `sort` gave. All contiguous. Compared by bytes, a name comes before those that it begins.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Headers of tar archives: understood one after the other, and a pass over a whole archive.
 
-Read are the headers of POSIX (ustar, pax), GNU, star and the seventh edition of Unix: names that a pax record, a GNU long
-name or a prefix gives; sizes in octal digits or, from 8 GiB on, in base 256.
+Read are the headers of POSIX (ustar, pax), GNU, star and the seventh edition of Unix: names that a pax record, a GNU
+long name or a prefix gives; sizes in octal digits or, from 8 GiB on, in base 256.
 """
 
 from typing import Final
@@ -78,8 +78,8 @@ class Scan:
         headers: that understood them.
         reads: system calls so far.
         failure: errno of a failed one; 0: the file ended early.
-        problem: why it stopped, if not at the end: as for `Headers`, or "cut header", "cut extension", "cut member" (the
-            file ends inside), "failed".
+        problem: why it stopped, if not at the end: as for `Headers`, or "cut header", "cut extension", "cut member"
+            (the file ends inside), "failed".
     """
 
     def __new__(cls, fd: int, size: int, ignore_zeros: bool = False) -> Scan: ...

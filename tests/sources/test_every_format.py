@@ -20,20 +20,20 @@ from ffrecord.store import Store
 
 @pytest.fixture(params=[*FORMATS, *SEEDS])
 def case(request, tmp_path):
-    """(path, options, format, records or None)."""
+    """(path, options, format, records or None, number of them)."""
     if request.param in FORMATS:
         format, make, options = FORMATS[request.param]
-        return make(tmp_path), options, format, RECORDS
-    format, name, _ = SEEDS[request.param]
+        return make(tmp_path), options, format, RECORDS, len(RECORDS)
+    format, name, count = SEEDS[request.param]
     source = every_format.GOLDEN / name
     copied = tmp_path / name
     shutil.copytree(source, copied) if source.is_dir() else shutil.copy(source, copied)
-    return copied, {}, format, None
+    return copied, {}, format, None, count
 
 
 @pytest.fixture
 def store(case):
-    path, options, _, _ = case
+    path, options, *_ = case
     with ffrecord.open(path, **options) as opened:
         yield opened
 
@@ -50,9 +50,7 @@ def as_bytes(arrays):
 
 def test_opened_as_a_store(case, store):
     assert isinstance(store, Store) and store.format == case[2]
-    assert store.n == len(store) == (len(RECORDS) if case[3] else {f: n for f, _, n in SEEDS.values()}[store.format]) or (
-        store.format == "tfrecord"
-    )
+    assert store.n == len(store) == case[4]
     assert store.checksum in ("CRC-32", "CRC-32C", None)
     assert not store.closed and str(store.n) in repr(store)
 
@@ -184,7 +182,7 @@ def test_nothing_stays_open(case):
     def descriptors():
         return len(os.listdir("/proc/self/fd"))
 
-    path, options, _, _ = case
+    path, options, *_ = case
     ffrecord.open(path, **options).close()
     before = descriptors()
     for _ in range(3):

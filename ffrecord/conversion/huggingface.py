@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ffrecord.convert.columns import Facts, chosen
-from ffrecord.convert.rows import Rows
-from ffrecord.convert.stores import spread
+from ffrecord.conversion.columns import Facts, chosen
+from ffrecord.conversion.rows import Rows
+from ffrecord.conversion.stores import spread
 from ffrecord.errors import ArgumentError
 
 

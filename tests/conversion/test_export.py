@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ffrecord
-from ffrecord.convert import convert, export
+from ffrecord.conversion import convert, export
 from ffrecord.errors import ArgumentError, FormatError, MismatchError, WorkerError
 from ffrecord.fields import FloatField, IntField, JPEGField, JSONField, NDArrayField, StrField
 from ffrecord.fields.jpeg_codec import compress

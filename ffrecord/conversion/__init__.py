@@ -1,6 +1,6 @@
 """Whatever people have → a dataset of typed samples in `.ffr` shards; and from there to what others read.
 
-conversion.py   convert: the one call
+converting.py  convert: the one call
 given.py        what a source is: samples by index, or one after the other
 stores.py       samples of record stores, many at once
 examples.py     of TFRecord files: examples by feature
@@ -18,7 +18,7 @@ export_parts.py    one file or several, by one process or several
 export_verify.py   what was written, read again and compared
 """
 
-from ffrecord.convert.conversion import convert
-from ffrecord.convert.exporting import export
+from ffrecord.conversion.converting import convert
+from ffrecord.conversion.exporting import export
 
 __all__ = ["convert", "export"]

@@ -5,8 +5,8 @@ import time
 from dataclasses import replace
 from typing import Any, Literal
 
-from ffrecord.convert.given import Given, given
-from ffrecord.convert.verifying import verify as compare
+from ffrecord.conversion.given import Given, given
+from ffrecord.conversion.verifying import verify as compare
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ArgumentError
 from ffrecord.manifest import load

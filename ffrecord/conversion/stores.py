@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.convert.columns import JPEG_SUFFIXES, Columns, Facts, chosen, labels_fit
+from ffrecord.conversion.columns import JPEG_SUFFIXES, Columns, Facts, chosen, labels_fit
 from ffrecord.errors import FFRecordError, MissingNamesError
 from ffrecord.fields import BytesField, Schema, schema_of
 from ffrecord.reader import FileReader

@@ -10,7 +10,7 @@ import pytest
 import simplejpeg
 
 from ffrecord import DatasetWriter, FileReader, MismatchError, WorkerError
-from ffrecord.convert import convert
+from ffrecord.conversion import convert
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError
 from ffrecord.fields import BytesField, IntField, JPEGField, NDArrayField, schema_of
 from ffrecord.sources.zip import ZipReader

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.convert.columns import Columns, Facts, chosen
-from ffrecord.convert.stores import spread
+from ffrecord.conversion.columns import Columns, Facts, chosen
+from ffrecord.conversion.stores import spread
 from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.sources.examples import ExampleParser, infer
 from ffrecord.sources.examples_infer import describe

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.convert.export_values import Content, content_of, of_bytes
-from ffrecord.convert.stores import BYTES_AT_ONCE, RAW_FORMATS
+from ffrecord.conversion.export_values import Content, content_of, of_bytes
+from ffrecord.conversion.stores import BYTES_AT_ONCE, RAW_FORMATS
 from ffrecord.errors import FFRecordError, FormatError, MissingNamesError
 from ffrecord.fields import JPEGField, Schema, schema_of
 from ffrecord.fields.tree import as_mapping

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.convert.columns import Facts, chosen
-from ffrecord.convert.rows import Rows
-from ffrecord.convert.stores import spread
+from ffrecord.conversion.columns import Facts, chosen
+from ffrecord.conversion.rows import Rows
+from ffrecord.conversion.stores import spread
 from ffrecord.errors import FormatError
 from ffrecord.fields.optional import require
 from ffrecord.sources.files import expand

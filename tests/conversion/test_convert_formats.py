@@ -11,7 +11,7 @@ from every_format import FORMATS, GOLDEN, RECORDS
 
 import ffrecord
 from ffrecord import FileReader, WorkerError
-from ffrecord.convert import convert
+from ffrecord.conversion import convert
 from ffrecord.fields import BytesField, IntField, LabelField, schema_of
 from ffrecord.sources.examples import VarFeature, encode_example
 from ffrecord.sources.tfrecord_writer import TFRecordWriter

@@ -6,10 +6,10 @@ import time
 from contextlib import nullcontext
 from typing import Any
 
-from ffrecord.convert.export_parts import Part, check_names, write_alone, write_by_crew
-from ffrecord.convert.export_samples import SampleSource
-from ffrecord.convert.export_targets import TARGETS
-from ffrecord.convert.export_verify import verify as compare
+from ffrecord.conversion.export_parts import Part, check_names, write_alone, write_by_crew
+from ffrecord.conversion.export_samples import SampleSource
+from ffrecord.conversion.export_targets import TARGETS
+from ffrecord.conversion.export_verify import verify as compare
 from ffrecord.dataset_writer import Summary
 from ffrecord.durable import fsync_directory, part_name
 from ffrecord.errors import ArgumentError, ArgumentTypeError, file_error

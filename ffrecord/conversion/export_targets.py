@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from errno import EIO
 from typing import Any
 
-from ffrecord.convert.export_samples import File, Sample, SampleSource
+from ffrecord.conversion.export_samples import File, Sample, SampleSource
 from ffrecord.durable import PartFile, fsync_directory, part_name
 from ffrecord.errors import FormatError, file_error
 from ffrecord.sources.tfrecord_writer import TFRecordWriter

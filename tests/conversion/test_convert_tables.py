@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ffrecord import FileReader
-from ffrecord.convert import convert
-from ffrecord.convert.parquet import ParquetDataset
+from ffrecord.conversion import convert
+from ffrecord.conversion.parquet import ParquetDataset
 from ffrecord.errors import ArgumentError, FormatError, WorkerError
 from ffrecord.fields import BytesField, IntField, JPEGField, JSONField, LabelField, NDArrayField, schema_of
 

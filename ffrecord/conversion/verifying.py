@@ -8,7 +8,7 @@ import msgspec
 
 from ffrecord._crc import crc32
 from ffrecord.buffers import as_bytes
-from ffrecord.convert.given import Given
+from ffrecord.conversion.given import Given
 from ffrecord.errors import MismatchError
 from ffrecord.fields import schema_of
 from ffrecord.reader import FileReader

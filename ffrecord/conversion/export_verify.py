@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ffrecord._crc import crc32
-from ffrecord.convert.export_samples import SampleSource
-from ffrecord.convert.export_targets import TARGETS
+from ffrecord.conversion.export_samples import SampleSource
+from ffrecord.conversion.export_targets import TARGETS
 from ffrecord.errors import MismatchError
 from ffrecord.sources.opening import open as open_store
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from ffrecord.convert.export_samples import SampleSource
-from ffrecord.convert.export_targets import TARGETS
+from ffrecord.conversion.export_samples import SampleSource
+from ffrecord.conversion.export_targets import TARGETS
 from ffrecord.errors import FormatError
 from ffrecord.sharding.progress import Progress
 from ffrecord.workers import heartbeats, interrupts

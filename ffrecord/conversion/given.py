@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.convert import examples, huggingface, parquet
-from ffrecord.convert.columns import Facts, chosen
-from ffrecord.convert.stores import PROBES, StoreDataset, verbatim
+from ffrecord.conversion import examples, huggingface, parquet
+from ffrecord.conversion.columns import Facts, chosen
+from ffrecord.conversion.stores import PROBES, StoreDataset, verbatim
 from ffrecord.errors import ArgumentTypeError, FormatError
 from ffrecord.fields import Schema
 from ffrecord.reader import FileReader
