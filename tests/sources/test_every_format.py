@@ -1,5 +1,6 @@
 """What holds for every format alike."""
 
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -70,9 +71,7 @@ def test_read_packed(store, records):
     order = [3, 0, -1]
     data, offsets = store.read_packed(order)
     assert data.dtype == np.uint8 and offsets.dtype == np.int64 and len(offsets) == 4
-    assert [bytes(data[low:high]) for low, high in zip(offsets[:-1], offsets[1:], strict=True)] == [
-        records[index] for index in order
-    ]
+    assert [bytes(data[low:high]) for low, high in itertools.pairwise(offsets)] == [records[index] for index in order]
     out = np.zeros(len(data) + 5, np.uint8)
     again, _ = store.read_packed(order, out)
     assert again.base is out or np.shares_memory(again, out)
