@@ -286,7 +286,8 @@ cdef bint _add(Text* text, const void* start, int64_t size) noexcept nogil:
         if memory == NULL:
             return False
         text.start, text.room = <uint8_t*> memory, room
-    memcpy(text.start + text.size, start, size)
+    if size:
+        memcpy(text.start + text.size, start, size)
     text.size += size
     return True
 

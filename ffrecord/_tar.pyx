@@ -173,9 +173,10 @@ cdef class Headers:
         return self._block(&data[0])
 
     def extension(self, const uint8_t[::1] data not None, /):
+        cdef uint8_t nothing = 0
         if data.shape[0] != self.size:
             raise ValueError(f"an extension of {data.shape[0]} bytes, expected {self.size}")
-        return self._extension(&data[0] if data.shape[0] else NULL)
+        return self._extension(&data[0] if data.shape[0] else &nothing)
 
     cdef int _lies(self, int problem) noexcept nogil:
         self._problem = problem

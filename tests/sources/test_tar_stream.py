@@ -97,6 +97,15 @@ def test_a_hard_link_is_gone_by(tmp_path):
         listed(path)
 
 
+def test_empty_extensions(tmp_path):
+    extensions = [tars.member(b"x", b"", kind=kind) for kind in (b"x", b"g", b"L", b"K")]
+    path = tars.write(
+        tmp_path / "a.tar", *extensions[:2], tars.member(b"a", b"1"), *extensions[2:], tars.member(b"b", b"2")
+    )
+    # A long name of no bytes is a name, as tarfile has it.
+    assert listed(path) == [("a", b"1"), ("", b"2")] == tars.listed(path)
+
+
 def test_large_members_are_refused(tmp_path):
     path = tars.archive(tmp_path / "a.tar", FILES)
     with pytest.raises(FormatError, match=r"'d/b\.bin' at offset .* of 1280 bytes, size_most is 1000"):
