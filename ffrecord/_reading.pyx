@@ -17,6 +17,7 @@ from ffrecord._requests cimport COLD, DIRECT, FAILED, HOT, MAPPED, OK, REPLACED,
 
 cdef enum:
     HELD_BY_PART = 64          # files that a batch reads at a time
+    WAITS_MOST = 2             # of a piece of a sequence: with more, it was not cached
     PATIENCE_MS = 1000         # for a descriptor, where there is none left
     COPIED_LEAST = 8           # records of a batch: fewer are as soon had by system calls
     PLACES_HOT = 256 << 10     # bytes of whole records on their way to columns: what stays in the CPU's cache
@@ -40,10 +41,9 @@ cdef bint _in_sequence(const Reading* reading, const Filesystem* fs, int engine)
 
 
 cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
-    """Whether to copy from mappings what is cached."""
-    if engine != HOT or fs.pinned or fs.network or reading.sequential:
-        return False
-    return reading.k >= COPIED_LEAST and fs.size <= WINDOWS_MOST
+    """Whether to copy from mappings what is cached. Of a sequence that is known by its last piece."""
+    cdef bint cached = fs.flowing if reading.sequential else engine == HOT
+    return cached and not fs.pinned and not fs.network and reading.k >= COPIED_LEAST and fs.size <= WINDOWS_MOST
 
 
 cdef int64_t _read_calls(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
@@ -122,6 +122,8 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
     error = _read_by(reading, &work, engine, reading.requests + i, j - i)
     if counters.waits == waits:
         counters.waits += ffr_sleeps() - sleeps
+    if work.sequential:
+        fs.flowing = counters.waits - waits <= WAITS_MOST
     if engine == DIRECT and error != NOT_NOW:
         fs.no_direct = error != 0
     if error < 0:

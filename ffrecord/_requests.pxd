@@ -44,6 +44,7 @@ cdef struct Filesystem:
     int64_t swept             # bytes read ahead since the sweep began, see _ahead.pyx
     int64_t since_sweep       # bytes asked for since the last sweep began
     int64_t held_up           # nanoseconds that batches waited for it
+    bint flowing              # the last piece of a sequence was cached
 
 cdef struct File:
     int fd                    # -1: closed to save descriptors, or not opened yet
