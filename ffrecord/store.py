@@ -54,7 +54,7 @@ class Store(BatchReading):
 
     A store may be shared by threads, forked at any time, and pickled: by name, it opens its files again.
 
-    For subclasses to override: `_load` (needed); `_release`, `_decode`, `_sizes`, `_source`, `_options`,
+    For subclasses to override: `_load` (needed); `_release`, `_decode`, `_varies`, `_sizes`, `_source`, `_options`,
     `fingerprint`, `keys`.
     """
 
@@ -318,6 +318,10 @@ class Store(BatchReading):
         names = self.keys()
         pairs = zip(positions.tolist(), records, strict=True)
         return [{"key": names[position], "data": record} for position, record in pairs]
+
+    def _varies(self, column: str) -> bool:
+        """Whether arrays of this column of samples may differ in shape: loaders then never make one tensor of them."""
+        return column == "data"
 
     def _source(self) -> Any:
         """The first argument that makes this store again when it is unpickled."""

@@ -211,6 +211,13 @@ class BetonReader(RecordReader):
         names = [field.name for field in self._wanted]
         return [dict(zip(names, each, strict=True)) for each in zip(*columns, strict=True)]
 
+    def _varies(self, column: str) -> bool:
+        field = self.fields[column]
+        if field.kind != "image":
+            return field.dtype is None
+        rows = [file.rows[field.column] for file in self._beton if file.n]
+        return any((each[side] != rows[0][side][0]).any() for each in rows for side in ("width", "height"))
+
     def _options(self) -> dict[str, Any]:
         return {
             **super()._options(),

@@ -109,5 +109,8 @@ class FileStore(Store):
             labels = [self.labels[position] for position in positions.tolist()]
         return [{"image": record, "label": label} for record, label in zip(records, labels, strict=True)]
 
+    def _varies(self, column: str) -> bool:
+        return column == "image"
+
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "io": self._io}

@@ -195,6 +195,10 @@ class MDSReader(Store):
                 raise self._named(error, position) from None
         return samples
 
+    def _varies(self, column: str) -> bool:
+        layouts = [layout for layout in self._layouts if column in layout.names]
+        return any(layout.encodings[layout.names.index(column)].size is None for layout in layouts)
+
     def _options(self) -> dict[str, Any]:
         return {**self._given, "io": self._mode, "on_error": self._on_error}
 

@@ -13,7 +13,7 @@ from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
 from ffrecord.record_reader import RecordReader, check_io
 from ffrecord.sources.examples import ExampleParser, decoder
-from ffrecord.sources.examples_features import Features
+from ffrecord.sources.examples_features import Features, FixedFeature
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.tfrecord_index import Index, Torn, read_indexes
@@ -102,6 +102,11 @@ class TFRecordReader(RecordReader):
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
         return super()._decode(positions, records) if self.parser is None else self.parser.decode(records)
+
+    def _varies(self, column: str) -> bool:
+        if self.parser is None:
+            return super()._varies(column)
+        return not isinstance(self.parser.features.get(column), FixedFeature)
 
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), **self._settings, "features": self.parser}

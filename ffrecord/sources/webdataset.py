@@ -121,6 +121,9 @@ class WebDatasetReader(RecordReader):
             sample[field] = record[offset : offset + size]
         return self._decoded(position, sample) if self._decodes else sample
 
+    def _varies(self, column: str) -> bool:
+        return not self._decodes
+
     def _decoded(self, position: int, sample: dict[str, Any]) -> dict[str, Any]:
         try:
             return {name: value if name == "__key__" else decode_field(name, value) for name, value in sample.items()}

@@ -42,8 +42,9 @@ class Loader(Iterable[Any]):
 
     Args:
         dataset: what `FileReader` takes; or a reader, of any format, whose own `on_error` then counts for nothing.
-            Samples are what its `samples` gives, put together as those of a transform are; if those are dicts, their
-            keys are the columns that `fields` (names only) and `decode` speak of.
+            Samples are what its `samples` gives; if those are dicts, their keys are the columns that `fields` (names
+            only) and `decode` speak of. Bytes, and what the format says varies in shape, are treated as `ragged`
+            says in every batch; nested values stay a list.
         batch_size: samples in a batch of this rank, >= 1.
         order: "random", "sequential", "block", or an order of `ffrecord.order`.
         seed: of the order and of all augmentation, 0 <= seed < 2**64.

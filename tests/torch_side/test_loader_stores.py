@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ import torch
 from spans import SpanReader, table
 from torch_builders import WORKERS_ANYWHERE
 
+import ffrecord
 from ffrecord import ChecksumError, FormatError
+from ffrecord.sources import FixedFeature, TFRecordWriter, VarFeature, encode_example
 from ffrecord.store import Store
 from ffrecord.torch import Dataset, Loader, Sampler, Subset
 
@@ -111,6 +114,26 @@ def test_going_on(store):
     again = Loader(store, 4, seed=1)
     again.load_state_dict(state)
     assert [batch["index"].tolist() for batch in again] == rest
+
+
+def test_what_varies_is_a_list_in_every_batch(tmp_path):
+    """Also in those whose records happen to be of one size; nested values are lists, too."""
+    one = table(tmp_path / "a.bin", [(0, 10), (10, 10), (20, 10), (30, 11)])
+    with SpanReader([one]) as reader:
+        assert [type(batch["data"]) for size in (1, 2, 4) for batch in Loader(reader, size)] == [list] * 7
+        padded = next(iter(Loader(reader, 2, "sequential", ragged="padded")))["data"]
+        assert type(padded).__name__ == "Padded"
+
+    class Nested(Objects):
+        def _one(self, index, record):
+            return {"objects": {f"object {index}": [1] * index}, "pair": (index, index)}
+
+    with Nested(written(tmp_path / "a.jsonl", map(line, range(3)))) as store:
+        batch = next(iter(Loader(store, 3, "sequential")))
+        assert batch == {
+            "objects": [{"object 0": []}, {"object 1": [1]}, {"object 2": [1, 1]}],
+            "pair": [(0, 0), (1, 1), (2, 2)],
+        }
 
 
 def test_samples_that_differ(tmp_path):
@@ -232,3 +255,25 @@ def test_samplers_know_stores(store):
     sampler = Sampler(store, seed=3)
     assert sorted(sampler) == list(range(COUNT))
     sampler.load_state_dict(sampler.state_dict())
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "seeds"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_columns_of_a_beton_are_of_one_kind(size):
+    """Whatever the sizes of the pictures that a batch happens to have."""
+    with ffrecord.open(GOLDEN / "mixed.beton", decode=True) as store:
+        kinds = [{name: type(column) for name, column in batch.items()} for batch in Loader(store, size)]
+    assert all(each == kinds[0] for each in kinds)
+    assert kinds[0]["img"] is list
+
+
+@pytest.mark.parametrize(("feature", "kind"), [(FixedFeature, torch.Tensor), (VarFeature, list)])
+def test_columns_of_examples_are_as_declared(tmp_path, feature, kind):
+    with TFRecordWriter(tmp_path / "a.tfrecord") as writer:
+        for i in range(4):
+            writer.write(encode_example({"pixels": bytes([i, i])}))
+    declared = FixedFeature("uint8", (2,)) if feature is FixedFeature else VarFeature("uint8")
+    with ffrecord.open(tmp_path / "a.tfrecord", features={"pixels": declared}) as store:
+        assert [type(batch["pixels"]) for batch in Loader(store, 2)] == [kind, kind]

@@ -5,11 +5,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.store import Store
 from ffrecord.torch.images import ImageDecoder
-from ffrecord.torch.loading.columns import Indices, Seeds, checked_decoder, names_of
+from ffrecord.torch.loading.columns import Indices, Seeds, checked_decoder, names_of, tensor_of
 from ffrecord.torch.loading.ragged import Form, listed
 from ffrecord.torch.loading.records import Bytes, Offsets
 from ffrecord.torch.loading.stacking import stacked
@@ -105,13 +106,24 @@ class DecodedColumns:
         self.samples(Undecoded(np.array([index]), [record]), seeds)
 
     def _stacked(self, samples: list[Any]) -> Any:
+        """A batch. Whether a column is a list does not depend on the samples that this one happens to have."""
         try:
-            return stacked(samples, self._form)
+            if not isinstance(samples[0], dict):
+                return stacked(samples, self._form)
+            return {name: self._column(name, [sample[name] for sample in samples]) for name in samples[0]}
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise FormatError(
                 f"samples of {self._store.format} do not make a batch: {type(error).__name__}: {error}; "
                 "a transform can give them one structure"
             ) from error
+
+    def _column(self, name: str, values: list[Any]) -> Any:
+        if any(isinstance(value, (dict, list, tuple)) for value in values):
+            return values
+        if self._store._varies(name) and all(isinstance(value, np.ndarray) for value in values):
+            tensors = [tensor_of(value) for value in values]
+            return self._form(name, tensors) if isinstance(tensors[0], Tensor) else tensors
+        return stacked(values, self._form, name)
 
     def _of_store(self, records: Undecoded) -> list[Any]:
         samples = self._store._decode(records.indices, records.records)
