@@ -9,7 +9,7 @@ GRID = np.arange(12, dtype=np.uint16).reshape(3, 4)
 
 
 @pytest.mark.parametrize(
-    "given", [b"abc", bytearray(b"abc"), memoryview(b"abcdef").cast("H"), GRID, GRID[1], np.array(7)], ids=repr
+    "given", [b"abc", bytearray(b"abc"), memoryview(b"abcdef").cast("H"), GRID, GRID[1], np.array(7)]
 )
 def test_no_copy(given):
     view = as_bytes(given)
@@ -17,9 +17,7 @@ def test_no_copy(given):
     assert view == memoryview(given).tobytes()
 
 
-@pytest.mark.parametrize(
-    "given", [GRID.T, GRID[:, ::2], memoryview(b"abcdef")[::-1], np.broadcast_to(np.int8(3), 5)], ids=repr
-)
+@pytest.mark.parametrize("given", [GRID.T, GRID[:, ::2], memoryview(b"abcdef")[::-1], np.broadcast_to(np.int8(3), 5)])
 def test_copied_where_bytes_lie_otherwise(given):
     assert as_bytes(given) == memoryview(given).tobytes()
 

@@ -86,7 +86,7 @@ class BytesPath:
 
 
 @pytest.mark.parametrize(
-    "wrong", [b"a.ffr", 3, None, 1.5, {"a.ffr"}, BytesPath(), ["a.ffr", 3], [["a.ffr"]], (b"a.ffr",)], ids=repr
+    "wrong", [b"a.ffr", 3, None, 1.5, {"a.ffr"}, BytesPath(), ["a.ffr", 3], [["a.ffr"]], (b"a.ffr",)]
 )
 def test_wrong_types(wrong):
     with pytest.raises(TypeError, match=r"fname must be str, os\.PathLike, list or tuple"):

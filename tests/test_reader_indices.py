@@ -79,7 +79,7 @@ def test_every_integer_dtype(small_reader, small_file, dtype):
     assert small_reader.read_one(np.dtype(dtype).type(5)).tobytes() == small_file.samples[5]
 
 
-@pytest.mark.parametrize("empty", [[], (), range(0), set(), np.array([]), np.array([], np.int64), iter([])], ids=repr)
+@pytest.mark.parametrize("empty", [[], (), range(0), set(), np.array([]), np.array([], np.int64), iter([])])
 def test_nothing(small_reader, empty):
     assert small_reader.read(empty) == []
 
@@ -97,7 +97,7 @@ WRONG_COLLECTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("wrong", WRONG_COLLECTIONS, ids=repr)
+@pytest.mark.parametrize("wrong", WRONG_COLLECTIONS)
 @pytest.mark.parametrize("method", ["read", "read_packed"])
 def test_wrong_types(small_reader, wrong, method):
     with pytest.raises(TypeError):

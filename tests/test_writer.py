@@ -105,7 +105,7 @@ class BytesPath:
         return b"a.ffr"
 
 
-@pytest.mark.parametrize("wrong", [b"a.ffr", 3, None, ["a.ffr"], BytesPath()], ids=repr)
+@pytest.mark.parametrize("wrong", [b"a.ffr", 3, None, ["a.ffr"], BytesPath()])
 def test_wrong_type_of_name(wrong):
     with pytest.raises(TypeError) as caught:
         FileWriter(wrong, 1)

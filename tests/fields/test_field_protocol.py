@@ -160,7 +160,6 @@ class Raw(Field):
         (np.zeros(6, np.uint8)[::2], "gave .*, expected flat bytes"),
         (memoryview(np.zeros(3, "<i4")), "gave .*, expected flat bytes"),
     ],
-    ids=str,
 )
 def test_what_is_no_bytes_is_refused_and_the_column_named(value: Any, words: str) -> None:
     """Sizes that are not counted in bytes would make records that nobody can read."""
@@ -169,7 +168,7 @@ def test_what_is_no_bytes_is_refused_and_the_column_named(value: Any, words: str
             Schema.of(tree).encode(sample)
 
 
-@pytest.mark.parametrize("value", [b"ab", bytearray(b"ab"), memoryview(b"ab"), np.frombuffer(b"ab", np.uint8)], ids=str)
+@pytest.mark.parametrize("value", [b"ab", bytearray(b"ab"), memoryview(b"ab"), np.frombuffer(b"ab", np.uint8)])
 def test_bytes_of_any_kind(value: Any) -> None:
     schema = Schema.of([Raw()])
     assert schema.decode(schema.encode([value])) == [b"ab"]

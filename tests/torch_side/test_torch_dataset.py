@@ -82,7 +82,7 @@ def test_one(dataset: Dataset[int], values: list[int], index: Any, position: int
     assert dataset[index] == values[position]
 
 
-@pytest.mark.parametrize("indices", WRONG, ids=repr)
+@pytest.mark.parametrize("indices", WRONG)
 def test_wrong_types(dataset: Dataset[int], indices: Any):
     with pytest.raises(TypeError, match=r"indices must be a list of index|slice indices must be"):
         dataset[indices]
