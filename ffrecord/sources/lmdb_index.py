@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord._recordio import gather
 from ffrecord.errors import ArgumentError, MissingFileError
 from ffrecord.paths import Source, check_type
 from ffrecord.sources.files import expand
@@ -40,10 +41,10 @@ class Index:
     def reordered(self, order: Table) -> "Index":
         """The same in another order, int64 [n]."""
         lengths = np.diff(self.names.offsets)[order]
-        ends = np.cumsum(lengths)
-        shift = np.repeat(self.names.offsets[order] - (ends - lengths), lengths)
-        blob = self.names.blob[shift + np.arange(len(shift))]
-        return Index(self.offsets[order], self.sizes[order], Names(blob, np.concatenate([[0], ends])))
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        blob = np.empty(offsets[-1], np.uint8)
+        gather(self.names.blob, self.names.offsets[order], lengths, offsets[:-1], blob)
+        return Index(self.offsets[order], self.sizes[order], Names(blob, offsets))
 
     def prefixed(self, prefix: bytes) -> "Index":
         """The same with `prefix` before each name."""

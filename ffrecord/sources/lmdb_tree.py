@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord._recordio import gather
 from ffrecord.errors import FormatError
 from ffrecord.sources.lmdb_pages import (
     BIG,
@@ -32,6 +33,7 @@ from ffrecord.sources.lmdb_pages import (
 )
 
 AT_A_TIME = 4 << 20  # bytes of pages
+SIZE_BITS = 17  # that the size of a node takes: pages have at most 2**16 bytes
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,21 @@ class _Nodes:
         self.room = self._size - place - NODE.itemsize
         self.refuse(self.key_size > self.room, self.key_size, "a key of size")
 
+    def check_apart(self, inside: Numbers | int) -> None:
+        """Raise FormatError if nodes overlap, each having `inside` bytes behind its key: else a few pages could hold
+        any amount of keys."""
+        sizes = NODE.itemsize + self.key_size + inside
+        taken = np.sort((self.start - NODE.itemsize) << SIZE_BITS | sizes)
+        ends = (taken >> SIZE_BITS) + (taken & ((1 << SIZE_BITS) - 1))
+        both = np.flatnonzero(ends[:-1] > taken[1:] >> SIZE_BITS)
+        if len(both):
+            row, place = divmod(int(taken[both[0] + 1] >> SIZE_BITS), self._size)
+            number = int(self.page[np.searchsorted(self.start, row * self._size)])
+            raise FormatError(
+                f"{self._path}: page {number} at offset {number * self._size}: a node at offset {place}, where the one "
+                f"before it ends at {int(ends[both[0]]) - row * self._size}"
+            )
+
     def _counts(self, read: Bytes, numbers: Numbers, kind: int) -> Numbers:
         headers = np.ascontiguousarray(read[:, : HEADER.itemsize]).view(HEADER)[:, 0]
         lower, upper = headers["lower"].astype(np.int64), headers["upper"].astype(np.int64)
@@ -194,8 +211,9 @@ class _Nodes:
 
     def keys(self) -> Bytes:
         """All keys, one after the other."""
-        shift = np.repeat(self.start - _starts(self.key_size)[:-1], self.key_size)
-        keys: Bytes = self.data[shift + np.arange(len(shift))]
+        places = _starts(self.key_size)
+        keys = np.empty(places[-1], np.uint8)
+        gather(self.data, self.start, self.key_size, places[:-1], keys)
         return keys
 
     def words(self, at: Numbers) -> Numbers:
@@ -208,6 +226,7 @@ class _Nodes:
 def _children(pages: Pages, numbers: Numbers) -> Numbers:
     """The pages below those of a level, in order."""
     nodes = _Nodes(pages, numbers, BRANCH)
+    nodes.check_apart(0)
     children: Numbers = nodes.low | nodes.flags << 32
     return children
 
@@ -221,6 +240,7 @@ def _leaves(pages: Pages, numbers: Numbers) -> Records:
     room = nodes.room - nodes.key_size
     inside = np.where(big, 8, nodes.low)
     nodes.refuse(inside > room, inside, "a value of size")
+    nodes.check_apart(inside)
     page_size = pages.snapshot.page_size
     row = nodes.start // page_size
     offsets = numbers[row] * page_size + nodes.start % page_size + nodes.key_size

@@ -64,6 +64,11 @@ class Twin:
         own, flags, lower, upper = struct.unpack_from("<QxxHHH", page)
         assert own == number and flags == (2 if leaf else 1)
         assert 16 < lower <= upper <= self.page_size and lower % 2 == 0
+        end = lower
+        for at in sorted(struct.unpack_from(f"<{(lower - 16) // 2}H", page, 16)):
+            low, flags, key_size = struct.unpack_from("<IHH", page, at)
+            assert at >= end
+            end = at + 8 + key_size + ((8 if flags & 1 else low) if leaf else 0)
         for at in struct.unpack_from(f"<{(lower - 16) // 2}H", page, 16):
             assert at % 2 == 0 and at >= lower
             low, flags, key_size = struct.unpack_from("<IHH", page, at)

@@ -184,6 +184,20 @@ def test_a_tree_that_leads_back(small, tmp_path):
         walked(tmp_path / "file", put(small, nodes[1], "I", root))
 
 
+def test_nodes_that_share_bytes(small, tmp_path):
+    """Or each of the 32,000 nodes that fit a page could have a key as long as the page: gigabytes."""
+    root = PAGE * Twin(small).root
+    child = root + struct.unpack_from("<H", small, root + 16)[0]
+    leaf = PAGE * struct.unpack_from("<I", small, child)[0]
+    first, second = struct.unpack_from("<2H", small, leaf + 16)
+    for place in (first, second + 2):
+        assert not agree(tmp_path / "file", put(small, leaf + 18, "H", place))
+    with pytest.raises(
+        FormatError, match=f"page {leaf // PAGE} .*a node at offset {first}, where the one before it ends"
+    ):
+        walked(tmp_path / "file", put(small, leaf + 18, "H", first))
+
+
 def test_missing_pages_are_truncation(small, tmp_path):
     with pytest.raises(TruncatedError, match=r"page \d+ is missing: the file has 8192 bytes"):
         walked(tmp_path / "file", small[: 2 * PAGE])
