@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -198,6 +199,18 @@ def _compare(digest: Any, file: MDSFile, algorithm: str, path: str) -> None:
 # What was decompressed
 
 
+_all: "weakref.WeakSet[Unpacked]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In a forked child: a thread that only the parent has may have held the locks."""
+    for each in list(_all):
+        each.renew()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class Unpacked:
     """Shards that were decompressed, each opened by `open_shard`, the one used longest ago forgotten first.
 
@@ -214,17 +227,16 @@ class Unpacked:
     ) -> None:
         self._directory, self._limit, self._algorithm, self._open = directory, limit, algorithm, open_shard
         self._kept: OrderedDict[str, tuple[Any, int]] = OrderedDict()
-        self._renew()
+        self.renew()
+        _all.add(self)
 
-    def _renew(self) -> None:
-        self._owner = os.getpid()
+    def renew(self) -> None:
+        """Locks that nobody holds, of what nobody uses."""
         self._lock = threading.Lock()
         self._busy: dict[str, threading.Lock] = {}
 
     def get(self, found: ShardFile) -> Any:
         """What reads a shard; decompressed now if it is not kept."""
-        if self._owner != os.getpid():
-            self._renew()  # a thread of the parent may have held the locks
         with self._lock:
             busy = self._busy.setdefault(found.path, threading.Lock())
         with busy:

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import tempfile
 import threading
 from pathlib import Path
@@ -388,6 +389,20 @@ def test_threads_and_forks(packed):
             thread.join()
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert wrong == []
+
+
+@children.forks
+def test_closing_in_a_child_of_a_process_that_was_reading(packed):
+    """A thread that only the parent has held the lock when the process was forked."""
+    with MDSReader(packed) as reader:
+        reader.read([0])
+        with reader._unpacked._lock:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(5)
+                reader.close()
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_missing_files_are_named(directory, tmp_path):
