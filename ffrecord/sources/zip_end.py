@@ -24,6 +24,7 @@ END64_MAGIC = b"PK\6\6"
 ENTRY_MAGIC = b"PK\1\2"
 ENTRY_SIZE = 46
 COMMENT_MOST = 0xFFFF
+PADDING = b"\0\t\n\r\x1a "  # what mail, terminals and tapes put behind a file
 
 
 @dataclass(frozen=True)
@@ -50,28 +51,37 @@ def read_end(fd: int, size: int) -> End:
 
     The last end record counts whose comment ends where the file ends, and whose directory lies right before it; so a
     comment may have such signatures in it, and bytes before the archive are allowed. One without entries counts if no
-    other does.
+    other does. If there is none, one counts that only padding follows (zeros, line ends), with an archive from the
+    start of the file; what lies anywhere else may be a member of an archive that was cut.
 
     Raises:
         FormatError: there is none; says what the last one contradicts.
     """
     start = max(0, size - END.size - COMMENT_MOST)
     tail = os.pread(fd, size - start, start)
-    wrong, empty = "no end record in its last 65557 bytes", None
+    wrong, empty, padded = "no end record in its last 65557 bytes", None, None
     at = len(tail) - END.size + len(END_MAGIC)
     while (at := tail.rfind(END_MAGIC, 0, at)) >= 0:
-        if len(tail) - at >= END.size and at + END.size + END.unpack_from(tail, at)[-1] == len(tail):
+        stop = at + END.size + END.unpack_from(tail, at)[-1] if len(tail) - at >= END.size else len(tail) + 1
+        if stop <= len(tail):
+            behind = tail[stop:]
             try:
                 found = _end_at(fd, tail[at : at + END.size], start + at)
+                if behind and (found.base or behind.strip(PADDING)):
+                    raise FormatError(f"{len(behind)} bytes follow the end record at {start + at}, expected none")
             except FormatError as error:
                 wrong = str(error)
             else:
-                if found.entries:
+                if found.entries and not behind:
                     return found
-                empty = empty or found  # any zeros look like it, also in a comment
+                if behind:
+                    padded = padded or found
+                else:
+                    empty = empty or found  # any zeros look like it, also in a comment
         at += len(END_MAGIC) - 1  # `rfind` looks at what ends before it
-    if empty is not None:
-        return empty
+    for end in (empty, padded):
+        if end is not None:
+            return end
     raise FormatError(f"no zip archive: {wrong}")
 
 
@@ -82,12 +92,11 @@ def _end_at(fd: int, record: bytes, position: int) -> End:
         FormatError: its directory does not lie right before it.
     """
     _, disk, first_disk, here, entries, size, offset, _ = END.unpack(record)
-    exact = False
-    if 0xFFFF in (disk, first_disk, here, entries) or 0xFFFFFFFF in (size, offset):
-        found = _end64(fd, position)
-        if found is not None:
-            position, disk, first_disk, here, entries, size, offset = found
-            exact = True
+    # Some programs write a ZIP64 record that says no more than this one does, since they did not know before the end.
+    found = _end64(fd, position, 0xFFFF in (disk, first_disk, here, entries) or 0xFFFFFFFF in (size, offset))
+    exact = found is not None
+    if found is not None:
+        position, disk, first_disk, here, entries, size, offset = found
     if disk != first_disk or here != entries:
         raise FormatError(f"an archive of several disks, number {disk}, its directory begins on {first_disk}")
     start = position - size
@@ -100,8 +109,12 @@ def _end_at(fd: int, record: bytes, position: int) -> End:
     return End(start, size, entries, exact, start - offset)
 
 
-def _end64(fd: int, position: int) -> tuple[int, int, int, int, int, int, int] | None:
-    """What the ZIP64 record says, if there is one before the end record at `position`: where it is, then its fields."""
+def _end64(fd: int, position: int, needed: bool) -> tuple[int, int, int, int, int, int, int] | None:
+    """What the ZIP64 record says, if there is one before the end record at `position`: where it is, then its fields.
+
+    Raises:
+        FormatError: there is none where its locator says, and it is needed; else those bytes may be no locator.
+    """
     at = position - LOCATOR.size
     locator = os.pread(fd, LOCATOR.size, at) if at >= 0 else b""
     if locator[:4] != LOCATOR_MAGIC:
@@ -114,4 +127,6 @@ def _end64(fd: int, position: int) -> tuple[int, int, int, int, int, int, int] |
             _, own, _, _, disk, first_disk, here, entries, size, offset = END64.unpack(record)
             if place + 12 + own == at:
                 return place, disk, first_disk, here, entries, size, offset
+    if not needed:
+        return None
     raise FormatError(f"no ZIP64 end record at {stated}, where its locator at {at} says it is")

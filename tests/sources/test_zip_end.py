@@ -114,3 +114,37 @@ def test_a_file_cut_inside_its_directory(tmp_path):
     for size in (len(data) - 22, data.index(b"PK\1\2") + 10):
         with pytest.raises(FormatError, match="no end record in its last 65557 bytes"):
             contents(tmp_path / "a.zip", data[:size])
+
+
+def test_zip64_records_that_say_no_more(tmp_path):
+    """As Info-ZIP ends what it writes into a pipe: the numbers of the end record are ordinary."""
+    data = raw(RAW)
+    _, _, _, _, entries, size, offset, _ = struct.unpack("<4sHHHHIIH", data[-22:])
+    end = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, entries, entries, size, offset)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, len(data) - 22, 1)
+    assert contents(tmp_path / "a.zip", data[:-22] + end + locator + data[-22:]) == MEMBERS
+
+
+def test_what_ends_as_a_locator(tmp_path):
+    """A comment of the last member, where no ZIP64 record is needed, and none there."""
+    members = [*RAW, Raw(b"c", comment=struct.pack("<4sIQI", b"PK\6\7", 0, 0, 1))]
+    assert contents(tmp_path / "a.zip", raw(members)) == [*MEMBERS, ("c", b"")]
+
+
+@pytest.mark.parametrize("behind", [b"\n", b"\r\n\x1a", bytes(512), bytes(60_000)])
+def test_padding(tmp_path, behind):
+    assert contents(tmp_path / "a.zip", raw(RAW, comment=b"a comment") + behind) == MEMBERS
+
+
+@pytest.mark.parametrize("behind", [b"x", bytes(9) + b"x" + bytes(9)])
+def test_bytes_behind_are_told(tmp_path, behind):
+    with pytest.raises(FormatError, match=rf"{len(behind)} bytes follow the end record at \d+, expected none"):
+        contents(tmp_path / "a.zip", raw(RAW) + behind)
+
+
+def test_an_archive_in_one_that_was_cut(tmp_path):
+    """Its last member is an archive with nothing but zeros behind it, as where a download stopped."""
+    outer = raw([Raw(b"inner.zip", raw(RAW))])
+    cut = outer[: outer.index(b"inner.zip") + 9 + len(raw(RAW))]
+    with pytest.raises(FormatError, match="bytes follow the end record"):
+        contents(tmp_path / "a.zip", cut + bytes(512))
