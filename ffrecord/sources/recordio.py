@@ -192,24 +192,24 @@ class RecordIOReader(Store):
             return super()._loaded(form, positions, out)
         batch = Batch(form, len(positions))
         have, missing = groups.find(np.unique(chunks))
-        known = missing[table.known[missing]]
-        if table.records is not None and len(known):
-            places = np.flatnonzero(np.isin(chunks, known))
+        known = table.known[missing]  # looked at once: other threads come to know more meanwhile
+        if table.records is not None and known.any():
+            places = np.flatnonzero(np.isin(chunks, missing[known]))
             batch.add_read(places, table.records._now(form, positions[places], go_on=True))
         for group in have:
             self._add(batch, group, positions, chunks)
-        for group in groups.take(missing[~table.known[missing]]):
+        for group in groups.take(missing[~known]):
             self._add(batch, group, positions, chunks)
         return batch.outcome(out)
 
     def _add(self, batch: Batch, group: Group, positions: Indices, chunks: Numbers) -> None:
         slots = group.slots(chunks)
-        places = np.flatnonzero(slots >= 0)
+        places = np.flatnonzero((slots >= 0) & batch.missing)  # two groups may have the same chunk
         rows = group.first[slots[places]] + positions[places] - self._table.first[chunks[places]]
         batch.add(group, places, rows)
         for chunk, reason in group.failures.items():
-            for place in np.flatnonzero(chunks == chunk).tolist():
-                batch.failures.append((place, self._table.error(reason, chunk, int(positions[place]))))
+            for place in np.flatnonzero((chunks == chunk) & batch.missing).tolist():
+                batch.fail(place, self._table.error(reason, chunk, int(positions[place])))
 
     def _sizes(self, positions: Indices) -> Indices:
         return self._table.usual_sizes(positions)

@@ -5,7 +5,7 @@ import numpy as np
 from ffrecord import _recordio
 from ffrecord._engine import ARRAYS
 from ffrecord._memory import pooled
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, FFRecordError
 from ffrecord.forms import Array, Form, Out, Outcome, Packed
 from ffrecord.sources.recordio_format import Numbers
 from ffrecord.sources.recordio_groups import Group
@@ -21,6 +21,9 @@ class Batch:
     Args:
         form: ARRAYS or PACKED.
         count: number of records.
+
+    Attributes:
+        missing: bool [count], which records did not come yet, nor why they cannot be had.
     """
 
     def __init__(self, form: Form, count: int) -> None:
@@ -28,10 +31,12 @@ class Batch:
         self._arrays: list[Array] = [NOTHING] * count
         self._sizes = np.zeros(count, np.int64)
         self._parts: list[tuple[Numbers, Packed]] = []
-        self.failures: list[tuple[int, Exception]] = []
+        self._failures: list[tuple[int, Exception]] = []
+        self.missing = np.ones(count, bool)
 
     def add(self, group: Group, places: Numbers, rows: Numbers) -> None:
         """Records of a group: which of its rows go to which places of the batch. They are copied."""
+        self.missing[places] = False
         offsets, sizes = group.offsets[rows], group.sizes[rows]
         if self._form is ARRAYS:
             for place, array in zip(places.tolist(), arrays_of(group.data, offsets, sizes), strict=True):
@@ -41,12 +46,18 @@ class Batch:
 
     def add_read(self, places: Numbers, outcome: Outcome) -> None:
         """Records that were read alone, in the form of the batch."""
-        self.failures += [(int(places[place]), error) for place, error in outcome.failures]
+        self.missing[places] = False
+        self._failures += [(int(places[place]), error) for place, error in outcome.failures]
         if self._form is ARRAYS:
             for place, array in zip(places.tolist(), outcome.result, strict=True):
                 self._arrays[place] = array
         else:
             self._add_part(places, outcome.result)
+
+    def fail(self, place: int, error: Exception) -> None:
+        """A record that cannot be had."""
+        self.missing[place] = False
+        self._failures.append((place, error))
 
     def _add_part(self, places: Numbers, part: Packed) -> None:
         self._sizes[places] = np.diff(part[1])
@@ -57,11 +68,16 @@ class Batch:
 
         Raises:
             ValueError: `out` is too small.
+            FFRecordError: nobody said what became of some records; better than to take them for empty ones.
         """
-        self.failures.sort(key=lambda failure: failure[0])
+        if self.missing.any():
+            raise FFRecordError(
+                f"{self.missing.sum()} of {len(self.missing)} records were not read; please report this"
+            )
+        self._failures.sort(key=lambda failure: failure[0])
         if self._form is ARRAYS:
-            return Outcome(self._arrays, self.failures)
-        return Outcome(self._packed(out if isinstance(out, np.ndarray) else None), self.failures)
+            return Outcome(self._arrays, self._failures)
+        return Outcome(self._packed(out if isinstance(out, np.ndarray) else None), self._failures)
 
     def _packed(self, out: Array | None) -> Packed:
         if out is None and len(self._parts) == 1 and len(self._parts[0][0]) == len(self._sizes):

@@ -16,8 +16,10 @@ import recordio_twin as twin
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ffrecord._engine import ARRAYS
 from ffrecord.errors import ArgumentError, ChecksumError, ClosedError, FFRecordError, FormatError, SampleIndexError
 from ffrecord.sources.recordio import RecordIOReader
+from ffrecord.sources.recordio_batch import Batch
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SEED = GOLDEN / "seeds" / "a_snappy.recordio"
@@ -361,3 +363,37 @@ def test_samples_and_names():
         assert list(reader.sample(3)) == ["data"]
         with pytest.raises(FFRecordError, match="no names"):
             reader.keys()
+
+
+class OtherThread:
+    """`known` of a table; after the second look another thread has read everything."""
+
+    def __init__(self, known):
+        self.known, self.looks = known, 0
+
+    def __getitem__(self, chunks):
+        self.looks += 1
+        seen = self.known[chunks].copy()
+        self.known[:] |= self.looks == 2
+        return seen
+
+    def __setitem__(self, chunks, value):
+        self.known[chunks] = value
+
+
+def test_records_come_though_another_thread_reads_their_chunks_meanwhile(tmp_path):
+    path = write(tmp_path / "x", twin.build(RECORDS, "B", "none", 100))
+    for form in (
+        lambda reader: [each.tobytes() for each in reader.read([59, 1, 40])],
+        lambda reader: unpacked(reader.read_packed([59, 1, 40])),
+    ):
+        with RecordIOReader(path) as reader:
+            reader._table.known = OtherThread(reader._table.known)
+            assert form(reader) == [RECORDS[59], RECORDS[1], RECORDS[40]]
+
+
+def test_a_record_that_nobody_brought_is_not_an_empty_one():
+    batch = Batch(ARRAYS, 3)
+    batch.fail(1, FormatError("bad"))
+    with pytest.raises(FFRecordError, match="2 of 3 records were not read"):
+        batch.outcome(None)
