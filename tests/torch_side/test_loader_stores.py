@@ -143,14 +143,61 @@ def test_samples_that_differ(tmp_path):
 
     with (
         Mixed(written(tmp_path / "a.jsonl", map(line, range(4)))) as store,
-        pytest.raises(FormatError, match="samples of JSON lines do not make a batch: KeyError"),
+        pytest.raises(FormatError, match=r"sample \d of the batch has a column '[ab]', sample \d has not"),
     ):
         list(Loader(store, 4))
     with (
         Objects(written(tmp_path / "a.jsonl", map(line, range(4)))) as store,
-        pytest.raises(FormatError, match="no column 'label' in a sample of JSON lines"),
+        pytest.raises(FormatError, match="no column 'label' in a sample of JSON lines, only index, text, values"),
     ):
         list(Loader(store, 4, fields=["label"]))
+
+
+@pytest.mark.parametrize("fewer", [0, 1])
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_columns_that_some_samples_have(tmp_path, fewer, on_error):
+    """Which of them comes first does not matter; to say which columns are wanted helps."""
+
+    class Mixed(Objects):
+        def _one(self, index, record):
+            return {"index": index} if index % 2 == fewer else {"index": index, "more": 1}
+
+    expected = f"sample {1 - fewer} of the batch has a column 'more', sample {fewer} has not"
+    with Mixed(written(tmp_path / "a.jsonl", map(line, range(4)))) as store:
+        with pytest.raises(FormatError, match=expected):
+            list(Loader(store, 4, "sequential", on_error=on_error))
+        (batch,) = Loader(store, 4, "sequential", fields=["index"])
+        assert batch["index"].tolist() == [0, 1, 2, 3]
+
+
+@in_every_way
+@pytest.mark.parametrize("options", [{}, {"transform": lambda sample: sample["index"]}], ids=["plain", "transform"])
+def test_batches_of_which_nothing_is_left(broken, how, options):
+    loader = Loader(broken, 1, "sequential", on_error="skip", **options, **how)
+    assert len(list(loader)) == COUNT - 1
+    assert loader.stats().skipped == 1
+
+
+def test_a_column_that_nothing_has_is_skipped_everywhere(store, caplog):
+    assert list(Loader(store, 5, fields=["typo"], on_error="skip")) == []
+    assert "no column 'typo' in a sample of JSON lines, only index, text, values" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("index", "decode: index is a int, expected the bytes of a JPEG"),
+        ("text", "decode: text is a str, expected the bytes of a JPEG"),
+        ("values", r"decode: values is a float32 array \[2\], expected the bytes of a JPEG"),
+    ],
+)
+def test_columns_that_are_no_pictures(store, column, message):
+    from ffrecord.torch.images import CenterCrop
+
+    decode = {column: CenterCrop(8)}
+    with pytest.raises(FormatError, match=rf"Sample 0: .*a\.jsonl: sample 0: {message}"):
+        list(Loader(store, 4, "sequential", decode=decode))
+    assert list(Loader(store, 4, "sequential", decode=decode, on_error="skip")) == []
 
 
 def test_arguments(store):

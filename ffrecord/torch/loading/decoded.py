@@ -17,6 +17,8 @@ from ffrecord.torch.loading.stacking import stacked
 
 __all__ = ["DecodedColumns"]
 
+FILES: tuple[type, ...] = (bytes, bytearray, memoryview, np.ndarray)  # types of values that hold a file
+
 
 class Undecoded(NamedTuple):
     """k records of a store: their bytes, and which they are."""
@@ -108,8 +110,9 @@ class DecodedColumns:
     def _stacked(self, samples: list[Any]) -> Any:
         """A batch. Whether a column is a list does not depend on the samples that this one happens to have."""
         try:
-            if not isinstance(samples[0], dict):
+            if not all(isinstance(sample, dict) for sample in samples):
                 return stacked(samples, self._form)
+            _check_columns(samples)
             return {name: self._column(name, [sample[name] for sample in samples]) for name in samples[0]}
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise FormatError(
@@ -133,7 +136,8 @@ class DecodedColumns:
         for name in [*self._decoders, *(wanted or ())]:
             for sample in samples:
                 if not isinstance(sample, dict) or name not in sample:
-                    raise FormatError(f"no column {name!r} in a sample of {self._store.format}")
+                    there = f", only {', '.join(sample)}" if isinstance(sample, dict) else ""
+                    raise FormatError(f"no column {name!r} in a sample of {self._store.format}{there}")
         if wanted is None:
             return samples
         return [{name: value for name, value in sample.items() if name in wanted} for sample in samples]
@@ -146,5 +150,34 @@ class DecodedColumns:
             found[name] = out = decoder.allocate(len(samples), self._pin)
             rows = decoder.rows(out)
             for row, sample, seed in zip(rows, samples, numbers, strict=True):
-                decoder.decode_into(memoryview(sample[name]), row, seed)
+                decoder.decode_into(_file_in(name, sample[name]), row, seed)
         return found
+
+
+def _check_columns(samples: list[dict[Any, Any]]) -> None:
+    """See that all samples of a batch have the same columns.
+
+    Raises:
+        ValueError: names one that some have and others have not.
+    """
+    first = samples[0].keys()
+    for place, sample in enumerate(samples):
+        for name in sample.keys() ^ first:
+            here, there = (0, place) if name in first else (place, 0)
+            raise ValueError(
+                f"sample {here} of the batch has a column {name!r}, sample {there} has not; "
+                "`fields=` can name those that all have"
+            )
+
+
+def _file_in(name: str, value: Any) -> memoryview:
+    """The bytes that a decoder gets.
+
+    Raises:
+        FormatError: the column has other values.
+    """
+    if isinstance(value, np.ndarray) and (value.ndim != 1 or value.dtype != np.uint8):
+        raise FormatError(f"decode: {name} is a {value.dtype} array {list(value.shape)}, expected the bytes of a JPEG")
+    if not isinstance(value, FILES):
+        raise FormatError(f"decode: {name} is a {type(value).__name__}, expected the bytes of a JPEG")
+    return memoryview(value)

@@ -186,6 +186,8 @@ class Finisher:
         rows, good, bounds = mender.mend(step, seeds)
         if seeds is not None:
             seeds = sample_seeds(self._epoch.seed, step.epoch, rows.positions)
+        if not len(rows.indices):
+            return rows, seeds, []
         return rows, seeds, self._taken(self._columns.of_packed(good, bounds, rows.indices), seeds)
 
     def _taken(self, records: Any, seeds: Seeds | None) -> list[Any]:
