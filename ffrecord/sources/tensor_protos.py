@@ -40,6 +40,7 @@ TYPES: dict[int, tuple[int, str]] = {
 # The wire type of one value of each field that may also be packed.
 REPEATED = {DIMS: VARINT, FLOATS: FIXED32, INTS: VARINT, DOUBLES: FIXED64, LONGS: VARINT}
 DIGITS_MOST = 19
+AXES_MOST = 64  # of an array of numpy 2
 NUMBER_MOST = 2**29 - 1  # of a field
 
 
@@ -63,13 +64,18 @@ class Tensor:
         """The values in their shape; flat if no dims are stored.
 
         Raises:
-            FormatError: the shape is of another number of values.
+            FormatError: the shape is of another number of values, or none that an array can have.
         """
         if not self.dims or isinstance(self.values, list):
             return self.values
+        if len(self.dims) > AXES_MOST:
+            raise FormatError(f"a tensor of {len(self.dims)} axes, expected at most {AXES_MOST}")
         if min(self.dims) < 0 or math.prod(self.dims) != len(self.values):
             raise FormatError(f"a tensor of shape {self.dims} has {len(self.values)} values")
-        return self.values.reshape(self.dims)
+        try:
+            return self.values.reshape(self.dims)
+        except ValueError as error:  # as of [0, 2**62, 2**62]: numpy multiplies all but the 0
+            raise FormatError(f"a tensor of shape {self.dims}: {error}") from None
 
     @property
     def is_picture(self) -> bool:

@@ -1,6 +1,7 @@
 """TensorProtos messages, against google.protobuf."""
 
 import contextlib
+import math
 import struct
 
 import numpy as np
@@ -21,6 +22,11 @@ def array(data: bytes) -> np.ndarray:
 
 def message(*protos: TensorProto) -> np.ndarray:
     return array(TensorProtos(protos=protos).SerializeToString())
+
+
+def shaped(*dims: int) -> bytes:
+    proto = TensorProto(data_type=2, dims=dims, int32_data=[1] * math.prod(dims))
+    return TensorProtos(protos=[proto]).SerializeToString()
 
 
 CASES = [
@@ -103,6 +109,8 @@ def test_nothing_at_all():
         (b"\x0a\x02\x10\x0b", "a tensor of data type 11, expected one of"),
         (b"\x0a\x02\x08\x02", r"a tensor of shape \[2\] has 0 values"),
         (b"\x0a\x0b\x08" + b"\xff" * 9 + b"\x01", r"a tensor of shape \[-1\] has 0 values"),
+        (shaped(0, 2**62, 2**62), r"a tensor of shape \[0, 4611686018427387904, 4611686018427387904\]: "),
+        (shaped(*[1] * 65), "a tensor of 65 axes, expected at most 64"),
         (b"\x0a\x02\x18\x00", "field 3 at byte 3 has wire type 0, expected 5"),
     ],
 )
