@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ffrecord.errors import FormatError
 from ffrecord.fields.images import ImageField
 from ffrecord.fields.jpeg_codec import decompress
+from ffrecord.sources.mds_index import SHARD_MOST
 
 Bytes = npt.NDArray[np.uint8]
 Decode = Callable[[memoryview], Any]
@@ -148,6 +149,11 @@ def _ndarray(name: str) -> Encoding:
     if found[2] is None:
         return Encoding(name, None, lambda data: _array_of_dtype(data, dtype))
     shape = tuple(map(int, found[2].split(",")))
+    try:
+        np.empty((0, *shape), dtype)  # as `columns` gives them
+    except ValueError as error:
+        raise FormatError(f"encoding {name[:200]!r}: {error}") from None
+    _check_shape(dtype, shape)
     size = dtype.itemsize * math.prod(shape)
     return Encoding(name, size, lambda data: _array(data, dtype, shape), dtype, shape)
 
@@ -168,10 +174,19 @@ def _array_of_dtype(data: memoryview, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     return _array(data[end:], dtype, tuple(np.frombuffer(data, axis, count, 1).tolist()))
 
 
+def _check_shape(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Raise FormatError for a shape that is in no shard."""
+    # An axis of 0 does not make the others harmless: numpy multiplies them all the same.
+    most = dtype.itemsize * math.prod(axis for axis in shape if axis)
+    if most > SHARD_MOST:
+        raise FormatError(f"an array of shape {shape} and {dtype.name}, a shard has at most {SHARD_MOST} bytes")
+
+
 def _array(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     expected = dtype.itemsize * math.prod(shape)
     if len(data) != expected:
         raise FormatError(f"{len(data)} bytes of an array of shape {shape} and {dtype.name}, expected {expected}")
+    _check_shape(dtype, shape)
     # A copy, so that it is aligned and does not keep its batch.
     return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 

@@ -21,6 +21,7 @@ NAME = "index.json"
 VERSION = 2
 FORMAT = "mds"
 WORD = np.dtype("<u4")
+SHARD_MOST = (1 << 32) - 1  # bytes; offsets have 32 bits
 
 
 class MDSFile(msgspec.Struct, frozen=True):

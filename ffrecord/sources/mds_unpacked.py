@@ -17,10 +17,9 @@ import numpy as np
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, MissingFileError, TruncatedError
 from ffrecord.fields.optional import require
-from ffrecord.sources.mds_index import MDSFile, MDSShard
+from ffrecord.sources.mds_index import SHARD_MOST, MDSFile, MDSShard
 
 CHUNK = 4 << 20
-SHARD_MOST = (1 << 32) - 1  # bytes; offsets have 32 bits
 
 Unpack = Callable[[BinaryIO, int], Iterator[bytes | memoryview]]
 

@@ -100,6 +100,14 @@ def edited(directory: Path, **changes: object) -> Path:
         ({"column_sizes": [None, 4, None, None, None]}, "int has values of size 8, not 4"),
         ({"column_sizes": [3, 8, None, None, None]}, "str has values of size None, not 3"),
         ({"column_encodings": ["str", "int", "ndarray:f4", "list[jpeg]", "json"]}, "expected ndarray:dtype:axes"),
+        (
+            {"column_encodings": ["str", "int", "ndarray:uint8:0,4294967296", "list[jpeg]", "json"]},
+            "an array of shape (0, 4294967296) and uint8, a shard has at most 4294967295 bytes",
+        ),
+        (
+            {"column_encodings": ["str", "int", f"ndarray:uint8:1{',1' * 63}", "list[jpeg]", "json"]},
+            "encoding 'ndarray:uint8:1,1",
+        ),
         ({"compression": "zstd"}, "compression 'zstd', but no compressed file"),
     ],
 )
@@ -202,6 +210,7 @@ except FormatError as error:
         ("ndarray", b"\x08", "an array without its shape"),
         ("ndarray", b"\x08\xff" + b"\xff" * 8, "an array of 63 axes in 9 bytes"),
         ("ndarray", b"\x08\x07" + b"\xff" * 8, "0 bytes of an array of shape (18446744073709551615,) and uint8"),
+        ("ndarray", b"\x08\x0b\0\0\0\0\0\0\0\0" + b"\xff" * 8, "an array of shape (0, 18446744073709551615) and uint8"),
         ("ndarray:uint8", b"\x08\0" + b"\xff\xff", "1 bytes of an array of shape (0, 255)"),
         ("pil", b"123", "an image of 3 bytes"),
         ("pil", struct.pack("<III", 2**32 - 1, 2**32 - 1, 3) + b"RGBxyz", "3 bytes of an array of shape"),
