@@ -33,6 +33,9 @@ INSTALL = [
 # It asks for an older numpy, and for clients of clouds; the tests use a part of it that needs neither.
 ALONE = ["--no-deps", "mosaicml-streaming", "--constraint", str(CONSTRAINTS)]
 
+# Files of tests side by side: most of the time goes into processes that the tests start, and wait for.
+PARALLEL = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
+
 TASKS = {
     "digits": "pack the handwritten digits of scikit-learn, train on them, save out/digits.png",
     "photographs": "pack a folder of JPEG photographs, read random batches, save out/photographs.png",
@@ -190,7 +193,7 @@ def commands(task: str, arguments: list[str]) -> list[list[str]]:
         return [[str(PYTHON), str(ROOT / "examples" / f"{task}.py"), *arguments]]
     os.chdir(ROOT)
     if task == "test":
-        return [[str(PYTHON), "-m", "pytest", *arguments]]
+        return [[str(PYTHON), "-m", "pytest", *PARALLEL, *arguments]]
     if task == "bench":
         return [*peers(arguments), benchmark(arguments)]
     checks = ["ruff check", "ruff format --check", "mypy", "cython-lint ffrecord"]

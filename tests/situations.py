@@ -32,11 +32,21 @@ def unmap_pages(path: str) -> None:
 def evict(*paths: str) -> None:
     """Drop a file from the page cache, as far as no other process maps it."""
     for path in paths:
+        for _ in range(20):
+            _forget(path)
+            # Pages that another CPU has on its list of new ones stay a little.
+            if os.path.getsize(path) == 0 or cached_share(path) == 0:
+                break
+            time.sleep(0.01)
         unmap_pages(path)
-        fd = os.open(path, os.O_RDONLY)
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(fd)
+
+
+def _forget(path: str) -> None:
+    unmap_pages(path)
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
 
 
 def warm(*paths: str) -> None:
