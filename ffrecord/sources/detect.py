@@ -10,6 +10,7 @@ from ffrecord import manifest
 from ffrecord._crc import crc32c
 from ffrecord.errors import FormatError, MissingFileError
 from ffrecord.folder_index import MAGIC_BYTES
+from ffrecord.sources import hints
 from ffrecord.sources.lmdb_index import data_files, names_of_databases
 from ffrecord.sources.lmdb_pages import Pages
 
@@ -42,7 +43,7 @@ def detect(path: str) -> str:
     if os.path.isdir(path):
         return _of_directory(path)
     if not os.path.exists(path):
-        raise MissingFileError(2, f"{path} does not exist", path)
+        raise MissingFileError(2, f"{path} does not exist{hints.of_missing(path)}", path)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(HEAD)
@@ -51,7 +52,12 @@ def detect(path: str) -> str:
     for name, fits in CHECKS:
         if fits(head, size, tail):
             return name
-    raise FormatError(f"{path}: {size} bytes that begin with {head[:16].hex(' ')}, in no format known here")
+    if path.lower().endswith(".tar") and _is_end_of_tar(head, size):
+        return "tar"
+    if size == 0:
+        raise FormatError(f"{path}: an empty file, of no format")
+    begins = f"{size} bytes that begin with {head[:16].hex(' ')}"
+    raise FormatError(f"{path}: {begins}, in no format known here{hints.of_file(head)}")
 
 
 # Files
@@ -77,6 +83,11 @@ def _is_tar(head: bytes, size: int, tail: bytes) -> bool:
     if not digits or digits.strip(b"01234567"):
         return False
     return int(digits, 8) == sum(header) - sum(header[148:156]) + 8 * ord(" ")
+
+
+def _is_end_of_tar(head: bytes, size: int) -> bool:
+    """All that a tar without members has: two blocks of zeros or more. Other files may be zeros, too."""
+    return size >= 1024 and size % 512 == 0 and size == len(head) and not head.strip(b"\0")
 
 
 def _is_tfrecord(head: bytes, size: int, tail: bytes) -> bool:
@@ -201,7 +212,9 @@ def _of_directory(path: str) -> str:
             return name
     if _has_images(path, names):
         return "image folder"
-    raise FormatError(f"{path}: a directory of {len(names)} entries, in no format known here")
+    raise FormatError(
+        f"{path}: a directory of {len(names)} entries, in no format known here{hints.of_directory(names)}"
+    )
 
 
 def _lists_shards(path: str) -> bool:

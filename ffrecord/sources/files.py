@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError
 from ffrecord.paths import PathLike, Source, check_type
+from ffrecord.sources import hints
 
 
 def expand(source: Source, suffixes: Sequence[str]) -> list[str]:
@@ -59,7 +60,7 @@ def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:
 def check_file(path: str) -> None:
     """Raise unless `path` is a regular file."""
     if not os.path.exists(path):
-        raise MissingFileError(2, f"{path} does not exist", path)
+        raise MissingFileError(2, f"{path} does not exist{hints.of_missing(path)}", path)
     if os.path.isdir(path):
         raise NotAFileError(21, f"{path} is not a file", path)
     if not os.path.isfile(path):

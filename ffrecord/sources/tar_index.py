@@ -131,7 +131,8 @@ def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
         if scan.failure:
             return file_error(scan.failure, f"{path}: reading headers at offset {scan.offset}", path)
         return TruncatedError(f"{path}: cut while it was read: nothing at offset {scan.offset}, it had {size} bytes")
-    if scan.problem == "checksum" and scan.n == 0 and scan.offset == 0:
+    small = scan.problem == "cut header" and begins.startswith(tuple(COMPRESSED))
+    if (scan.problem == "checksum" or small) and scan.n == 0 and scan.offset == 0:
         return no_tar(path, begins)
     headers = scan.headers
     if scan.problem and scan.problem.startswith("cut"):

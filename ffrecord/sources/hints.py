@@ -1,0 +1,44 @@
+"""What to do with files and directories that `ffrecord.open` does not know, where that can be told."""
+
+import re
+from collections.abc import Collection
+
+CONVERTED = "ffrecord.convert takes any iterable of samples"
+PICTURE = 'a picture: open its directory, or [path, …] with format="path list"'
+
+BEGINNINGS = (
+    (b"\xff\xd8\xff", PICTURE),
+    (b"\x89PNG\r\n", PICTURE),
+    (b"\x0a\x23\xd7\xce", f"RecordIO of MXNet, which is another format and not read here; {CONVERTED}"),
+    (b"\xff\xff\xff\xff", "perhaps Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
+    (b"ARROW1\0\0", "Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
+)
+SAVED = {"dataset_dict.json", "state.json"}  # written by datasets.save_to_disk
+LISTED = re.compile(r"[^\n]*\.[A-Za-z]{2,5}(?:[ \t]+|,)[^\n]*\S")  # a path and a label
+
+
+def of_file(head: bytes) -> str:
+    """What to say of a file that begins so: nothing, or what begins with ": "."""
+    for begins, said in BEGINNINGS:
+        if head.startswith(begins):
+            return f": {said}"
+    lines = head.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")[:2]
+    if b"\0" not in head and any(LISTED.fullmatch(line) for line in lines):
+        return ': if its lines are "path label", format="path list" reads them'
+    return ""
+
+
+def of_directory(names: Collection[str]) -> str:
+    """The same of a directory with these names in it."""
+    if SAVED.isdisjoint(names):
+        return ""
+    return ": ffrecord.convert takes what datasets.load_from_disk of it gives"
+
+
+def of_missing(path: str) -> str:
+    """The same of a path where nothing is."""
+    if "}" not in path.partition("{")[2]:
+        return ""
+    return (
+        ': braces are expanded with format="webdataset" only; elsewhere a pattern with * or a list names several files'
+    )

@@ -1,0 +1,89 @@
+import gzip
+import io
+import struct
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import ffrecord
+from ffrecord.errors import FormatError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def zip_at(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", b"x")
+    return path
+
+
+def tar_at(path, *names):
+    with tarfile.open(path, "w") as archive:
+        for name in names:
+            archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+    return path
+
+
+@pytest.mark.parametrize("read", [ffrecord.FileReader, ffrecord.PackedFolder])
+def test_readers_of_one_format_name_what_opens_others(read):
+    zip_at("s.zip")
+    with pytest.raises(ValueError, match=r"s\.zip does not end with \.ffr; .*is opened by ffrecord\.open"):
+        read("s.zip")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("list.txt", b"cat/1.jpg 3\ndog/2.jpg 4\n", r"format=\"path list\" reads them"),
+        ("list.csv", b"path,label\r\ncat/1.jpg,cat\r\n", r"format=\"path list\" reads them"),
+        ("1.jpg", b"\xff\xd8\xff\xe0" + bytes(600), "open its directory"),
+        ("m.rec", struct.pack("<II", 0xCED7230A, 16) + bytes(200), "RecordIO of MXNet.*ffrecord.convert"),
+        ("a.arrow", b"\xff\xff\xff\xff\xf8" + bytes(600), "datasets.Dataset.from_file"),
+        ("nothing", b"", "an empty file"),
+        ("notes", b"some text\n" * 100, "in no format known here$"),
+    ],
+)
+def test_what_is_not_known_is_led_on(name, data, said):
+    Path(name).write_bytes(data)
+    with pytest.raises(FormatError, match=f"{name}: .*{said}"):
+        ffrecord.open(name)
+
+
+def test_directories_of_saved_datasets(folder):
+    for name in ("state.json", "dataset_info.json", "data-00000-of-00001.arrow"):
+        (folder / name).write_bytes(b"{}")
+    with pytest.raises(FormatError, match=r"datasets\.load_from_disk"):
+        ffrecord.open(folder)
+
+
+@pytest.mark.parametrize("format", [None, "tar"])
+def test_braces_where_nothing_expands_them(format):
+    with pytest.raises(FileNotFoundError, match='does not exist: braces are expanded with format="webdataset"'):
+        ffrecord.open("a-{0..1}.tar", format)
+
+
+def test_tars_without_members():
+    tar_at("empty.tar")
+    tar_at("full.tar", "a", "b")
+    with ffrecord.open("empty.tar") as store:
+        assert (store.format, len(store)) == ("tar", 0)
+    with ffrecord.open(["empty.tar", "full.tar"]) as store:
+        assert len(store) == 2
+    Path("zeros.bin").write_bytes(bytes(10240))
+    with pytest.raises(FormatError, match="in no format known here"):
+        ffrecord.open("zeros.bin")
+
+
+@pytest.mark.parametrize("format", [None, "tar", "webdataset"])
+def test_small_compressed_tars(format):
+    tar_at("plain.tar", "a")
+    Path("small.tar.gz").write_bytes(gzip.compress(Path("plain.tar").read_bytes()))
+    assert Path("small.tar.gz").stat().st_size < 512
+    with pytest.raises(FormatError, match="compressed by gzip: its members cannot be read in place"):
+        ffrecord.open("small.tar.gz", format)
