@@ -1,25 +1,25 @@
 """TFRecord files, read in place: indexed in one pass, read through the batch engine, every CRC-32C compared."""
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.forms import Array, Form, Out, Outcome
-from ffrecord.indices import as_indices
+from ffrecord.forms import Array
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
-from ffrecord.record_reader import RecordReader, check_io
+from ffrecord.record_reader import check_io
 from ffrecord.sources.examples import ExampleParser, decoder
 from ffrecord.sources.examples_features import Features, FixedFeature
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.mixed import MixedReader
 from ffrecord.sources.tfrecord_index import Index, Torn, read_indexes
 from ffrecord.sources.tfrecord_streams import Streams
 from ffrecord.span_file import SpanFile
-from ffrecord.store import THREADS, Indices, OnError, Store
+from ffrecord.store import Indices, OnError
 
 SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zlib", ".tfrecords.zlib")
 
@@ -28,7 +28,7 @@ PROBED = 32  # records that features are inferred from
 logger = logging.getLogger("ffrecord")
 
 
-class TFRecordReader(RecordReader):
+class TFRecordReader(MixedReader):
     """The records of TFRecord files: plain ones, and those that are compressed as a whole by gzip or zlib.
 
     Args:
@@ -123,54 +123,17 @@ class TFRecordReader(RecordReader):
         records, size = stats.records + done.records, stats.bytes + done.bytes
         return stats._replace(batches=stats.batches + done.batches, records=records, bytes=size)
 
-    def close(self) -> None:
-        super().close()
-        Store.close(self)
-
     def _release(self) -> None:
         if self._streams is not None:
             self._streams.close()
 
-    # Batches with records of compressed files
+    # Records of compressed files
 
-    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
-        positions = as_indices(indices)
-        if self._all_plain(positions):
-            return super()._now(form, positions, out, go_on)
-        return Store._now(self, form, positions, out, go_on)
+    def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
+        return None if self._streams is None else self._streams.has(positions)
 
-    def _begin(
-        self,
-        form: Form,
-        indices: Iterable[SupportsIndex],
-        out: Out = None,
-        *,
-        threads: int = THREADS,
-        sequential: bool = False,
-        go_on: bool = False,
-    ) -> Callable[[], Outcome]:
-        positions = as_indices(indices)
-        if self._all_plain(positions):
-            return super()._begin(form, positions, out, threads=threads, sequential=sequential, go_on=go_on)
-        return Store._begin(self, form, positions, out, threads=threads, sequential=sequential, go_on=go_on)
-
-    def _all_plain(self, positions: Indices) -> bool:
-        """Whether the engine alone reads these; it also is who refuses indices out of range."""
-        if self._streams is None or not len(positions):
-            return True
-        if positions.min() < -self.n or positions.max() >= self.n:
-            return True
-        return not self._streams.has(positions % self.n).any()
-
-    def _load(self, positions: Indices) -> list[Array | Exception]:
-        if self._streams is None:
-            return super()._load(positions)
-        packed = self._streams.has(positions)
-        result: list[Any] = [None] * len(positions)
-        for wanted, load in ((packed, self._streams.load), (~packed, super()._load)):
-            for place, record in zip(np.flatnonzero(wanted).tolist(), load(positions[wanted]), strict=True):
-                result[place] = record
-        return result
+    def _load_special(self, positions: Indices) -> list[Array | Exception]:
+        return [] if self._streams is None else self._streams.load(positions)
 
 
 def _see_torn(indexes: list[Index], skip: bool) -> dict[str, Torn]:

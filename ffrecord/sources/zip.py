@@ -2,36 +2,35 @@
 
 import io
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
-from ffrecord.forms import Array, Form, Out, Outcome
-from ffrecord.indices import as_indices
+from ffrecord.forms import Array
 from ffrecord.member_file import Checked, PulledRaw, SpanRaw, reopen
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.mixed import MixedReader, summed
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names
 from ffrecord.sources.zip_codecs import STORED, inflating, translated
 from ffrecord.sources.zip_index import ZipIndex
 from ffrecord.sources.zip_members import ZipMembers
 from ffrecord.span_file import SpanFile
-from ffrecord.store import THREADS, Indices, OnError, Store
+from ffrecord.store import Indices, OnError
 
 SUFFIXES = (".zip",)
-SUMMED = ("batches", "records", "bytes", "requests", "cached_bytes", "io_seconds", "crc_seconds", "waits", "open_files")
 MAX_RATIO = 2000.0
 
 
-class ZipReader(NamedFiles, RecordReader):
+class ZipReader(NamedFiles, MixedReader):
     """The members of zip archives, directories left out, as records and as files.
 
     Stored members are read in place by the batch engine. Deflated ones (zlib), bzip2 and LZMA (standard library) and
@@ -109,61 +108,21 @@ class ZipReader(NamedFiles, RecordReader):
     def stats(self) -> ReadStats:
         """As of any `RecordReader`; of members that are compressed it counts the compressed bytes."""
         stats = super().stats()
-        if self._compressed is None:
-            return stats
-        more = self._compressed.stats()
-        known = [each for each in (stats, more) if each.cache_hit_share == each.cache_hit_share]
-        share = sum(each.cache_hit_share * each.records for each in known) / max(1, sum(e.records for e in known))
-        sums = {name: getattr(stats, name) + getattr(more, name) for name in SUMMED}
-        return stats._replace(**sums, cache_hit_share=share if known else float("nan"))
+        return stats if self._compressed is None else summed(stats, self._compressed.stats())
 
-    def close(self) -> None:
-        self._background.close()
-        super().close()
+    def _release(self) -> None:
         if self._compressed is not None:
             self._compressed.close()
 
     # Batches
 
-    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
-        positions = as_indices(indices)
-        if self._all_plain(positions):
-            return super()._now(form, positions, out, go_on)
-        return Store._now(self, form, positions, out, go_on)
-
-    def _begin(
-        self,
-        form: Form,
-        indices: Iterable[SupportsIndex],
-        out: Out = None,
-        *,
-        threads: int = THREADS,
-        sequential: bool = False,
-        go_on: bool = False,
-    ) -> Callable[[], Outcome]:
-        positions = as_indices(indices)
-        if self._all_plain(positions):
-            return super()._begin(form, positions, out, threads=threads, sequential=sequential, go_on=go_on)
-        return Store._begin(self, form, positions, out, threads=threads, sequential=sequential, go_on=go_on)
-
-    def _all_plain(self, positions: Indices) -> bool:
-        """Whether the engine alone reads these; it also is who refuses indices out of range."""
+    def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
         special = self.members.special
-        if special is None or not len(positions):
-            return True
-        if positions.min() < -self.n or positions.max() >= self.n:
-            return True
-        return not special[positions].any()
+        return None if special is None else special[positions]
 
-    def _load(self, positions: Indices) -> list[Array | Exception]:
-        special = np.zeros(len(positions), bool) if self.members.special is None else self.members.special[positions]
-        result: list[Any] = [None] * len(positions)
-        plain = np.flatnonzero(~special).tolist()
-        for place, record in zip(plain, super()._load(positions[plain]), strict=True):
-            result[place] = record
-        for odd in np.flatnonzero(special):
-            result[odd] = self.members.problem(int(positions[odd]))
-        packed = [place for place, record in enumerate(result) if record is None]
+    def _load_special(self, positions: Indices) -> list[Array | Exception]:
+        result: list[Any] = [self.members.problem(index) for index in positions.tolist()]
+        packed = [place for place, problem in enumerate(result) if problem is None]
         if packed and self._compressed is not None:
             for place, data in zip(packed, self._compressed._load(positions[packed]), strict=True):
                 if not isinstance(data, Exception):

@@ -13,7 +13,7 @@ from pathlib import Path
 import children
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from zip_builders import Pipe, Raw, raw, zipped
 
@@ -107,6 +107,7 @@ members = st.lists(st.tuples(names, st.binary(max_size=300)), max_size=8)
 
 @given(members, st.sampled_from([0, 8, 12, 14, None]), st.binary(max_size=60), st.binary(max_size=40))
 def test_against_zipfile(tmp_path_factory, given_members, method, comment, prefix):
+    assume(b"PK\5\6" not in comment)  # zipfile finds no archive then
     data = prefix + zipped(given_members, method, comment)
     path = write(tmp_path_factory.mktemp("zip") / "a.zip", data)
     with zipfile.ZipFile(io.BytesIO(data)) as twin, ZipReader(path) as reader:
