@@ -25,7 +25,8 @@ cdef Table _table(const uint8_t[::1] blob, const int64_t[::1] offsets) except *:
 
 cdef int _compare(const uint8_t* a, int64_t a_size, const uint8_t* b, int64_t b_size) noexcept nogil:
     """Below 0, 0 or above: by bytes, a name before those that it begins."""
-    cdef int rc = memcmp(a, b, min(a_size, b_size))
+    # Offsets in a file that was cut since read as zeros, after which sizes may be negative.
+    cdef int rc = memcmp(a, b, max(0, min(a_size, b_size)))
     return rc if rc else (a_size > b_size) - (a_size < b_size)
 
 

@@ -8,17 +8,20 @@ What a pass over a file found, as arrays, in a file of its own:
     16         description: JSON of `_Description`
     ...        the arrays, each at a multiple of 64, zeros between them
 
-It is used only for the file that it was made of: same size, same time of change. One that is stale or damaged is made
-anew.
+It is used only for the file that it was made of: same inode, same size, same times; and only if it belongs to somebody
+who may be believed. One that is stale or damaged is made anew.
 """
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
+import stat
 import struct
+import time
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -27,7 +30,7 @@ import numpy.typing as npt
 from ffrecord import _memory
 from ffrecord._crc import crc32
 from ffrecord.durable import PartFile, write_all
-from ffrecord.errors import ArgumentTypeError, FormatError
+from ffrecord.errors import ArgumentTypeError, FormatError, file_error
 
 IndexCache: TypeAlias = str | os.PathLike[str] | bool | None
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
@@ -37,6 +40,9 @@ HEAD = struct.Struct("<8sII")
 SUFFIX = ".ffindex"
 ALIGNMENT = 64
 DESCRIPTION_MOST = 1 << 20  # bytes
+# Two changes of a file less apart may give it the same time: ticks of the kernel's clock, or what file systems that
+# know no more keep: FAT, 2 s.
+TICK_NS, COARSE_TICK_NS = 10_000_000, 2_000_000_000
 
 logger = logging.getLogger("ffrecord")
 
@@ -50,13 +56,16 @@ class _Array(msgspec.Struct, frozen=True):
 
 class _Description(msgspec.Struct, frozen=True):
     format: str
-    size: int  # of the file indexed, bytes
-    mtime_ns: int
+    file: tuple[int, int, int, int]  # of the file indexed, as `_identity`
     arrays: list[_Array]
 
 
 def cached(
-    path: str, format: str, build: Callable[[], Arrays], index_cache: IndexCache = None
+    path: str,
+    format: str,
+    build: Callable[[], Arrays],
+    index_cache: IndexCache = None,
+    check: Callable[[dict[str, Any]], object] | None = None,
 ) -> dict[str, npt.NDArray[np.generic]]:
     """The index of a file: as it was kept, else made by `build`, and kept.
 
@@ -66,6 +75,8 @@ def cached(
         build: goes through the file; gives 1-D arrays of numbers by name.
         index_cache: where indexes are kept: True for beside the file, as `<path>.<format>.ffindex`; or a directory,
             which is made; None or False for nowhere. Where it cannot be written, that is logged, and nothing is kept.
+        check: raises KeyError, ValueError (FormatError is one), IndexError or TypeError for arrays that are none of
+            `format`; kept ones of which it does are made anew. They are never larger than the index file.
 
     Returns:
         The arrays; those that were kept are read-only mappings, which processes share.
@@ -78,19 +89,44 @@ def cached(
     place = index_path(path, format, index_cache)
     status = os.stat(path)
     if place is not None:
-        found = _load(place, format, status)
+        found = _load(place, format, status, check)
         if found is not None:
             return found
+        status = _settled(path, status)
     arrays = {name: np.ascontiguousarray(array) for name, array in build().items()}
     now = os.stat(path)
-    if (now.st_size, now.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
+    if _identity(now)[:3] != _identity(status)[:3]:
         raise FormatError(f"{path}: changed while its index was made: {status.st_size} bytes, now {now.st_size}")
-    if place is not None:
+    if place is not None and _identity(now) == _identity(status) and not _young(status):
         try:
             _save(place, _describe(format, status, arrays), arrays)
         except OSError as error:
             logger.warning("%s: its index could not be kept as %s: %s", path, place, error)
     return arrays
+
+
+class _Kept(_memory.Mapping):
+    """An index file, mapped; it knows its path."""
+
+    path: str
+
+
+def kept_file(array: object) -> _Kept | None:
+    """The index file that an array is in; None if it is in memory."""
+    while array is not None and not isinstance(array, _Kept):
+        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
+    return array
+
+
+def check_there(file: _Kept | None) -> None:
+    """To be called after looking at arrays of an index file: pages that could not be had were read as zeros.
+
+    Raises:
+        OSError: there were such.
+    """
+    if file is not None and file.lost:
+        sentence = f"{file.path}: a part of this index could not be read; it was cut or damaged after it was opened"
+        raise file_error(errno.EIO, sentence, file.path)
 
 
 def index_path(path: str, format: str, index_cache: IndexCache) -> str | None:
@@ -105,22 +141,47 @@ def index_path(path: str, format: str, index_cache: IndexCache) -> str | None:
     return os.path.join(os.fspath(index_cache), f"{name}.{format}{SUFFIX}")
 
 
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    # The time of change, ctime, is the one that no program can set: mtime is copied by `cp -p` and `rsync -t`.
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _tick(status: os.stat_result) -> int:
+    return TICK_NS if status.st_ctime_ns % 1_000_000_000 else COARSE_TICK_NS
+
+
+def _young(status: os.stat_result) -> bool:
+    """Whether the file may change again without its times telling; always so by a clock that is ahead of ours."""
+    return time.time_ns() - status.st_ctime_ns < _tick(status)
+
+
+def _settled(path: str, status: os.stat_result) -> os.stat_result:
+    """What the file is when it is no longer young, if that is soon; an index of a young one is not kept."""
+    if _young(status) and _tick(status) == TICK_NS:
+        time.sleep(TICK_NS / 1e9)
+        return os.stat(path)
+    return status
+
+
 def _describe(format: str, status: os.stat_result, arrays: Arrays) -> _Description:
     """Offsets count from the first multiple of ALIGNMENT after the description, whose size is not known yet."""
     offset, listed = 0, []
     for name, array in arrays.items():
         listed.append(_Array(name, array.dtype.str, array.size, offset))
         offset += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    return _Description(format, status.st_size, status.st_mtime_ns, listed)
+    return _Description(format, _identity(status), listed)
 
 
 def _save(place: str, description: _Description, arrays: Arrays) -> None:
     os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
+    if os.path.islink(place):
+        raise OSError(errno.ELOOP, "it is a symbolic link, by which others could choose what is overwritten")
     encoded = msgspec.json.encode(description)
     encoded += b" " * (-(HEAD.size + len(encoded)) % ALIGNMENT)
     crc, offset = crc32(encoded), HEAD.size + len(encoded)
     part = PartFile(place)
     try:
+        os.fchmod(part.fd, stat.S_IMODE(os.fstat(part.fd).st_mode) & ~stat.S_IWOTH)  # see `_check_owner`
         write_all(part.fd, memoryview(encoded), HEAD.size)
         for array in arrays.values():
             for data in (array.view(np.uint8).data, memoryview(bytes(-array.nbytes % ALIGNMENT))):
@@ -134,23 +195,43 @@ def _save(place: str, description: _Description, arrays: Arrays) -> None:
         raise
 
 
-def _load(place: str, format: str, status: os.stat_result) -> dict[str, npt.NDArray[np.generic]] | None:
+def _load(
+    place: str, format: str, status: os.stat_result, check: Callable[[dict[str, Any]], object] | None
+) -> dict[str, npt.NDArray[np.generic]] | None:
     """What is kept at `place`; None if there is nothing, or not of this file."""
     with contextlib.suppress(FileNotFoundError):
         try:
-            return _arrays(_mapped(place), format, status)
-        except (OSError, ValueError, TypeError, msgspec.MsgspecError) as error:
+            arrays = _arrays(_mapped(place, status), format, status)
+            if check is not None:
+                check(arrays)
+            return arrays
+        except (OSError, ValueError, TypeError, LookupError, OverflowError, msgspec.MsgspecError) as error:
             logger.info("%s is made anew: %s", place, error)
     return None
 
 
-def _mapped(place: str) -> memoryview:
-    fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+def _check_owner(index: os.stat_result, indexed: os.stat_result) -> None:
+    """Raise FormatError unless who wrote the index could as well have written the file, or runs this program."""
+    if not stat.S_ISREG(index.st_mode):
+        raise FormatError("not a file")
+    if index.st_uid not in (0, os.geteuid(), indexed.st_uid):
+        raise FormatError(f"it belongs to user {index.st_uid}, the file indexed to user {indexed.st_uid}")
+    if index.st_mode & ~indexed.st_mode & stat.S_IWOTH:
+        raise FormatError("everybody may write to it")
+
+
+def _mapped(place: str, status: os.stat_result) -> memoryview:
+    # O_NONBLOCK: opening a FIFO must not wait for a writer.
+    fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        size = os.fstat(fd).st_size
+        found = os.fstat(fd)
+        _check_owner(found, status)
+        size = found.st_size
         if size < HEAD.size:
             raise FormatError(f"{size} bytes, expected at least {HEAD.size}")
-        return memoryview(_memory.Mapping(fd, size))
+        mapping = _Kept(fd, size)
+        mapping.path = place
+        return memoryview(mapping)
     finally:
         os.close(fd)
 
@@ -162,7 +243,7 @@ def _arrays(data: memoryview, format: str, status: os.stat_result) -> dict[str, 
     if crc32(data[HEAD.size :]) != crc:
         raise FormatError("its CRC-32 does not match")
     description = msgspec.json.decode(bytes(data[HEAD.size : HEAD.size + length]), type=_Description)
-    if (description.format, description.size, description.mtime_ns) != (format, status.st_size, status.st_mtime_ns):
+    if (description.format, description.file) != (format, _identity(status)):
         raise FormatError("of another file")
     start = HEAD.size + length
     return {each.name: _array(data, each, start) for each in description.arrays}

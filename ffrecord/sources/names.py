@@ -1,5 +1,6 @@
 """Names of records, without a Python object for each."""
 
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
@@ -8,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import _names
+from ffrecord.sources.index_file import check_there, kept_file
 
 Blob = npt.NDArray[np.uint8]
 Table = npt.NDArray[np.int64]
@@ -23,6 +25,8 @@ class Names(Sequence[str]):
         blob: uint8, the names back to back. Kept, not copied.
         offsets: int64 [n + 1], where each begins in `blob`; ascending, from 0 to its size. Kept, not copied.
 
+    Where they are in an index file that was cut since, looking at them raises OSError.
+
     Raises:
         ValueError: offsets that are none of such names.
     """
@@ -30,8 +34,9 @@ class Names(Sequence[str]):
     def __init__(self, blob: Blob, offsets: Table) -> None:
         _names.check(blob, offsets)
         self.blob, self.offsets = blob, offsets
+        self._file = kept_file(offsets)
         self._order: Table | None = None
-        self._lock = threading.Lock()
+        self._lock, self._owner = threading.Lock(), os.getpid()
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Names":
@@ -58,20 +63,28 @@ class Names(Sequence[str]):
         for start in range(0, len(self), DECODED_AT_ONCE):
             bounds = self.offsets[start : start + DECODED_AT_ONCE + 1].tolist()
             piece = self.blob[bounds[0] : bounds[-1]].tobytes()
+            check_there(self._file)
             for i in range(len(bounds) - 1):
                 name = piece[bounds[i] - bounds[0] : bounds[i + 1] - bounds[0]]
                 yield name.decode(errors="surrogateescape")
 
     def _decoded(self, start: Any, stop: Any) -> str:
-        return self.blob[start:stop].tobytes().decode(errors="surrogateescape")
+        name = self.blob[start:stop].tobytes()
+        check_there(self._file)
+        return name.decode(errors="surrogateescape")
 
     @property
     def order(self) -> Table:
         """The indices in ascending order of the names' bytes, equal ones ascending: int64 [n]. Made once."""
         if self._order is None:
+            if self._owner != os.getpid():
+                # A thread of the parent, which this process does not have, may hold the other one.
+                self._lock, self._owner = threading.Lock(), os.getpid()
             with self._lock:
                 if self._order is None:
-                    self._order = _names.sort(self.blob, self.offsets)
+                    order = _names.sort(self.blob, self.offsets)
+                    check_there(self._file)
+                    self._order = order
         return self._order
 
     def find(self, name: str) -> int:
@@ -80,14 +93,18 @@ class Names(Sequence[str]):
 
     def find_each(self, names: Sequence[str]) -> Table:
         """The same of k names: int64 [k]."""
-        return _names.find(self.blob, self.offsets, self.order, [_encoded(name) for name in names])
+        found = _names.find(self.blob, self.offsets, self.order, [_encoded(name) for name in names])
+        check_there(self._file)
+        return found
 
     def place(self, name: str) -> int:
         """How many names are below `name`, compared by bytes: where in `order` those begin that begin with it."""
         encoded = _encoded(name)
         if encoded is None:
             raise ValueError(f"{name!r} is no name that bytes can be")
-        return _names.place(self.blob, self.offsets, self.order, encoded)
+        found = _names.place(self.blob, self.offsets, self.order, encoded)
+        check_there(self._file)
+        return found
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) >= 0
@@ -129,7 +146,10 @@ def joined(parts: Sequence[Names]) -> Names:
     ends = np.cumsum([0, *(len(part.blob) for part in parts)])
     offsets = [part.offsets[1:] + start for part, start in zip(parts, ends, strict=False)]
     blobs = [part.blob for part in parts]
-    return Names(np.concatenate([np.zeros(0, np.uint8), *blobs]), np.concatenate([np.zeros(1, np.int64), *offsets]))
+    blob, bounds = np.concatenate([np.zeros(0, np.uint8), *blobs]), np.concatenate([np.zeros(1, np.int64), *offsets])
+    for part in parts:
+        check_there(part._file)
+    return Names(blob, bounds)
 
 
 def _encoded(name: str) -> bytes | None:

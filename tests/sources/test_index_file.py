@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from ffrecord.errors import FormatError
+from ffrecord.sources import index_file
 from ffrecord.sources.index_file import cached, index_path
+from ffrecord.sources.names import Names, joined
 
 ARRAYS = {
     "offsets": np.arange(5, dtype=np.int64) << 40,
@@ -141,3 +143,95 @@ def test_others_may_read_it(path):
 def test_wrong_place(path):
     with pytest.raises(TypeError, match="index_cache must be a bool or a directory, not int"):
         cached(path, "test-1", Build(), 1)
+
+
+def test_another_file_of_the_same_size_and_time(path, tmp_path):
+    build, status = Build(), os.stat(path)
+    open_again(path, build)
+    other = tmp_path / "other.bin"
+    other.write_bytes(b"DATA some")
+    os.utime(other, ns=(status.st_mtime_ns, status.st_mtime_ns))
+    os.replace(other, path)
+    assert os.stat(path).st_mtime_ns == status.st_mtime_ns
+    assert [open_again(path, build) for _ in range(2)] == [2, 2]
+
+
+def test_a_file_that_may_change_within_a_tick_of_the_clock(path, tmp_path, monkeypatch):
+    build, now = Build(), os.stat(path).st_ctime_ns
+    with monkeypatch.context() as patched:
+        patched.setattr(index_file.time, "time_ns", lambda: now)
+        assert [open_again(path, build) for _ in range(2)] == [1, 2]
+    assert os.listdir(tmp_path) == ["data.bin"]
+    assert [open_again(path, build) for _ in range(2)] == [3, 3]
+
+
+def test_a_pipe_in_its_place(path):
+    build, place = Build(), index_path(path, "test-1", True)
+    os.mkfifo(place)
+    assert [open_again(path, build) for _ in range(2)] == [1, 1]
+    assert stat.S_ISREG(os.stat(place).st_mode)
+
+
+def test_a_link_in_its_place_is_not_written_through(path, tmp_path, caplog):
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    os.symlink(victim, index_path(path, "test-1", True))
+    with caplog.at_level(logging.WARNING, "ffrecord"):
+        assert open_again(path, Build()) == 1
+    assert "symbolic link" in caplog.text and victim.read_bytes() == b"precious"
+
+
+def owned(user, mode=0o100644):
+    return os.stat_result((mode, 1, 1, 1, user, 0, 9, 0, 0, 0))
+
+
+def test_whose_indexes_are_believed(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 7)
+    for mine in (owned(0), owned(7), owned(8), owned(8, 0o100664)):
+        index_file._check_owner(mine, owned(8))
+    index_file._check_owner(owned(8, 0o100666), owned(8, 0o100666))
+    with pytest.raises(FormatError, match="it belongs to user 9, the file indexed to user 8"):
+        index_file._check_owner(owned(9), owned(8))
+    with pytest.raises(FormatError, match="everybody may write to it"):
+        index_file._check_owner(owned(8, 0o100646), owned(8))
+
+
+def test_one_that_everybody_may_write_to_is_made_anew(path):
+    build = Build()
+    open_again(path, build)
+    os.chmod(index_path(path, "test-1", True), 0o666)
+    os.chmod(path, 0o644)
+    assert [open_again(path, build) for _ in range(2)] == [2, 2]
+
+
+@pytest.mark.parametrize("error", [KeyError, ValueError, IndexError, FormatError, TypeError, OverflowError])
+def test_one_that_is_not_of_its_format_is_made_anew(path, error):
+    def check(arrays):
+        assert_same(arrays)
+        raise error("not what was meant")
+
+    build = Build()
+    open_again(path, build)
+    assert_same(cached(path, "test-1", build, True, check))
+    assert build.calls == 2
+    assert_same(cached(path, "test-1", build, True, lambda arrays: None))
+    assert build.calls == 2
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda names: names[5999],
+        lambda names: list(names),
+        lambda names: names.find("m5999"),
+        lambda names: names.place("m5999"),
+        lambda names: joined([names, names]),
+    ],
+)
+def test_names_of_an_index_that_is_cut_meanwhile(path, look):
+    build = Names.of(f"m{i:04}" for i in range(6000)).arrays
+    cached(path, "names", build, True)
+    names = Names.from_arrays(cached(path, "names", build, True))
+    os.truncate(index_path(path, "names", True), 0)
+    with pytest.raises(OSError, match=r"data\.bin\.names\.ffindex: a part of this index could not be read"):
+        look(names)

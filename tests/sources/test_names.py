@@ -2,7 +2,9 @@
 
 import os
 import pickle
+import signal
 
+import children
 import numpy as np
 import pytest
 from hypothesis import given
@@ -89,3 +91,21 @@ def test_order_of_another_length():
         _names.find(names.blob, names.offsets, np.zeros(1, np.int64), [b"a"])
     with pytest.raises(ValueError, match="order of 3 names, expected 2"):
         _names.place(names.blob, names.offsets, np.zeros(3, np.int64), b"a")
+
+
+def test_offsets_that_do_not_ascend_any_more():
+    """As of a file that was cut after it was opened."""
+    names = Names.of(["same"] * 9)
+    names.offsets[5:] = 0
+    assert sorted(names.order.tolist()) == list(range(9))
+
+
+@children.forks
+def test_a_child_of_a_process_that_sorts_meanwhile():
+    names = Names.of(["b", "a"])
+    names._lock.acquire()  # as the thread has that sorts
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        os._exit(0 if names.find("b") == 0 else 1)
+    assert os.waitpid(child, 0)[1] == 0
