@@ -1,5 +1,5 @@
 """The tables and plots of docs/benchmarks.md: `python report.py RESULTS.jsonl ...`, of runs of
-bench_read.py, bench_write.py and bench_loader.py.
+bench_read.py, bench_write.py, bench_loader.py and bench_formats.py.
 
 Of several files, each part is taken from the last that has it: a part that was measured again replaces its older self.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import formats_report
 import loader_report
 import workloads
 import write_report
@@ -21,6 +22,10 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARKS = {
     "read": ("<!-- made by benchmarks/report.py -->", "<!-- end of what it made -->"),
     "write": ("<!-- made by benchmarks/report.py, of writing -->", "<!-- end of what it made of writing -->"),
+    "formats": (
+        "<!-- made by benchmarks/report.py, of other formats -->",
+        "<!-- end of what it made of other formats -->",
+    ),
     "loader": ("<!-- made by benchmarks/report.py, of loading -->", "<!-- end of what it made of loading -->"),
 }
 HOT: dict[str, tuple[str, Style]] = {
@@ -126,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "read": (text, plots),
         "write": (write_report.text, write_report.plots),
         "loader": (loader_report.text, loader_report.plots),
+        "formats": (formats_report.text, formats_report.plots),
     }
     for bench, makes in reports.items():
         measured, lines = load(given.results, bench)

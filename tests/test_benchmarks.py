@@ -483,3 +483,42 @@ def test_peers_of_writing_have_an_environment_of_their_own(monkeypatch: pytest.M
     assert environment == [str(run.PYTHON), str(BENCHMARKS / "write_environment.py")]
     assert bench == [str(run.PYTHON), str(BENCHMARKS / "bench_write.py"), "--smoke"]
     assert run.commands("bench", ["loader"])[:2] == [group, environment]
+
+
+@pytest.fixture(scope="module")
+def formats_smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What bench_formats.py --smoke prints, and the file of its results."""
+    directory = tmp_path_factory.mktemp("formats")
+    options = ["--smoke", "--rounds", "5", "--out", str(directory / "smoke.jsonl"), "--data", str(directory)]
+    command = [sys.executable, str(BENCHMARKS / "bench_formats.py"), *options]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout, directory / "smoke.jsonl"
+
+
+def test_formats_results_have_context_and_rounds(formats_smoke: tuple[str, Path]) -> None:
+    printed, out = formats_smoke
+    results = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {result["workload"]["kind"] for result in results} >= {"Members", "Stream", "Examples", "Conversions"}
+    for result in results:
+        assert set(result) >= CONTEXT and len(result["seconds"]) == 5
+        assert result["contestant"] in printed
+
+
+def test_formats_print_their_figures(formats_smoke: tuple[str, Path]) -> None:
+    printed, _ = formats_smoke
+    for figure in (
+        r"zip: ZipReader.read / zipfile.read +\S+ \(\S+\) +>= 9 ",
+        r"TFRecord, 4 KiB: TFRecordReader, opened and iterated / tfrecord +\S+ \(\S+\) +>= 2 ",
+        r"Examples, 16 floats: ExampleParser.parse_batch / google.protobuf, to arrays +\S+ \(\S+\) +>= 3 ",
+        r"lmdb: convert / DatasetWriter, from memory +\S+ \(\S+\) +>= 0.7 ",
+    ):
+        assert re.search(figure, printed), figure
+
+
+def test_report_of_formats(formats_smoke: tuple[str, Path], tmp_path: Path) -> None:
+    shutil.copy(BENCHMARKS.parent / "docs" / "benchmarks.md", tmp_path)
+    command = [sys.executable, str(BENCHMARKS / "report.py"), str(formats_smoke[1]), "--docs", str(tmp_path)]
+    subprocess.run(command, check=True)
+    made = (tmp_path / "benchmarks.md").read_text().split("of other formats -->")[1]
+    assert "### Figures of other formats and their targets" in made and "ZipReader.read" in made

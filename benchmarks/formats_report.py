@@ -1,0 +1,25 @@
+"""What docs/benchmarks.md has of other formats: `report.py` calls it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from formats_figures import describe, figures, groups
+from harness import Measurement
+from loader_report import of_rates, sentence
+from report_tables import about, figure_rows
+
+
+def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
+    parts = [
+        about(lines, max(len(m.seconds) for m in measured)),
+        "### Figures of other formats and their targets",
+        figure_rows(figures(measured)),
+    ]
+    for (_, work), group in groups(measured).items():
+        parts += [f"### {sentence(describe(work))}", of_rates(list(group.of.values()))]
+    return "\n\n".join(parts)
+
+
+def plots(measured: Sequence[Measurement], directory: Path) -> None:
+    """None: few bars each."""
