@@ -85,4 +85,4 @@ def check_file(path: str) -> None:
     if not os.path.isfile(path):
         raise ArgumentError(f"{path} is not a file")
     if Path(path).suffix != SUFFIX:
-        raise ArgumentError(f"{path} does not end with {SUFFIX}; what has another format is opened by ffrecord.open")
+        raise ArgumentError(f"{path} does not end with {SUFFIX}, as files of ffrecord do; ffrecord.open opens others")

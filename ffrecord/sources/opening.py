@@ -2,14 +2,20 @@
 
 import glob
 import os
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from inspect import signature
 from typing import Any
 from urllib.parse import unquote
 
-from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
 from ffrecord.paths import Source, check_type
+from ffrecord.paths import expand as expand_ffr
 from ffrecord.sources.detect import detect, is_packed_folder, is_torchrecord
+from ffrecord.sources.files import with_suffix
 from ffrecord.store import Store
+
+OPEN = "ffrecord.open"
 
 # Modules are imported when a file of theirs is opened.
 READERS = {
@@ -48,36 +54,114 @@ def open(source: Source, format: str | None = None, **options: Any) -> Store:
         TypeError: `source`, or an option the reader does not have.
         ImportError: a package is missing; names the extra that brings it.
     """
-    given = source if isinstance(source, list | tuple) else [source]
-    paths = [_local(check_type(each)) for each in given]
-    if format is None:
-        format = detected(paths)
-    if format not in READERS:
-        raise ArgumentError(f"format is {format!r}, expected one of {', '.join(FORMATS)}")
-    module, _, name = READERS[format].partition(":")
-    store: Store = getattr(import_module(module), name)(paths if given is source else paths[0], **options)
+    return open_for(OPEN, source, format, options)
+
+
+def open_for(caller: str, source: Source, format: str | None, options: Mapping[str, Any]) -> Store:
+    """The same for a function called `caller`, which hands on what are no arguments of its own."""
+    paths = located(source)
+    try:
+        known = detected(paths) if format is None else format
+        reader = _reader(known)
+        check_options(reader.__init__, known, options, caller)
+        store: Store = reader(paths if isinstance(source, list | tuple) else paths[0], **options)
+    except (FFRecordError, ArgumentError) as error:
+        if format is None:
+            _refuse_mixture(paths, error)
+        raise
     return store
 
 
+def check_options(taker: Callable[..., Any], name: str, options: Mapping[str, Any], caller: str = OPEN) -> None:
+    """Raise unless a method of a format's reader takes all of `options`.
+
+    Args:
+        taker: its first two arguments are itself and the source.
+        name: of the format.
+        options: handed on by the function called `caller`.
+
+    Raises:
+        ArgumentTypeError: names the option, and those that there are.
+    """
+    known = [*signature(taker).parameters][2:]
+    for option in options:
+        if option not in known:
+            there = f"it takes {', '.join(known)}"
+            if caller == OPEN:
+                raise ArgumentTypeError(f"{name} takes no option {option!r}; {there}")
+            raise ArgumentTypeError(
+                f"{caller} has no argument {option!r}, and its source, of format {name}, takes no such option; {there}"
+            )
+
+
+def _reader(format: str) -> Any:
+    if format not in READERS:
+        raise ArgumentError(f"format is {format!r}, expected one of {', '.join(FORMATS)}")
+    module, _, name = READERS[format].partition(":")
+    return getattr(import_module(module), name)
+
+
+def _refuse_mixture(paths: list[str], error: Exception) -> None:
+    """Raise if that is why `paths` were refused: they are of more than one format."""
+    first = ""
+    for path in paths:
+        try:
+            found = detect(first_of([path]))
+        except (FFRecordError, OSError):
+            return
+        if first and found != first:
+            raise FormatError(f"{path} is {found}, {paths[0]} is {first}: a list is of one format") from error
+        first = found
+
+
+def located(source: Source) -> list[str]:
+    """The paths and patterns that `source` names, those of URIs as well.
+
+    Raises:
+        TypeError, ValueError: as `open`.
+    """
+    return [_local(check_type(each)) for each in (source if isinstance(source, list | tuple) else [source])]
+
+
 def detected(paths: list[str]) -> str:
-    """The format of what is named first.
+    """The format of what is named first, which can be read in place.
 
     Raises:
         As `detect`; ValueError: there is nothing.
     """
+    found = recognised(paths)
+    if found == "parquet":
+        raise FormatError(f"{first_of(paths)}: Parquet is not read in place; ffrecord.convert makes a dataset of it")
+    return found
+
+
+def recognised(paths: list[str]) -> str:
+    """The same, or "parquet"."""
     if not paths:
         raise ArgumentError("nothing to open in an empty list")
-    first = paths[0]
-    if glob.has_magic(first) and not os.path.exists(first):
-        first = min(glob.glob(first), default=first)
+    first = first_of(paths)
     found = detect(first)
-    if found == "ffrecord" and is_packed_folder(first):
+    if found == "ffrecord" and _are_packed_folder(paths):
         return "packed folder"
     if found == "lmdb" and is_torchrecord(first):
         return "torchrecord"
-    if found == "parquet":
-        raise FormatError(f"{first}: Parquet is not read in place; ffrecord.convert makes a dataset of it")
     return found
+
+
+def first_of(paths: list[str], suffixes: Sequence[str] = ()) -> str:
+    """What the first of `paths` names: what a pattern matches first; with `suffixes`, the first such file in it."""
+    first = paths[0]
+    if glob.has_magic(first) and not os.path.exists(first):
+        first = min(glob.glob(first), default=first)
+    if suffixes and os.path.isdir(first):
+        return next(iter(with_suffix(first, suffixes)), first)
+    return first
+
+
+def _are_packed_folder(paths: list[str]) -> bool:
+    """Whether the last of `.ffr` files has the index of a folder; or the first has, which is no dataset either."""
+    found = expand_ffr(paths)
+    return not any(found.shards) and any(is_packed_folder(found.files[place]) for place in (-1, 0))
 
 
 def _local(path: str) -> str:

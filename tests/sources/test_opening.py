@@ -33,7 +33,7 @@ def tar_at(path, *names):
 @pytest.mark.parametrize("read", [ffrecord.FileReader, ffrecord.PackedFolder])
 def test_readers_of_one_format_name_what_opens_others(read):
     zip_at("s.zip")
-    with pytest.raises(ValueError, match=r"s\.zip does not end with \.ffr; .*is opened by ffrecord\.open"):
+    with pytest.raises(ValueError, match=r"s\.zip does not end with \.ffr, .*; ffrecord\.open opens others"):
         read("s.zip")
 
 
@@ -87,3 +87,41 @@ def test_small_compressed_tars(format):
     assert Path("small.tar.gz").stat().st_size < 512
     with pytest.raises(FormatError, match="compressed by gzip: its members cannot be read in place"):
         ffrecord.open("small.tar.gz", format)
+
+
+def test_options_that_a_format_does_not_have():
+    zip_at("s.zip")
+    with pytest.raises(TypeError, match=r"^zip takes no option 'decode'; it takes check_data, .*max_ratio$"):
+        ffrecord.open("s.zip", decode=True)
+    with pytest.raises(TypeError, match=r"^mds takes no option 'x'; it takes check_data, .*cache_bytes$"):
+        ffrecord.open("s.zip", "mds", x=1)
+
+
+def test_lists_are_of_one_format():
+    zip_at("s.zip")
+    tar_at("a.tar", "a")
+    for source in (["s.zip", "a.tar"], ["a.tar", "s.zip"], ["*.zip", "a.tar"]):
+        with pytest.raises(FormatError, match=r"(a\.tar|s\.zip) is .*: a list is of one format"):
+            ffrecord.open(source)
+    Path("bad.zip").write_bytes(b"PK\3\4" + bytes(50))
+    with pytest.raises(FormatError, match=r"bad\.zip: no zip archive"):
+        ffrecord.open(["s.zip", "bad.zip"])
+
+
+def packed_at(path, *names):
+    for name in names:
+        Path(f"{path}.in", name).parent.mkdir(parents=True, exist_ok=True)
+        Path(f"{path}.in", name).write_bytes(name.encode())
+    ffrecord.pack_folder(f"{path}.in", path)
+
+
+def test_packed_folders_in_directories(folder):
+    packed_at("b.ffr", "x", "y/z")
+    for source in (folder, "b.ffr", "*.ffr", ["b.ffr"]):
+        with ffrecord.open(source) as store:
+            assert (store.format, len(store)) == ("packed folder", 2)
+    packed_at("c.ffr", "x")
+    with pytest.raises(FormatError, match=r"c\.ffr is not a packed folder"):
+        ffrecord.open(folder)
+    with ffrecord.open(folder, "ffrecord") as store:
+        assert len(store) == 5
