@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from ffrecord.conversion.columns import Columns, Facts, chosen
-from ffrecord.conversion.stores import spread
+from ffrecord.conversion.stores import at_once, fingerprint, probed
 from ffrecord.errors import FFRecordError, FormatError
-from ffrecord.sources.examples import ExampleParser, infer
-from ffrecord.sources.examples_infer import describe
+from ffrecord.sources.examples import ExampleError, ExampleParser, infer
+from ffrecord.sources.examples_infer import describe, first_list
 from ffrecord.store import Store
 
 
@@ -25,6 +25,15 @@ class ExampleDataset:
     def __init__(self, store: Store, parser: ExampleParser, columns: Columns) -> None:
         self.store, self.columns, self._parser = store, columns, parser
 
+    @property
+    def fingerprint(self) -> str:
+        """What tells these samples from others."""
+        return fingerprint(self.store)
+
+    def samples_at_once(self, indices: Sequence[int]) -> int:
+        """As of `StoreDataset`."""
+        return at_once(self.store, indices)
+
     def __len__(self) -> int:
         return len(self.store)
 
@@ -33,24 +42,36 @@ class ExampleDataset:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         records = self.store.read(indices)
-        for index, record in zip(indices, records, strict=True):
-            self._check_features(index, record)
-        return [self.columns.prepared(_listed(sample)) for sample in self._parser.decode(records)]
+        try:
+            for place, record in enumerate(records):
+                self._check_features(indices[place], place, record)
+            samples = self._parser.decode(records)
+        except ExampleError as error:
+            index = indices[error.index or 0]
+            raise error.of_record(index, self._name(index)) from None
+        return [self.columns.prepared(_listed(sample)) for sample in samples]
 
-    def _check_features(self, index: int, record: Any) -> None:
+    def _check_features(self, index: int, place: int, record: Any) -> None:
         """A feature that no example showed before would be lost, as parsers skip what they were not told of."""
-        unknown = describe(record).keys() - self._parser.features.keys()
-        if unknown:
-            path, local = self.store.locate(index)
+        unknown = describe(record, place).keys() - self._parser.features.keys()
+        found = f"feature {min(unknown)!r}" if unknown else ""
+        steps = first_list(record)
+        if steps is not None:
+            found = f"list {steps!r} of a SequenceExample"
+        if found:
             raise FormatError(
-                f"{path}: record {local}: feature {min(unknown)!r}, which the examples looked at do not have; "
+                f"{self._name(index)}: {found}, which the examples looked at do not have; "
                 'fields={"data": BytesField()} keeps examples as they are'
             )
 
+    def _name(self, index: int) -> str:
+        path, local = self.store.locate(index)
+        return f"{path}: record {local}"
+
 
 def of_store(store: Store) -> ExampleDataset | None:
-    """The records of a store as examples; None if they are none, or none that fields hold."""
-    records = store.read(spread(len(store)))
+    """The records of a store as examples; None if they are none, or none that fields hold: SequenceExamples, too."""
+    records = store.read(probed(store))
     if not records:
         return None
     try:

@@ -86,9 +86,14 @@ def _string(key: str, value: Any) -> bytes:
 
 def _array(key: str, value: Any) -> npt.NDArray[Any]:
     try:
-        return np.asarray(value)
+        array = np.asarray(value)
     except (TypeError, ValueError) as error:  # rows of different lengths, among others
         raise ArgumentError(f"feature {key!r}: {type(value).__name__} is no array: {error}") from error
+    if array.dtype == object:
+        for each in array.ravel().tolist():
+            if isinstance(each, int) and each.bit_length() > 63:
+                raise ArgumentError(f"feature {key!r}: an int of {each.bit_length()} bits, more than int64 holds")
+    return array
 
 
 def _numbers(key: str, array: npt.NDArray[Any]) -> tuple[int, npt.NDArray[Any]]:

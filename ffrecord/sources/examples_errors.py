@@ -23,7 +23,7 @@ class ExampleError(FormatError):
 
     Attributes (None where unknown, and after crossing a process; the message says them all):
         key: the feature.
-        index: the example, in the batch.
+        index: the example, in the batch; among all of the reader, if it is a reader that parses.
         found, expected: the two numbers, or kinds.
     """
 
@@ -38,6 +38,12 @@ class ExampleError(FormatError):
     ) -> None:
         super().__init__(message)
         self.key, self.index, self.found, self.expected = key, index, found, expected
+
+    def of_record(self, index: int, name: str) -> "ExampleError":
+        """The same error of a record that has an index and a name, instead of a place in a batch."""
+        reason = str(self).removeprefix(f"example {self.index}").removeprefix(": ").removeprefix(", ")
+        message = f"Sample {index}: {name}: {reason}"
+        return type(self)(message, key=self.key, index=index, found=self.found, expected=self.expected)
 
 
 class MissingFeatureError(ExampleError):

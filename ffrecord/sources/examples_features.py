@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +68,7 @@ class FixedFeature:
             it is an error.
 
     Raises:
-        ArgumentError: another dtype; a dimension that is negative; a default that does not fit.
+        ArgumentError: another dtype; a shape that is no tuple of ints >= 0; a default that does not fit.
     """
 
     dtype: str
@@ -76,7 +77,7 @@ class FixedFeature:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
-        shape = tuple(int(size) for size in self.shape)
+        shape = _shape(self.shape)
         object.__setattr__(self, "shape", shape)
         if any(size < 0 for size in shape) or prod(shape) > MOST:
             raise ArgumentError(f"shape is {shape}, expected dimensions >= 0 and at most {MOST} values")
@@ -143,6 +144,13 @@ def dtype_name(dtype: Any) -> str:
     if name not in CODES:
         raise ArgumentError(f"dtype is {dtype!r}, expected one of {', '.join(map(repr, CODES))}")
     return str(name)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    try:
+        return tuple(index(size) for size in shape)
+    except TypeError:
+        raise ArgumentError(f"shape is {shape!r}, expected a tuple of ints, such as (3,)") from None
 
 
 def wanted(features: Features) -> _example.Wanted:

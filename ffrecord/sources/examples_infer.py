@@ -8,7 +8,7 @@ import numpy as np
 from ffrecord import _example
 from ffrecord.buffers import as_bytes
 from ffrecord.errors import ArgumentError
-from ffrecord.sources.examples_errors import KINDS, FeatureKindError, error_of
+from ffrecord.sources.examples_errors import KINDS, ExampleError, FeatureKindError, error_of
 from ffrecord.sources.examples_features import Feature, FixedFeature, VarFeature
 
 DTYPES = {1: "string", 2: "float32", 3: "int64"}
@@ -44,14 +44,35 @@ def infer(records: Any) -> dict[str, Feature]:
 
     Raises:
         FeatureKindError: of two kinds in two records.
-        ExampleError: a record that is no Example.
+        ExampleError: a record that is no Example; or a SequenceExample, whose lists would be lost.
         ArgumentError: no records.
     """
-    facts = [describe(record, index) for index, record in enumerate(_several(records))]
+    facts = [_features(record, index) for index, record in enumerate(_several(records))]
     if not facts:
         raise ArgumentError("no records to infer features from")
     names = dict.fromkeys(name for each in facts for name in each)
     return {name: feature for name in names if (feature := _feature(name, facts)) is not None}
+
+
+def first_list(record: Any) -> str | None:
+    """The name of one of the record's lists: None if it has none, as an Example. Parsers of Examples take both."""
+    try:
+        return next(iter(describe(record, lists=True)), None)
+    except ExampleError:
+        return None  # a field of that number that holds something else, which every parser skips
+
+
+def _features(record: Any, index: int) -> Facts:
+    facts = describe(record, index)
+    key = first_list(record)
+    if key is not None:
+        raise ExampleError(
+            f"example {index}: a SequenceExample, with a list {key!r}, which features of Examples are without; "
+            "ffrecord.sources.SequenceParser reads it",
+            key=key,
+            index=index,
+        )
+    return facts
 
 
 def _several(records: Any) -> Sequence[Any]:

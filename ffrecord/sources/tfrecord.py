@@ -11,7 +11,7 @@ from ffrecord.forms import Array
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
 from ffrecord.record_reader import check_io
-from ffrecord.sources.examples import ExampleParser, decoder
+from ffrecord.sources.examples import ExampleError, ExampleParser, decoder
 from ffrecord.sources.examples_features import Features, FixedFeature
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
@@ -90,18 +90,30 @@ class TFRecordReader(MixedReader):
         streams = Streams(indexes, bool(check_data))
         self._streams = streams if streams.any else None
         self.parser: ExampleParser | None = None
+        probes = np.unique(np.linspace(0, self.n - 1, min(self.n, PROBED), dtype=np.int64))  # from all over the files
         try:
-            self.parser = None if features is None else decoder(features, self._some_records)
+            self.parser = None if features is None else decoder(features, lambda: self.read(probes))
+        except ExampleError as error:
+            named = self._named(error, probes)
+            self.close()
+            raise named from None
         except BaseException:
             self.close()
             raise
 
-    def _some_records(self) -> list[Array]:
-        """From all over the files."""
-        return self.read(np.unique(np.linspace(0, self.n - 1, min(self.n, PROBED), dtype=np.int64)))
-
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
-        return super()._decode(positions, records) if self.parser is None else self.parser.decode(records)
+        if self.parser is None:
+            return super()._decode(positions, records)
+        try:
+            return self.parser.decode(records)
+        except ExampleError as error:
+            raise self._named(error, positions) from None
+
+    def _named(self, error: ExampleError, positions: Indices) -> ExampleError:
+        """The error of one of the records at `positions`, with its file and number."""
+        at = int(positions[error.index or 0])
+        path, local = self.locate(at)
+        return error.of_record(at, f"{path}: record {local}")
 
     def _varies(self, column: str) -> bool:
         if self.parser is None:
@@ -141,8 +153,10 @@ def _see_torn(indexes: list[Index], skip: bool) -> dict[str, Torn]:
     found = {index.path: index.torn for index in indexes if index.torn is not None}
     for path, torn in found.items():
         # What does not even begin as a TFRecord is not passed for an empty one.
-        if not skip or (torn.record == 0 and torn.error is FormatError):
+        if torn.record == 0 and torn.error is FormatError:
             raise torn.as_error(path)
+        if not skip:
+            raise torn.as_error(path, "; on_torn='skip' reads everything before it")
         logger.warning("left out, with all behind it: %s", torn.as_error(path))
     return found
 

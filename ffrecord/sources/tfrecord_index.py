@@ -44,9 +44,9 @@ class Torn:
     stored: int | None = None
     computed: int | None = None
 
-    def as_error(self, path: str) -> Exception:
-        """The same, as it is raised."""
-        message = f"{path}: record {self.record} at offset {self.offset}: {self.reason}"
+    def as_error(self, path: str, remedy: str = "") -> Exception:
+        """The same, as it is raised; `remedy` is added to the message."""
+        message = f"{path}: record {self.record} at offset {self.offset}: {self.reason}{remedy}"
         if self.error is ChecksumError:
             return ChecksumError(message, path=path, stored=self.stored, computed=self.computed)
         return self.error(message)

@@ -92,6 +92,25 @@ def test_a_feature_that_comes_late_is_not_lost(tmp_path):
     convert(tmp_path / "x.tfrecord", tmp_path / "out", fields={"data": BytesField()}, num_workers=0, verify=True)
 
 
+def sequence_example(i):
+    """The Example {"a": i} with a list, as a SequenceExample has one: field 2, its map entry, key and value."""
+    return encode_example({"a": i}) + b"\x12\x09\x0a\x07\x0a\x03tok\x12\x00"
+
+
+def test_lists_of_sequence_examples_are_not_lost(tmp_path):
+    records = [sequence_example(i) for i in range(3)]
+    with TFRecordWriter(tmp_path / "x.tfrecord") as writer:
+        for record in records:
+            writer.write(record)
+    convert(tmp_path / "x.tfrecord", tmp_path / "out", num_workers=0, verify=True)
+    assert [bytes(each["data"]) for each in result(tmp_path / "out")] == records
+    with TFRecordWriter(tmp_path / "late.tfrecord") as writer:
+        for i in range(200):
+            writer.write(encode_example({"a": i}) if i != 150 else sequence_example(i))
+    with pytest.raises(WorkerError, match=r"late\.tfrecord: record 150: list 'tok' of a SequenceExample"):
+        convert(tmp_path / "late.tfrecord", tmp_path / "late", num_workers=0)
+
+
 def test_mds(golden):
     for found, expected in zip(golden("mds"), MANIFEST["mds"]["samples"], strict=True):
         assert (sha256(found["x"]), found["y"], found["t"]) == (expected["x_sha256"], expected["y"], expected["t"])

@@ -178,6 +178,12 @@ def test_defaults_that_do_not_fit(feature):
         FixedFeature(*feature)
 
 
+@pytest.mark.parametrize("shape", [3, (2.5,), "a"])
+def test_shapes_that_are_none(shape):
+    with pytest.raises(ArgumentError, match=r"shape is .*, expected a tuple of ints"):
+        FixedFeature("int64", shape)
+
+
 def test_into():
     record = twin.example({"n": [1, 2], "u": [b"abcd"]})
     features = {"n": FixedFeature("int64", (2,)), "u": FixedFeature("uint8", (2, 2))}

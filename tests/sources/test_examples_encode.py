@@ -123,6 +123,8 @@ def test_tensors():
         ({"a": 1}, "dict"),
         ([[1], [2, 3]], "is no array"),
         (["a", 1], "int among strings"),
+        (2**70, "an int of 71 bits, more than int64 holds"),
+        ([1, -(1 << 70)], "an int of 71 bits"),
         (np.array([b"a", None], object), "NoneType among strings"),
     ],
 )

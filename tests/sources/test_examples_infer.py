@@ -49,6 +49,15 @@ def test_two_kinds():
         infer(records)
 
 
+def test_sequences_are_not_taken_for_their_contexts():
+    context = twin.example({"n": [1]})
+    lists = twin.sequence({"n": [1]}, {"steps": [[1], [2]]})
+    assert lists.startswith(context)
+    with pytest.raises(ExampleError, match=r"example 1: a SequenceExample, with a list 'steps', .*SequenceParser"):
+        infer([context, lists])
+    assert infer(context + b"\x12\x02\xff\xff") == infer(context)  # an unknown field
+
+
 def test_what_is_refused():
     with pytest.raises(ArgumentError, match="no records"):
         infer([])

@@ -23,7 +23,7 @@ import ffrecord
 from ffrecord._crc import crc32c
 from ffrecord.errors import ArgumentError, ChecksumError, FFRecordError, FormatError
 from ffrecord.record_reader import RecordReader
-from ffrecord.sources.examples import ExampleParser, FixedFeature
+from ffrecord.sources.examples import ExampleError, ExampleParser, FixedFeature, MissingFeatureError
 from ffrecord.sources.inflated import Inflated
 from ffrecord.sources.tfrecord import TFRecordReader
 from ffrecord.sources.tfrecord_writer import TFRecordWriter
@@ -266,6 +266,22 @@ def test_features(tmp_path):
         assert reader.parser is None and bytes(reader.sample(1)["data"]) == data[1]
     with pytest.raises(FFRecordError):
         TFRecordReader(made(tmp_path, None, [b"\xff\xff"]), features="infer")
+
+
+def test_errors_of_features_name_file_and_record(tmp_path):
+    data = [ffrecord.sources.examples.encode_example({"a": i} if i != 7 else {"b": i}) for i in range(9)]
+    paths = [made(tmp_path, None, data[:4], "x"), made(tmp_path, "gzip", data[4:], "y")]
+    with TFRecordReader(paths, features={"a": FixedFeature("int64")}) as reader:
+        with pytest.raises(
+            MissingFeatureError, match=r"^Sample 7: .*/y: record 3: feature 'a': it is absent"
+        ) as caught:
+            reader.samples([5, 7, 8])
+        assert caught.value.index == 7
+        with pytest.raises(MissingFeatureError, match=r"Sample 7: .*/y: record 3"):
+            reader.sample(-2)
+    broken = made(tmp_path, None, [*data[:4], b"\xff\xff"], "z")
+    with pytest.raises(ExampleError, match=r"^Sample 4: .*/z: record 4: no Example: at byte 0"):
+        TFRecordReader(broken, features="infer")
 
 
 # Threads, processes, files that change

@@ -64,6 +64,17 @@ def test_every_cut(tmp_path):
             assert (torn.record, torn.offset) == (len(good), ENDS[len(good)])
 
 
+def test_a_cut_file_says_what_reads_it(tmp_path, caplog):
+    path = write(tmp_path, DATA[:-1])
+    with pytest.raises(TruncatedError, match=r"; on_torn='skip' reads everything before it$"):
+        TFRecordReader(path)
+    caplog.set_level(logging.WARNING)
+    TFRecordReader(path, on_torn="skip").close()
+    assert "left out" in caplog.text and "on_torn" not in caplog.text
+    with pytest.raises(FormatError, match=r"no TFRecord, or damaged at its start$"):  # which no option mends
+        TFRecordReader(write(tmp_path, b"\xff" * 40))
+
+
 @packed_kinds
 def test_cuts_of_a_compressed_file(tmp_path, kind):
     whole = twin.PACK[kind](DATA)
