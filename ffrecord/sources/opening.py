@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -63,7 +63,7 @@ def open_for(caller: str, source: Source, format: str | None, options: Mapping[s
     try:
         known = detected(paths) if format is None else format
         reader = _reader(known)
-        check_options(reader.__init__, known, options, caller)
+        check_options(options, known, [*signature(reader.__init__).parameters][2:], caller)
         store: Store = reader(paths if isinstance(source, list | tuple) else paths[0], **options)
     except (FFRecordError, ArgumentError) as error:
         if format is None:
@@ -72,26 +72,18 @@ def open_for(caller: str, source: Source, format: str | None, options: Mapping[s
     return store
 
 
-def check_options(taker: Callable[..., Any], name: str, options: Mapping[str, Any], caller: str = OPEN) -> None:
-    """Raise unless a method of a format's reader takes all of `options`.
-
-    Args:
-        taker: its first two arguments are itself and the source.
-        name: of the format.
-        options: handed on by the function called `caller`.
+def check_options(options: Iterable[str], format: str, known: Sequence[str], caller: str = OPEN) -> None:
+    """Raise unless a format takes all `options` that a function called `caller` hands on.
 
     Raises:
         ArgumentTypeError: names the option, and those that there are.
     """
-    known = [*signature(taker).parameters][2:]
     for option in options:
         if option not in known:
-            there = f"it takes {', '.join(known)}"
-            if caller == OPEN:
-                raise ArgumentTypeError(f"{name} takes no option {option!r}; {there}")
-            raise ArgumentTypeError(
-                f"{caller} has no argument {option!r}, and its source, of format {name}, takes no such option; {there}"
-            )
+            takes = f"{format} takes no option {option!r}"
+            if caller != OPEN:
+                takes = f"{caller} has no argument {option!r}, and its source, {format}, takes no such option"
+            raise ArgumentTypeError(f"{takes}; it takes {', '.join(known)}")
 
 
 def _reader(format: str) -> Any:
