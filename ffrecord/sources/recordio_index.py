@@ -11,9 +11,13 @@ from ffrecord._crc import crc32, crc32c
 from ffrecord.errors import FormatError, TruncatedError
 from ffrecord.sources.index_file import IndexCache, cached
 from ffrecord.sources.recordio_format import (
+    COMPRESSORS,
     DIALECTS,
+    EXPANSION,
     HEADER,
+    LENGTH,
     MAGIC_BYTES,
+    SIZE_MOST,
     Dialect,
     Headers,
     Numbers,
@@ -128,10 +132,36 @@ def last_matches(path: str, chunks: Chunks) -> bool:
 
 def indexed(path: str, dialect: str | None = None, index_cache: IndexCache = None) -> Chunks:
     """As `find_chunks`; kept where `index_cache` says."""
-    kept = cached(path, f"recordio-{dialect or 'any'}-1", lambda: _arrays(find_chunks(path, dialect)), index_cache)
-    columns: dict[str, Any] = {name: kept[name] for name in COLUMNS}
-    numbers = kept["about"].tolist()
+    size = os.stat(path).st_size
+    kept = cached(
+        path,
+        f"recordio-{dialect or 'any'}-1",
+        lambda: _arrays(find_chunks(path, dialect)),
+        index_cache,
+        lambda arrays: _check_kept(_chunks(arrays), size),
+    )
+    return _chunks(kept)
+
+
+def _chunks(arrays: dict[str, Any]) -> Chunks:
+    columns = {name: arrays[name] for name in COLUMNS}
+    numbers = arrays["about"].tolist()
     return Chunks(DIALECTS[chr(numbers[0])], **columns, torn=Torn(*numbers[1:]) if len(numbers) > 1 else None)
+
+
+def _check_kept(chunks: Chunks, size: int) -> None:
+    """Raise ValueError unless these may be the chunks of a file of `size` bytes."""
+    numbers = [getattr(chunks, name) for name in COLUMNS]
+    if [column.dtype for column in numbers] != [np.int64] * 4 + [np.uint32] or len(set(map(len, numbers))) != 1:
+        raise FormatError(f"columns of {[f'{column.dtype} [{len(column)}]' for column in numbers]}")
+    offsets, sizes, records, compressors, _ = numbers
+    ends = offsets + sizes
+    known = (compressors >= 0) & (compressors < len(COMPRESSORS))
+    room = sizes * EXPANSION[np.where(known, compressors, 0)] // LENGTH.size
+    fits = known & (sizes >= 0) & (sizes <= SIZE_MOST) & (records > 0) & (records <= room)
+    follows = offsets == np.concatenate([[0], ends])[:-1] + HEADER.size
+    if not (fits & follows & (ends <= size)).all():
+        raise FormatError(f"chunks that a file of {size} bytes cannot have")
 
 
 def _arrays(chunks: Chunks) -> dict[str, npt.NDArray[Any]]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from ffrecord._engine import ARRAYS
 from ffrecord.errors import ArgumentError, ChecksumError, ClosedError, FFRecordError, FormatError, SampleIndexError
+from ffrecord.sources import index_file, recordio_index
 from ffrecord.sources.recordio import RecordIOReader
 from ffrecord.sources.recordio_batch import Batch
 
@@ -397,3 +398,28 @@ def test_a_record_that_nobody_brought_is_not_an_empty_one():
     batch.fail(1, FormatError("bad"))
     with pytest.raises(FFRecordError, match="2 of 3 records were not read"):
         batch.outcome(None)
+
+
+ODD_INDEXES = [
+    {"sizes": None},
+    {"sizes": np.array([5, 1], np.int32)},
+    {"sizes": np.array([5], np.int64)},
+    {"records": np.array([1 << 40, 1], np.int64)},
+    {"records": np.array([-5, 1], np.int64)},
+    {"compressors": np.array([7, 0], np.int64)},
+    {"offsets": np.array([20, 1 << 50], np.int64)},
+    {"about": np.array([77], np.int64)},
+    {"about": np.array([66, 1], np.int64)},
+    {"about": np.array([-1], np.int64)},
+]
+
+
+@pytest.mark.parametrize("changes", ODD_INDEXES)
+def test_an_index_that_no_file_of_this_kind_has_is_made_anew(tmp_path, changes):
+    path = write(tmp_path / "x", twin.build([b"one", b"two"], "B", "none", 3))
+    arrays = {**recordio_index._arrays(recordio_index.find_chunks(path)), **changes}
+    odd = {name: array for name, array in arrays.items() if array is not None}
+    index_file.cached(path, "recordio-any-1", lambda: odd, True)
+    for _ in range(2):
+        with RecordIOReader(path, index_cache=True) as reader:
+            assert everything(reader) == [b"one", b"two"]
