@@ -14,8 +14,8 @@ from ffrecord.conversion.stores import spread
 from ffrecord.errors import FormatError
 from ffrecord.fields.optional import require
 from ffrecord.sources.files import expand
+from ffrecord.sources.suffixes import SUFFIXES
 
-SUFFIXES = (".parquet", ".pq")
 UNKNOWN = (-1, -1)  # numbers, none of which is a class
 FEW = 64  # rows of a few row groups that show the columns
 
@@ -39,7 +39,7 @@ class ParquetDataset:
     """
 
     def __init__(self, paths: Sequence[Any], fields: Any = None) -> None:
-        self._paths = expand(list(paths), SUFFIXES)
+        self._paths = expand(list(paths), SUFFIXES["parquet"])
         self._kept: tuple[int, int, Any] | None = None
         self._opened: tuple[int, int, Any] | None = None
         groups: list[tuple[int, int, int]] = []  # (file, row group, rows)

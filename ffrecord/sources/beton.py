@@ -24,10 +24,9 @@ from ffrecord.sources.beton_spans import Allocations, Pieces, Rows, all_spans, p
 from ffrecord.sources.beton_values import column, values
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.span_file import SpanFile
 from ffrecord.store import Indices, OnError
-
-SUFFIXES = (".beton", ".ffcv")
 
 
 class BetonFile(SpanFile):
@@ -100,7 +99,7 @@ class BetonReader(RecordReader):
     """Samples of FFCV's .beton files, version 2.
 
     Args:
-        path: a file, a directory (its *.beton), a glob pattern, or a list of such, all with the same fields.
+        path: a file, a directory (its *.beton and *.ffcv), a glob pattern, or a list of such, all with the same fields.
         check_data: compare all metadata with the table of allocations when opening: the only thing in such a file that
             can contradict it. There are no checksums: damaged values cannot be told from good ones.
         io, on_error: as for `FileReader`.
@@ -140,7 +139,7 @@ class BetonReader(RecordReader):
         self._custom = dict(custom or {})
         files: list[BetonFile] = []
         try:
-            for name in expand(path, SUFFIXES):
+            for name in expand(path, SUFFIXES["beton"]):
                 files.append(BetonFile(name, self._custom, bool(check_data), io == "mmap", index_cache))
                 _check_same(files[0], files[-1])
             self._wanted = _chosen(files[0].layout.fields, columns)

@@ -5,31 +5,20 @@ import os
 import zlib
 from collections.abc import Callable
 
+from ffrecord import _tar, manifest
 from ffrecord import format as ffr
-from ffrecord import manifest
-from ffrecord._crc import crc32c
+from ffrecord._crc import crc32c, mask
 from ffrecord.errors import FormatError, MissingFileError
 from ffrecord.folder_index import MAGIC_BYTES
+from ffrecord.sources import beton_layout as beton
 from ffrecord.sources import hints
 from ffrecord.sources.lmdb_index import data_files, names_of_databases
 from ffrecord.sources.lmdb_pages import Pages
+from ffrecord.sources.suffixes import IMAGES, SUFFIXES
 
 HEAD = 1 << 16  # bytes of a file that are looked at
 ZIP_END = 22 + 65_535  # bytes that a zip's end record and comment have at most
-TFRECORD_MASK = 0xA282EAD8
-IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-BETON_TYPES = (*range(7), 255)
 ENTRIES = 1000  # of a directory that are looked at
-
-# A directory of files of one format is that format.
-SUFFIXES = {
-    "tar": (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz"),
-    "zip": (".zip",),
-    "tfrecord": (".tfrecord", ".tfrecords", ".tfrecord.gz"),
-    "recordio": (".recordio", ".rio"),
-    "beton": (".beton",),
-    "parquet": (".parquet",),
-}
 
 
 def detect(path: str) -> str:
@@ -76,13 +65,10 @@ def _is_zip(head: bytes, size: int, tail: bytes) -> bool:
 
 
 def _is_tar(head: bytes, size: int, tail: bytes) -> bool:
-    header = head[:512]
-    if len(header) < 512 or header[257:262] not in (b"ustar", bytes(5)):
+    if len(head) < _tar.BLOCK or head[257:262] not in (b"ustar", bytes(5)):
         return False
-    digits = header[148:156].strip(b" \0")
-    if not digits or digits.strip(b"01234567"):
-        return False
-    return int(digits, 8) == sum(header) - sum(header[148:156]) + 8 * ord(" ")
+    headers = _tar.Headers()
+    return headers.block(head[: _tar.BLOCK]) != _tar.END and headers.problem != "checksum"
 
 
 def _is_end_of_tar(head: bytes, size: int) -> bool:
@@ -93,9 +79,7 @@ def _is_end_of_tar(head: bytes, size: int) -> bool:
 def _is_tfrecord(head: bytes, size: int, tail: bytes) -> bool:
     if len(head) < 12:
         return False
-    crc = crc32c(head[:8])
-    masked = (((crc >> 15) | (crc << 17)) + TFRECORD_MASK) & 0xFFFFFFFF
-    return masked == int.from_bytes(head[8:12], "little")
+    return mask(crc32c(head[:8])) == int.from_bytes(head[8:12], "little")
 
 
 def _is_recordio(head: bytes, size: int, tail: bytes) -> bool:
@@ -111,13 +95,14 @@ def _is_parquet(head: bytes, size: int, tail: bytes) -> bool:
 
 
 def _is_beton(head: bytes, size: int, tail: bytes) -> bool:
-    fields = int.from_bytes(head[2:4], "little")
-    page = int.from_bytes(head[4:8], "little")
-    samples = int.from_bytes(head[8:16], "little")
-    if head[:2] != b"\2\0" or not fields or page < 1 << 12 or page & (page - 1) or samples > size:
+    if len(head) <= beton.HEADER.size:
         return False
-    descriptors = head[24 : 24 + 1041 * fields : 1041]
-    return len(descriptors) > 0 and all(kind in BETON_TYPES for kind in descriptors)
+    version, fields, page, samples, _ = beton.HEADER.unpack_from(head)
+    if version != beton.VERSION or not fields or page < 1 << 12 or page & (page - 1) or samples > size:
+        return False
+    step = beton.DESCRIPTOR.itemsize
+    types = head[beton.HEADER.size : beton.HEADER.size + step * fields : step]
+    return all(each in beton.KINDS or each == beton.CUSTOM for each in types)
 
 
 def _is_ffr(head: bytes, size: int, tail: bytes) -> bool:
@@ -207,6 +192,7 @@ def _of_directory(path: str) -> str:
         return "mds"
     if os.path.exists(os.path.join(path, "db0", "data.mdb")):
         return "torchrecord"
+    # A directory of files of one format is that format.
     for name, suffixes in SUFFIXES.items():
         if any(each.lower().endswith(suffixes) for each in names):
             return name

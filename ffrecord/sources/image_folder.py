@@ -13,9 +13,9 @@ from ffrecord.paths import PathLike, check_type
 from ffrecord.sources.file_store import FileStore
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.names import Names, joined
+from ffrecord.sources.suffixes import IMAGES
 from ffrecord.store import OnError
 
-IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # what torchvision takes
 DEPTH_MOST = 64  # of directories
 
 

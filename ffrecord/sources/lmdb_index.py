@@ -19,7 +19,6 @@ from ffrecord.sources.lmdb_tree import Records, databases, records
 from ffrecord.sources.names import Names
 
 DATA = "data.mdb"
-SUFFIXES = (".mdb", ".lmdb")
 SHOWN = 8  # names of databases in a message
 
 Table = npt.NDArray[np.int64]
@@ -89,11 +88,11 @@ def data_files(source: Source) -> list[str]:
 
 def _data_files(path: str) -> list[str]:
     if not os.path.isdir(path):
-        return expand(path, SUFFIXES)
+        return expand(path, (DATA,))
     inside = os.path.join(path, DATA)
     if not os.path.exists(inside):
         raise MissingFileError(2, f"{path}: no {DATA} in this directory", path)
-    return expand(inside, SUFFIXES)
+    return expand(inside, (DATA,))
 
 
 def index(pages: Pages, database: bytes | None, index_cache: IndexCache) -> Index:

@@ -23,9 +23,9 @@ from ffrecord.sources.recordio_chunks import ChunkTable
 from ffrecord.sources.recordio_format import Numbers, dialect_of
 from ffrecord.sources.recordio_groups import Group, Groups
 from ffrecord.sources.recordio_index import Chunks, Torn, indexed, last_matches, torn_error
+from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.store import Indices, OnError, Store, check_on_error
 
-SUFFIXES = (".recordio",)
 EXPANDED_MOST = 1 << 30  # bytes that a chunk may expand to
 INDEXERS = 16  # files at a time
 KINDS = {"crc32": "CRC-32", "crc32c": "CRC-32C"}
@@ -35,8 +35,8 @@ class RecordIOReader(Store):
     """Records of one or many RecordIO files, numbered through.
 
     Args:
-        fname: a file, whatever its name; a directory: its `*.recordio` in string order; a glob pattern; or a list or
-            tuple of such.
+        fname: a file, whatever its name; a directory: its `*.recordio` and `*.rio` in string order; a glob pattern;
+            or a list or tuple of such.
         check_data: compare the checksum of every chunk when it is read, and that of each block of framed snappy.
         io, on_error: as for `FileReader`.
         index_cache: keep where the chunks are: True, beside the files; or a directory.
@@ -83,7 +83,7 @@ class RecordIOReader(Store):
         if dialect is not None:
             dialect_of(dialect)
         most = operator.index(expanded_most)
-        fnames = expand(fname, SUFFIXES)
+        fnames = expand(fname, SUFFIXES["recordio"])
         self._settings: dict[str, Any] = {"io": io, "index_cache": index_cache, "dialect": dialect, "on_torn": on_torn}
         self._settings["expanded_most"] = most
         look = partial(_look, index_cache=index_cache, dialect=dialect, skip=on_torn == "skip", check=bool(check_data))

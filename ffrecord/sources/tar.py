@@ -16,7 +16,8 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.name_tree import NameTree
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names, joined
-from ffrecord.sources.tar_index import SUFFIXES, Members, members_of
+from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.tar_index import Members, members_of
 from ffrecord.span_file import SpanFile
 from ffrecord.store import OnError
 
@@ -65,7 +66,7 @@ class TarReader(NamedFiles, RecordReader):
     ) -> None:
         self._index_cache, self._ignore_zeros = index_cache, bool(ignore_zeros)
         archives = members_of(
-            expand(source, SUFFIXES), index_cache, ignore_zeros=self._ignore_zeros, cut=on_cut(on_error)
+            expand(source, SUFFIXES["tar"]), index_cache, ignore_zeros=self._ignore_zeros, cut=on_cut(on_error)
         )
         self._names = joined([archive.names for archive in archives])
         self._folder_names = joined([archive.folders for archive in archives])

@@ -19,7 +19,6 @@ Numbers = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
 T = TypeVar("T")
 
-SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 KIND = "tar-1"  # of index; to be counted up when it means something else
 THREADS = 8  # archives looked through at once
 

@@ -16,12 +16,11 @@ from ffrecord.sources.examples_features import Features, FixedFeature
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mixed import MixedReader
+from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tfrecord_index import Index, Torn, read_indexes
 from ffrecord.sources.tfrecord_streams import Streams
 from ffrecord.span_file import SpanFile
 from ffrecord.store import Indices, OnError
-
-SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zlib", ".tfrecords.zlib")
 
 PROBED = 32  # records that features are inferred from
 
@@ -32,7 +31,7 @@ class TFRecordReader(MixedReader):
     """The records of TFRecord files: plain ones, and those that are compressed as a whole by gzip or zlib.
 
     Args:
-        source: a file; a directory (its files with one of SUFFIXES, in string order); a glob pattern; or a list or
+        source: a file; a directory (its files with a suffix of TFRecord, in string order); a glob pattern; or a list or
             tuple of such, one after the other.
         check_data: compare the CRC-32C of every length when opening, and that of every record when reading it. Without,
             files can be read that other programs wrote without checksums; memory is safe either way.
@@ -83,7 +82,7 @@ class TFRecordReader(MixedReader):
         if on_torn not in ("raise", "skip"):
             raise ArgumentError(f"on_torn is {on_torn!r}, expected 'raise' or 'skip'")
         check_io(io)
-        indexes = read_indexes(expand(source, SUFFIXES), bool(check_data), index_cache, compression)
+        indexes = read_indexes(expand(source, SUFFIXES["tfrecord"]), bool(check_data), index_cache, compression)
         self.torn = _see_torn(indexes, on_torn == "skip")
         super().__init__(_open(indexes, io == "mmap"), check_data, io=io, on_error=on_error)
         self._settings = {"index_cache": index_cache, "compression": compression, "on_torn": on_torn}

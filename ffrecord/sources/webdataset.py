@@ -16,8 +16,9 @@ from ffrecord.sources.braces import expand_braces
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.names import Names, joined
+from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tar import on_cut, opened
-from ffrecord.sources.tar_index import SUFFIXES, Members, Numbers, members_of, select
+from ffrecord.sources.tar_index import Members, Numbers, members_of, select
 from ffrecord.sources.webdataset_fields import decode_field
 from ffrecord.store import OnError
 
@@ -79,7 +80,7 @@ class WebDatasetReader(RecordReader):
     ) -> None:
         self._index_cache, self._ignore_zeros, self._decodes = index_cache, bool(ignore_zeros), bool(decode)
         archives = members_of(
-            expand(_without_braces(source), SUFFIXES),
+            expand(_without_braces(source), SUFFIXES["tar"]),
             index_cache,
             ignore_zeros=self._ignore_zeros,
             cut=on_cut(on_error),

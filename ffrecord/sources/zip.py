@@ -20,13 +20,13 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mixed import MixedReader, summed
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names
+from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.zip_codecs import STORED, inflating, translated
 from ffrecord.sources.zip_index import ZipIndex
 from ffrecord.sources.zip_members import ZipMembers
 from ffrecord.span_file import SpanFile
 from ffrecord.store import Indices, OnError
 
-SUFFIXES = (".zip",)
 MAX_RATIO = 2000.0
 
 
@@ -70,7 +70,7 @@ class ZipReader(NamedFiles, MixedReader):
         max_ratio: float | None = MAX_RATIO,
     ) -> None:
         _check_ratio_option(max_ratio)
-        paths = expand(path, SUFFIXES)
+        paths = expand(path, SUFFIXES["zip"])
         status = [os.stat(each) for each in paths]
         indexes = [ZipIndex(each, index_cache) for each in paths]
         self.members = ZipMembers(indexes, max_ratio)

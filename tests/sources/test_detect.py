@@ -17,6 +17,7 @@ import ffrecord
 from ffrecord.errors import FormatError
 from ffrecord.sources.detect import detect, is_packed_folder
 from ffrecord.sources.opening import READERS
+from ffrecord.sources.suffixes import SUFFIXES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SEEDS = GOLDEN / "seeds"
@@ -32,6 +33,13 @@ def tar_bytes(format=tarfile.PAX_FORMAT):
     return buffer.getvalue()
 
 
+def signed(data: bytes) -> bytes:
+    """The first header with a byte above 127, and the checksum that some old programs made then."""
+    data = b"\xff" + data[1:]
+    total = sum(byte - 256 * (byte > 127) for byte in data[:148] + b" " * 8 + data[156:512])
+    return data[:148] + b"%06o\0 " % total + data[156:]
+
+
 def zip_bytes(prefix=b"", comment=b""):
     buffer = io.BytesIO(prefix)
     buffer.seek(0, os.SEEK_END)
@@ -45,6 +53,7 @@ EXAMPLES = (SEEDS / "examples.tfrecord").read_bytes()
 FILES = {
     "tar, pax": ("tar", tar_bytes()),
     "tar, gnu": ("tar", tar_bytes(tarfile.GNU_FORMAT)),
+    "tar, sums of signed bytes": ("tar", signed(tar_bytes())),
     "tar, ustar": ("tar", tar_bytes(tarfile.USTAR_FORMAT)),
     "tar.gz": ("tar", gzip.compress(tar_bytes())),
     "tar.bz2": ("tar", bz2.compress(tar_bytes())),
@@ -123,6 +132,16 @@ def directory_of(tmp_path, *names, data=b"x"):
 )
 def test_directories(tmp_path, expected, names):
     assert detect(directory_of(tmp_path, *names)) == expected
+
+
+@pytest.mark.parametrize(("format", "suffix"), [(each, end) for each in SUFFIXES for end in SUFFIXES[each]])
+def test_readers_take_the_directories_that_are_said_to_be_theirs(tmp_path, format, suffix):
+    data = FILES[format][1] if format in FILES else tar_bytes()
+    directory = directory_of(tmp_path, f"a{suffix}", data=data)
+    assert detect(directory) == format
+    if format in READERS:
+        with ffrecord.open(directory) as store:
+            assert len(store) > 0 and store.fnames == [f"{directory}/a{suffix}"]
 
 
 def test_directories_of_mosaicml(tmp_path):

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from ffrecord import _files
 from ffrecord.errors import FFRecordError, FormatError
-from ffrecord.sources.image_folder import IMAGES, ImageFolderReader
+from ffrecord.sources.image_folder import ImageFolderReader
 from ffrecord.sources.names import Names
+from ffrecord.sources.suffixes import IMAGES
 
 
 def make(root, files):
