@@ -2,55 +2,37 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _tar
-from ffrecord._webdataset import split
 from ffrecord.errors import FormatError
 from ffrecord.paths import Source
-from ffrecord.record_reader import RecordReader
+from ffrecord.read_stats import ReadStats
 from ffrecord.sources.braces import expand_braces
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.names import Names, joined
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.mixed import MixedReader, summed
+from ffrecord.sources.names import Names
 from ffrecord.sources.tar import on_cut, opened
-from ffrecord.sources.tar_index import Members, Numbers, members_of, select
+from ffrecord.sources.tar_index import SUFFIXES, Members, Numbers, members_of
 from ffrecord.sources.webdataset_fields import decode_field
+from ffrecord.sources.webdataset_pieces import Pieces
+from ffrecord.sources.webdataset_samples import Samples, all_of, grouped, heads
 from ffrecord.store import OnError
 
 Array = npt.NDArray[np.uint8]
 
 
-class Samples(NamedTuple):
-    """The samples of an archive.
-
-    Attributes:
-        offsets, sizes: of each, bytes: from the first header of its first member to the end of its last one.
-        ends: how many members all samples up to this one have; int64 [n], as the two before.
-        names, dots: of the members: int64 [m] of the latter, bytes of the key.
-        starts, lengths: of the members' data: offset in their sample, and size, bytes; int64 [m].
-    """
-
-    offsets: Numbers
-    sizes: Numbers
-    ends: Numbers
-    names: Names
-    dots: Numbers
-    starts: Numbers
-    lengths: Numbers
-
-
-class WebDatasetReader(RecordReader):
+class WebDatasetReader(MixedReader):
     """Samples of WebDataset's archives: consecutive members whose names are the same up to the first dot.
 
     Of the name `train/0001.seg.PNG`, `train/0001` is the key and `seg.png` the field. As in WebDataset, members that
     are no regular files, names without a dot in their last part, and `__...__` at the top with all below are of no
     sample; and a key that comes again after another is another sample. A sample's record is the piece of its archive
-    that its members are in, headers included: with zeros behind it, an archive of its own.
+    that its members are in, headers included; or the pieces, back to back, if something else is between them. With
+    zeros behind it, it is an archive of its own.
 
     Args:
         source: as for `TarReader`; and braces are expanded, as in `data-{000..009}.tar`.
@@ -63,7 +45,7 @@ class WebDatasetReader(RecordReader):
         As for `TarReader`.
     """
 
-    __slots__ = ("_decodes", "_ignore_zeros", "_index_cache", "_keys", "_samples")
+    __slots__ = ("_decodes", "_ignore_zeros", "_index_cache", "_keys", "_parted", "_samples")
 
     format: ClassVar[str] = "webdataset"
 
@@ -80,22 +62,34 @@ class WebDatasetReader(RecordReader):
     ) -> None:
         self._index_cache, self._ignore_zeros, self._decodes = index_cache, bool(ignore_zeros), bool(decode)
         archives = members_of(
-            expand(_without_braces(source), SUFFIXES["tar"]),
+            expand(_without_braces(source), SUFFIXES),
             index_cache,
             ignore_zeros=self._ignore_zeros,
             cut=on_cut(on_error),
         )
-        parts = [_grouped(archive) for archive in archives]
+        parts = [grouped(archive) for archive in archives]
         files = opened(archives, io, [(part.offsets, part.sizes) for part in parts])
         super().__init__(files, check_data, io=io, on_error=on_error)
-        self._samples = _all(parts)
+        self._samples = all_of(parts)
         self._keys: Names | None = None
+        self._parted: Pieces | None = None
+        if len(self._samples.piece_sizes):
+            try:
+                self._parted = self._open_pieces(archives, parts)
+            except BaseException:
+                self.close()
+                raise
+
+    def _open_pieces(self, archives: Sequence[Members], parts: Sequence[Samples]) -> Pieces:
+        way = "auto" if self._io == "mmap" else self._io
+        spans = [(part.piece_offsets, part.piece_sizes) for part in parts]
+        return Pieces(opened(archives, way, spans), self._samples, self._sample_name, way)
 
     def keys(self) -> Names:
         """The key of each sample, as stored. Keys may be repeated; `keys().find(key)` is the last one."""
         if self._keys is None:
             firsts = np.append(np.zeros(1, np.int64), self._samples.ends)[: self.n]
-            self._keys = _heads(self._samples.names, firsts, self._samples.dots[firsts])
+            self._keys = heads(self._samples.names, firsts, self._samples.dots[firsts])
         return self._keys
 
     def _decode(self, positions: Numbers, records: list[Array]) -> list[dict[str, Any]]:
@@ -147,8 +141,28 @@ class WebDatasetReader(RecordReader):
         )
 
     def _record_name(self, file: int, local: int) -> str:
-        first = sum(self._files[i].n for i in range(file))
-        return f"sample {self.keys()[first + local]!r}"
+        return self._sample_name(sum(self._files[i].n for i in range(file)) + local)
+
+    def _sample_name(self, position: int) -> str:
+        return f"sample {self.keys()[position]!r}"
+
+    def stats(self) -> ReadStats:
+        """As of any `RecordReader`; of samples in several pieces it counts the pieces."""
+        stats = super().stats()
+        return stats if self._parted is None else summed(stats, self._parted.stats())
+
+    def _release(self) -> None:
+        if self._parted is not None:
+            self._parted.close()
+
+    def _special(self, positions: Numbers) -> npt.NDArray[np.bool_] | None:
+        if self._parted is None:
+            return None
+        pieces = self._samples.pieces
+        return pieces[positions] > np.where(positions > 0, pieces[positions - 1], 0)
+
+    def _load_special(self, positions: Numbers) -> list[Array | Exception]:
+        return [] if self._parted is None or not len(positions) else self._parted.load(positions)
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -171,54 +185,3 @@ def _expanded(path: Any) -> list[Any]:
     if not isinstance(name, str) or "{" not in name or os.path.exists(name):
         return [path]
     return expand_braces(name)
-
-
-def _grouped(archive: Members) -> Samples:
-    """Part the members of an archive into samples."""
-    # WebDataset takes hard links for no files.
-    names = Names(*select(archive.names.blob, archive.names.offsets, np.flatnonzero(archive.linked == 0)))
-    dots, begins = split(names.blob, names.offsets)
-    found = np.flatnonzero(dots >= 0)
-    headers, offsets, sizes = (
-        column[archive.linked == 0][found] for column in (archive.headers, archive.offsets, archive.sizes)
-    )
-    firsts = np.flatnonzero(begins[found])
-    ends = np.append(firsts[1:], np.int64(len(found)))[: len(firsts)]
-    data_ends = offsets[ends - 1] + sizes[ends - 1]
-    padded = -(-data_ends // _tar.BLOCK) * _tar.BLOCK
-    # An archive may end with its data, without zeros up to a whole block.
-    stops = np.where(data_ends <= archive.status.st_size, np.minimum(padded, archive.status.st_size), data_ends)
-    starts = headers[firsts]
-    return Samples(
-        starts,
-        stops - starts,
-        ends,
-        Names(*select(names.blob, names.offsets, found)),
-        dots[found],
-        offsets - np.repeat(starts, np.diff(ends, prepend=0)),
-        sizes,
-    )
-
-
-def _all(parts: Sequence[Samples]) -> Samples:
-    """The samples of all archives, numbered through; offsets stay those in their archives."""
-    if len(parts) == 1:
-        return parts[0]
-    counts = np.cumsum([0, *(len(part.dots) for part in parts[:-1])])
-    return Samples(
-        np.concatenate([part.offsets for part in parts]),
-        np.concatenate([part.sizes for part in parts]),
-        np.concatenate([part.ends + count for part, count in zip(parts, counts, strict=True)]),
-        joined([part.names for part in parts]),
-        np.concatenate([part.dots for part in parts]),
-        np.concatenate([part.starts for part in parts]),
-        np.concatenate([part.lengths for part in parts]),
-    )
-
-
-def _heads(names: Names, chosen: Numbers, sizes: Numbers) -> Names:
-    """The first `sizes` bytes of the names at `chosen`."""
-    offsets = np.zeros(len(chosen) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    places = np.repeat(names.offsets[chosen] - offsets[:-1], sizes) + np.arange(offsets[-1])
-    return Names(names.blob[places], offsets)

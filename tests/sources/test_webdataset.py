@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import pickle
 import re
 import tarfile
@@ -139,6 +140,40 @@ def test_members_of_no_sample(tmp_path):
     with WebDatasetReader(path) as reader:
         assert reader.keys() == ["1", "2", "1"] and reader.keys().find("1") == 2
     assert ours(tars.archive(tmp_path / "none.tar", [("README", b"")])) == []
+
+
+def test_something_else_inside_of_samples(tmp_path):
+    """Records are only what is of the sample, however much lies between."""
+    between = tars.member(b"README", b"-" * 100_000) + tars.header(b"d/", kind=b"5")
+    paths = []
+    for number in range(2):
+        parts = [
+            tars.member(b"%d/%d.%c" % (number, i, field), b"%d%c" % (i, field)) for i in range(3) for field in b"ab"
+        ]
+        data = parts[0] + between + parts[1] + between + b"".join(parts[2:5]) + between + parts[5] + tars.END
+        paths.append(tmp_path / f"{number}.tar")
+        paths[-1].write_bytes(data)
+    wanted = [[f"{n}/{i}", b"%da" % i, b"%db" % i] for n in range(2) for i in range(3)]
+    for way in ("auto", "pread", "mmap"):
+        with WebDatasetReader(paths, io=way) as reader:
+            samples = reader.samples([5, 0, 3, 1, 2, 4, 0, -1])
+            given = [[each["__key__"], each["a"].tobytes(), each["b"].tobytes()] for each in samples]
+            assert given == [wanted[i] for i in (5, 0, 3, 1, 2, 4, 0, 5)]
+            data, offsets = reader.read_packed(range(6))
+            assert np.diff(offsets).tolist() == [2048] * 6 == reader._sizes(np.arange(6)).tolist()
+            assert [len(each) for each in reader] == [2048] * 6
+            for i, (key, _, _) in enumerate(wanted):
+                with tarfile.open(fileobj=io.BytesIO(bytes(data[2048 * i :][:2048]) + tars.END)) as archive:
+                    assert archive.getnames() == [f"{key}.a", f"{key}.b"]
+            assert reader.stats().bytes == 14 * 2048 + 6 * 2048
+            with pickle.loads(pickle.dumps(reader)) as other:
+                assert other.samples([3])[0]["b"].tobytes() == b"0b"
+            with pytest.raises(IndexError):
+                reader.read([6])
+    with WebDatasetReader(paths[:1]) as reader:
+        os.truncate(paths[0], 1024)
+        with pytest.raises(TruncatedError, match=r"Sample 0: .*0\.tar: sample '0/0'"):
+            reader.read([0])
 
 
 def test_ends_without_zeros(tmp_path):
