@@ -15,8 +15,9 @@ from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mixed import MixedReader, summed
 from ffrecord.sources.names import Names
+from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tar import on_cut, opened
-from ffrecord.sources.tar_index import SUFFIXES, Members, Numbers, members_of
+from ffrecord.sources.tar_index import Members, Numbers, members_of
 from ffrecord.sources.webdataset_fields import decode_field
 from ffrecord.sources.webdataset_pieces import Pieces
 from ffrecord.sources.webdataset_samples import Samples, all_of, grouped, heads
@@ -62,7 +63,7 @@ class WebDatasetReader(MixedReader):
     ) -> None:
         self._index_cache, self._ignore_zeros, self._decodes = index_cache, bool(ignore_zeros), bool(decode)
         archives = members_of(
-            expand(_without_braces(source), SUFFIXES),
+            expand(_without_braces(source), SUFFIXES["tar"]),
             index_cache,
             ignore_zeros=self._ignore_zeros,
             cut=on_cut(on_error),
@@ -98,9 +99,13 @@ class WebDatasetReader(MixedReader):
         Raises:
             FormatError: a field that a sample has twice, or that cannot be decoded.
         """
-        return [self._sample(position, record) for position, record in zip(positions.tolist(), records, strict=True)]
+        samples = [self._fields(each, record) for each, record in zip(positions.tolist(), records, strict=True)]
+        if not self._decodes:
+            return samples
+        return [self._decoded(each, sample) for each, sample in zip(positions.tolist(), samples, strict=True)]
 
-    def _sample(self, position: int, record: Array) -> dict[str, Any]:
+    def _fields(self, position: int, record: Array) -> dict[str, Any]:
+        """A sample as it is without decode=True."""
         members, start, stop = self._samples, self._first(position), int(self._samples.ends[position])
         sample: dict[str, Any] = {"__key__": self.keys()[position]}
         seen: dict[str, int] = {"__key__": -1}
@@ -114,7 +119,7 @@ class WebDatasetReader(MixedReader):
                 raise self._wrong(position, f"field {field!r} twice: {first!r} and {members.names[member]!r}")
             seen[field] = member
             sample[field] = record[offset : offset + size]
-        return self._decoded(position, sample) if self._decodes else sample
+        return sample
 
     def _varies(self, column: str) -> bool:
         return not self._decodes
