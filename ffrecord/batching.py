@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, SupportsIndex, TypeVar
+from weakref import WeakMethod
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +47,7 @@ class BatchReading(ABC):
         self._fnames, self._n = list(fnames), n
         self._check_data = bool(check_data)
         self._on_error = on_error
-        self._background = Background(THREADS)
+        self._background = Background(WeakMethod(self._release))
         self.skipped = 0
 
     @property
@@ -62,6 +63,9 @@ class BatchReading(ABC):
 
         An exception stands for a record that could not be had. May be called by several threads, and after a fork.
         """
+
+    def _release(self) -> None:  # noqa: B027 - most have nothing open
+        """Give back what is open: called once, when no `_load` runs any more."""
 
     def _sizes(self, positions: Indices) -> Indices:
         """Bytes of the records at `positions`, int64 [k], to cut sequences into pieces by; a guess will do."""
@@ -89,7 +93,7 @@ class BatchReading(ABC):
     ) -> Callable[[], Outcome]:
         """Start reading a batch; what waits for it."""
         load = partial(self._loaded, form, self._in_range(indices), out)
-        wait = self._unless_closed(partial(self._background.begin, load))
+        wait = self._unless_closed(partial(self._background.begin, load, threads))
         return partial(self._unless_closed, wait)
 
     def _unless_closed(self, call: Callable[[], T]) -> T:

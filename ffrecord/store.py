@@ -308,9 +308,6 @@ class Store(BatchReading):
 
     # For subclasses
 
-    def _release(self) -> None:
-        """Give back what is open: called once, when no `_load` runs any more."""
-
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
         """Samples of the records at `positions`, int64 [k] in [0, n), for `samples`."""
         if type(self).keys is Store.keys:
@@ -334,9 +331,9 @@ class Store(BatchReading):
     # Life
 
     def close(self) -> None:
-        """Close the files. A read in progress in another thread ends first. May be repeated."""
-        if self._background.close():
-            self._release()
+        """Close the files. A read in progress in another thread ends first; one of this thread, if this is called in
+        the middle of it (by a signal handler), goes on, and they are closed when it ends. May be repeated."""
+        self._background.close()
 
     def __enter__(self: S) -> S:
         return self

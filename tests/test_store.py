@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+import signal
 import threading
 import time
 import weakref
@@ -13,7 +14,7 @@ import children
 import numpy as np
 import pytest
 
-from ffrecord import FFRecordError, FileReader, FormatError, batching
+from ffrecord import FFRecordError, FileReader, FormatError, background, batching
 from ffrecord.errors import ArgumentError, ClosedError, MissingNamesError
 from ffrecord.store import Store
 
@@ -302,6 +303,129 @@ def test_closing_with_batches_in_flight(store):
         list(batches)
 
 
+def test_closing_while_a_batch_waits_for_a_thread(store):
+    """Whoever waits for it hears that the store is closed."""
+    said = []
+
+    def wait() -> None:
+        try:
+            waits[-1]()
+        except BaseException as error:
+            said.append(error)
+
+    store.go.clear()
+    waits = [store._begin_packed([0]) for _ in range(batching.THREADS + 1)]
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    assert store.entered.wait(10)
+    time.sleep(0.02)
+    threading.Timer(0.05, store.go.set).start()
+    store.close()
+    waiting.join(10)
+    assert [str(error) for error in said] == [f"Lines has been closed. {store.fnames[0]} …"]
+
+
+def test_closing_in_the_middle_of_a_read_of_the_same_thread(store):
+    """As a signal handler may: it cannot wait for that, which goes on and then releases what is open."""
+    found = []
+
+    def handle(*_) -> None:
+        store.close()
+        found.append(store.released)
+        store.go.set()
+
+    store.go.clear()
+    with children.alarms(handle):
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        assert as_bytes(store.read([5])) == [RECORDS[5]]
+    assert (found, store.released) == ([0], 1)
+    with pytest.raises(ClosedError):
+        store.read([5])
+
+
+class Interrupted(threading.Condition):
+    """Raises once when it is let go, as an interrupt may."""
+
+    raised = False
+
+    def __exit__(self, *exception) -> None:
+        super().__exit__(*exception)
+        if not self.raised:
+            self.raised = True
+            raise KeyboardInterrupt
+
+
+def test_interrupted_before_it_reads(store):
+    store._background._crew.changed = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        store.read([0])
+    closing = threading.Thread(target=store.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert (closing.is_alive(), store.released) == (False, 1)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 6])
+def test_threads_at_most(path, threads):
+    class Counting(Lines):
+        now = most = 0
+        lock = threading.Lock()
+
+        def _load(self, positions):
+            with self.lock:
+                self.now += 1
+                self.most = max(self.most, self.now)
+            time.sleep(0.01)
+            with self.lock:
+                self.now -= 1
+            return super()._load(positions)
+
+    with Counting(path) as store:
+        list(store.iter_columns([[5]] * 18, len(RECORDS[5]), [(0, 1)], 17, threads=threads))
+        assert store.most == threads
+
+
+def test_threads_end_when_there_is_nothing_to_do(store, monkeypatch):
+    monkeypatch.setattr(background, "IDLE_SECONDS", 0.01)
+    crew = store._background._crew
+    for _ in range(2):
+        assert len(list(store.iter_batches([[1], [2]]))) == 2
+        deadline = time.monotonic() + 10
+        while crew.workers and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not crew.workers
+
+
+SLOW = """
+import atexit
+atexit.register(lambda: print(store.stats().batches))  # the last thing that happens
+import time
+import numpy as np
+from ffrecord.store import Store
+
+class Slow(Store):
+    format = "slow"
+
+    def _load(self, positions):
+        time.sleep(0.02)
+        return [np.zeros(3, np.uint8) for _ in positions]
+
+store = Slow(["x"], 100)
+batches = store.iter_batches([[0]] * 300, 300)
+next(batches)
+"""
+
+
+def test_at_the_end_of_the_interpreter():
+    """Batches that were begun ahead are not read any more, unless somebody asks for them."""
+    assert int(children.run(SLOW)) < 100
+    asked = "import ffrecord.background\natexit.unregister(ffrecord.background._end)\n"
+    asked += (
+        "atexit.register(lambda: print(len(list(zip(range(9), batches)))))\natexit.register(ffrecord.background._end)"
+    )
+    assert children.run(SLOW + asked).split()[0] == "9"
+
+
 def test_dropped_without_closing(path):
     gc.disable()
     try:
@@ -337,7 +461,7 @@ def test_fork(store):
     store.go.clear()
     wait = store._begin_packed([7])
     assert store.entered.wait(10)
-    with store._background._idle:
+    with store._background._crew.changed:
         child = os.fork()
     if child == 0:
         status = 1
@@ -353,6 +477,46 @@ def test_fork(store):
     store.go.set()
     assert os.waitpid(child, 0)[1] == 0
     assert builders.unpack(wait().result) == [RECORDS[7]]
+
+
+@children.forks
+def test_threads_of_a_child(store):
+    """That all begin at once, and by one of which a child is forked in turn."""
+    store.read([0])
+
+    def work() -> bool:
+        good: list[bool] = []
+        both = threading.Barrier(4)
+
+        def read() -> None:
+            both.wait(10)
+            good.extend(as_bytes(store.read([i])) == [RECORDS[i]] for i in range(5))
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        crew = store._background._crew
+        store.close()
+        return good == [True] * 20 and not crew.reading and store.stats().batches == 20 and store.released == 1
+
+    assert [children.in_child(work) for _ in range(10)] == [0] * 10
+
+
+@children.forks
+def test_forked_in_the_middle_of_a_read(path):
+    class Forking(Lines):
+        def _load(self, positions):
+            self.child = os.fork()
+            return super()._load(positions)
+
+    with Forking(path) as store:
+        found = as_bytes(store.read([5]))
+        if store.child == 0:
+            store.close()
+            os._exit(0 if (found, store.released) == ([RECORDS[5]], 1) else 1)
+        assert os.waitpid(store.child, 0)[1] == 0
 
 
 def test_threads(store):

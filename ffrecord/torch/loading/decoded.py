@@ -17,7 +17,7 @@ from ffrecord.torch.loading.stacking import stacked
 
 __all__ = ["DecodedColumns"]
 
-FILES: tuple[type, ...] = (bytes, bytearray, memoryview, np.ndarray)  # types of values that hold a file
+FILES = (bytes, bytearray, memoryview, np.ndarray)  # types of values that hold a file
 
 
 class Undecoded(NamedTuple):
@@ -176,8 +176,9 @@ def _file_in(name: str, value: Any) -> memoryview:
     Raises:
         FormatError: the column has other values.
     """
+    buffer: Any = value
     if isinstance(value, np.ndarray) and (value.ndim != 1 or value.dtype != np.uint8):
         raise FormatError(f"decode: {name} is a {value.dtype} array {list(value.shape)}, expected the bytes of a JPEG")
     if not isinstance(value, FILES):
         raise FormatError(f"decode: {name} is a {type(value).__name__}, expected the bytes of a JPEG")
-    return memoryview(value)
+    return memoryview(buffer)
