@@ -122,7 +122,7 @@ class PackedFolder:
 
         Args:
             fname: its path.
-            grey: give [H, W] if the JPEG is grey.
+            grey: give [H, W], whatever its colours are: its brightness.
 
         Raises:
             FormatError: it is no JPEG that can be read whole.

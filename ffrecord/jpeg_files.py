@@ -20,10 +20,10 @@ def jpeg_pixels(data: Array, name: Callable[[], str], grey: bool) -> Array:
     Args:
         data: uint8 [bytes], contiguous.
         name: gives what it is called in messages.
-        grey: give [H, W] if it is grey.
+        grey: give [H, W] of any JPEG.
 
     Returns:
-        A new uint8 array [H, W, 3], RGB, unless as `grey` says. CMYK and YCCK are converted by Pillow.
+        A new uint8 array [H, W, 3], RGB, or [H, W] if `grey`. CMYK and YCCK are converted by Pillow.
 
     Raises:
         FormatError: no JPEG that can be read whole.
@@ -32,7 +32,7 @@ def jpeg_pixels(data: Array, name: Callable[[], str], grey: bool) -> Array:
     try:
         if data[: len(MAGIC)].tobytes() != MAGIC:
             raise FormatError(f"{len(data)} bytes that begin with {data[:3].tobytes()!r}, expected a JPEG")
-        pixels: Array = decompress(data.data, grey)
+        pixels: Array = decompress(data.data, grey, only_grey=grey)
         return pixels
     except FormatError as error:
         raise FormatError(f"{name()}: {error}") from error

@@ -15,7 +15,8 @@ SIDE_MAX = 65535
 # Each block of a channel takes a bit or more, and some channel has a block for 16 x 16 pixels or fewer.
 PIXELS_PER_BYTE = 2048
 
-WITHOUT = "a JPEG field without simplejpeg"
+CODECS = "simplejpeg or Pillow"
+WITHOUT = "a JPEG"  # what needs one of them
 
 
 def pixels_max(size: int) -> int:
@@ -31,23 +32,28 @@ def compress(array: Array, quality: int) -> bytes:
         pixels, space, sampling = (array[:, :, None], "GRAY", "Gray") if grey else (array, "RGB", "420")
         return bytes(simplejpeg.encode_jpeg(pixels, quality, space, sampling))
     out = io.BytesIO()
-    require("PIL.Image", "jpeg", WITHOUT).fromarray(array).save(out, "JPEG", quality=quality, subsampling="4:2:0")
+    image = require("PIL.Image", "jpeg", WITHOUT, CODECS).fromarray(array)
+    image.save(out, "JPEG", quality=quality, subsampling="4:2:0")
     return out.getvalue()
 
 
-def decompress(data: bytes | bytearray | memoryview, grey: bool) -> Array:
+def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool = False) -> Array:
     """The pixels of JPEG `data`, a new uint8 array: [H, W] if the JPEG is grey and `grey` allows it, else [H, W, 3].
+
+    Args:
+        only_grey: [H, W] of any JPEG: the Y of YCbCr as it is stored, else 0.299 R + 0.587 G + 0.114 B (BT.601).
 
     Raises:
         FormatError: no JPEG that can be read whole, or of more pixels than `pixels_max`.
+        ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
     """
     simplejpeg = optional("simplejpeg")
     if simplejpeg is None:
-        return _by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT), grey)
+        return _by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS), grey, only_grey)
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
         check_size(width, height, len(data))
-        if space == "Gray" and grey:
+        if (only_grey and space in ("Gray", "YCbCr", "RGB")) or (space == "Gray" and grey):
             flat: Array = simplejpeg.decode_jpeg(data, "GRAY")
             return flat[:, :, 0]
         if space in ("Gray", "YCbCr", "RGB"):
@@ -62,7 +68,7 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool) -> Array:
         plugin = optional("PIL.JpegImagePlugin")
         if plugin is None:
             raise FormatError(f"a JPEG of {len(data)} bytes that simplejpeg does not read: {error}") from error
-    return _by_pillow(data, plugin, grey)
+    return _by_pillow(data, plugin, grey, only_grey)
 
 
 def check_size(width: int, height: int, size: int) -> None:
@@ -76,12 +82,15 @@ def check_size(width: int, height: int, size: int) -> None:
         raise FormatError(wrong)
 
 
-def _by_pillow(data: bytes | bytearray | memoryview, plugin: Any, grey: bool) -> Array:
+def _by_pillow(data: bytes | bytearray | memoryview, plugin: Any, grey: bool, only_grey: bool) -> Array:
     try:
         # Not Image.open, whose limits are the program's own, and who warns below them.
         image = plugin.JpegImageFile(io.BytesIO(data))
         check_size(image.width, image.height, len(data))
-        return np.array(image if image.mode == "RGB" or (grey and image.mode == "L") else image.convert("RGB"))
+        if only_grey:
+            image.draft("L", None)  # has libjpeg give Y
+        mode = "L" if only_grey or (grey and image.mode == "L") else "RGB"
+        return np.array(image if image.mode == mode else image.convert(mode))
     except (MemoryError, FormatError):
         raise
     except Exception as error:  # Pillow documents no list of what bad bytes may raise

@@ -14,13 +14,20 @@ def optional(name: str) -> Any:
         return None
 
 
-def require(name: str, extra: str, purpose: str) -> Any:
+def require(name: str, extra: str, purpose: str, needed: str | None = None) -> Any:
     """The module `name`.
 
+    Args:
+        extra: that brings it, or one of those that would do.
+        purpose: what for.
+        needed: what to say is needed, where it is not just this package.
+
     Raises:
-        ImportError: not installed; names the extra that brings it.
+        ImportError: not installed; names the extra.
     """
     module = optional(name)
     if module is None:
-        raise ImportError(f"{purpose} needs {name.partition('.')[0]}: pip install ffrecord[{extra}]", name=name)
+        raise ImportError(
+            f"{purpose} needs {needed or name.partition('.')[0]}: pip install ffrecord[{extra}]", name=name
+        )
     return module

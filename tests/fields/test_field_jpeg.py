@@ -52,6 +52,16 @@ def test_colour_spaces(decoder: str, mode: str) -> None:
     assert same(back, np.array(image if mode == "L" else image.convert("RGB")))
 
 
+@pytest.mark.parametrize("options", [{}, {"keep_rgb": True}, {"mode": "L"}, {"mode": "CMYK"}], ids=str)
+def test_only_grey(decoder: str, options: dict[str, Any]) -> None:
+    """The same by either library: what libjpeg gives for Y, or BT.601 of pixels in colour."""
+    data = jpeg_bytes(quality=95, **options)
+    pixels = jpeg_codec.decompress(data, grey=False, only_grey=True)
+    colours = np.array(Image.open(io.BytesIO(data)).convert("RGB"))
+    assert pixels.shape == SMOOTH.shape[:2] and pixels.flags.writeable
+    assert np.abs(pixels - colours @ [0.299, 0.587, 0.114]).mean() < 1
+
+
 def test_batches(decoder: str) -> None:
     schema = Schema.of({"image": JPEGField(), "label": None})
     small = np.ascontiguousarray(SMOOTH[:8, :8])
@@ -159,8 +169,16 @@ def test_replaced_to_read_bytes() -> None:
             "ImageField().decode(memoryview(b'\\x89PNG\\r\\n\\x1a\\n'))",
             "an image field needs PIL: pip install ffrecord[image]",
         ),
-        (["PIL", "simplejpeg"], "JPEGField().encode(np.zeros((8, 8), 'u1'))", "needs PIL: pip install ffrecord[jpeg]"),
-        (["PIL", "simplejpeg"], "JPEGField().decode(memoryview({data!r}))", "needs PIL: pip install ffrecord[jpeg]"),
+        (
+            ["PIL", "simplejpeg"],
+            "JPEGField().encode(np.zeros((8, 8), 'u1'))",
+            "a JPEG needs simplejpeg or Pillow: pip install ffrecord[jpeg]",
+        ),
+        (
+            ["PIL", "simplejpeg"],
+            "JPEGField().decode(memoryview({data!r}))",
+            "a JPEG needs simplejpeg or Pillow: pip install ffrecord[jpeg]",
+        ),
         (["PIL"], "JPEGField().decode(memoryview({cmyk!r}))", "a JPEG of CMYK needs PIL: pip install ffrecord[image]"),
         (["simplejpeg"], "print(JPEGField().decode(memoryview({data!r})).shape)", "(48, 64, 3)"),
         (["PIL"], "print(JPEGField().decode(memoryview({data!r})).shape)", "(48, 64, 3)"),

@@ -119,7 +119,7 @@ def test_cmyk(without: Any) -> None:
 
 def test_neither_library(without: Any) -> None:
     without("simplejpeg", "PIL.JpegImagePlugin")
-    with pytest.raises(ImportError, match=r"needs PIL: pip install ffrecord\[jpeg\]"):
+    with pytest.raises(ImportError, match=r"a JPEG needs simplejpeg or Pillow: pip install ffrecord\[jpeg\]"):
         decoded(Resize(64), KINDS["420"])
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
-from ffrecord.fields.jpeg_codec import WITHOUT, check_size, decompress
+from ffrecord.fields.jpeg_codec import CODECS, WITHOUT, check_size, decompress
 from ffrecord.fields.jpeg_header import FRAMES
 from ffrecord.fields.optional import optional, require
 from ffrecord.torch.images.boxes import Box
@@ -168,7 +168,7 @@ def _by_simplejpeg(
 
 
 def _by_pillow(data: memoryview, header: Header, scale: int, channels: int) -> Array:
-    plugin = require("PIL.JpegImagePlugin", "jpeg", WITHOUT)
+    plugin = require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS)
     mode = "L" if channels == 1 else "RGB"
     try:
         image = plugin.JpegImageFile(io.BytesIO(data))
