@@ -268,12 +268,13 @@ class BetonReader(RecordReader):
 
     def _each(self, found: Pieces) -> Iterator[tuple[BetonField, Indices, Indices]]:
         """The fields wanted, and where the values of each begin in their records, and their sizes: int64 [k] both."""
-        with_data = [field for field in self.fields.values() if field.has_data]
+        with_data = [field.name for field in self.fields.values() if field.has_data]
+        places = dict(zip(with_data, range(len(with_data)), strict=True))
         for field in self._wanted:
             if not field.has_data:
                 yield field, np.zeros_like(found.starts), np.zeros_like(found.starts)
                 continue
-            place = with_data.index(field)
+            place = places[field.name]
             sizes = found.sizes[place]
             yield field, np.where(sizes > 0, found.offsets[place] - found.starts, 0), sizes
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ffrecord.errors import ArgumentError, FormatError, MissingNamesError
 from ffrecord.fields.jpeg_codec import compress, decompress
 from ffrecord.sources.beton import BetonReader
+from ffrecord.sources.beton_layout import BetonField
 
 SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
 
@@ -274,3 +275,15 @@ def test_what_was_found_is_kept(path, tmp_path):
     with BetonReader(path, index_cache=tmp_path / "kept") as reader:
         assert reader.fingerprint() == expected
         assert_samples(reader.samples(range(20)), SAMPLES)
+
+
+def test_samples_of_many_fields_take_time_for_each_field_once(tmp_path, monkeypatch):
+    fields = {f"f{i}": "bytes" for i in range(300)}
+    samples = [{name: name.encode() for name in fields}] * 2
+    (tmp_path / "wide.beton").write_bytes(beton(fields, samples))
+    compared = []
+    monkeypatch.setattr(BetonField, "__eq__", lambda self, other: compared.append(self) or self is other)
+    with BetonReader(tmp_path / "wide.beton") as reader:
+        compared.clear()
+        assert reader.samples([1]) == samples[1:] and reader.columns([0])["f299"] == [b"f299"]
+    assert len(compared) <= len(fields)
