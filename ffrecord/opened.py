@@ -13,7 +13,7 @@ from ffrecord import extension, filesystems, format
 from ffrecord._crc import crc32
 from ffrecord._engine import filesystem_type
 from ffrecord._memory import Mapping
-from ffrecord.errors import ArgumentError, ChecksumError, FormatError, NotAFileError, file_error
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, NotAFileError, TruncatedError, file_error
 
 CHUNK = 1 << 20
 TABLES_KEPT = 8 << 20  # bytes; larger tables do not stay resident only because they were checked
@@ -21,11 +21,12 @@ TABLES_KEPT = 8 << 20  # bytes; larger tables do not stay resident only because 
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Give a FormatError the file's name, and an OSError that has none."""
+    """Give a FormatError the file's name, and an OSError that has none; what kind of error it is stays."""
     try:
         yield
     except FormatError as error:
-        raise FormatError(f"{path}: {error}") from None
+        raised = TruncatedError if isinstance(error, TruncatedError) else FormatError
+        raise raised(f"{path}: {error}") from None
     except OSError as error:
         if error.filename is not None or not error.errno:
             raise

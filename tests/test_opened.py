@@ -24,8 +24,8 @@ from builders import (
 )
 
 from ffrecord import extension
-from ffrecord.errors import ChecksumError, FormatError
-from ffrecord.opened import OpenedFile
+from ffrecord.errors import ChecksumError, FormatError, TruncatedError
+from ffrecord.opened import OpenedFile, naming
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 
@@ -182,3 +182,10 @@ def test_no_regular_file(tmp_path, kind, error):
     with pytest.raises(error, match="is not a file") as caught:
         OpenedFile(str(path), check=True)
     assert isinstance(caught.value, AssertionError)
+
+
+@pytest.mark.parametrize("kind", [FormatError, TruncatedError])
+def test_an_error_that_is_given_a_name_stays_of_its_kind(kind):
+    with pytest.raises(FormatError, match="^some file: 3 bytes, expected 4$") as caught, naming("some file"):
+        raise kind("3 bytes, expected 4")
+    assert type(caught.value) is kind
