@@ -7,8 +7,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from ffrecord.conversion.export_samples import SampleSource
-from ffrecord.conversion.export_targets import TARGETS
+from ffrecord.conversion.export_names import key_of
+from ffrecord.conversion.export_samples import Packed, SampleSource
+from ffrecord.conversion.export_targets import TARGETS, TFRecordTarget
 from ffrecord.errors import FormatError
 from ffrecord.sharding.progress import Progress
 from ffrecord.workers import heartbeats, interrupts
@@ -20,9 +21,10 @@ HASH = 16  # bytes of a name's hash
 
 
 class Part(NamedTuple):
-    """A file to write: its path, and the samples from `start` to `stop`."""
+    """A file to write: its path, what messages call it, and the samples from `start` to `stop`."""
 
     path: str
+    shown: str
     start: int
     stop: int
 
@@ -42,7 +44,6 @@ def write_alone(
     part: Part,
     done: Callable[[int, int], None],
     *,
-    check: bool = False,
     number: int = 0,
     at: Callable[[int], None] = lambda index: None,
 ) -> Written:
@@ -50,27 +51,46 @@ def write_alone(
 
     Args:
         done: told samples and bytes of each batch.
-        check: refuse names that come twice, before anything is published.
         number: of the part.
-        at: told the index of each sample.
+        at: told the index of each sample; of the first of a batch where they are copied as they are.
     """
-    target, hashes, size = TARGETS[kind][0](part.path, samples), bytearray(), 0
+    target, hashes, size = TARGETS[kind][0](part.path, part.shown, samples), bytearray(), 0
+    packed = samples.packed(part.start, part.stop) if isinstance(target, TFRecordTarget) else None
     try:
-        for batch in samples.batches(part.start, part.stop):
-            before = size
-            for sample in batch:
-                at(sample.index)
-                for name, data in target.write(sample):
-                    size += len(data)
-                    if name is not None:
-                        hashes += _hash(name)
-            done(len(batch), size - before)
-        if check:
-            check_names(samples, part.path, [bytes(hashes)])
+        if packed is not None and isinstance(target, TFRecordTarget):
+            size = _copied(target, packed, part.start, done, at)
+        else:
+            for batch in samples.batches(part.start, part.stop):
+                before = size
+                for sample in batch:
+                    at(sample.index)
+                    for name, data in target.write(sample):
+                        size += len(data)
+                        if name is not None:
+                            hashes += _hash(name)
+                done(len(batch), size - before)
         target.publish()
     finally:
         target.discard()
     return Written(number, part.stop - part.start, size, bytes(hashes))
+
+
+def _copied(
+    target: TFRecordTarget,
+    packed: Iterator[Packed],
+    start: int,
+    done: Callable[[int, int], None],
+    at: Callable[[int], None],
+) -> int:
+    """Write records as they are, with no Python object for each; their bytes."""
+    size = 0
+    at(start)
+    for data, offsets in packed:
+        target.write_packed((data, offsets))
+        size, start = size + len(data), start + len(offsets) - 1
+        at(start)
+        done(len(offsets) - 1, len(data))
+    return size
 
 
 def _hash(name: str) -> bytes:
@@ -98,9 +118,10 @@ def _named(samples: SampleSource, wanted: bytes) -> str:
     for batch in samples.batches(0, samples.n):
         for sample in batch:
             for dots in (True, False):
-                for name, _ in samples.files(sample, dots):
-                    if _hash(name) == wanted:
-                        return f"{name!r}, of sample {sample.index},"
+                for file, _ in samples.files(sample, dots):
+                    for name in (file, key_of(file)):
+                        if _hash(name) == wanted:
+                            return f"{name!r}, of sample {sample.index},"
     return "a name"
 
 

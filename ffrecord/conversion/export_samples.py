@@ -5,23 +5,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from ffrecord.buffers import as_bytes
+from ffrecord.conversion.export_names import Naming
 from ffrecord.conversion.export_values import Content, content_of, of_bytes
-from ffrecord.conversion.stores import BYTES_AT_ONCE, RAW_FORMATS
-from ffrecord.errors import FFRecordError, FormatError, MissingNamesError
-from ffrecord.fields import JPEGField, Schema, schema_of
+from ffrecord.conversion.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError, MissingNamesError
+from ffrecord.fields import JPEGField, LabelField, Schema, schema_of
 from ffrecord.fields.tree import as_mapping
 from ffrecord.reader import FileReader
-from ffrecord.safe_unpack import safe_parts
 from ffrecord.sources.examples_encode import encode_example
+from ffrecord.sources.tfrecord import TFRecordReader
+from ffrecord.sources.webdataset import WebDatasetReader
 from ffrecord.store import Store
 
-KEY, DATA = "key", "data"
-KEYS = (KEY, "__key__")
-SHORTEST = 6  # digits of names that are numbers
-NAME_MOST = 65_535  # bytes of a member's name
+# Columns that say the name. WebDataset's comes first: beside it, a field may be called "key".
+KEYS = ("__key__", KEY)
+AT_ONCE = 4096  # samples
+INT64 = range(-(1 << 63), 1 << 63)
 
 File = tuple[str, Content]
+Packed = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,12 @@ class SampleSource:
 
     Args:
         source: a `Store`, or anything with len() and [i].
+
+    Attributes:
+        n: number of samples.
+        plain: whether each sample is the bytes of one thing, as the first one is.
+        raw: whether these have no names, either: then they are records as they are.
+        classes: names of classes, by the columns that number them.
     """
 
     def __init__(self, source: Any) -> None:
@@ -52,11 +63,12 @@ class SampleSource:
         self._schema = None if self._store is None else _keeping_jpegs(self._store)
         self._names = None if self._store is None else _names(self._store)
         self.n = len(source)
-        first = self.read([0])[0].columns if self.n else {}
-        # Whether each sample is the bytes of one thing.
-        self.plain = list(first) == [DATA] and isinstance(first[DATA], bytes | bytearray | memoryview)
-        self._named_columns = self._columns_in_names(first)
-        self._digits = max(SHORTEST, len(str(max(self.n - 1, 0))))
+        first = self.read([0])[0] if self.n else Sample(0, None, {})
+        self.plain = _is_plain(first.columns)
+        self.raw = self.plain and first.name is None
+        self.classes = self._classes(first.columns)
+        contents = {name: self._content(0, name, value) for name, value in first.columns.items()}
+        self._naming = Naming(contents, first.name, self.n, self.format == "webdataset")
 
     @property
     def format(self) -> str | None:
@@ -65,11 +77,30 @@ class SampleSource:
 
     def batches(self, start: int, stop: int) -> Iterator[list[Sample]]:
         """The samples from `start` to `stop`, a few megabytes at a time."""
-        for low in range(start, stop, 4096):
-            indices = np.arange(low, min(low + 4096, stop))
+        return map(self.read, self._parts(start, stop))
+
+    def packed(self, start: int, stop: int) -> Iterator[Packed] | None:
+        """The same as `read_packed` gives them, if they are records of a store as they are; None for others."""
+        store = self._store
+        if store is None or not self.raw or self._schema is not None or getattr(store, "parser", None) is not None:
+            return None
+        # Without schema and parser, those of the latter two are that of the first.
+        if type(store)._decode not in (Store._decode, FileReader._decode, TFRecordReader._decode):
+            return None
+        return self._packed(store, start, stop)
+
+    def _packed(self, store: Store, start: int, stop: int) -> Iterator[Packed]:
+        batches = store.iter_batches(self._parts(start, stop), packed=True)
+        for indices, (data, offsets) in zip(self._parts(start, stop), batches, strict=True):
+            _check_count(len(offsets) - 1, len(indices))
+            yield data, offsets
+
+    def _parts(self, start: int, stop: int) -> Iterator[list[int]]:
+        for low in range(start, stop, AT_ONCE):
+            indices = np.arange(low, min(low + AT_ONCE, stop))
             sizes = indices * 0 + (1 << 16) if self._store is None else self._store._sizes(indices)
             for part in np.split(indices, np.flatnonzero(np.diff(np.cumsum(sizes) // BYTES_AT_ONCE)) + 1):
-                yield self.read(part.tolist())
+                yield part.tolist()
 
     def read(self, indices: Sequence[int]) -> list[Sample]:
         """The samples at `indices`.
@@ -81,12 +112,14 @@ class SampleSource:
             values = [self.source[i] for i in indices]
         elif self._schema is not None:
             values = [self._schema.decode(record) for record in self._store.read(indices)]
+        elif isinstance(self._store, WebDatasetReader):
+            # Also of one with decode=True: its fields are called what their bytes are.
+            records = self._store.read(indices)
+            _check_count(len(records), len(indices))
+            values = [self._store._fields(*each) for each in zip(indices, records, strict=True)]
         else:
             values = self._store.samples(indices)
-        if len(values) != len(indices):
-            raise FFRecordError(
-                f"{len(values)} of {len(indices)} samples could be had; none must be left out of an export"
-            )
+        _check_count(len(values), len(indices))
         return [self._sample(i, value) for i, value in zip(indices, values, strict=True)]
 
     def _sample(self, index: int, value: Any) -> Sample:
@@ -101,63 +134,87 @@ class SampleSource:
             columns = {each: _raw(value) for each, value in columns.items()}
         return Sample(index, name, columns)
 
-    def _columns_in_names(self, first: Mapping[str, Any]) -> frozenset[str]:
-        """Columns that the names of files say: those with another of the same kind."""
-        kinds = {name: self._content(-1, name, value).kind for name, value in first.items()}
-        return frozenset(name for name, kind in kinds.items() if list(kinds.values()).count(kind) > 1)
-
     def _content(self, index: int, column: str, value: Any) -> Content:
         try:
             return content_of(value)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"sample {max(index, 0)}, column {column!r}: {error}") from None
+            raise _named(error, f"sample {index}, column {column!r}") from None
+
+    def _classes(self, first: Mapping[str, Any]) -> dict[str, list[str]]:
+        if self._schema is not None:
+            fields = self._schema.fields.items()
+            return {name: list(field.names) for name, field in fields if isinstance(field, LabelField)}
+        names = getattr(self._store, "classes", None)
+        return {LABEL: list(names)} if names and LABEL in first else {}
+
+    def _whole(self, sample: Sample) -> memoryview:
+        """The bytes that a sample is, since the first one is only bytes."""
+        if _is_plain(sample.columns):
+            return as_bytes(sample.columns[DATA])
+        there = ", ".join(f"{name!r}: {type(value).__name__}" for name, value in sample.columns.items())
+        raise FormatError(f"sample {sample.index} has the columns {{{there}}}, where sample 0 is only bytes")
 
     def files(self, sample: Sample, dots: bool) -> list[File]:
-        """The files of a sample: (name, content) of each.
+        """The files of a sample: (name, content) of each, one at least.
 
         Args:
             dots: whether names may have dots before those of the columns.
 
         Raises:
-            FormatError: a name that leads elsewhere, or nowhere.
+            FormatError: a name that leads elsewhere, or nowhere; no columns, or some where the first has none.
             TypeError, ValueError: a value that no file holds.
         """
         if self.plain and sample.name is not None:
-            return [(_checked(sample.name), of_bytes(sample.columns[DATA]))]
+            content = of_bytes(self._whole(sample))
+            return [(self._naming.of_bytes(sample.name, content, dots), content)]
+        if not sample.columns:
+            raise FormatError(f"sample {sample.index} has no columns: no file would say that it is there")
         contents = {name: self._content(sample.index, name, value) for name, value in sample.columns.items()}
-        base = self._base(sample, contents, dots)
-        return [(_checked(f"{base}.{self._suffix(name, each)}"), each) for name, each in contents.items()]
-
-    def _base(self, sample: Sample, contents: Mapping[str, Content], dots: bool) -> str:
-        if sample.name is None:
-            return f"{sample.index:0{self._digits}}"
-        # "a.jpg" with a picture and a label becomes "a.jpg" and "a.cls".
-        head, dot, tail = sample.name.rpartition(".")
-        known = {each.suffix for each in contents.values()} | ({"jpeg"} if dot else set())
-        base = head if dot and head and tail.lower() in known else sample.name
-        if dots:
-            return base
-        folder, slash, last = base.rpartition("/")
-        return folder + slash + last.replace(".", "_")
-
-    def _suffix(self, column: str, content: Content) -> str:
-        if self.format == "webdataset":
-            return column  # it is one
-        return f"{column}.{content.suffix}" if column in self._named_columns else content.suffix
+        names = self._naming.of_columns(sample.index, sample.name, contents, dots)
+        return list(zip(names, contents.values(), strict=True))
 
     def record(self, sample: Sample) -> bytes | memoryview:
-        """The sample as one record: its bytes, if it is nothing else, or a serialized tf.train.Example."""
-        if self.plain and sample.name is None:
-            return of_bytes(sample.columns[DATA]).data
-        named = {} if sample.name is None else {KEY: sample.name.encode(errors="surrogateescape")}
+        """The sample as one record: its bytes, if all are nothing else, or a serialized tf.train.Example.
+
+        Raises:
+            FormatError: columns or a name, where the first sample has none.
+            TypeError, ValueError: a value that no Example holds.
+        """
+        if self.raw:
+            if sample.name is not None:
+                raise FormatError(f"sample {sample.index} has the name {sample.name!r}, where sample 0 has none")
+            return self._whole(sample)
         values = {name: self._feature(sample.index, name, value) for name, value in sample.columns.items()}
-        return encode_example({**named, **values})
+        if sample.name is not None:
+            free = [each for each in (KEY, KEYS[0]) if each not in values]
+            if not free:
+                raise FormatError(f"sample {sample.index} has a name, and columns called {KEY!r} and {KEYS[0]!r}")
+            values = {free[0]: sample.name.encode(errors="surrogateescape"), **values}
+        try:
+            return encode_example(values)
+        except (TypeError, ValueError) as error:
+            raise _named(error, f"sample {sample.index}") from None
 
     def _feature(self, index: int, name: str, value: Any) -> Any:
+        if isinstance(value, int) and value not in INT64:
+            raise ArgumentError(f"sample {index}, column {name!r}: {value} is no int64")
         if value is None or isinstance(value, int | float | str | bytes | np.ndarray | np.generic):
             return value
-        content = self._content(index, name, value)
-        return bytes(content.data)
+        return bytes(self._content(index, name, value).data)
+
+
+def _is_plain(columns: Mapping[str, Any]) -> bool:
+    return list(columns) == [DATA] and isinstance(columns[DATA], bytes | bytearray | memoryview)
+
+
+def _named(error: TypeError | ValueError, where: str) -> Exception:
+    kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentError
+    return kind(f"{where}: {error}")
+
+
+def _check_count(found: int, wanted: int) -> None:
+    if found != wanted:
+        raise FFRecordError(f"{found} of {wanted} samples could be had; none must be left out of an export")
 
 
 def _columns(value: Any) -> Mapping[str, Any]:
@@ -176,15 +233,6 @@ def _text(key: str | bytes) -> str:
 def _raw(value: Any) -> Any:
     """Bytes of a file, which come as an array; other values as they are."""
     return value.data if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1 else value
-
-
-def _checked(name: str) -> str:
-    if "/".join(safe_parts(name)) != name:
-        raise FormatError(f"{name!r} is no name of a file below a directory")
-    size = len(name.encode(errors="surrogateescape"))
-    if size > NAME_MOST:
-        raise FormatError(f"{name[:40]!r}…, {size} bytes, is no name of a file: expected at most {NAME_MOST}")
-    return name
 
 
 def _names(store: Store) -> Sequence[str] | None:

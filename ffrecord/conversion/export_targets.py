@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from errno import EIO
 from typing import Any
 
-from ffrecord.conversion.export_samples import File, Sample, SampleSource
+from ffrecord.conversion.export_names import key_of
+from ffrecord.conversion.export_samples import File, Packed, Sample, SampleSource
 from ffrecord.durable import PartFile, fsync_directory, part_name
 from ffrecord.errors import FormatError, file_error
 from ffrecord.sources.tfrecord_writer import TFRecordWriter
@@ -25,6 +26,7 @@ class Target(ABC):
 
     Args:
         path: of it.
+        shown: what messages call it.
         source: of the samples.
 
     Attributes:
@@ -33,8 +35,8 @@ class Target(ABC):
 
     dots = True
 
-    def __init__(self, path: str, source: SampleSource) -> None:
-        self.path, self._source = path, source
+    def __init__(self, path: str, shown: str, source: SampleSource) -> None:
+        self.path, self.shown, self._source = path, shown, source
 
     def write(self, sample: Sample) -> list[tuple[str | None, Any]]:
         """Write a sample; (name, bytes) of what was written for it."""
@@ -45,7 +47,7 @@ class Target(ABC):
             except FormatError:
                 raise
             except ValueError as error:  # a name that its library does not encode, for instance
-                raise FormatError(f"{self.path}: {file[0]!r} cannot be written: {error}") from None
+                raise FormatError(f"{self.shown}: {file[0]!r} cannot be written: {error}") from None
         return [(name, content.data) for name, content in files]
 
     @abstractmethod
@@ -64,8 +66,8 @@ class Target(ABC):
 class _Archive(Target):
     """One file, written through a file object."""
 
-    def __init__(self, path: str, source: SampleSource) -> None:
-        super().__init__(path, source)
+    def __init__(self, path: str, shown: str, source: SampleSource) -> None:
+        super().__init__(path, shown, source)
         self._part = PartFile(path)
         self._file = io.BufferedWriter(io.FileIO(self._part.fd, "w", closefd=False), 1 << 20)
 
@@ -78,8 +80,8 @@ class _Archive(Target):
             self._end()
             self._file.close()
         except OSError as error:
-            sentence = f"{self.path}: writing failed, nothing was published"
-            raise file_error(error.errno or EIO, sentence, self.path) from None
+            sentence = f"{self.shown}: writing failed, nothing was published"
+            raise file_error(error.errno or EIO, sentence, self.shown) from None
         self._part.publish(replace=False)
 
     def discard(self) -> None:
@@ -92,13 +94,13 @@ class _Archive(Target):
 class ZipTarget(_Archive):
     """A zip archive, members stored."""
 
-    def __init__(self, path: str, source: SampleSource) -> None:
-        super().__init__(path, source)
+    def __init__(self, path: str, shown: str, source: SampleSource) -> None:
+        super().__init__(path, shown, source)
         self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
 
     def _add(self, file: File) -> None:
         if file[0] in self._archive.NameToInfo:  # it would only warn
-            raise FormatError(f"{self.path}: {file[0]!r} comes twice; nothing was written")
+            raise FormatError(f"{self.shown}: {file[0]!r} comes twice; nothing was written")
         member = zipfile.ZipInfo(file[0], ZIP_DATE)
         member.external_attr = (0o100000 | MODE) << 16
         self._archive.writestr(member, file[1].data)
@@ -131,18 +133,27 @@ class WebDatasetTarget(TarTarget):
 
     dots = False
 
+    def write(self, sample: Sample) -> list[tuple[str | None, Any]]:
+        written = super().write(sample)
+        # The key comes once among names, too: samples that share it would be read as one, or overwrite each other.
+        return [(key_of(written[0][0] or ""), b""), *written]
+
 
 class TFRecordTarget(Target):
     """A TFRecord file: records as they are, or examples."""
 
-    def __init__(self, path: str, source: SampleSource) -> None:
-        super().__init__(path, source)
+    def __init__(self, path: str, shown: str, source: SampleSource) -> None:
+        super().__init__(path, shown, source)
         self._writer = TFRecordWriter(path)
 
     def write(self, sample: Sample) -> list[tuple[str | None, Any]]:
         record = self._source.record(sample)
         self._writer.write(record)
         return [(None, record)]
+
+    def write_packed(self, packed: Packed) -> None:
+        """Write records as they are."""
+        self._writer.write_packed(*packed)
 
     def _add(self, file: File) -> None:
         raise NotImplementedError
@@ -157,8 +168,8 @@ class TFRecordTarget(Target):
 class FolderTarget(Target):
     """A directory of files, written beside its place and renamed when all are there."""
 
-    def __init__(self, path: str, source: SampleSource) -> None:
-        super().__init__(path, source)
+    def __init__(self, path: str, shown: str, source: SampleSource) -> None:
+        super().__init__(path, shown, source)
         self._target = os.path.realpath(path)
         self._part = part_name(self._target)
         os.mkdir(self._part)
@@ -174,7 +185,9 @@ class FolderTarget(Target):
             with open(os.path.join(place, name), "xb") as out:
                 out.write(file[1].data)
         except (FileExistsError, NotADirectoryError):
-            raise FormatError(f"{file[0]!r} is there already, or another name needs a directory there") from None
+            raise FormatError(
+                f"{self.shown}: {file[0]!r} is there already, or another name needs a directory there"
+            ) from None
 
     def publish(self) -> None:
         sync_files_of(self._part)

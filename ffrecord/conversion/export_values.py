@@ -2,13 +2,14 @@
 
 import decimal
 import io
-import json
+import math
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from ffrecord.buffers import as_bytes
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields.describe import describe, is_image, is_tensor
 from ffrecord.fields.images import PNG_MAGIC, PNG_MODES
 
@@ -54,6 +55,8 @@ def content_of(value: Any) -> Content:
         return Content(_npy(np.asarray(value)), ARRAY, ARRAY)
     if is_image(value):
         return _picture(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return Content(_npy(np.asarray(value)), ARRAY, ARRAY)  # which JSON does not have
     return Content(_json(value), JSON, JSON)
 
 
@@ -82,10 +85,23 @@ def _picture(image: Any) -> Content:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, default=_plain).encode(errors="surrogatepass")
+    try:
+        text = msgspec.json.encode(value, enc_hook=_plain)
+        same = bool(msgspec.json.decode(text) == value)
+    except TypeError as error:
+        raise ArgumentTypeError(f"{describe(value)} has no form in JSON: {error}") from None
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise ArgumentError(f"{describe(value)} has no form in JSON: {error}") from None
+    # As `JSONField`: a tuple would become a list, NaN null, the key 1 "1".
+    if not same:
+        raise ArgumentError(
+            f"JSON would change {describe(value)}: expected dicts with str keys, lists, str, finite numbers, bools and "
+            "None"
+        )
+    return text
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.integer | np.floating | np.bool_):
         return value.item()
-    raise TypeError(f"{describe(value)} inside a dict or list has no form in JSON")
+    raise TypeError(f"{describe(value)} is inside")

@@ -19,13 +19,14 @@ Expected = tuple[str, bytes | memoryview]
 Read = Callable[[int, Sequence[str]], list[Any]]
 
 
-def verify(samples: SampleSource, kind: str, files: Sequence[str]) -> None:
+def verify_files(samples: SampleSource, kind: str, files: Sequence[str], shown: str) -> None:
     """Compare every file or record with what its sample gives.
 
     Args:
         samples: of the source.
         kind: what was written.
         files: that were written, in order.
+        shown: what messages call them.
 
     Raises:
         MismatchError: some differ; names up to NAMED of them.
@@ -44,10 +45,12 @@ def verify(samples: SampleSource, kind: str, files: Sequence[str]) -> None:
             count += len(part)
     if total is not None and total != count:
         found.append(f"{total} records, its source has {count}")
+    if kind == "webdataset":
+        with open_store(list(files), kind) as store:
+            if len(store) != samples.n:
+                found.append(f"{len(store)} samples, its source has {samples.n}")
     if found:
-        raise MismatchError(
-            f"{files[0]} …: {len(found)} of {count} differ from their source: {found[0]}", found[:NAMED]
-        )
+        raise MismatchError(f"{shown}: {len(found)} of {count} differ from their source: {found[0]}", found[:NAMED])
 
 
 def _expected(samples: SampleSource, kind: str) -> Iterator[Expected]:

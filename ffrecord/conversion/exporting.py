@@ -3,22 +3,26 @@
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
+from errno import EEXIST, EIO
 from typing import Any
 
-from ffrecord.conversion.export_parts import Part, check_names, write_alone, write_by_crew
+import msgspec
+
+from ffrecord.conversion.export_parts import Part, check_names, write_by_crew
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
-from ffrecord.conversion.export_verify import verify as compare
+from ffrecord.conversion.export_verify import verify_files
 from ffrecord.dataset_writer import Summary
 from ffrecord.durable import fsync_directory, part_name
-from ffrecord.errors import ArgumentError, ArgumentTypeError, file_error
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, file_error
 from ffrecord.sharding import arguments
-from ffrecord.sharding.progress import Progress
-from ffrecord.sources.opening import open as open_store
+from ffrecord.sources.opening import open_for
 from ffrecord.store import Store
 
 SUFFIXES = {".zip": "zip", ".tar": "tar", ".tfrecord": "tfrecord", ".tfrecords": "tfrecord"}
+CLASSES = "classes.json"
 
 
 def export(
@@ -40,7 +44,9 @@ def export(
     samples are called by their index, with zeros before it. A sample that is only bytes becomes one file of that name;
     of one with columns each becomes a file: JPEG, PNG and GIF bytes `.jpg`, `.png`, `.gif`, PIL images `.png`, other
     bytes `.bin`, ints `.cls`, text `.txt`, numpy arrays and scalars `.npy`, floats, bools, None, dicts and lists
-    `.json`. Where two columns would be called the same, the column comes first: `.left.jpg`, `.right.jpg`.
+    `.json`. Where two columns of the first sample would be called the same, or a later value is of another kind than
+    the first one, the column comes first: `.left.jpg`, `.right.jpg`. Directories of files get the names of classes as
+    `classes.json`.
 
     In a TFRecord, samples that are only bytes stay records as they are, others become `tf.train.Example`s as
     `encode_example` makes them, with the name as "key": these know int64, float32 and bytes, and no shapes.
@@ -53,7 +59,7 @@ def export(
         samples_per_shard: write several files, `shard-000000.tar` …, into the directory `out`. Not of folders.
         num_workers: processes that write shards; -1 for one per usable CPU, 0 for none but this one. One file is
             written by this one.
-        verify: read source and result again afterwards, and compare every byte.
+        verify: read source and result again before that gets its name, and compare every byte.
         source_format: of `source`, as the `format` of `ffrecord.open`.
         start_method, progress: as for `DatasetWriter`.
         options: of the reader of the source.
@@ -63,10 +69,11 @@ def export(
 
     Raises:
         FileExistsError: something is there.
-        FormatError: a name that leads elsewhere, or twice the same; or the source is damaged.
+        FormatError: a name that leads elsewhere, or twice the same; a sample without columns, or with some where the
+            first is only bytes; or the source is damaged.
         TypeError, ValueError: arguments, or a value that no file holds; names sample and column.
         WorkerError: the same in a worker, or its death.
-        MismatchError: with `verify`, what was written differs.
+        MismatchError: with `verify`, what was written differs; it is removed.
         OSError: reading or writing failed.
     """
     started = time.monotonic()
@@ -78,14 +85,13 @@ def export(
     workers = arguments.workers(num_workers)
     _check_free(path, directory=per_shard is not None or kind == "folder")
     opened = isinstance(source, Store) or not _are_paths(source)
-    if options and opened:
-        raise ArgumentTypeError(f"options {sorted(options)} are for a source that is opened here, by its path")
-    with nullcontext(source) if opened else open_store(source, source_format, **options) as given:
+    given_options = [*options, *([] if source_format is None else ["source_format"])]
+    if given_options and opened:
+        raise ArgumentTypeError(f"options {sorted(given_options)} are for a source that is opened here, by its path")
+    with nullcontext(source) if opened else open_for("ffrecord.export", source, source_format, options) as given:
         samples = SampleSource(given)
-        files, size = _write(samples, path, kind, per_shard, workers, start_method, progress)
-        if verify:
-            compare(samples, kind, files)
-    return Summary(path, samples.n, size, len(files), time.monotonic() - started)
+        files, size = _write(samples, path, kind, per_shard, workers, start_method, progress, verify)
+    return Summary(path, samples.n, size, files, time.monotonic() - started)
 
 
 def _are_paths(source: Any) -> bool:
@@ -105,7 +111,7 @@ def _format(path: str, format: str | None) -> str:
 def _check_free(path: str, directory: bool) -> None:
     if not os.path.lexists(path) or (directory and os.path.isdir(path) and not os.listdir(path)):
         return
-    raise file_error(17, f"{path}: something is there, nothing was written", path)
+    raise file_error(EEXIST, f"{path}: something is there, nothing was written", path)
 
 
 def _write(
@@ -116,31 +122,61 @@ def _write(
     workers: int,
     start_method: str | None,
     progress: bool | None,
-) -> tuple[list[str], int]:
-    """Write all; the files written, and their bytes."""
-    if per_shard is None:
-        bar = Progress(samples.n, progress, path)
-        try:
-            written = write_alone(samples, kind, Part(path, 0, samples.n), bar.add, check=True)
-        finally:
-            bar.close()
-        return [path], written.size
+    verify: bool,
+) -> tuple[int, int]:
+    """Write all into a directory beside its place, and put it there when nothing can be wrong any more.
+
+    Returns:
+        How many files, and their bytes.
+    """
     target = os.path.realpath(path)
     inside = part_name(target)
-    suffix = TARGETS[kind][1]
-    starts = range(0, max(samples.n, 1), per_shard)
-    names = [f"shard-{number:06}{suffix}" for number in range(len(starts))]
-    parts = [
-        Part(os.path.join(inside, name), start, min(start + per_shard, samples.n))
-        for name, start in zip(names, starts, strict=True)
-    ]
+    parts = _parts(samples.n, path, inside, kind, per_shard)
     os.mkdir(inside)
     try:
         done = write_by_crew(samples, kind, parts, min(workers, len(parts)), start_method, progress, path)
         check_names(samples, path, [each.hashes for each in done])
-        os.rename(inside, target)
-    except BaseException:
+        written = inside if per_shard is not None else parts[0].path
+        if samples.classes and os.path.isdir(written):
+            _write_classes(samples.classes, written, path)
+        if verify:
+            verify_files(samples, kind, [part.path for part in parts], path)
+        _publish(written, target, path)
+    finally:
         shutil.rmtree(inside, ignore_errors=True)
-        raise
+    return len(parts), sum(each.size for each in done)
+
+
+def _parts(n: int, path: str, inside: str, kind: str, per_shard: int | None) -> list[Part]:
+    suffix = TARGETS[kind][1]
+    if per_shard is None:
+        return [Part(os.path.join(inside, f"all{suffix}"), path, 0, n)]
+    starts = range(0, max(n, 1), per_shard)
+    names = [f"shard-{number:06}{suffix}" for number in range(len(starts))]
+    return [
+        Part(os.path.join(inside, name), os.path.join(path, name), start, min(start + per_shard, n))
+        for name, start in zip(names, starts, strict=True)
+    ]
+
+
+def _write_classes(classes: Mapping[str, list[str]], directory: str, path: str) -> None:
+    try:
+        with open(os.path.join(directory, CLASSES), "xb") as file:
+            file.write(msgspec.json.encode(classes))
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise FormatError(f"{path}: a sample is called {CLASSES!r}, where names of classes are kept") from None
+    fsync_directory(directory)
+
+
+def _publish(written: str, target: str, path: str) -> None:
+    """Give what is complete its name; what has come there meanwhile stays."""
+    try:
+        if os.path.isdir(written):
+            os.rename(written, target)
+        else:
+            os.link(written, target)
+    except OSError as error:
+        raise file_error(error.errno or EIO, f"{path}: nothing was published", path) from None
     fsync_directory(os.path.dirname(target))
-    return [os.path.join(path, name) for name in names], sum(each.size for each in done)

@@ -261,7 +261,8 @@ def test_values_of_all_kinds(tmp_path):
         "tensor": torch.arange(3),
         "gif": b"GIF89a",
         "raw": b"\0",
-        "nested": {"a": (1, np.int8(2))},
+        "nested": {"a": [1, np.int8(2)]},
+        "inf": float("-inf"),
         "picture": image.new("RGBA", (2, 3), (1, 2, 3, 4)),
         "cmyk": image.new("CMYK", (2, 2)),
     }
@@ -271,7 +272,7 @@ def test_values_of_all_kinds(tmp_path):
     assert text["big.cls"] == str(2**70) and text["long.cls"] == "7"
     assert text["flag.json"] == "true" and text["none.json"] == "null" and text["double.json"] == "0.1"
     assert json.loads(text["nested.json"]) == {"a": [1, 2]}
-    for name in ("half", "empty", "scalar"):
+    for name in ("half", "empty", "scalar", "inf"):
         assert npy(found[f"000000.{name}.npy"]).dtype == np.asarray(row[name]).dtype
         assert np.array_equal(npy(found[f"000000.{name}.npy"]), row[name])
     assert npy(found["000000.tensor.npy"]).tolist() == [0, 1, 2]
@@ -282,7 +283,7 @@ def test_values_of_all_kinds(tmp_path):
         assert picture.mode == "CMYK"
 
 
-@pytest.mark.parametrize("value", [object(), np.array([object()]), {"a": b"bytes"}, [np.zeros(2)], {1, 2}])
+@pytest.mark.parametrize("value", [object(), np.array([object()]), {"a": b"bytes"}, [np.zeros(2)], {1, 2}, "\ud800"])
 def test_values_that_no_file_holds(tmp_path, value):
     rows = [{"x": 1, "y": 1}, {"x": 1, "y": value}]
     for kind in ("zip", "tar", "folder", "tfrecord"):
