@@ -2,6 +2,7 @@
 
 import operator
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, SupportsIndex
@@ -78,28 +79,24 @@ class RecordIOReader(Store):
     ) -> None:
         check_io(io)
         check_on_error(on_error)
-        if on_torn not in ("raise", "skip"):
-            raise ArgumentError(f"on_torn is {on_torn!r}, expected 'raise' or 'skip'")
-        if dialect is not None:
-            dialect_of(dialect)
-        most = operator.index(expanded_most)
-        fnames = expand(fname, SUFFIXES["recordio"])
+        _check_options(dialect, on_torn)
+        most, check = operator.index(expanded_most), bool(check_data)
         self._settings: dict[str, Any] = {"io": io, "index_cache": index_cache, "dialect": dialect, "on_torn": on_torn}
         self._settings["expanded_most"] = most
-        look = partial(_look, index_cache=index_cache, dialect=dialect, skip=on_torn == "skip", check=bool(check_data))
-        found = _in_threads(look, fnames)
-        files = [chunks for chunks, _ in found]
-        self.torn: dict[str, Torn] = {
-            path: each.torn for path, each in zip(fnames, files, strict=True) if each.torn is not None
-        }
+        fnames = expand(fname, SUFFIXES["recordio"])
+        look = partial(_look, index_cache=index_cache, dialect=dialect, skip=on_torn == "skip", check=check)
+        files, status = zip(*_in_threads(look, fnames), strict=True)
+        self._describe(fnames, files)
+        self._table = ChunkTable(fnames, files, status, check=check, io=io, most=most)
+        self._groups = Groups(self._table.count, self._table.read, self._table.cut)
+        super().__init__(fnames, int(self._table.bounds[-1]), check_data, on_error=on_error)
+
+    def _describe(self, fnames: Sequence[str], files: Sequence[Chunks]) -> None:
+        named = zip(fnames, files, strict=True)
+        self.torn: dict[str, Torn] = {path: each.torn for path, each in named if each.torn is not None}
         self.dialects: list[str] = [each.dialect.name for each in files]
         kinds = {each.dialect.checksum_kind for each in files}
         self.checksum = " or ".join(KINDS[kind] for kind in sorted(kinds))
-        self._table = ChunkTable(
-            fnames, files, [status for _, status in found], check=bool(check_data), io=io, most=most
-        )
-        self._groups = Groups(self._table.count, self._table.read, self._table.cut)
-        super().__init__(fnames, int(self._table.bounds[-1]), check_data, on_error=on_error)
 
     # What it is
 
@@ -186,16 +183,16 @@ class RecordIOReader(Store):
         table, groups = self._table, self._groups
         chunks = table.of_records(positions)
         # Read in sequence, records of a chunk that was just read come from memory, not a second time from a disk.
-        if table.records is not None and table.known[chunks].all() and not groups.kept[chunks].all():
-            return table.records._now(form, positions, out, go_on=True)
+        if table.known[chunks].all() and not groups.kept[chunks].all():
+            return table.alone(form, positions, chunks, out)
         if isinstance(form, Slots):
             return super()._loaded(form, positions, out)
         batch = Batch(form, len(positions))
         have, missing = groups.find(np.unique(chunks))
         known = table.known[missing]  # looked at once: other threads come to know more meanwhile
-        if table.records is not None and known.any():
+        if known.any():
             places = np.flatnonzero(np.isin(chunks, missing[known]))
-            batch.add_read(places, table.records._now(form, positions[places], go_on=True))
+            batch.add_read(places, table.alone(form, positions[places], chunks[places]))
         for group in have:
             self._add(batch, group, positions, chunks)
         for group in groups.take(missing[~known]):
@@ -222,6 +219,13 @@ class RecordIOReader(Store):
 
     def _options(self) -> dict[str, Any]:
         return {**self._settings, **super()._options()}
+
+
+def _check_options(dialect: str | None, on_torn: str) -> None:
+    if on_torn not in ("raise", "skip"):
+        raise ArgumentError(f"on_torn is {on_torn!r}, expected 'raise' or 'skip'")
+    if dialect is not None:
+        dialect_of(dialect)
 
 
 def _look(

@@ -1,7 +1,7 @@
 """The chunks of several RecordIO files, numbered through: read, expanded, and their records found."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -9,10 +9,11 @@ from ffrecord import _recordio
 from ffrecord._engine import PACKED, Failure
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError
 from ffrecord.failures import failure_error
-from ffrecord.forms import Array
+from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.read_stats import ReadStats
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources import snappy
+from ffrecord.sources.opened_files import all_opened
 from ffrecord.sources.recordio_format import COMPRESSORS, EXPANSION, NONE, SNAPPY, Numbers
 from ffrecord.sources.recordio_groups import Group, expand, join, locate
 from ffrecord.sources.recordio_index import Chunks
@@ -25,25 +26,18 @@ GROUP_EXPANDED = 1 << 30  # that they can expand to at most; one chunk alone may
 
 
 class Unread(Exception):
-    """What the engine says of a payload, until it is known which record that is for."""
+    """What the engine says of a payload or record, until it is known which sample that is for."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)
         self.failure = failure
 
 
-class _Payloads(RecordReader):
+class _Spans(RecordReader):
     format = "recordio"
 
     def _error(self, failure: Failure, positions: Indices) -> Exception:
         return Unread(failure)
-
-
-class _Records(RecordReader):
-    format = "recordio"
-
-    def _record_name(self, file: int, local: int) -> str:
-        return f"record {local}"
 
 
 class ChunkTable:
@@ -60,8 +54,7 @@ class ChunkTable:
         first: int64 [count + 1], the number of each chunk's first record among all.
         bounds: int64 [files + 1], the same of each file.
         payloads: reads chunks as they are stored.
-        records: reads single records of chunks that are not compressed; None if all are.
-        known: bool [count], of which chunks it can.
+        known: bool [count], of which chunks `alone` can read single records: some that are not compressed.
     """
 
     def __init__(
@@ -75,51 +68,53 @@ class ChunkTable:
         most: int,
     ) -> None:
         self._paths, self._files, self._check, self._most = paths, files, check, most
+        self._number()
+        spans = [self._payload_spans, self._record_spans] if self._first_row[-1] else [self._payload_spans]
+        readers = all_opened(_Spans(all_opened(opened(status, io == "mmap")), check, io=io) for opened in spans)
+        self.payloads, self._records = readers[0], readers[-1]  # one and the same if nothing can be read alone
+
+    def _number(self) -> None:
+        """Number chunks and records through, of all files."""
+        files = self._files
         self._first_of_file: Numbers = np.cumsum([0, *(len(each.offsets) for each in files)])
         self.count = int(self._first_of_file[-1])
-        self.first: Numbers = np.cumsum(np.concatenate([[0], *(each.records for each in files)]), dtype=np.int64)
-        self.bounds: Numbers = self.first[self._first_of_file]
+        records: Numbers = np.concatenate([each.records for each in files])
         self._compressors: Numbers = np.concatenate([each.compressors for each in files])
+        self._sizes: Numbers = np.concatenate([each.sizes for each in files])
+        self.first: Numbers = np.cumsum(np.concatenate([[0], records]), dtype=np.int64)
+        self.bounds: Numbers = self.first[self._first_of_file]
         raw = np.repeat([each.dialect.snappy == snappy.RAW for each in files], np.diff(self._first_of_file))
         self._raw = raw & (self._compressors == COMPRESSORS.index(SNAPPY))
-        self._sizes: Numbers = np.concatenate([each.sizes for each in files])
         self.known = np.zeros(self.count, bool)
-        whole = io == "mmap"
-        self.payloads = _Payloads(
-            [
-                SpanFile(path, f.offsets, f.sizes, f.checksums, f.dialect.checksum_kind, whole=whole, status=s)
-                for path, f, s in zip(paths, files, status, strict=True)
-            ],
-            check,
-            io=io,
-        )
-        self.records: _Records | None = None
-        if (self._compressors == COMPRESSORS.index(NONE)).any():
-            self.records = self._open_records(status, check, io)
+        # Only records that are not compressed have 4 bytes or more in the file; of others headers say what they like.
+        plain = np.where(self._compressors == COMPRESSORS.index(NONE), records, 0)
+        self._first_row: Numbers = np.cumsum(np.concatenate([[0], plain]), dtype=np.int64)
 
-    def _open_records(self, status: Sequence[os.stat_result], check: bool, io: str) -> _Records:
-        n = int(self.first[-1])
+    def _payload_spans(self, status: Sequence[os.stat_result], whole: bool) -> Iterator[SpanFile]:
+        for path, file, s in zip(self._paths, self._files, status, strict=True):
+            kind = file.dialect.checksum_kind
+            yield SpanFile(path, file.offsets, file.sizes, file.checksums, kind, whole=whole, status=s)
+
+    def _record_spans(self, status: Sequence[os.stat_result], whole: bool) -> Iterator[SpanFile]:
+        rows = self._first_row[self._first_of_file]
+        n = int(rows[-1])
         # Filled as chunks are read; what is not is not asked for. Memory of zeros is not there before it is written to.
         self._table = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.uint32)
         offsets, sizes, checksums = self._table
-        spans = []
-        for path, low, high, s in zip(self._paths, self.bounds[:-1], self.bounds[1:], status, strict=True):
+        for path, low, high, s in zip(self._paths, rows[:-1], rows[1:], status, strict=True):
             columns = offsets[low:high], sizes[low:high], checksums[low:high]
-            spans.append(SpanFile(path, *columns, "crc32", whole=io == "mmap", status=s))
-        return _Records(spans, check, io=io)
+            yield SpanFile(path, *columns, "crc32", whole=whole, status=s)
 
     def close(self) -> None:
         """Close the files."""
         self.payloads.close()
-        if self.records is not None:
-            self.records.close()
+        self._records.close()
 
     def stats(self) -> ReadStats:
         """What both readers have done, in one."""
-        done = self.payloads.stats()
-        if self.records is None or self.records.stats().batches == 0:
+        done, alone = self.payloads.stats(), self._records.stats()
+        if self._records is self.payloads or alone.batches == 0:
             return done
-        alone = self.records.stats()
         return alone._replace(
             requests=done.requests + alone.requests,
             cached_bytes=done.cached_bytes + alone.cached_bytes,
@@ -146,6 +141,12 @@ class ChunkTable:
         return np.split(chunks, np.flatnonzero(np.diff(np.cumsum(shares) // 1)) + 1)
 
     # Reading
+
+    def alone(self, form: Form, positions: Indices, chunks: Numbers, out: Out = None) -> Outcome:
+        """Records read one by one; `known` says of which `chunks` that can be done."""
+        rows = self._first_row[chunks] + positions - self.first[chunks]
+        result, failures = self._records._now(form, rows, out, go_on=True)
+        return Outcome(result, [(i, self._record_error(error, int(positions[i]))) for i, error in failures])
 
     def read(self, chunks: Numbers) -> Group:
         """Read chunks, expand them, and find their records.
@@ -191,9 +192,8 @@ class ChunkTable:
         """Know the records of chunks that are not compressed by place and checksum."""
         offsets, sizes, checksums = self._table
         places = self._payload_offsets(group.chunks) - starts
-        rows = np.repeat(self.first[group.chunks] - group.first[:-1], np.diff(group.first)) + np.arange(
-            len(group.sizes)
-        )
+        rows = np.repeat(self._first_row[group.chunks] - group.first[:-1], np.diff(group.first))
+        rows += np.arange(len(group.sizes))
         offsets[rows] = group.offsets + np.repeat(places, np.diff(group.first))
         sizes[rows] = group.sizes
         if self._check:
@@ -212,6 +212,14 @@ class ChunkTable:
         return int(np.searchsorted(self._first_of_file, chunk, "right")) - 1
 
     # Errors
+
+    def _record_error(self, reason: Exception, index: int) -> Exception:
+        """Why record `index` cannot be had, which was read alone."""
+        if not isinstance(reason, Unread):
+            return reason
+        file = int(np.searchsorted(self.bounds, index, "right")) - 1
+        name = f"record {index - int(self.bounds[file])}"
+        return failure_error(reason.failure, self._records._files[file], index, name)
 
     def error(self, reason: Exception, chunk: int, index: int) -> Exception:
         """Why record `index` cannot be had, because its chunk cannot."""

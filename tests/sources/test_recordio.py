@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ffrecord._engine import ARRAYS
 from ffrecord.errors import ArgumentError, ChecksumError, ClosedError, FFRecordError, FormatError, SampleIndexError
-from ffrecord.sources import index_file, recordio_index
+from ffrecord.sources import index_file, recordio, recordio_index
 from ffrecord.sources.recordio import RecordIOReader
 from ffrecord.sources.recordio_batch import Batch
 
@@ -423,3 +423,34 @@ def test_an_index_that_no_file_of_this_kind_has_is_made_anew(tmp_path, changes):
     for _ in range(2):
         with RecordIOReader(path, index_cache=True) as reader:
             assert everything(reader) == [b"one", b"two"]
+
+
+def test_files_are_closed_if_one_cannot_be_opened(several, monkeypatch):
+    look = recordio._look
+
+    def touched(path, **options):
+        found = look(path, **options)
+        os.utime(path) if path.endswith("2.recordio") else None
+        return found
+
+    monkeypatch.setattr(recordio, "_look", touched)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="the file changed while its records were looked for"):
+        RecordIOReader(several, on_torn="skip")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_records_of_compressed_and_other_chunks_of_several_files(tmp_path):
+    for name, way in enumerate(("gzip", "none", "snappy", "none")):
+        write(tmp_path / f"{name}.recordio", twin.build(RECORDS[name * 15 :][:15], "B", way, 300))
+    with RecordIOReader(tmp_path) as reader:
+        for _ in range(2):
+            assert everything(reader) == RECORDS
+            assert [each.tobytes() for each in reader.read([59, 16, 3, 16])] == [RECORDS[i] for i in (59, 16, 3, 16)]
+            reader._groups.clear()
+            assert [reader.read_one(i).tobytes() for i in (59, 16)] == [RECORDS[59], RECORDS[16]]
+            reader._groups.clear()
+        with open(tmp_path / "3.recordio", "r+b") as file:
+            file.truncate(100)
+        with pytest.raises(OSError, match=r"Sample 59: .*3\.recordio: record 14 at offset"):
+            reader.read([16, 59])

@@ -194,6 +194,22 @@ assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30 << 10
     )
 
 
+def test_what_a_compressed_chunk_claims_takes_no_memory(tmp_path):
+    """A table of its records, 20 bytes each, would have 80 GB."""
+    first = twin.build([b"first"], "B", "none")
+    with open(tmp_path / "x", "wb") as file:
+        file.write(first)
+        for _ in range(16):
+            file.write(header("B", 2**28 - 1, 0, 2, 1 << 20) + bytes(20))
+            file.seek((1 << 20) - 20, 1)
+        file.truncate(file.tell())
+    with RecordIOReader(tmp_path / "x") as reader:
+        assert len(reader) == 16 * (2**28 - 1) + 1 and reader.read_one(0).tobytes() == b"first"
+        assert [len(column) for column in reader._table._table] == [1, 1, 1]
+        with pytest.raises(ChecksumError, match="chunk 16"):
+            reader.read_one(-1)
+
+
 def test_chunks_that_may_expand_to_much_are_read_apart(tmp_path):
     bomb = twin.chunk(gzip.compress(bytes(4 + (1 << 20))), 1, "B", "gzip")
     (tmp_path / "x").write_bytes(bomb * 5)
