@@ -132,16 +132,20 @@ class DatasetWriter:
         chunksize: int = 100,
         shuffle_indices: bool = False,
         seed: int | None = None,
+        fingerprint: str | None = None,
     ) -> Summary:
         """Write dataset[i] for every i, or for those of `indices`.
 
         Args:
             dataset: has len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset. If it has
-                `__getitems__(indices)`, too, up to 64 samples are asked for at once.
+                `__getitems__(indices)`, too, up to 64 samples are asked for at once, or as many as its
+                `samples_at_once(indices)` says; unless it gives a list of as many, they are asked for one by one.
             indices: ints or an integer array, those below 0 counting from the end, repeats allowed; None for all.
             chunksize: samples that a worker is given at a time; fewer if they are large, more if they are quick.
             shuffle_indices: write in random order.
             seed: of that order, in [0, 2**32); None draws one, which the summary and the manifest tell.
+            fingerprint: what tells the samples from others, such as `Store.fingerprint()`: an interrupted write of
+                others is not gone on with. None for what nobody knows, then it is not compared.
 
         Raises:
             IndexError: an index is out of range; nothing was begun.
@@ -164,6 +168,8 @@ class DatasetWriter:
             raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
         chosen = select(length(dataset), indices)
         asked: Request = {"call": "from_indexed_dataset", "samples": len(chosen), "indices": resume.fingerprint(chosen)}
+        if fingerprint is not None:
+            asked["fingerprint"] = fingerprint
         used = None
         if shuffle_indices:
             chosen, used = shuffle(chosen, self._seed(wanted))

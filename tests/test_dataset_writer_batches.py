@@ -55,5 +55,30 @@ def test_the_one_that_fails_is_left_out(tmp_path):
 
 
 def test_as_many_as_were_asked_for(tmp_path):
-    with pytest.raises(WorkerError, match="__getitems__ gave 63 samples for 64 indices"):
-        written(tmp_path / "out", Several(short=True))
+    """Else one by one."""
+    dataset = Several(short=True)
+    assert written(tmp_path / "out", dataset) == [b"%d" % i for i in range(100)] and len(dataset.alone) == 100
+
+
+@pytest.mark.parametrize("collated", [dict, list])
+def test_a_batch_that_is_collated_already(tmp_path, collated):
+    """Keys, or columns, of a batch are no samples, also of as many samples as there are columns."""
+
+    class Collating:
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> bytes:
+            return b"%d" % index
+
+        def __getitems__(self, indices: list[int]) -> object:
+            return collated({b"x": indices, b"y": indices})
+
+    assert written(tmp_path / "out", Collating()) == [b"0", b"1"]
+
+
+def test_a_dataset_may_say_how_many_it_gives_at_once(tmp_path):
+    dataset = Several()
+    dataset.samples_at_once = lambda indices: 40
+    assert written(tmp_path / "out", dataset) == [b"%d" % i for i in range(100)]
+    assert [len(indices) for indices in dataset.asked] == [40, 40, 20]

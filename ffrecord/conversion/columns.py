@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class Columns:
 
     Attributes:
         schema: of the result.
-        flat: columns whose arrays become bytes.
+        flat: columns whose arrays, 1-D and of uint8, become bytes.
     """
 
     schema: Schema
@@ -51,8 +51,8 @@ class Columns:
     def prepared(self, sample: Any) -> Any:
         """The sample, as its fields take it; a dict may be changed in place."""
         for name in self.flat:
-            value = sample[name]
-            if isinstance(value, np.ndarray):
+            value = sample.get(name)
+            if _is_flat(value):
                 sample[name] = value.tobytes()
         return sample
 
@@ -69,7 +69,7 @@ def chosen(samples: Sequence[Any], wanted: Any, facts: Facts) -> Columns:
         TypeError, ValueError: no columns fit the samples; a column that they do not have.
     """
     if isinstance(wanted, Schema):
-        return Columns(wanted, _flat(samples, facts))
+        return Columns(wanted, _flat(samples, wanted.fields, facts))
     if not all(isinstance(sample, dict) for sample in samples):
         return Columns(Schema(infer_tree(samples)) if wanted is None else Schema.of(wanted))
     if wanted is not None and not isinstance(wanted, Mapping):
@@ -83,15 +83,14 @@ def chosen(samples: Sequence[Any], wanted: Any, facts: Facts) -> Columns:
     strange = [name for name in wanted or {} if name not in samples[0]]
     if strange:
         raise ArgumentError(f"fields has {strange[0]!r}, which is no column; there are {', '.join(samples[0])}")
-    flat = _flat(samples, facts)
+    flat = _flat(samples, known, facts)
     return Columns(Schema(_tree(samples, known, flat, facts)), flat)
 
 
 def _tree(samples: Sequence[Any], known: Mapping[str, Any], flat: frozenset[str], facts: Facts) -> Node:
     """The columns of dicts, those that are not known inferred, in the order of the first one."""
     rest = [{name: _probe(each[name], name in flat) for name in each if name not in known} for each in samples]
-    found = infer_tree(rest)
-    assert isinstance(found, Node)
+    found = cast(Node, infer_tree(rest))
     inferred = dict(zip(found.keys, found.children, strict=True))
     for name, tree in inferred.items():
         if isinstance(tree, NDArrayField):
@@ -133,17 +132,29 @@ def _declared(wanted: Any) -> Tree:
 
 
 def _probe(value: Any, flat: bool) -> Any:
-    return value.tobytes() if flat and isinstance(value, np.ndarray) else value
+    return value.tobytes() if flat and _is_flat(value) else value
 
 
-def _flat(samples: Sequence[Any], facts: Facts) -> frozenset[str]:
-    """Columns of flat uint8 arrays that are bytes: the source says so, or they have different sizes."""
-    found = {name for name in facts.records if all(name in sample for sample in samples)}
-    for name in samples[0]:
-        values = [sample.get(name) for sample in samples]
-        if all(_is_flat(value) for value in values) and len({len(value) for value in values}) > 1:
+def _flat(samples: Sequence[Any], known: Mapping[str, Any], facts: Facts) -> frozenset[str]:
+    """Columns of flat uint8 arrays to be stored as bytes: the source says so, or their field takes no array."""
+    if not all(isinstance(sample, dict) for sample in samples):
+        return frozenset()
+    found = set()
+    for name in facts.records | known.keys():
+        arrays = [sample[name] for sample in samples if _is_flat(sample.get(name))]
+        if arrays and not (name in known and _takes(known[name], arrays[0])):
             found.add(name)
     return frozenset(found)
+
+
+def _takes(field: Any, array: Any) -> bool:
+    """Whether a field holds arrays like this, as they are."""
+    if isinstance(field, NDArrayField):
+        return True  # the right kind, even if this one has another shape
+    try:
+        return isinstance(field, Field) and field.encode(array) is not None
+    except (TypeError, ValueError, OSError):
+        return False
 
 
 def _is_flat(value: Any) -> bool:

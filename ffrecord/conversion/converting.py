@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ffrecord.conversion.given import Given, given
-from ffrecord.conversion.verifying import verify as compare
+from ffrecord.conversion.verifying import compare_all
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ArgumentError
 from ffrecord.manifest import load
@@ -40,7 +40,8 @@ def convert(
             compressed tar; anything with len() and [i]; any other iterable of samples.
         out: the directory, as `DatasetWriter` takes it.
         num_workers: processes that read and encode; -1 for one per usable CPU, 0 for none but this one.
-        fields: column → field, of those columns that are to be stored in another way than samples show; or a Schema.
+        fields: column → field, of those columns that are to be stored in another way than samples show, of all of them
+            where `source` is an object of the user's; or a Schema.
         verify: read source and result again afterwards, and compare every sample.
         format: of `source`, as `ffrecord.open` takes it, and "parquet".
         resume, mode, shard_size, samples_per_shard, num_shards, start_method, progress: as for `DatasetWriter`. What
@@ -76,13 +77,13 @@ def convert(
             )
         summary = _write(found, DatasetWriter(out, found.fields, **asked))
         if verify:
-            compare(found, os.fspath(out), before, arguments.workers(num_workers), start_method, progress)
+            compare_all(found, os.fspath(out), before, arguments.workers(num_workers), start_method, progress)
     return replace(summary, seconds=time.monotonic() - started)
 
 
 def _write(found: Given, writer: DatasetWriter) -> Summary:
     if found.dataset is not None:
-        return writer.from_indexed_dataset(found.dataset)
+        return writer.from_indexed_dataset(found.dataset, fingerprint=getattr(found.dataset, "fingerprint", None))
     return writer.from_iterable(found.samples())
 
 

@@ -4,27 +4,27 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
-from ffrecord.conversion import examples, huggingface, parquet
+from ffrecord.conversion import examples, huggingface, parquet, typed
 from ffrecord.conversion.columns import Facts, chosen
-from ffrecord.conversion.stores import PROBES, StoreDataset, verbatim
+from ffrecord.conversion.stores import KEY, PROBED_BYTES, PROBES, WEB_KEY, StoreDataset, is_text, with_bytes_key
 from ffrecord.errors import ArgumentTypeError, FormatError
-from ffrecord.fields import Schema
+from ffrecord.fields import BytesField, Schema, schema_of
 from ffrecord.reader import FileReader
 from ffrecord.sources.detect import detect
-from ffrecord.sources.opening import open as open_store
+from ffrecord.sources.files import expand
+from ffrecord.sources.opening import check_options, first_of, located, open_for, recognised
+from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tar_index import COMPRESSED
 from ffrecord.sources.tar_stream import iter_members, iter_samples
 from ffrecord.store import Store
 
-FIRST_BYTES = 64 << 20  # of the samples that show the columns
-
-# What keeps values as they are stored, where a reader would decode them otherwise.
-DEFAULTS: dict[str, dict[str, Any]] = {"beton": {"decode": False}, "mds": {"decode": False}}
+CONVERT = "ffrecord.convert"
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,23 @@ def given(source: Any, format: str | None, fields: Any, options: Mapping[str, An
         As `convert`.
     """
     if isinstance(source, Store):
-        _refuse(options, "a store that is open")
+        _refuse({**options, **_if_given(format)}, "a store that is open")
         yield _of_store(source, fields)
     elif _is_path(source):
         with _of_path(source, format, fields, dict(options)) as found:
             yield found
     else:
-        _refuse({**options, **({} if format is None else {"format": format})}, type(source).__name__)
+        _refuse({**options, **_if_given(format)}, type(source).__name__)
         yield _of_object(source, fields)
 
 
 def _is_path(source: Any) -> bool:
     several = source if isinstance(source, list | tuple) else [source]
     return bool(several) and all(isinstance(each, str | os.PathLike) for each in several)
+
+
+def _if_given(format: str | None) -> dict[str, Any]:
+    return {} if format is None else {"format": format}
 
 
 def _refuse(options: Mapping[str, Any], what: str) -> None:
@@ -79,47 +83,41 @@ def _refuse(options: Mapping[str, Any], what: str) -> None:
 
 @contextmanager
 def _of_path(source: Any, format: str | None, fields: Any, options: dict[str, Any]) -> Iterator[Given]:
-    paths = list(source) if isinstance(source, list | tuple) else [source]
-    if format == "parquet" or (format is None and _is_parquet(paths[0])):
+    paths = located(source)
+    kind = recognised(paths) if format is None else format
+    if kind == "parquet":
         _refuse(options, "Parquet files")
         yield _indexed(parquet.ParquetDataset(paths, fields))
-    elif format in (None, "tar", "webdataset") and _is_compressed(paths[0]):
-        read = iter_samples if format == "webdataset" else iter_members
-        yield _of_archives([os.fspath(path) for path in paths], read, fields, options)
+    elif kind in ("tar", "webdataset") and _is_compressed(first_of(paths, SUFFIXES["tar"])):
+        read = iter_samples if kind == "webdataset" else iter_members
+        check_options(options, f"compressed {kind}", [*signature(read).parameters][1:], CONVERT)
+        yield _of_archives(expand(paths, SUFFIXES["tar"]), read, fields, options)
     else:
-        with _opened(source, format, options) as store:
+        with open_for(CONVERT, source, format, options) as store:
             yield _of_store(store, fields)
 
 
-@contextmanager
-def _opened(source: Any, format: str | None, options: dict[str, Any]) -> Iterator[Store]:
-    kind = format
-    if kind is None and not isinstance(source, list | tuple) and os.path.exists(source):
-        kind = detect(os.fspath(source))
-    with open_store(source, format, **{**DEFAULTS.get(kind or "", {}), **options}) as store:
-        yield store
-
-
-def _is_parquet(path: Any) -> bool:
-    return os.path.exists(path) and detect(os.fspath(path)) == "parquet"
-
-
-def _is_compressed(path: Any) -> bool:
+def _is_compressed(path: str) -> bool:
     """A tar that is packed as a whole."""
-    if not os.path.isfile(path) or detect(os.fspath(path)) != "tar":
+    if not os.path.isfile(path) or detect(path) != "tar":
         return False
     with open(path, "rb") as file:
         return file.read(6).startswith(tuple(COMPRESSED))
 
 
 def _of_store(store: Store, fields: Any) -> Given:
-    if type(store) is FileReader and fields is None:
-        return _indexed(verbatim(store))
+    if isinstance(store, FileReader) and _as_it_is(store, fields):
+        return _indexed(typed.of_reader(store, fields))
     if store.format == "tfrecord" and fields is None and getattr(store, "parser", None) is None:
         found = examples.of_store(store)
         if found is not None:
             return _indexed(found)
     return _indexed(StoreDataset(store, fields))
+
+
+def _as_it_is(store: FileReader, fields: Any) -> bool:
+    """Whether its samples are what the schema of its files says, or bytes that are to stay so."""
+    return type(store)._decode is FileReader._decode and (not fields or schema_of(store) is not None)
 
 
 def _indexed(dataset: Any) -> Given:
@@ -163,7 +161,19 @@ def _streamed(begin: Callable[[], Iterator[Any]], fields: Any, name: str) -> Giv
     first = _first(begin)
     if not first:
         raise FormatError(f"{name}: no samples")
-    arrays = {key for key, value in first[0].items() if isinstance(value, np.ndarray) and value.ndim == 1}
+    names = [str(sample[key]) for sample in first for key in (KEY, WEB_KEY) if key in sample]
+    if _wants_bytes(fields) or not all(map(is_text, names)):
+        return _shown([with_bytes_key(sample) for sample in first], lambda: map(with_bytes_key, begin()), fields)
+    return _shown(first, begin, fields)
+
+
+def _wants_bytes(fields: Any) -> bool:
+    """Whether names are to be bytes: others than the first ones may be no UTF-8."""
+    return isinstance(fields, Mapping) and any(isinstance(fields.get(key), BytesField) for key in (KEY, WEB_KEY))
+
+
+def _shown(first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
+    arrays = {key for key, value in first[0].items() if isinstance(value, np.ndarray)}
     columns = chosen(first, fields, Facts(frozenset(arrays)))
     return Given(None, lambda: map(columns.prepared, begin()), columns.schema)
 
@@ -175,6 +185,6 @@ def _first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:
     for sample in islice(begin(), PROBES):
         found.append(sample)
         size += sum(len(value) for value in sample.values() if isinstance(value, np.ndarray))
-        if size > FIRST_BYTES:
+        if size > PROBED_BYTES:
             break
     return found

@@ -1,5 +1,6 @@
 """Rows of Hugging Face datasets by index: as they are stored, images not decoded."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,11 @@ class HuggingFaceDataset:
         samples = self._read(spread(len(dataset)))
         self.columns = chosen(samples, fields, Facts(fields=self._rows.fields)) if samples else None
 
+    @property
+    def fingerprint(self) -> str:
+        """What tells these rows from others, as the library says it."""
+        return str(self._dataset._fingerprint)
+
     def __len__(self) -> int:
         return len(self._dataset)
 
@@ -54,12 +60,12 @@ def of_object(source: Any, fields: Any) -> HuggingFaceDataset | None:
     Raises:
         ValueError: it is several, by name.
     """
-    kind = type(source)
-    if kind.__module__.partition(".")[0] != "datasets":
-        return None
-    if isinstance(source, dict):
-        raise ArgumentError(f"{kind.__name__} has several datasets: convert one of {', '.join(map(repr, source))}")
-    return HuggingFaceDataset(source, fields) if kind.__name__ == "Dataset" else None
+    library = sys.modules.get("datasets")  # no object of it without it; and others call a module of theirs so, too
+    one, several = (getattr(library, name, ()) for name in ("Dataset", "DatasetDict"))
+    if isinstance(source, several):
+        kinds = ", ".join(map(repr, source))
+        raise ArgumentError(f"{type(source).__name__} has several datasets: convert one of {kinds}")
+    return HuggingFaceDataset(source, fields) if isinstance(source, one) else None
 
 
 def _are_classes(column: Any, count: int) -> bool:

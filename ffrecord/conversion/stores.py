@@ -1,25 +1,30 @@
 """Samples of record stores by index, as `DatasetWriter` takes them: many at once."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ffrecord.conversion.columns import JPEG_SUFFIXES, Columns, Facts, chosen, labels_fit
 from ffrecord.errors import FFRecordError, MissingNamesError
-from ffrecord.fields import BytesField, Schema, schema_of
-from ffrecord.reader import FileReader
+from ffrecord.fields import BytesField, Schema
 from ffrecord.sources.names import Names
+from ffrecord.sources.webdataset_fields import DECODERS
 from ffrecord.store import Store
 
 PROBES = 64  # samples that show the columns
-KEY, DATA, LABEL = "key", "data", "label"
+PROBED_BYTES = 64 << 20  # of those samples
+KEY, WEB_KEY, DATA, IMAGE, LABEL = "key", "__key__", "data", "image", "label"
 RAW_FORMATS = ("webdataset", "image folder", "path list")  # whose arrays are bytes of files
+FOLDERS = ("image folder", "path list")
+TYPED = ("mds", "beton", "torchrecord")  # whose arrays are arrays
 BYTES_AT_ONCE = 8 << 20
+UNTOLD = ("io", "on_error", "index_cache")  # options of readers that change no sample
 
 
 class StoreDataset:
-    """What a store's `samples` gives, with the columns that these have. Pickles as the store does.
+    """What a store's `samples` gives, and names, with the columns that these have. Pickles as the store does.
 
     Args:
         store: of the samples.
@@ -32,8 +37,13 @@ class StoreDataset:
     def __init__(self, store: Store, fields: Any = None) -> None:
         self.store = store
         self._keys_are_text = _are_text(store)
-        samples = [self._as_bytes_key(sample) for sample in self._read(spread(len(store)))]
+        samples = [self._named(*pair) for pair in self._pairs(probed(store))]
         self.columns = chosen(samples, fields, self._facts(samples)) if samples else Columns(_of_nothing(fields))
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells these samples from others."""
+        return fingerprint(self.store)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -42,72 +52,77 @@ class StoreDataset:
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        prepared = self.columns.prepared
-        return [prepared(self._as_bytes_key(sample)) for part in self._parts(indices) for sample in self._read(part)]
+        return [self.columns.prepared(self._named(*pair)) for pair in self._pairs(indices)]
 
-    def _read(self, indices: Sequence[int]) -> list[Any]:
-        samples = self.store.samples(indices)
-        if len(samples) != len(indices):
-            raise FFRecordError(
-                f"{self.store.fnames[0]} …: {len(samples)} of {len(indices)} samples could be had; a store to convert "
-                'must not leave any out (on_error="skip")'
-            )
-        return samples
+    def samples_at_once(self, indices: Sequence[int]) -> int:
+        """How many of the first of these samples to ask for together, so that large ones are not all in memory."""
+        return at_once(self.store, indices)
 
-    def _parts(self, indices: Sequence[int]) -> list[Sequence[int]]:
-        """In pieces of a few megabytes, so that large samples are not all in memory."""
-        ends = np.cumsum(self.store._sizes(np.asarray(indices, np.int64)))
-        cuts = (np.flatnonzero(np.diff(ends // BYTES_AT_ONCE)) + 1).tolist()
-        return [indices[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(indices)], strict=True)]
+    def _pairs(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        return zip(indices, all_of(self.store, indices, self.store.samples(indices)), strict=True)
 
-    def _as_bytes_key(self, sample: Any) -> Any:
-        if not self._keys_are_text and KEY in sample:
-            sample[KEY] = sample[KEY].encode(errors="surrogateescape")
-        return sample
+    def _named(self, index: int, sample: Any) -> Any:
+        """A sample with its name, as text if all names are."""
+        if self.store.format in FOLDERS:
+            sample = {KEY: self.store.keys()[index], **sample}
+        return sample if self._keys_are_text else with_bytes_key(sample)
 
     def _facts(self, samples: Sequence[Any]) -> Facts:
         store = self.store
-        raw = {DATA}
-        if store.format in RAW_FORMATS:
-            raw |= {name for name, value in samples[0].items() if isinstance(value, np.ndarray) and value.ndim == 1}
+        raw = set() if store.format in TYPED else {DATA, IMAGE} if store.format in FOLDERS else {DATA}
+        if store.format == "webdataset":
+            # What is decoded is none of them, but for what has no decoder.
+            decodes = store._options()["decode"]
+            raw = {
+                name for sample in samples for name in sample if not (decodes and name.rpartition(".")[2] in DECODERS)
+            }
         classes = getattr(store, "classes", None)
         labels = {LABEL: list(classes)} if classes and labels_fit(samples, LABEL) else {}
         return Facts(frozenset(raw), labels, {}, _suffixed(store))
 
 
-class VerbatimDataset:
-    """Records of `.ffr` files as they are, under the schema that they have."""
-
-    def __init__(self, store: FileReader, schema: Schema | None) -> None:
-        self.store = store
-        self.columns = None if schema is None else Columns(_Verbatim(schema))
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    def __getitem__(self, index: int) -> memoryview:
-        return self.store.read_one(index).data
-
-    def __getitems__(self, indices: Sequence[int]) -> list[memoryview]:
-        return [record.data for record in self.store.read(indices)]
+def with_bytes_key(sample: Any) -> Any:
+    """A sample with its name as bytes; changed in place."""
+    for key in (KEY, WEB_KEY):
+        if isinstance(sample.get(key), str):
+            sample[key] = sample[key].encode(errors="surrogateescape")
+    return sample
 
 
-class _Verbatim(Schema):
-    """A schema of samples that are records of it already."""
+def all_of(store: Store, indices: Sequence[int], found: list[Any]) -> list[Any]:
+    """What was found at `indices`.
 
-    def __init__(self, schema: Schema) -> None:
-        super().__init__(schema._tree)
+    Raises:
+        FFRecordError: it is not as many.
+    """
+    if len(found) != len(indices):
+        raise FFRecordError(
+            f"{store.fnames[0]} …: {len(found)} of {len(indices)} samples could be had; a store to convert "
+            'must not leave any out (on_error="skip")'
+        )
+    return found
 
-    def encode(self, sample: Any) -> bytes:
-        return bytes(sample)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Verbatim, (Schema(self._tree),)
+def fingerprint(store: Store) -> str:
+    """What tells the samples of a store from others: 64 hexadecimal digits, of the files and the reader's options."""
+    digest = hashlib.sha256(store._pickled_as().encode())
+    for name, value in sorted(store._options().items()):
+        if name not in UNTOLD and isinstance(value, str | bytes | int | float | list | tuple | None):
+            digest.update(f"{name} {value!r}".encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
-def verbatim(store: FileReader) -> VerbatimDataset:
-    """The records of a reader of `.ffr` files."""
-    return VerbatimDataset(store, schema_of(store))
+def at_once(store: Store, indices: Sequence[int]) -> int:
+    """How many of the first of these records have BYTES_AT_ONCE together: one at least."""
+    ends = np.cumsum(store._sizes(np.asarray(indices, np.int64)))
+    return max(1, int(np.searchsorted(ends, BYTES_AT_ONCE, side="right")))
+
+
+def probed(store: Store) -> list[int]:
+    """Indices of samples that show the columns: PROBES of them, or two at least of PROBED_BYTES together."""
+    indices = spread(len(store))
+    size = int(store._sizes(np.asarray(indices, np.int64)).sum())
+    return indices if size <= PROBED_BYTES else spread(len(store), max(2, PROBES * PROBED_BYTES // size))
 
 
 def spread(n: int, count: int = PROBES) -> list[int]:
@@ -133,7 +148,7 @@ def _are_text(store: Store) -> bool:
     if names is None:
         return True
     if not isinstance(names, Names):
-        return not any("\udc80" <= letter <= "\udcff" for name in names for letter in name)
+        return all(map(is_text, names))
     first = names.offsets[:-1][np.diff(names.offsets) > 0]
     if (names.blob[first] & 0xC0 == 0x80).any():  # a name that begins inside a letter
         return False
@@ -144,10 +159,15 @@ def _are_text(store: Store) -> bool:
     return True
 
 
+def is_text(name: str) -> bool:
+    """Whether a name is UTF-8."""
+    return not any("\udc80" <= letter <= "\udcff" for letter in name)
+
+
 def _suffixed(store: Store) -> dict[str, bool]:
     """Whether every record is called as JPEG files are; nothing where names have no suffixes."""
     names = _names(store)
     if names is None or not len(names) or "." not in names[0]:
         return {}
     found = all(name.lower().endswith(JPEG_SUFFIXES) for name in names)
-    return {DATA: found, "image": found}
+    return {DATA: found, IMAGE: found}

@@ -14,6 +14,7 @@ from ffrecord.fields import schema_of
 from ffrecord.reader import FileReader
 from ffrecord.sharding.encoding import as_it_is
 from ffrecord.sharding.progress import Progress
+from ffrecord.sharding.runs import had_together, together
 from ffrecord.workers import heartbeats, interrupts
 from ffrecord.workers.crew import Crew
 from ffrecord.workers.heartbeats import Heart
@@ -31,8 +32,15 @@ class Compared(msgspec.Struct, array_like=True):
     size: int
     words: list[tuple[int, str]]
 
+    def plus(self, other: "Compared") -> "Compared":
+        """Both together."""
+        words = [*self.words, *other.words][:NAMED]
+        return Compared(self.differing + other.differing, self.samples + other.samples, self.size + other.size, words)
 
-def verify(found: Given, out: str, before: int, workers: int, start_method: str | None, progress: bool | None) -> None:
+
+def compare_all(
+    found: Given, out: str, before: int, workers: int, start_method: str | None, progress: bool | None
+) -> None:
     """Compare every sample of a source with its record.
 
     Args:
@@ -48,10 +56,12 @@ def verify(found: Given, out: str, before: int, workers: int, start_method: str 
     """
     with FileReader(out) as reader:
         count = len(reader) - before
+        if found.dataset is not None and len(found.dataset) != count:
+            raise _miscounted(out, f"{len(found.dataset)}", count)
         bar = Progress(count, progress, f"{out}, verifying")
         try:
             if found.dataset is None:
-                outcomes = _alone(found, reader, before)
+                outcomes = _alone(found, reader, before, out)
             elif not workers or count <= AT_ONCE:
                 outcomes = (
                     _of_range(found.dataset, _encoder(found, reader), reader, before, start, count)
@@ -84,10 +94,15 @@ def _of_range(
     dataset: Any, encode: Callable[[Any], Any], reader: FileReader, before: int, start: int, count: int
 ) -> Compared:
     """Compare the samples from `start` on, AT_ONCE of them."""
-    indices = range(start, min(start + AT_ONCE, count))
-    several = getattr(dataset, "__getitems__", None)
-    samples = [dataset[i] for i in indices] if several is None else several(list(indices))
-    return _compared(start, [encode(sample) for sample in samples], reader, before)
+    stop = min(start + AT_ONCE, count)
+    total = Compared(0, 0, 0, [])
+    while start < stop:
+        indices = together(dataset, list(range(start, stop)))
+        samples = had_together(dataset, indices) if hasattr(dataset, "__getitems__") else []
+        samples = samples or [dataset[i] for i in indices]
+        total = total.plus(_compared(start, [encode(sample) for sample in samples], reader, before))
+        start += len(indices)
+    return total
 
 
 def _compared(start: int, expected: list[Any], reader: FileReader, before: int) -> Compared:
@@ -103,12 +118,21 @@ def _compared(start: int, expected: list[Any], reader: FileReader, before: int) 
     return Compared(len(words), len(expected), size, words[:NAMED])
 
 
-def _alone(found: Given, reader: FileReader, before: int) -> Iterator[Compared]:
+def _alone(found: Given, reader: FileReader, before: int, out: str) -> Iterator[Compared]:
     """Samples that come one after the other."""
-    encode, samples, start = _encoder(found, reader), found.samples(), 0
+    encode, samples, start, count = _encoder(found, reader), found.samples(), 0, len(reader) - before
     while batch := [encode(sample) for sample in islice(samples, AT_ONCE)]:
+        if start + len(batch) > count:
+            raise _miscounted(out, f"{start + len(batch)} or more", count)
         yield _compared(start, batch, reader, before)
         start += len(batch)
+    if start != count:
+        raise _miscounted(out, f"{start}", count)
+
+
+def _miscounted(out: str, given: str, count: int) -> MismatchError:
+    text = f"{given} samples in the source, {count} in the result"
+    return MismatchError(f"{out}: {text}", [text])
 
 
 def _by_crew(

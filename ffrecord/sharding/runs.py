@@ -12,6 +12,7 @@ from ffrecord.sharding.messages import Assignment, Indices, Items
 from ffrecord.sharding.transport import Carrier
 
 AT_ONCE = 64  # samples of a dataset that gives several
+FEW = 8  # samples that are asked for one by one
 
 
 class End(Exception):
@@ -56,15 +57,26 @@ class _BatchesRun(Run):
 
     def _several(self) -> list[Any]:
         """The next samples, in reverse; none if that fails: each is then asked for alone, to see which fails."""
-        wanted = self._wanted[self._done : self._done + AT_ONCE]
+        wanted = together(self._dataset, self._wanted[self._done : self._done + AT_ONCE])
         self._begun += len(wanted)
         try:
-            samples = list(self._dataset.__getitems__(wanted))
+            return had_together(self._dataset, wanted)[::-1]
         except Exception:
             return []
-        if len(samples) != len(wanted):
-            raise ValueError(f"__getitems__ gave {len(samples)} samples for {len(wanted)} indices")
-        return samples[::-1]
+
+
+def together(dataset: Any, indices: list[int]) -> list[int]:
+    """The first of these indices, those that a dataset wants to be asked for at once; all if it does not say."""
+    count = getattr(dataset, "samples_at_once", None)
+    return indices if count is None else indices[: count(indices)]
+
+
+def had_together(dataset: Any, indices: list[int]) -> list[Any]:
+    """Samples by `__getitems__`; none where they come as something else, such as a batch that is collated already."""
+    if len(indices) < FEW:
+        return []  # a list of the columns of so few samples would look like that of the samples
+    samples = dataset.__getitems__(indices)
+    return list(samples) if isinstance(samples, list | tuple) and len(samples) == len(indices) else []
 
 
 class _ItemsRun(Run):

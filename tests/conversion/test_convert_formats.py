@@ -12,6 +12,7 @@ from every_format import FORMATS, GOLDEN, RECORDS
 import ffrecord
 from ffrecord import FileReader, WorkerError
 from ffrecord.conversion import convert
+from ffrecord.errors import MissingNamesError
 from ffrecord.fields import BytesField, IntField, LabelField, schema_of
 from ffrecord.sources.examples import VarFeature, encode_example
 from ffrecord.sources.tfrecord_writer import TFRecordWriter
@@ -41,6 +42,9 @@ def test_records_of_every_format(tmp_path, name):
     with ffrecord.open(source, **options) as store:
         if "key" in found[0]:
             assert [each["key"] for each in found] == list(store.keys())
+        else:  # nothing that could be lost
+            with pytest.raises(MissingNamesError):
+                store.keys()
 
 
 @pytest.fixture

@@ -1,0 +1,138 @@
+"""Which fields columns get: as the source has them, as they are asked for."""
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+from mds_twin import write_mds
+from test_convert import JPEGS, fields, samples, tarred, zipped
+
+import ffrecord
+from ffrecord import DatasetWriter, FileReader, WorkerError
+from ffrecord.conversion import convert
+from ffrecord.conversion.typed import of_reader
+from ffrecord.errors import ArgumentError
+from ffrecord.fields import BytesField, FloatField, IntField, JPEGField, LabelField, NDArrayField, ZstdField
+from ffrecord.store import Store
+
+
+def npy(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def test_other_fields_for_some_columns_of_typed_shards(tmp_path):
+    """The others stay what they are, byte for byte."""
+    torch = pytest.importorskip("torch")
+    given = [
+        {"image": JPEGS[i], "label": i % 2, "x": np.zeros(i, np.uint8), "t": torch.ones(2), "n": {"a": b"%d" % i}}
+        for i in range(9)
+    ]
+    columns = {
+        "image": JPEGField(),
+        "label": LabelField(["a", "b"]),
+        "x": NDArrayField("uint8", (None,)),
+        "t": ffrecord.fields.TensorField("float32", (2,)),
+        "n": {"a": ZstdField(BytesField())},
+    }
+    DatasetWriter(tmp_path / "one", columns, num_workers=0).from_indexed_dataset(given)
+    wanted = {"label": FloatField()}
+    convert(tmp_path / "one", tmp_path / "two", fields=wanted, num_workers=0, verify=True)
+    before, after = fields(tmp_path / "one"), fields(tmp_path / "two")
+    assert after == {**before, "label": FloatField()}
+    for mine, other in zip(samples(tmp_path / "two"), samples(tmp_path / "one"), strict=True):
+        assert mine["image"] == other["image"] and mine["n"] == other["n"] and mine["label"] == other["label"]
+        assert np.array_equal(mine["x"], other["x"]) and np.array_equal(mine["t"], other["t"])
+    with FileReader(tmp_path / "one") as reader:
+        dataset = pickle.loads(pickle.dumps(of_reader(reader, wanted)))
+        record = FileReader(tmp_path / "two").read_one(3).tobytes()
+        assert dataset.columns.schema.encode(dataset[3]) == record
+    convert(tmp_path / "one", tmp_path / "three", fields={}, num_workers=0, verify=True)
+    assert fields(tmp_path / "three") == before
+    convert(tmp_path / "one", tmp_path / "four", fields={"image": BytesField()}, num_workers=0, verify=True)
+    assert [each["image"] for each in samples(tmp_path / "four")] == JPEGS[:9]
+    with pytest.raises(ArgumentError, match="fields has 'y', which is no column; there are image, label"):
+        convert(tmp_path / "one", tmp_path / "five", fields={"y": IntField()}, num_workers=0)
+
+
+def test_a_reader_of_a_class_of_ones_own(tmp_path):
+    class Mine(FileReader):
+        pass
+
+    DatasetWriter(tmp_path / "one", {"image": JPEGField()}, num_workers=0).from_indexed_dataset(
+        [{"image": data} for data in JPEGS]
+    )
+    with Mine(tmp_path / "one") as store:
+        convert(store, tmp_path / "two", num_workers=0, verify=True)
+    assert fields(tmp_path / "two") == {"image": JPEGField()} and samples(tmp_path / "two") == samples(tmp_path / "one")
+
+
+def test_decoded_arrays_stay_arrays(tmp_path):
+    arrays = [np.arange(3 + i, dtype=np.float32) for i in range(4)]
+    files = {
+        f"{i}.{end}": data
+        for i in range(4)
+        for end, data in (("npy", npy(arrays[i])), ("x.npy", npy(np.arange(i, dtype="u1"))), ("bin", b"b"))
+    }
+    source = tarred(tmp_path / "source.tar", files)
+    convert(source, tmp_path / "out", format="webdataset", decode=True, num_workers=0, verify=True)
+    found = samples(tmp_path / "out")
+    assert all(np.array_equal(each["npy"], array) for each, array in zip(found, arrays, strict=True))
+    assert found[0]["npy"].dtype == np.float32 and found[3]["x.npy"].tolist() == [0, 1, 2] and found[0]["bin"] == b"b"
+
+
+def test_vectors_of_uint8_of_mds(tmp_path):
+    (tmp_path / "mds").mkdir()
+    rows = [{"v": np.arange(3 + i % 3, dtype=np.uint8), "b": b"x" * i} for i in range(6)]
+    write_mds(tmp_path / "mds", {"v": "ndarray", "b": "bytes"}, rows)
+    convert(tmp_path / "mds", tmp_path / "out", num_workers=0, verify=True)
+    assert fields(tmp_path / "out") == {"b": BytesField(), "v": NDArrayField("uint8", (None,))}
+    assert all(np.array_equal(each["v"], row["v"]) for each, row in zip(samples(tmp_path / "out"), rows, strict=True))
+
+
+class Drifting(Store):
+    """Bytes, but for one sample that none looks at first."""
+
+    format = "drifting"
+
+    def _load(self, positions):
+        return [np.zeros(1, np.uint8) for _ in positions]
+
+    def _decode(self, positions, records):
+        return [
+            {"data": np.zeros((2, 2), np.float32) if i == 501 else np.zeros(3 + i % 2, np.uint8)} for i in positions
+        ]
+
+    def fingerprint(self):
+        return "0" * 64
+
+
+def test_what_is_no_bytes_later_is_not_made_bytes(tmp_path):
+    with pytest.raises(WorkerError, match=r"501.*data: expected.*float32"):
+        convert(Drifting(["x"], 1003), tmp_path / "out", num_workers=0)
+
+
+def test_a_field_that_takes_arrays_gets_them(tmp_path):
+    source = zipped(tmp_path / "source", {"a": b"abc", "b": b"defg"})
+    wanted = {"data": NDArrayField("uint8", (None,))}
+    convert(source, tmp_path / "out", fields=wanted, num_workers=0, verify=True)
+    assert fields(tmp_path / "out")["data"] == wanted["data"]
+    assert [each["data"].tobytes() for each in samples(tmp_path / "out")] == [b"abc", b"defg"]
+
+
+def test_names_of_an_image_folder(tmp_path):
+    for i, data in enumerate(JPEGS):
+        path = tmp_path / "images" / "ab"[i % 2] / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    convert(tmp_path / "images", tmp_path / "out", num_workers=0, verify=True)
+    found = {each["key"]: (each["image"], each["label"]) for each in samples(tmp_path / "out")}
+    assert found == {f"{'ab'[i % 2]}/{i}.jpg": (data, i % 2) for i, data in enumerate(JPEGS)}
+
+
+def test_a_column_that_is_missing_later(tmp_path):
+    files = {f"{i:03}.{end}": b"x" for i in range(200) for end in ("a", "b") if (i, end) != (100, "a")}
+    with pytest.raises(WorkerError, match="failed at sample 100: ValueError: sample: key 'a' is missing"):
+        convert(tarred(tmp_path / "x.tar", files), tmp_path / "out", format="webdataset", num_workers=0)

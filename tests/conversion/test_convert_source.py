@@ -1,0 +1,150 @@
+"""What is converted: the same source again, however it is spelled, all of it, and not all of it at once."""
+
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_convert import samples, tarred, zipped
+
+import ffrecord
+from ffrecord import FileReader, MismatchError
+from ffrecord.conversion import convert
+from ffrecord.conversion.stores import StoreDataset
+from ffrecord.errors import ArgumentTypeError, FFRecordError
+from ffrecord.fields import BytesField
+from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord.store import Store
+
+
+def interrupted(source: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversion that fails when all its shards are finished, and leaves them."""
+
+    def fail(*_: object) -> None:
+        raise OSError("no more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartDirectory, "publish", fail)
+        with pytest.raises(OSError, match="no more"):
+            convert(source, out, num_workers=0, samples_per_shard=10)
+
+
+def test_another_source_does_not_go_on(tmp_path, monkeypatch):
+    one = zipped(tmp_path / "one", {f"{i:02}": b"one" for i in range(40)})
+    other = zipped(tmp_path / "other", {f"{i:02}": b"two" for i in range(40)})
+    interrupted(one, tmp_path / "out", monkeypatch)
+    with pytest.raises(MismatchError, match=r"finished shards of an interrupted write .*: fingerprint was "):
+        convert(other, tmp_path / "out", num_workers=0, samples_per_shard=10)
+    shutil.copy(one, tmp_path / "copied")
+    assert convert(tmp_path / "copied", tmp_path / "out", num_workers=0, samples_per_shard=10).kept_shards == 4
+    assert {each["data"] for each in samples(tmp_path / "out")} == {b"one"}
+
+
+def test_packed_archives_however_they_are_named(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in "ab":
+        tarred(tmp_path / "in" / f"{name}.tar.gz", {f"{name}.x": name.encode()}, "w:gz")
+    expected = [{"key": "a.x", "data": b"a"}, {"key": "b.x", "data": b"b"}]
+    found = tmp_path / "in"
+    for i, source in enumerate(
+        (found, f"{found}/*.tar.gz", f"file://{found}", [found / "a.tar.gz", found / "b.tar.gz"])
+    ):
+        convert(source, tmp_path / f"out{i}", num_workers=0, verify=True)
+        assert samples(tmp_path / f"out{i}") == expected
+
+
+def test_names_in_packed_archives_that_are_no_text(tmp_path):
+    source = tarred(tmp_path / "source", {f"{i:03}": b"1" for i in range(70)} | {"a\udcff": b"2"}, "w:gz")
+    convert(source, tmp_path / "out", fields={"key": BytesField()}, num_workers=0, verify=True)
+    assert samples(tmp_path / "out")[-1] == {"key": b"a\xff", "data": b"2"}
+    source = tarred(tmp_path / "source", {"a\udcff.x": b"1", "b.x": b"2"}, "w:gz")
+    convert(source, tmp_path / "other", format="webdataset", num_workers=0, verify=True)
+    assert [each["__key__"] for each in samples(tmp_path / "other")] == [b"a\xff", b"b"]
+
+
+@pytest.mark.parametrize(("before", "after"), [(100, 50), (50, 100), (64, 65)])
+def test_an_iterable_that_gives_another_number_of_samples_again(tmp_path, before, after):
+    class Changing:
+        def __iter__(self):
+            return iter([{"x": i} for i in range(after if (tmp_path / "out").exists() else before)])
+
+    with pytest.raises(MismatchError, match=f"samples in the source, {before} in the result"):
+        convert(Changing(), tmp_path / "out", num_workers=0, verify=True)
+
+
+def test_a_dataset_that_has_grown(tmp_path):
+    class Growing:
+        def __len__(self) -> int:
+            return 150 if (tmp_path / "out").exists() else 100
+
+        def __getitem__(self, index: int) -> dict[str, int]:
+            return {"x": index}
+
+    with pytest.raises(MismatchError, match="150 samples in the source, 100 in the result"):
+        convert(Growing(), tmp_path / "out", num_workers=0, verify=True)
+
+
+class Large(Store):
+    """Records of 4 MiB, as it says; remembers how many were asked for at once."""
+
+    format = "large"
+    most = 0
+
+    def _load(self, positions):
+        Large.most = max(Large.most, len(positions))
+        return [np.zeros(1, np.uint8) for _ in positions]
+
+    def _sizes(self, positions):
+        return np.full(len(positions), 4 << 20)
+
+    def fingerprint(self):
+        return "0" * 64
+
+
+def test_large_samples_are_not_all_in_memory(tmp_path):
+    store = Large(["x"], 200)
+    StoreDataset(store)
+    assert Large.most == 16  # 64 MiB of those that show the columns
+    Large.most = 0
+    convert(store, tmp_path / "out", num_workers=0, verify=True)
+    assert len(samples(tmp_path / "out")) == 200
+    assert Large.most == 16
+
+
+def test_plain_records_of_which_some_are_left_out(tmp_path):
+    with ffrecord.FileWriter(tmp_path / "x.ffr", 200) as writer:
+        for i in range(200):
+            writer.write_one(b"record %3d" % i)
+    data = bytearray((tmp_path / "x.ffr").read_bytes())
+    data[data.index(b"record 199")] ^= 1
+    (tmp_path / "x.ffr").write_bytes(data)
+    with (
+        FileReader(tmp_path / "x.ffr", on_error="skip") as store,
+        pytest.raises(FFRecordError, match="samples could be had; a store to convert"),
+    ):
+        convert(store, tmp_path / "out", num_workers=0)
+
+
+def test_a_format_for_what_is_open(tmp_path):
+    with (
+        ffrecord.open(zipped(tmp_path / "source", {"a": b"1"})) as store,
+        pytest.raises(ArgumentTypeError, match="'format' is no argument for a store that is open"),
+    ):
+        convert(store, tmp_path / "out", format="lmdb")
+
+
+def test_a_module_of_ones_own_that_is_called_datasets(tmp_path, monkeypatch):
+    module = types.ModuleType("datasets")
+
+    class Dataset:
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> dict[str, int]:
+            return {"x": index}
+
+    Dataset.__module__ = "datasets"
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    assert convert(Dataset(), tmp_path / "out", num_workers=0, verify=True).samples == 3
