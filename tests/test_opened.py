@@ -186,6 +186,6 @@ def test_no_regular_file(tmp_path, kind, error):
 
 @pytest.mark.parametrize("kind", [FormatError, TruncatedError])
 def test_an_error_that_is_given_a_name_stays_of_its_kind(kind):
-    with pytest.raises(FormatError, match="^some file: 3 bytes, expected 4$") as caught, naming("some file"):
+    with pytest.raises(FormatError, match=r"^some file: 3 bytes, expected 4$") as caught, naming("some file"):
         raise kind("3 bytes, expected 4")
     assert type(caught.value) is kind

@@ -91,16 +91,10 @@ class MDSReader(Store):
             "cache_dir": None if cache_dir is None else os.fspath(cache_dir),
             "cache_bytes": cache_bytes,
         }
-        kinds, self._kind = distinct([each.shard for each in self._shards])
-        self._layouts = []
-        for number, kind in enumerate(kinds):
-            with naming(self._shards[int(np.argmax(self._kind == number))].path):
-                self._layouts.append(MDSLayout(kind, columns, bool(decode), bool(allow_pickle)))
+        self._layouts, self._kind = _layouts(self._shards, columns, bool(decode), bool(allow_pickle))
         self._firsts = np.cumsum([0, *(each.shard.samples for each in self._shards)], dtype=np.int64)
         if validate_hash is not None:
-            for each in self._shards:
-                if not each.packed:
-                    check_hash(each.path, each.shard.raw_data, validate_hash)
+            _check_hashes(self._shards, validate_hash)
         self._mode = io
         self._begin_reading(check_data, io, on_error)
 
@@ -274,3 +268,22 @@ def _found(path: Directories) -> list[ShardFile]:
     if not found:
         raise ArgumentError(f"{directories[0]} …: index without shards, nothing to open")
     return found
+
+
+def _layouts(
+    shards: list[ShardFile], columns: Sequence[str] | None, decode: bool, allow_pickle: bool
+) -> tuple[list[MDSLayout], Indices]:
+    """(the sets of columns that shards have, which of them each has: int64 [shards])."""
+    kinds, which = distinct([each.shard for each in shards])
+    layouts = []
+    for number, kind in enumerate(kinds):
+        with naming(shards[int(np.argmax(which == number))].path):
+            layouts.append(MDSLayout(kind, columns, decode, allow_pickle))
+    return layouts, which
+
+
+def _check_hashes(shards: list[ShardFile], algorithm: str) -> None:
+    """Compare what is read in place with the hashes in the index; what is compressed is when it is decompressed."""
+    for each in shards:
+        if not each.packed:
+            check_hash(each.path, each.shard.raw_data, algorithm)
