@@ -90,11 +90,19 @@ class NamedFiles(Store):
         """As `Store.samples`, by indices or names."""
         return super().samples(self._indices(wanted))
 
+    def sample(self, wanted: PathLike | SupportsIndex) -> Any:
+        """As `Store.sample`, by index or path."""
+        return super().sample(self._index(wanted) if isinstance(wanted, str | os.PathLike) else wanted)
+
+    def __contains__(self, path: object) -> bool:
+        """Whether there is a file of that path. Iteration gives records; `keys` the names."""
+        return isinstance(path, str | os.PathLike) and self.is_file(path)
+
     def _indices(self, wanted: Wanted) -> Iterable[SupportsIndex]:
         if not isinstance(wanted, list | tuple) or not wanted or not isinstance(wanted[0], str | os.PathLike):
             return wanted  # type: ignore[return-value]
         paths = [os.fspath(each) for each in wanted]
-        found = self.keys().find_each(paths)
+        found = self.tree.find_each(paths)
         for place in np.flatnonzero(found < 0):
             found[place] = self._index(paths[place])
         return found
@@ -106,7 +114,7 @@ class NamedFiles(Store):
 
         Args:
             wanted: index or path.
-            grey: give [H, W] if the JPEG is grey.
+            grey: give [H, W], whatever its colours are: its brightness.
 
         May be called by several threads at a time; the GIL is released while simplejpeg decodes.
 
@@ -170,6 +178,7 @@ class NamedFiles(Store):
 
         Raises:
             FileNotFoundError, NotADirectoryError (both also AssertionErrors): `path`.
+            FormatError: with `recursive`, directories more than 255 deep.
         """
         top = "" if path is None else os.fspath(path)
         if not self.is_dir(top):

@@ -31,17 +31,20 @@ def test_contents(store):
     for name, data in FILES.items():
         assert store.read(name).tobytes() == data == store.read(Path(name)).tobytes()
         assert store.size(name) == len(data) and name in store.keys()  # noqa: SIM118
+    sample = store.sample("b/x")
+    assert sample["key"] == "b/x" == store.sample(Path("b/x"))["key"] and sample["data"].tobytes() == FILES["b/x"]
     with pickle.loads(pickle.dumps(store)) as copy:
         assert copy.read("c/d/e/f").tobytes() == b"deep"
 
 
 def test_paths(store):
     for path in (*FILES, "./a.txt", "b//x", "c/./d/e/f", "a.txt/"):
-        assert store.is_file(path) and store.exists(path) and not store.is_dir(path)
+        assert store.is_file(path) and store.exists(path) and not store.is_dir(path) and path in store
     for path in ("", ".", "b", "b/", "./c/d", EMPTY, f"{EMPTY}/"):
         assert store.is_dir(path) and store.exists(path) and not store.is_file(path)
     for path in ("/a.txt", "b/../a.txt", "..", "a", "b/emp", "a.txt/x", "\0", "\ud800", "b/y/z/0", "x" * 5000):
-        assert not store.exists(path)
+        assert not store.exists(path) and path not in store
+    assert Path("b/x") in store and 0 not in store and store.read("b/x") not in store
 
 
 def test_listing(store):
@@ -60,7 +63,7 @@ def test_listing(store):
 
 
 def test_errors(store):
-    for call in (store.open, store.size, store.read_one, store.read_jpeg, store.read):
+    for call in (store.open, store.size, store.read_one, store.read_jpeg, store.read, store.sample):
         with pytest.raises(MissingFileError, match="none does not exist in") as caught:
             call("none")
         assert caught.value.filename == "none"
@@ -134,30 +137,58 @@ names = st.lists(st.sampled_from(["a", "b", "a.b", "é", "\udcff", "..", ".", ""
 @given(st.lists(names, max_size=12), st.lists(names, max_size=3))
 def test_tree_against_sets(files, folders):
     files = ["/".join(parts) for parts in files]
-    files = [name for name in files if not name.endswith("/")]
     folders = ["/".join(parts) + "/" for parts in folders]
     tree = NameTree(Names.of(files), Names.of(folders))
-    reachable = [name for name in files if name and plain(name) == name]
-    parents = {name[:i] for name in [*files, *folders] for i in range(len(name)) if name[i] == "/"}
-    parents = {name for name in parents if plain(name) == name and name}
+    paths = [plain(name) or name for name in files]
+    reachable = [path for path in paths if plain(path)]
+    parents = {f"{path}/" for path in map(plain, folders) if path} | set(reachable)
+    parents = {path[:i] for path in parents for i in range(len(path)) if path[i] == "/"}
     for name in parents | {""}:
         prefix = f"{name}/" if name else ""
         assert tree.is_dir(name)
-        inside = {
-            each[len(prefix) :].split("/")[0] for each in {*reachable, *parents} if each.startswith(prefix) and each
-        }
+        inside = {each[len(prefix) :].split("/")[0] for each in {*reachable, *parents} if each.startswith(prefix)}
         assert list(tree.children(name)) == sorted(inside - {""})
         for child, folder in tree.children(name).items():
             assert folder == (prefix + child in parents)
-    for name in files:
-        assert tree.find(name) == max(i for i, each in enumerate(files) if each == name)
+    for name, path in zip(files, paths, strict=True):
+        last = max(i for i, each in enumerate(paths) if each == path)
+        assert tree.find(name) == tree.find(path) == tree.find_each([path])[0] == last
     assert {path for path, _ in tree.walk("")} == {*reachable, *parents}
 
 
-def test_deep_names():
-    deep = "d/" * 800
+def test_names_that_are_plain_are_not_copied():
+    names = Names.of(["a/b", "", "..", "/x", "a.b/.c/d..", "...", "."])
+    assert plain_names(names) is names
+    odd = Names.of(["a//b", "./", "a/../.", "/x/", "a/./b/.", "c/", "././d", "e/.//./"])
+    assert list(plain_names(odd)) == ["a/b", "./", "a/../.", "/x/", "a/b", "c", "d", "e"]
+    assert list(plain_names(odd, folders=True)) == ["a/b", "./", "a/../.", "/x/", "a/b/", "c/", "d", "e/"]
+
+
+def test_odd_names_in_archives(tmp_path):
+    """What `keys` names is in the tree, too, and read by every way to write its path; the last one if there are two."""
+    path = tmp_path / "a.zip"
+    path.write_bytes(zipped([("a//b", b"1"), ("a/./c", b"2"), ("./d", b"3"), ("d", b"4"), ("../e", b"5")]))
+    with ZipReader(path) as reader, Archives([path]) as mounted:
+        assert list(reader.keys()) == ["a//b", "a/./c", "./d", "d", "../e"]
+        assert reader.list(recursive=True) == ["a", "a/b", "a/c", "d"] == mounted.list(recursive=True)
+        for name, data in [("a/b", b"1"), ("a//b", b"1"), ("./a/c", b"2"), ("./d", b"4"), ("d", b"4"), ("../e", b"5")]:
+            assert reader.read(name).tobytes() == reader.read([name])[0].tobytes() == data
+            assert reader.open(name).read() == data
+
+
+def test_deep_names(tmp_path):
+    """One name of 64 KiB may be 32,767 directories."""
+    deep = "d/" * 255
     tree = NameTree(Names.of([f"{deep}file"]), Names.of([]))
-    assert sum(1 for _ in tree.walk("d")) == 800 and tree.find(f"./{deep}/file") == 0
+    assert sum(1 for _ in tree.walk("")) == 256 and tree.find(f"./{deep}/file") == 0
+    deeper = "d/" * 32_767 + "x"
+    path = tmp_path / "a.zip"
+    path.write_bytes(zipped([(deeper, b"here")]))
+    with ZipReader(path) as reader, Archives([path]) as mounted:
+        for each in (reader, mounted):
+            with pytest.raises(FormatError, match=r"256 directories deep in '', expected at most 255"):
+                each.list(recursive=True)
+            assert each.list() == each.list("d/d/d") == ["d"] and each.read(deeper).tobytes() == b"here"
 
 
 def jpegs():
