@@ -18,13 +18,13 @@ LISTED = re.compile(r"[^\n]*\.[A-Za-z]{2,5}(?:[ \t]+|,)[^\n]*\S")  # a path and 
 
 
 def of_file(head: bytes) -> str:
-    """What to say of a file that begins so: nothing, or what begins with ": "."""
+    """What to say of a file that begins so: nothing, or what begins with "; "."""
     for begins, said in BEGINNINGS:
         if head.startswith(begins):
-            return f": {said}"
+            return f"; {said}"
     lines = head.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")[:2]
     if b"\0" not in head and any(LISTED.fullmatch(line) for line in lines):
-        return ': if its lines are "path label", format="path list" reads them'
+        return '; if its lines are "path label", format="path list" reads them'
     return ""
 
 
@@ -32,13 +32,11 @@ def of_directory(names: Collection[str]) -> str:
     """The same of a directory with these names in it."""
     if SAVED.isdisjoint(names):
         return ""
-    return ": ffrecord.convert takes what datasets.load_from_disk of it gives"
+    return "; ffrecord.convert takes what datasets.load_from_disk of it gives"
 
 
 def of_missing(path: str) -> str:
     """The same of a path where nothing is."""
     if "}" not in path.partition("{")[2]:
         return ""
-    return (
-        ': braces are expanded with format="webdataset" only; elsewhere a pattern with * or a list names several files'
-    )
+    return '; braces are expanded with format="webdataset" only, elsewhere use a list, or a pattern with *'

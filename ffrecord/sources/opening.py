@@ -151,9 +151,17 @@ def first_of(paths: list[str], suffixes: Sequence[str] = ()) -> str:
 
 
 def _are_packed_folder(paths: list[str]) -> bool:
-    """Whether the last of `.ffr` files has the index of a folder; or the first has, which is no dataset either."""
-    found = expand_ffr(paths)
-    return not any(found.shards) and any(is_packed_folder(found.files[place]) for place in (-1, 0))
+    """Whether the last of `.ffr` files has the index of a folder, which may be all of them.
+
+    Raises:
+        FormatError: they are not one folder.
+    """
+    files, shards = expand_ffr(paths)
+    if any(shards):
+        return False
+    if len(files) > 1 and is_packed_folder(files[0]):
+        raise FormatError(f"{files[0]} is a packed folder, of {len(files)} files that are no dataset: open it alone")
+    return is_packed_folder(files[-1])
 
 
 def _local(path: str) -> str:

@@ -64,7 +64,7 @@ def test_directories_of_saved_datasets(folder):
 
 @pytest.mark.parametrize("format", [None, "tar"])
 def test_braces_where_nothing_expands_them(format):
-    with pytest.raises(FileNotFoundError, match='does not exist: braces are expanded with format="webdataset"'):
+    with pytest.raises(FileNotFoundError, match='does not exist; braces are expanded with format="webdataset"'):
         ffrecord.open("a-{0..1}.tar", format)
 
 
@@ -121,7 +121,7 @@ def test_packed_folders_in_directories(folder):
         with ffrecord.open(source) as store:
             assert (store.format, len(store)) == ("packed folder", 2)
     packed_at("c.ffr", "x")
-    with pytest.raises(FormatError, match=r"c\.ffr is not a packed folder"):
+    with pytest.raises(FormatError, match=r"b\.ffr is a packed folder, of 2 files that are no dataset: open it alone"):
         ffrecord.open(folder)
     with ffrecord.open(folder, "ffrecord") as store:
         assert len(store) == 5
