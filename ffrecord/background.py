@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from typing import NamedTuple
 
 from ffrecord.errors import ClosedError
@@ -61,7 +62,8 @@ class Background:
     """Runs what reads batches.
 
     Args:
-        release: called once, when it is closed and nothing runs any more; a weak reference to a method.
+        release: method of whom it belongs to, without whom its threads end; not kept. Called once, when it is closed
+            and nothing runs any more.
 
     Attributes:
         closed: whether `close` was called.
@@ -70,8 +72,9 @@ class Background:
     A forked child has threads and counts of its own. At the end of the interpreter what no thread has begun is left.
     """
 
-    def __init__(self, release: "weakref.WeakMethod[Callable[[], None]]") -> None:
-        self._release: weakref.WeakMethod[Callable[[], None]] | None = release
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release: weakref.WeakMethod[Callable[[], None]] | None
+        self._release = weakref.WeakMethod(release, partial(_orphaned, weakref.ref(self)))
         self.closed = False
         self.renew()
         _all.add(self)
@@ -205,6 +208,13 @@ class Background:
             release, self._release = self._release(), None
         if release is not None:
             release()
+
+
+def _orphaned(background: "weakref.ref[Background]", _: object) -> None:
+    left = background()
+    if left is not None:
+        left.closed = True
+        left.drop()
 
 
 # In a child nothing runs yet that could be disturbed.

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, SupportsIndex, TypeVar
-from weakref import WeakMethod
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +46,7 @@ class BatchReading(ABC):
         self._fnames, self._n = list(fnames), n
         self._check_data = bool(check_data)
         self._on_error = on_error
-        self._background = Background(WeakMethod(self._release))
+        self._background = Background(self._release)
         self.skipped = 0
 
     @property

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ffrecord._columns import Slots
 from ffrecord._engine import ARRAYS, PACKED
 from ffrecord.batching import SKIPPED_MOST, THREADS, BatchReading, Indices, OnError, as_out, as_outs, check_on_error
-from ffrecord.errors import ArgumentError, FFRecordError, MissingNamesError, SampleIndexError
+from ffrecord.errors import ArgumentError, FFRecordError, MissingFileError, MissingNamesError, SampleIndexError
 from ffrecord.forms import Array, Packed, without
 from ffrecord.indices import as_int64
 from ffrecord.prefetch import Prefetcher
@@ -62,6 +62,14 @@ class Store(BatchReading):
 
     format: ClassVar[str]
     checksum: str | None = None
+    _as_opened: str | None = None
+
+    def __init__(
+        self, fnames: Sequence[str], n: int, check_data: object = True, *, on_error: OnError = "raise"
+    ) -> None:
+        super().__init__(fnames, n, check_data, on_error=on_error)
+        if type(self).fingerprint is Store.fingerprint:  # the files may be others when it is asked for
+            self._as_opened = self._of_files()
 
     # What it is
 
@@ -98,9 +106,21 @@ class Store(BatchReading):
     def fingerprint(self) -> str:
         """What tells these records from others: 64 hexadecimal digits.
 
-        SHA-256 of format, number of records, and size and time of change of each file, if not overridden.
+        SHA-256 of format, number of records, and size and time of change that each file had when it was opened, if not
+        overridden.
+
+        Raises:
+            FileNotFoundError: a file was not there.
         """
-        status = [os.stat(fname) for fname in self._fnames]
+        if self._as_opened is None:
+            raise MissingFileError(2, f"{self._fnames[0]} …: a file was not there when the store was opened")
+        return self._as_opened
+
+    def _of_files(self) -> str | None:
+        try:
+            status = [os.stat(fname) for fname in self._fnames]
+        except FileNotFoundError:
+            return None
         numbers = [self.n, *chain.from_iterable((each.st_size, each.st_mtime_ns) for each in status)]
         return hashlib.sha256(self.format.encode() + np.array(numbers, "<i8").tobytes()).hexdigest()
 

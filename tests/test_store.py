@@ -431,9 +431,13 @@ def test_dropped_without_closing(path):
     try:
         store = Lines(path)
         list(store.iter_batches([[1], [2]]))
-        dropped = weakref.ref(store)
+        dropped, workers = weakref.ref(store), list(store._background._crew.workers)
         del store
         assert dropped() is None
+        for worker in workers:
+            worker.join(background.IDLE_SECONDS / 2)
+        assert workers
+        assert not any(worker.is_alive() for worker in workers)
     finally:
         gc.enable()
 
@@ -445,6 +449,15 @@ def test_pickle(path, protocol):
     assert (type(again), again.unlucky, again.fingerprint()) == (Named, True, store.fingerprint())
     assert as_bytes(again.read([13, 14])) == [RECORDS[14]]
     again.close()
+
+
+def test_a_pickle_of_a_file_that_changed_before(store, path):
+    """What it has is what was there when it was opened."""
+    before = store.fingerprint()
+    os.utime(path, ns=(1, 1))
+    assert store.fingerprint() == before
+    with pytest.raises(FFRecordError, match="the files differ"):
+        pickle.loads(pickle.dumps(store))
 
 
 def test_a_pickle_of_a_file_that_changed(store, path):
