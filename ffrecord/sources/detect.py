@@ -2,8 +2,10 @@
 
 import json
 import os
+import stat
 import zlib
 from collections.abc import Callable
+from itertools import islice
 
 from ffrecord import _tar, manifest
 from ffrecord import format as ffr
@@ -33,8 +35,11 @@ def detect(path: str) -> str:
         return _of_directory(path)
     if not os.path.exists(path):
         raise MissingFileError(2, f"{path} does not exist{hints.of_missing(path)}", path)
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+    with open(path, "rb", opener=_without_waiting) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise FormatError(f"{path}: not a regular file, but a {_kind(status.st_mode)}")
+        size = status.st_size
         head = file.read(HEAD)
         file.seek(max(0, size - ZIP_END))
         tail = file.read(ZIP_END)
@@ -47,6 +52,15 @@ def detect(path: str) -> str:
         raise FormatError(f"{path}: an empty file, of no format")
     begins = f"{size} bytes that begin with {head[:16].hex(' ')}"
     raise FormatError(f"{path}: {begins}, in no format known here{hints.of_file(head)}")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    # Or a pipe is opened when somebody writes to it, which may be never.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _kind(mode: int) -> str:
+    return "pipe" if stat.S_ISFIFO(mode) else "device"
 
 
 # Files
@@ -193,14 +207,22 @@ def _of_directory(path: str) -> str:
     if os.path.exists(os.path.join(path, "db0", "data.mdb")):
         return "torchrecord"
     # A directory of files of one format is that format.
-    for name, suffixes in SUFFIXES.items():
-        if any(each.lower().endswith(suffixes) for each in names):
-            return name
-    if _has_images(path, names):
-        return "image folder"
-    raise FormatError(
-        f"{path}: a directory of {len(names)} entries, in no format known here{hints.of_directory(names)}"
-    )
+    return _of_most(path, names)
+
+
+def _of_most(path: str, names: list[str]) -> str:
+    """The format that most entries of a directory are of, those of none left out."""
+    lower = [name.lower() for name in names if not name.startswith(".")]
+    counts = {format: sum(name.endswith(suffixes) for name in lower) for format, suffixes in SUFFIXES.items()}
+    most = max(counts.values())
+    counts["image folder"] = _pictures(path, names, most + 1)
+    most = max(most, counts["image folder"])
+    found = [format for format, count in counts.items() if count == most]
+    if most == 0:
+        raise FormatError(f"{path}: a directory of {len(names)} entries, in no format known here")
+    if len(found) > 1:
+        raise FormatError(f"{path}: as many entries of {' as of '.join(found)}; say which format it is")
+    return found[0]
 
 
 def _lists_shards(path: str) -> bool:
@@ -212,12 +234,13 @@ def _lists_shards(path: str) -> bool:
     return isinstance(found, dict) and isinstance(found.get("shards"), list)
 
 
-def _has_images(path: str, names: list[str]) -> bool:
-    """Here, or in one of its first directories."""
-    if any(name.lower().endswith(IMAGES) for name in names):
-        return True
-    below = (os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith("."))
-    return any(_holds_an_image(directory) for directory in below if os.path.isdir(directory))
+def _pictures(path: str, names: list[str], enough: int) -> int:
+    """How many entries are pictures, or directories with some; of more than `enough` maybe only that many."""
+    visible = [name for name in names if not name.startswith(".")]
+    files = sum(name.lower().endswith(IMAGES) for name in visible)
+    below = (os.path.join(path, name) for name in visible[:ENTRIES] if not name.lower().endswith(IMAGES))
+    holding = (directory for directory in below if os.path.isdir(directory) and _holds_an_image(directory))
+    return files + sum(1 for _ in islice(holding, max(0, enough - files)))
 
 
 def _holds_an_image(directory: str) -> bool:

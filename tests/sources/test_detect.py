@@ -128,6 +128,10 @@ def directory_of(tmp_path, *names, data=b"x"):
         ("parquet", ["0.parquet"]),
         ("image folder", ["cat/1.jpg", "dog/2.PNG"]),
         ("image folder", ["1.jpeg"]),
+        ("image folder", ["cat/1.jpg", "dog/2.PNG", "backup.tar"]),
+        ("image folder", ["1.jpg", "2.jpg", "backup.zip", "README", ".x.zip", ".y.zip"]),
+        ("tar", ["0.tar", "1.tar", "examples/1.jpg", "examples/2.jpg", "examples/3.jpg"]),
+        ("tar", ["0.tar", "1.tar", "2.tar", "preview.jpg", "examples/1.jpg", "x.zip"]),
     ],
 )
 def test_directories(tmp_path, expected, names):
@@ -142,6 +146,27 @@ def test_readers_take_the_directories_that_are_said_to_be_theirs(tmp_path, forma
     if format in READERS:
         with ffrecord.open(directory) as store:
             assert len(store) > 0 and store.fnames == [f"{directory}/a{suffix}"]
+
+
+@pytest.mark.parametrize(
+    ("formats", "names"),
+    [
+        ("tar as of image folder", ["cat/1.jpg", "backup.tar"]),
+        ("tar as of zip", ["a.tar", "b.zip", "1.txt"]),
+        ("tar as of zip as of image folder", ["a.tar", "b.zip", "1.jpg"]),
+    ],
+)
+def test_directories_of_several(tmp_path, formats, names):
+    path = directory_of(tmp_path, *names)
+    with pytest.raises(FormatError, match=f"as many entries of {formats}; say which format it is"):
+        detect(path)
+
+
+def test_what_is_no_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((tmp_path / "pipe", "pipe"), ("/dev/zero", "device")):
+        with pytest.raises(FormatError, match=f"not a regular file, but a {kind}"):
+            ffrecord.open(path)
 
 
 def test_directories_of_mosaicml(tmp_path):
