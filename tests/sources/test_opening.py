@@ -125,3 +125,16 @@ def test_packed_folders_in_directories(folder):
         ffrecord.open(folder)
     with ffrecord.open(folder, "ffrecord") as store:
         assert len(store) == 5
+
+
+def test_options_that_functions_hand_on():
+    zip_at("s.zip")
+    tar_at("plain.tar", "a")
+    Path("a.tar.gz").write_bytes(gzip.compress(Path("plain.tar").read_bytes()))
+    said = r"has no argument 'x', and its source, {}, takes no such option; it takes .*{}$"
+    for source, format, known in (("s.zip", "zip", "max_ratio"), ("a.tar.gz", "compressed tar", "ignore_zeros")):
+        with pytest.raises(TypeError, match="^ffrecord.convert " + said.format(format, known)):
+            ffrecord.convert(source, "out", x=3)
+    with pytest.raises(TypeError, match="^ffrecord.export " + said.format("zip", "max_ratio")):
+        ffrecord.export("s.zip", "out.zip", x=3)
+    assert not Path("out").exists() and not Path("out.zip").exists()
