@@ -41,12 +41,14 @@ class Naming:
             dots: whether there may be dots before those of the columns.
 
         Raises:
-            FormatError: a name that leads elsewhere, or that WebDataset does not read.
+            FormatError: a name that leads elsewhere, or that WebDataset does not read or tell from another.
         """
         base = f"{index:0{self._digits}}" if name is None else self._base(name, contents)
         if not dots:
             base = _without_dots(base)
         names = [f"{base}.{self._suffix(column, content)}" for column, content in contents.items()]
+        if not dots and len({each.lower() for each in names}) < len(names):
+            raise FormatError(f"sample {index}: {', '.join(names)}: WebDataset takes two of them for the same field")
         if dots and base == name and self._ending is not None:
             # "b.png" among others called .jpg: the picture is "b.png", the label "b.png.cls".
             names = [base if each == base + base[base.rfind(".") :] else each for each in names]

@@ -55,9 +55,8 @@ def write_alone(
         at: told the index of each sample; of the first of a batch where they are copied as they are.
     """
     target, hashes, size = TARGETS[kind][0](part.path, part.shown, samples), bytearray(), 0
-    packed = samples.packed(part.start, part.stop) if isinstance(target, TFRecordTarget) else None
     try:
-        if packed is not None and isinstance(target, TFRecordTarget):
+        if isinstance(target, TFRecordTarget) and (packed := samples.packed(part.start, part.stop)) is not None:
             size = _copied(target, packed, part.start, done, at)
         else:
             for batch in samples.batches(part.start, part.stop):

@@ -132,7 +132,10 @@ def _write(
     target = os.path.realpath(path)
     inside = part_name(target)
     parts = _parts(samples.n, path, inside, kind, per_shard)
-    os.mkdir(inside)
+    try:
+        os.mkdir(inside)
+    except OSError as error:
+        raise file_error(error.errno or EIO, f"{path}: no file can be made there", path) from None
     try:
         done = write_by_crew(samples, kind, parts, min(workers, len(parts)), start_method, progress, path)
         check_names(samples, path, [each.hashes for each in done])

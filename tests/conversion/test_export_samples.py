@@ -134,6 +134,12 @@ def test_names_that_webdataset_leaves_out(tmp_path, name):
         export(rows, tmp_path / "out.tar", "webdataset", progress=False)
 
 
+def test_columns_that_webdataset_does_not_tell_apart(tmp_path):
+    with pytest.raises(FormatError, match=r"sample 0: 000000\.A\.bin, 000000\.a\.bin: .* the same field"):
+        export([{"A": b"1", "a": b"2"}], tmp_path / "out.tar", "webdataset", progress=False)
+    export([{"A": b"1", "a": b"2"}], tmp_path / "out.tar", verify=True, progress=False)
+
+
 def test_names_that_differ_in_their_ends_only(tmp_path):
     rows = [{"key": "1.jpg", "image": JPG, "label": 0}, {"key": "1.png", "image": PNG, "label": 1}]
     export(rows, tmp_path / "out.tar", verify=True, progress=False)
@@ -234,6 +240,12 @@ def test_nothing_is_left_of_what_differs(tmp_path, kind):
         with pytest.raises(MismatchError, match=f"{tmp_path / 'out'}: 3 of 3 differ"):
             export(Counting(), tmp_path / "out", kind, verify=True, progress=False, **options)
         assert os.listdir(tmp_path) == []
+
+
+def test_a_directory_that_is_not_there(tmp_path):
+    for kind in ("zip", "tfrecord", "folder"):
+        with pytest.raises(FileNotFoundError, match=f"{tmp_path / 'no' / 'out'}: no file can be made there"):
+            export([b"x"], tmp_path / "no" / "out", kind, progress=False)
 
 
 def test_a_format_of_what_is_open(tmp_path):
