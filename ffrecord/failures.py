@@ -20,8 +20,10 @@ def failure_error(failure: Failure, file: OpenedFile | SpanFile, index: int, nam
     path, size, offset, detail = file.path, failure.size, failure.offset, failure.detail
     where = f"{path}: {name}"
     if failure.status == "mismatch":
+        # Programs look for the old spelling, in messages of the format that has always had it.
+        wrong = "checksum mismached!" if isinstance(file, OpenedFile) else "checksum mismatch:"
         return ChecksumError(
-            f"Sample {index}: checksum mismached! {where}: {file.checksum} {detail:#010x}, "
+            f"Sample {index}: {wrong} {where}: {file.checksum} {detail:#010x}, "
             f"stored {failure.stored:#010x} ({size} bytes at offset {offset})",
             path=path,
             index=index,

@@ -57,7 +57,7 @@ def safe_parts(name: str) -> list[str]:
     elif len(parts) > DEPTH_MAX:
         wrong = f"it is {len(parts)} directories deep, expected at most {DEPTH_MAX}"
     if wrong:
-        raise FormatError(f"{name!r} cannot be unpacked: {wrong}")
+        raise FormatError(f"{name!r} cannot be the name of a file below a directory: {wrong}")
     return parts
 
 
@@ -88,6 +88,7 @@ def unpack_files(
         FormatError: a name that leads elsewhere, see `safe_parts`; or more than `max_size` bytes.
         FileExistsError: `target` is there and not an empty directory; or two names are the same, or are on this file
             system, such as "a" and "A"; or one file is where another one needs a directory.
+        FileNotFoundError: the directory that `target` is to be in.
         ArgumentError: `target` is a symbolic link.
         what reading raises, and OSError. Nothing is left in any case but a kill, after which a directory
             `.<name>.<random>.unpacking` is.
@@ -122,6 +123,9 @@ def _check_target(path: str) -> None:
         raise ArgumentError(f"{path}: the target is a symbolic link, expected a directory or nothing")
     if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
         raise FileExistsError(errno.EEXIST, "the target is there, and not an empty directory", path)
+    parent = os.path.dirname(path)
+    if not os.path.isdir(parent):
+        raise FileNotFoundError(errno.ENOENT, "no such directory, and the target is to be in it", parent)
 
 
 def _contents(

@@ -144,7 +144,7 @@ def test_a_wrong_checksum_is_named(tmp_path, io, kind, size):
     RecordReader.__init__(reader, [one.file(io, wrong)], io=io)
     with reader:
         message = (
-            rf"Sample 7: checksum mismached! .*a\.bin: record 7 of file 0: {NAMES[kind]} 0x.*, stored 0x{wrong[7]:08x}"
+            rf"Sample 7: checksum mismatch: .*a\.bin: record 7 of file 0: {NAMES[kind]} 0x.*, stored 0x{wrong[7]:08x}"
         )
         for read in (reader.read, reader.read_packed, lambda i: reader.read_columns(i, size, [(0, 10)])):
             with pytest.raises(ChecksumError, match=message) as caught:

@@ -153,7 +153,8 @@ def no_tar(path: str, begins: bytes) -> FormatError:
     for magic, name in COMPRESSED.items():
         if begins.startswith(magic):
             return FormatError(
-                f"{path}: compressed by {name}: its members cannot be read in place. iter_members reads them in order, "
+                f"{path}: compressed by {name}: its members cannot be read in place. "
+                "ffrecord.sources.iter_members reads them in order, "
                 "and ffrecord.convert makes records of them in one pass; or decompress it"
             )
     return FormatError(f"{path}: begins with {begins.hex(' ')}, and no header of a tar archive")

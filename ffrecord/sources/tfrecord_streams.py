@@ -90,7 +90,7 @@ class Streams:
                 index_of_all = int(positions[place])
                 where = f"{index.path}: record {local[place]}"
                 records[place] = ChecksumError(
-                    f"Sample {index_of_all}: checksum mismached! {where}: CRC-32C {crc:#010x}, stored {expected:#010x} "
+                    f"Sample {index_of_all}: checksum mismatch: {where}: CRC-32C {crc:#010x}, stored {expected:#010x} "
                     f"({sizes[place]} bytes at offset {offsets[place]} of what is decompressed)",
                     path=index.path,
                     index=index_of_all,

@@ -34,7 +34,8 @@ def unpack(
         source: a zip archive, packed folder or tar; or a reader of one, or of any records in files that have names.
         target: the directory, missing or empty; its parent is there.
         max_size: refuse, before anything is written, what is more than so many bytes in all; None for no limit.
-        paths: only these; None for all.
+        paths: only these files; None for all. Of a directory, name its files: `reader.list(path, recursive=True,
+            list_dir=False)` gives their paths below it.
 
     Returns:
         (path, files, size): of the directory, absolute; how many files were written, and their bytes.
@@ -45,6 +46,7 @@ def unpack(
             as "a" and "A" are on some, or one is a file where the other one needs a directory. Of members of exactly
             the same name the last is written.
         FileNotFoundError: one of `paths`; the target's parent.
+        IsADirectoryError: one of `paths` is a directory.
         MissingNamesError: the source's format has no names.
         As reading, and OSError.
     """

@@ -87,7 +87,7 @@ class ZipMembers:
             return out
         path = self.paths[self.archive(index)]
         return ChecksumError(
-            f"Sample {index}: checksum mismached! {self._where(index)}: CRC-32 {computed:#010x}, stored {stored:#010x} "
+            f"Sample {index}: checksum mismatch: {self._where(index)}: CRC-32 {computed:#010x}, stored {stored:#010x} "
             f"({size} bytes of content)",
             path=path,
             index=index,

@@ -199,7 +199,7 @@ def test_dots_belong_to_columns_in_webdataset(tmp_path):
 @pytest.mark.parametrize("name", ["../a", "/a", "a/../b", "a//b", "a/", "", "c:/a", "a\0b", "./a", "x" * 70_000])
 @pytest.mark.parametrize("kind", ["zip", "tar", "folder"])
 def test_names_that_lead_elsewhere_are_refused(tmp_path, name, kind):
-    with pytest.raises(FormatError, match=r"is no name of a file|cannot be unpacked"):
+    with pytest.raises(FormatError, match=r"is no name of a file|cannot be the name of a file"):
         export([{"key": "good", "data": b"1"}, {"key": name, "data": b"2"}], tmp_path / "out", kind, progress=False)
     assert os.listdir(tmp_path) == []
 

@@ -10,7 +10,7 @@ from trees import FILES, READERS, packed_folder, stored_zip
 from zip_builders import Raw, raw, zipped
 
 from ffrecord import PackedFolder, safe_unpack
-from ffrecord.errors import ArgumentError, ChecksumError, FormatError, MissingFileError
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, MissingFileError, NotAFileError
 from ffrecord.sources.unpacking import unpack
 from ffrecord.sources.zip import ZipReader
 
@@ -66,6 +66,15 @@ def test_by_path_and_tar(tmp_path):
     assert not (tmp_path / "five").exists()
 
 
+def test_what_is_not_there_is_named(tmp_path):
+    with READERS["stored"](tmp_path) as store:
+        with pytest.raises(FileNotFoundError, match="the target is to be in it") as caught:
+            store.unpack(tmp_path / "missing/deeper/out")
+        assert caught.value.filename == str(tmp_path / "missing/deeper")
+        with pytest.raises(NotAFileError, match="b is not a file but a directory"):
+            store.unpack(tmp_path / "out", paths=["b"])
+
+
 @pytest.mark.parametrize("make", [READERS["stored"], lambda tmp_path: PackedFolder(packed_folder(tmp_path))])
 def test_chosen_paths(tmp_path, make):
     with make(tmp_path) as store:
@@ -97,7 +106,7 @@ def test_chosen_paths(tmp_path, make):
 )
 def test_names_that_lead_elsewhere(tmp_path, zip_of, name, wrong):
     archive = zip_of([Raw(b"good", b"fine"), Raw(name, b"bad")])
-    with pytest.raises(FormatError, match=f"cannot be unpacked: {wrong}"):
+    with pytest.raises(FormatError, match=f"cannot be the name of a file below a directory: {wrong}"):
         unpack(archive, tmp_path / "out")
     assert os.listdir(tmp_path) == ["a.zip"]
 
