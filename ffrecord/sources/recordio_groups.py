@@ -2,6 +2,7 @@
 
 import os
 import threading
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -139,9 +140,9 @@ class Groups:
     def __init__(self, count: int, load: Callable[[Numbers], Group], cut: Callable[[Numbers], list[Numbers]]) -> None:
         self._count, self._load, self._cut = count, load, cut
         self._renew()
+        _all.add(self)
 
     def _renew(self) -> None:
-        self._owner = os.getpid()
         self._changed = threading.Condition()
         self._groups: list[Group] = []
         self._being_read: set[int] = set()
@@ -149,8 +150,6 @@ class Groups:
 
     def find(self, chunks: Numbers) -> tuple[list[Group], Numbers]:
         """Kept groups with some of `chunks`, int64 [m] ascending, and those that are in none of them."""
-        if self._owner != os.getpid():
-            self._renew()  # a lock of the parent's threads would never be released here
         with self._changed:
             return self._found(chunks)
 
@@ -210,4 +209,18 @@ class Groups:
 
     def clear(self) -> None:
         """Keep nothing any more."""
-        self._renew()
+        with self._changed:
+            self._groups = []
+            self.kept[:] = False
+
+
+_all: "weakref.WeakSet[Groups]" = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    """In a forked child: threads that it does not have would never release their locks, nor read what they were to."""
+    for groups in list(_all):
+        groups._renew()
+
+
+os.register_at_fork(after_in_child=_renew_all)

@@ -27,6 +27,7 @@ from ffrecord.sources.recordio_format import (
 PIECE = 1 << 20  # bytes that a long payload is checked by
 COLUMNS = ("offsets", "sizes", "records", "compressors", "checksums")
 TRIED = 8  # chunks that may tell a dialect, and places at which a chunk may go on after damage
+GAVE_UP = -1  # in place of an offset
 
 
 class Torn(NamedTuple):
@@ -186,7 +187,7 @@ def _torn(fd: int, path: str, dialect: Dialect, chunk: int, stop: int, end: int)
     """What lies behind the last chunk.
 
     Raises:
-        FormatError: not what an unfinished write leaves: a part of one chunk, or zeros.
+        FormatError: not what an unfinished write leaves: a part of one chunk, or zeros; or that cannot be told.
     """
     head = os.pread(fd, HEADER.size, stop)
     expected = 0
@@ -195,9 +196,11 @@ def _torn(fd: int, path: str, dialect: Dialect, chunk: int, stop: int, end: int)
         after = _chunk_after(fd, dialect, stop + len(MAGIC_BYTES), end)
         expected = HEADER.size + HEADER.unpack(head)[dialect.size]
         if after is not None:
+            others = f"another chunk begins at offset {after}"
+            if after == GAVE_UP:
+                others = f"at {TRIED} places behind it another one may begin that does not match its checksum"
             raise FormatError(
-                f"{path}: chunk {chunk} at offset {stop}: {expected} bytes, but {end - stop} are left, and another "
-                f"chunk begins at offset {after}"
+                f"{path}: chunk {chunk} at offset {stop}: {expected} bytes, but {end - stop} are left, and {others}"
             )
     elif head.startswith(MAGIC_BYTES) or MAGIC_BYTES.startswith(head):
         expected = HEADER.size
@@ -210,7 +213,10 @@ def _torn(fd: int, path: str, dialect: Dialect, chunk: int, stop: int, end: int)
 
 
 def _chunk_after(fd: int, dialect: Dialect, start: int, end: int) -> int | None:
-    """Where the first whole chunk begins at `start` or later; looked for at TRIED places at most."""
+    """Where the first whole chunk begins at `start` or later; GAVE_UP if none of the first TRIED that may be such is.
+
+    Each takes as long as its size says: all that a file can make look like chunks would take for ever.
+    """
     tried = 0
     for offset in range(start, end, PIECE):
         piece = os.pread(fd, PIECE + HEADER.size - 1, offset)
@@ -222,7 +228,7 @@ def _chunk_after(fd: int, dialect: Dialect, start: int, end: int) -> int | None:
                     return offset + at
                 tried += 1
                 if tried == TRIED:
-                    return None
+                    return GAVE_UP
             at = piece.find(MAGIC_BYTES, at + 1)
     return None
 
@@ -271,7 +277,7 @@ def _told_by_others(fd: int, path: str, end: int) -> Dialect:
     if len(whole) == 1:
         return DIALECTS[whole[0]]
     for dialect in DIALECTS.values():
-        if _chunk_after(fd, dialect, len(MAGIC_BYTES), end) is not None:
+        if _chunk_after(fd, dialect, len(MAGIC_BYTES), end) not in (None, GAVE_UP):
             return dialect
     torn = [name for name, (_, offsets, _) in hops.items() if len(offsets) == 0]
     if torn and not whole:

@@ -95,6 +95,19 @@ def test_a_damaged_size_does_not_make_the_rest_a_torn_chunk(tmp_path, dialect):
             RecordIOReader(tmp_path / "x", on_torn=on_torn)
 
 
+@pytest.mark.parametrize("dialect", twin.DIALECTS)
+def test_what_looks_like_chunks_does_not_hide_those_behind_a_damaged_size(tmp_path, dialect):
+    likely = header(dialect, 1, 123, 1, 4) + bytes(4)
+    records = [b"first", likely * 9, b"third", b"fourth"]
+    data = bytearray(twin.build(records, dialect, "none", 60))
+    second = twin.chunks(bytes(data), dialect)[1].start - 20
+    data[second + (12 if dialect == "B" else 16) + 3] ^= 0x7F
+    (tmp_path / "x").write_bytes(data)
+    for on_torn in ("raise", "skip"):
+        with pytest.raises(FormatError, match=rf"x: chunk 1 at offset {second}: .* at 8 places behind it"):
+            RecordIOReader(tmp_path / "x", on_torn=on_torn)
+
+
 @pytest.mark.parametrize(
     "tail, torn", [(bytes(1), True), (bytes(5000), True), (bytes(30) + b"1", False), (b"??", False)]
 )
