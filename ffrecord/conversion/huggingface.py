@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ffrecord.conversion.columns import Facts, chosen
-from ffrecord.conversion.rows import Rows
+from ffrecord.conversion.rows import RowError, Rows
 from ffrecord.conversion.stores import spread
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, FormatError
 
 
 class HuggingFaceDataset:
@@ -30,7 +30,7 @@ class HuggingFaceDataset:
             for name, feature in dataset.features.items()
             if type(feature).__name__ == "ClassLabel" and _are_classes(table.column(name), len(feature.names))
         }
-        self._rows = Rows(self._dataset.features.arrow_schema, nulls, classes, beside=True)
+        self._rows = Rows(self._dataset.features.arrow_schema, nulls, classes, fields, beside=True)
         samples = self._read(spread(len(dataset)))
         self.columns = chosen(samples, fields, Facts(fields=self._rows.fields)) if samples else None
 
@@ -51,7 +51,10 @@ class HuggingFaceDataset:
         return [self.columns.prepared(sample) for sample in self._read(indices)]
 
     def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        return self._rows.samples(self._dataset[list(indices)]) if len(indices) else []
+        try:
+            return self._rows.samples(self._dataset[list(indices)]) if len(indices) else []
+        except RowError as error:
+            raise FormatError(f"row {indices[error.place]}: {error}") from None
 
 
 def of_object(source: Any, fields: Any) -> HuggingFaceDataset | None:

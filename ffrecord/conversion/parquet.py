@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.conversion.columns import Facts, chosen
-from ffrecord.conversion.rows import Rows
+from ffrecord.conversion.rows import RowError, Rows
 from ffrecord.conversion.stores import spread
 from ffrecord.errors import FormatError
 from ffrecord.fields.optional import require
@@ -58,7 +58,8 @@ class ParquetDataset:
                 _widen(bounds, file)
         self._groups = groups
         self._ends = np.cumsum([rows for _, _, rows in groups], dtype=np.int64)
-        self._rows = Rows(schema, nulls, _fitting(_classes(schema), bounds))
+        with _naming(self._paths[0]):
+            self._rows = Rows(schema, nulls, _fitting(_classes(schema), bounds), fields)
         samples = self._few()
         facts = Facts(fields=self._rows.fields)
         self.columns = chosen(samples, fields, facts) if samples else None
@@ -105,7 +106,12 @@ class ParquetDataset:
                 # Without threads: a pool of theirs does not survive a fork.
                 table = self._file(number).read_row_group(row_group, use_threads=False)
                 self._kept = os.getpid(), group, table
-            return self._rows.samples(self._kept[2].take(indices - (int(self._ends[group]) - rows)))
+            places = indices - (int(self._ends[group]) - rows)
+            try:
+                return self._rows.samples(self._kept[2].take(places))
+            except RowError as error:
+                before = sum(size for file, other, size in self._groups if file == number and other < row_group)
+                raise FormatError(f"row {before + int(places[error.place])}: {error}") from None
 
     def _file(self, number: int) -> Any:
         """A file, opened by this process; the one used last."""
@@ -129,8 +135,10 @@ def _naming(path: str) -> Iterator[None]:
     base = require("pyarrow", "parquet", "reading Parquet files").ArrowException
     try:
         yield
-    except (base, UnicodeDecodeError, OSError) as error:
+    except (base, UnicodeDecodeError, OSError, FormatError) as error:
         if isinstance(error, OSError) and error.errno:
+            raise
+        if str(error).startswith(f"{path}: "):
             raise
         raise FormatError(f"{path}: {error}") from error
 

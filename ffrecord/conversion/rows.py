@@ -1,15 +1,33 @@
 """Rows of Arrow tables as samples, and the fields that hold the types of their columns."""
 
+import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ffrecord.errors import FormatError
 from ffrecord.fields import BoolField, BytesField, FloatField, IntField, JSONField, LabelField, NDArrayField, StrField
 from ffrecord.fields.optional import require
 
+_log = logging.getLogger("ffrecord")
+
 Values = list[Any]
+ADVICE = "declare JSONField() for this column"
 Take = Callable[[Any], Values]  # column of Arrow → its values
+
+
+class RowError(ValueError):
+    """A row that is no sample.
+
+    Attributes:
+        place: of the row in the table.
+    """
+
+    def __init__(self, place: int, what: str) -> None:
+        super().__init__(what)
+        self.place = place
 
 
 class Rows:
@@ -19,24 +37,45 @@ class Rows:
         schema: of Arrow.
         nulls: column → how many of its values are missing.
         classes: column → names of its classes, by number.
+        wanted: what the user declares, by column.
         beside: whether files that a row only names are read, too; not of tables that anybody may have written.
 
     Attributes:
         fields: column → Field; without an entry, values show it.
+
+    Raises:
+        FormatError: two columns of one name, or values missing among such as no field takes None with.
     """
 
     def __init__(
-        self, schema: Any, nulls: Mapping[str, int], classes: Mapping[str, Sequence[str]], *, beside: bool = False
+        self,
+        schema: Any,
+        nulls: Mapping[str, int],
+        classes: Mapping[str, Sequence[str]],
+        wanted: Any = None,
+        *,
+        beside: bool = False,
     ) -> None:
         self.names = list(schema.names)
+        _check_names(self.names)
+        declared = wanted if isinstance(wanted, Mapping) else {}
         self.fields: dict[str, Any] = {}
         self._takes: dict[str, str] = {}
         for each in schema:
             field, take = _of_type(each.type)
-            if nulls.get(each.name):
+            if nulls.get(each.name) or isinstance(declared.get(each.name), JSONField):
+                if each.name not in declared and not _is_json(each.type):
+                    raise FormatError(
+                        f"column {each.name!r}: {each.type} with {nulls[each.name]} values missing, which no field "
+                        "holds: leave these rows out, or give them a value"
+                    )
                 field, take = JSONField(), "list"
             elif each.name in classes and isinstance(field, IntField):
                 field = LabelField(classes[each.name])
+            if getattr(each.type, "tz", None):
+                _log.warning(
+                    "column %r: times are kept as those of UTC, without their zone %s", each.name, each.type.tz
+                )
             if field is not None:
                 self.fields[each.name] = field
             self._takes[each.name] = "file beside" if take == "file" and beside else take
@@ -49,8 +88,28 @@ class Rows:
     def _values(self, name: str, column: Any) -> Values:
         take = self._takes[name]
         if take != "list" and column.null_count:
-            raise ValueError(f"{name}: a value is missing, which is not said in advance; declare JSONField() for it")
-        return TAKES[take](column)
+            place = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise RowError(place, f"column {name!r}: a value is missing, which was not said in advance; {ADVICE}")
+        try:
+            return TAKES[take](column)
+        except RowError as error:
+            raise RowError(error.place, f"column {name!r}: {error}") from None
+
+
+def _check_names(names: Sequence[str]) -> None:
+    name, count = max(Counter(names).items(), key=lambda pair: pair[1], default=("", 0))
+    if count > 1:
+        raise FormatError(f"{count} columns are called {name!r}")
+
+
+def _is_json(kind: Any) -> bool:
+    """Whether a `JSONField` holds values of this type."""
+    types = require("pyarrow.types", "parquet", "reading Arrow tables")
+    if types.is_dictionary(kind) or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _is_json(kind.value_type)
+    if types.is_struct(kind):
+        return all(_is_json(each.type) for each in kind)
+    return _is_number(types, kind) or bool(types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind))
 
 
 def _of_type(kind: Any) -> tuple[Any, str]:
@@ -106,7 +165,8 @@ def _arrays(column: Any) -> Values:
     """Each list of numbers as an array of its own."""
     flat = column.flatten()
     if flat.null_count:
-        raise ValueError("a list of numbers with a value missing; declare JSONField() for its column")
+        place = next(place for place, value in enumerate(column.to_pylist()) if None in value)
+        raise RowError(place, f"a list of numbers with a value missing; {ADVICE}")
     sizes = require("pyarrow.compute", "parquet", "reading Arrow tables").list_value_length(column).to_numpy()
     numbers = flat.to_numpy(zero_copy_only=False)
     return [part.copy() for part in np.split(numbers, np.cumsum(sizes)[:-1])] if len(sizes) else []
@@ -121,9 +181,9 @@ def _extensions(column: Any) -> Values:
 def _file(column: Any) -> Values:
     """Bytes of a file that is in the table."""
     values = column.to_pylist()
-    for value in values:
+    for place, value in enumerate(values):
         if value["bytes"] is None:
-            raise ValueError(f"a file that is not in the table, but at {value['path']!r}")
+            raise RowError(place, f"a file that is not in the table, but at {value['path']!r}")
     return [value["bytes"] for value in values]
 
 

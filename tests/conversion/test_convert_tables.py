@@ -134,6 +134,49 @@ def test_files_beside_a_parquet_file_are_not_read(tmp_path):
         convert(tmp_path / "a.parquet", tmp_path / "out", num_workers=0)
 
 
+def parquet_of(path: Path, columns: dict) -> Path:
+    """A file that does not say how many values are missing."""
+    pq.write_table(pa.table(columns), path, write_statistics=False)
+    return path
+
+
+def test_missing_values_are_named_and_the_advice_helps(tmp_path):
+    columns = {"v": pa.array([[1]] * 150 + [None]), "w": pa.array([[1]] * 99 + [[1, None]] + [[2]] * 51)}
+    source = parquet_of(tmp_path / "a.parquet", columns)
+    with pytest.raises(ValueError, match=r"a\.parquet: row 150: column 'v': a value is missing.*declare JSONField\(\)"):
+        convert(source, tmp_path / "out", num_workers=0)
+    with pytest.raises(WorkerError, match=r"a\.parquet: row 99: column 'w': a list of numbers with a value missing"):
+        convert(source, tmp_path / "out", fields={"v": JSONField()}, num_workers=0)
+    convert(source, tmp_path / "out", fields={"v": JSONField(), "w": JSONField()}, num_workers=0, verify=True)
+    assert result(tmp_path / "out")[-1] == {"v": None, "w": [2]} and result(tmp_path / "out")[99]["w"] == [1, None]
+
+
+@pytest.mark.parametrize("values", [[b"a", None], [datetime.datetime(2020, 1, 1), None]])
+def test_missing_values_that_no_field_holds(tmp_path, values):
+    pq.write_table(pa.table({"x": values}), tmp_path / "a.parquet")
+    with pytest.raises(FormatError, match=r"a\.parquet: column 'x': .* with 1 values missing, which no field holds"):
+        convert(tmp_path / "a.parquet", tmp_path / "out", num_workers=0)
+
+
+def test_a_time_zone_that_is_not_kept_is_told(tmp_path, caplog):
+    times = pa.array([datetime.datetime(2020, 1, 1)], pa.timestamp("us", "Europe/Paris"))
+    pq.write_table(pa.table({"x": times}), tmp_path / "a.parquet")
+    convert(tmp_path / "a.parquet", tmp_path / "out", num_workers=0)
+    assert "column 'x': times are kept as those of UTC, without their zone Europe/Paris" in caplog.text
+
+
+def test_columns_of_one_name(tmp_path):
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), tmp_path / "a.parquet")
+    with pytest.raises(FormatError, match=r"a\.parquet: 2 columns are called 'a'"):
+        convert(tmp_path / "a.parquet", tmp_path / "out", num_workers=0)
+
+
+@pytest.mark.parametrize("spelled", ["*.parquet", "file://"])
+def test_parquet_however_it_is_named(parquet, spelled):
+    source = f"{parquet}/{spelled}" if spelled[0] == "*" else f"file://{parquet}/a.parquet"
+    assert convert(source, parquet / "out", num_workers=0).samples == (100 if spelled[0] == "*" else 70)
+
+
 # Hugging Face
 
 
