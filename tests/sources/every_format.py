@@ -1,6 +1,8 @@
 """The same records in every format that can hold them, written by other programs than ours where there are any."""
 
+import hashlib
 import io
+import json
 import struct
 import tarfile
 import zipfile
@@ -9,12 +11,20 @@ from pathlib import Path
 
 import crc32c
 import lmdb
+import numpy as np
 
 import ffrecord
+from ffrecord.sources import FixedFeature
 
 RECORDS = [b"", b"a", b"two", bytes(range(256)) * 20, b"x" * 70_000, b"last\0"]
 NAMES = [f"member/{index:03d}.bin" for index in range(len(RECORDS))]
 GOLDEN = Path(__file__).parents[1] / "golden/seeds"
+MANIFEST = json.loads((GOLDEN / "manifest.json").read_text())
+FEATURES = {
+    "image": FixedFeature("uint8", (4, 4, 3)),
+    "vec": FixedFeature("float32", (4,)),
+    "ids": FixedFeature("int64", (3,)),
+}
 
 
 def ffr(folder):
@@ -112,7 +122,7 @@ def path_list(folder):
     return folder / "list.txt"
 
 
-# Format as `Store.format` says it, how it is made, options, whether it is found by content.
+# Format as `Store.format` says it, how it is made, options.
 FORMATS = {
     "ffrecord": ("ffrecord", ffr, {}),
     "packed folder": ("packed folder", packed_folder, {}),
@@ -126,11 +136,75 @@ FORMATS = {
     "image folder": ("image folder", image_folder, {}),
     "path list": ("path list", path_list, {"format": "path list"}),
 }
-# Files of the original systems, whose records are not the ones above.
+# Files of the original systems, whose records are not the ones above: format, file, options, what the manifest says.
 SEEDS = {
-    "recordio, snappy": ("recordio", "a_snappy.recordio", 43),
-    "tfrecord, examples": ("tfrecord", "examples.tfrecord", 15),
-    "torchrecord": ("torchrecord", "torchrecord_lmdb", 23),
-    "beton": ("beton", "mixed.beton", 12),
-    "mds": ("mds", "mds", 20),
+    "recordio, snappy": ("recordio", "a_snappy.recordio", {}, lambda sample: digest(sample["data"])),
+    "tfrecord, examples": (
+        "tfrecord",
+        "examples.tfrecord",
+        {"features": FEATURES},
+        lambda sample: of_example(**sample),
+    ),
+    "torchrecord": ("torchrecord", "torchrecord_lmdb", {}, lambda sample: of_picture(**sample)),
+    "beton": ("beton", "mixed.beton", {}, lambda sample: of_row(**sample)),
+    "mds": ("mds", "mds", {}, lambda sample: of_mds(**sample)),
 }
+
+
+def told(seed):
+    """What the manifest says of each sample."""
+    about = MANIFEST[SEEDS[seed][1]]
+    return about["samples"] if "samples" in about else about["sha256"]
+
+
+def digest(value):
+    return hashlib.sha256(value).hexdigest()
+
+
+def of_example(image, vec, ids):
+    return {"image_sha256": digest(image), "vec": vec.tolist(), "ids": ids.tolist()}
+
+
+def of_picture(image, label):
+    return {"size": [image.shape[1], image.shape[0]], "label": label, "sha256": digest(image)}
+
+
+def of_row(vec, blob, img, **others):
+    shape = list(img.shape)
+    return {
+        **others,
+        "vec_sha256": digest(vec),
+        "blob_sha256": digest(blob),
+        "img_shape": shape,
+        "img_sha256": digest(img),
+    }
+
+
+def of_mds(x, y, t):
+    return {"x_sha256": digest(x), "y": y, "t": t}
+
+
+def names(format, path):
+    """The names that records have; None where they have none."""
+    files = [f"class{index // 3}/{index:03d}.jpg" for index in range(len(RECORDS))]
+    bounds = [0, 7, 15, 23]
+    return {
+        **dict.fromkeys(("packed folder", "zip", "tar", "lmdb"), NAMES),
+        "image folder": files,
+        "path list": [f"{path.parent}/images/{name}" for name in files],
+        "torchrecord": [f"db{i}/{j}" for i in range(3) for j in range(bounds[i + 1] - bounds[i])],
+    }.get(format)
+
+
+def samples(format):
+    """The records above as `store.samples` gives them, arrays as bytes."""
+    if format in ("image folder", "path list"):
+        labels = [index // 3 if format == "image folder" else index for index in range(len(RECORDS))]
+        return [{"image": record, "label": label} for record, label in zip(RECORDS, labels, strict=True)]
+    if names(format, GOLDEN) is None:
+        return [{"data": record} for record in RECORDS]
+    return [{"key": name, "data": record} for name, record in zip(NAMES, RECORDS, strict=True)]
+
+
+def of_plain(sample):
+    return {name: bytes(value) if isinstance(value, np.ndarray) else value for name, value in sample.items()}

@@ -6,6 +6,9 @@ import os
 import pickle
 import shutil
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import every_format
 import numpy as np
@@ -19,30 +22,43 @@ from ffrecord.sources.opening import READERS
 from ffrecord.store import Store
 
 
+class Case(NamedTuple):
+    """A store to be opened, and what is in it: `tell` makes what is compared with `told` of each sample."""
+
+    path: Path
+    options: dict[str, Any]
+    format: str
+    records: list[bytes] | None
+    told: list[Any]
+    tell: Callable[[Any], Any]
+
+
 @pytest.fixture(params=[*FORMATS, *SEEDS])
 def case(request, tmp_path):
-    """(path, options, format, records or None, number of them)."""
     if request.param in FORMATS:
         format, make, options = FORMATS[request.param]
-        return make(tmp_path), options, format, RECORDS, len(RECORDS)
-    format, name, count = SEEDS[request.param]
+        return Case(make(tmp_path), options, format, RECORDS, every_format.samples(format), every_format.of_plain)
+    format, name, options, tell = SEEDS[request.param]
     source = every_format.GOLDEN / name
     copied = tmp_path / name
     shutil.copytree(source, copied) if source.is_dir() else shutil.copy(source, copied)
-    return copied, {}, format, None, count
+    return Case(copied, options, format, None, every_format.told(request.param), tell)
 
 
 @pytest.fixture
 def store(case):
-    path, options, *_ = case
-    with ffrecord.open(path, **options) as opened:
+    with ffrecord.open(case.path, **case.options) as opened:
         yield opened
 
 
 @pytest.fixture
 def records(case, store):
-    """The bytes of each record: those that were written, or else what one call for each gives."""
-    return case[3] or [bytes(store.read_one(index)) for index in range(store.n)]
+    """The bytes of each record: those that were written, or else those that make the samples that were."""
+    if case.records is not None:
+        return case.records
+    arrays = [store.read_one(index) for index in range(store.n)]
+    assert [case.tell(sample) for sample in store._decode(np.arange(store.n), arrays)] == case.told
+    return as_bytes(arrays)
 
 
 def as_bytes(arrays):
@@ -50,8 +66,8 @@ def as_bytes(arrays):
 
 
 def test_opened_as_a_store(case, store):
-    assert isinstance(store, Store) and store.format == case[2]
-    assert store.n == len(store) == case[4]
+    assert isinstance(store, Store) and store.format == case.format
+    assert store.n == len(store) == len(case.told)
     assert store.checksum in ("CRC-32", "CRC-32C", None)
     assert not store.closed and str(store.n) in repr(store)
 
@@ -98,23 +114,22 @@ def test_indices_out_of_range(store):
         store.read([0.5])
 
 
-def test_names(store):
-    try:
-        names = store.keys()
-    except MissingNamesError as error:
-        assert store.format in str(error)
+def test_names(case, store):
+    expected = every_format.names(case.format, case.path)
+    if expected is None:
+        with pytest.raises(MissingNamesError, match=store.format):
+            store.keys()
         return
-    assert len(names) == store.n and all(isinstance(name, str) for name in names)
-    assert names[-1] == list(names)[-1]
+    names = store.keys()
+    assert list(names) == expected and [names[index] for index in range(store.n)] == expected
+    assert len(names) == store.n and names[-1] == expected[-1]
 
 
-def test_samples(store):
-    first, last = store.samples([0, -1])
-    assert isinstance(first, dict) and list(first) == list(last)
-    alone = store.sample(-1)
-    assert list(alone) == list(last)
-    for name, value in alone.items():
-        assert np.array_equal(value, last[name])
+def test_samples(case, store):
+    order = [*range(store.n), -1, 0]
+    assert [case.tell(sample) for sample in store.samples(order)] == [case.told[index] for index in order]
+    assert [case.tell(store.sample(index)) for index in order] == [case.told[index] for index in order]
+    assert store.samples([]) == []
 
 
 def test_closed(case, store):
@@ -135,7 +150,7 @@ def test_changed_files_are_noticed_by_copies(case, store):
     if store.format == "image folder":
         pytest.skip("is known by the names of its files, which would take long to be asked for more")
     pickled = pickle.dumps(store)
-    path = case[0]
+    path = case.path
     if path.is_dir():
         path = max((each for each in path.rglob("*") if each.is_file()), key=lambda each: each.stat().st_size)
     with path.open("r+b") as file:
@@ -181,7 +196,7 @@ def test_nothing_stays_open(case):
     def descriptors():
         return len(os.listdir("/proc/self/fd"))
 
-    path, options, *_ = case
+    path, options = case.path, case.options
     ffrecord.open(path, **options).close()
     before = descriptors()
     for _ in range(3):
