@@ -4,7 +4,7 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, TypeAlias, overload
@@ -21,7 +21,7 @@ from ffrecord.errors import (
     NotAFolderError,
 )
 from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
-from ffrecord.sources.name_tree import plain
+from ffrecord.sources.name_tree import plain, walked
 from ffrecord.sources.named_files import NamedFiles, Paths
 from ffrecord.sources.opening import detected
 from ffrecord.sources.packed_folder import PackedFolderReader
@@ -210,7 +210,7 @@ class Archives:
             if self.is_file(top):
                 raise NotAFolderError(errno.ENOTDIR, f"{top} is not a directory but a file in {self!r}", top)
             raise self._missing(top)
-        found = self._walk(key) if recursive else iter(self._children(key).items())
+        found = walked(self._children, key) if recursive else iter(self._children(key).items())
         return [name for name, folder in found if (list_dir if folder else list_file)]
 
     def _children(self, key: str) -> dict[str, bool]:
@@ -219,19 +219,6 @@ class Archives:
             for name, folder in _children(layer, key).items():
                 found[name] = folder or found.get(name, False)
         return dict(sorted(found.items()))
-
-    def _walk(self, key: str) -> Iterator[tuple[str, bool]]:
-        way = [("", iter(self._children(key).items()))]
-        while way:
-            prefix, children = way[-1]
-            for name, folder in children:
-                yield prefix + name, folder
-                if folder:
-                    below = f"{prefix}{name}"
-                    way.append((f"{below}/", iter(self._children(f"{key}/{below}" if key else below).items())))
-                    break
-            else:
-                way.pop()
 
     def _find(self, path: PathLike) -> tuple[Layer, Any] | None:
         """Where a file is: in an archive, its index there; in a directory, its path."""

@@ -1,9 +1,15 @@
 """Names with "/" in them as a tree of files and directories, by bisection: nothing is kept but the names."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError
+from ffrecord.safe_unpack import DEPTH_MAX
 from ffrecord.sources.names import Names
+from ffrecord.sources.plain_names import plain_names
 
 PathLike = str | os.PathLike[str]
 AFTER_SLASH = "0"  # the character after "/"
@@ -17,23 +23,24 @@ class NameTree:
     unless a file has exactly that name.
 
     Args:
-        files: names; of several that are the same the last counts.
+        files: names; of several that are the same path the last counts, as of `x` and `./x`.
         folders: names of directories that may have nothing in them, each with a "/" at its end; others are ignored.
     """
 
     def __init__(self, files: Names, folders: Names) -> None:
-        self.files, self.folders = files, folders
+        self.files, self.folders = plain_names(files), plain_names(folders, folders=True)
+        self._as_given = self.files is files
 
     def find(self, path: PathLike) -> int:
         """The index of the file of that path; -1: there is none."""
         text = os.fspath(path)
         if not isinstance(text, str):
             raise TypeError(f"path must be str or os.PathLike of str, not {type(path).__name__}")
-        index = self.files.find(text)
-        if index < 0:
-            key = plain(text)
-            index = -1 if key is None or key == text else self.files.find(key)
-        return index
+        return self.files.find(plain(text) or text)
+
+    def find_each(self, paths: list[str]) -> npt.NDArray[np.int64]:
+        """The same of many; it may miss paths that are not plain."""
+        return self.files.find_each(paths if self._as_given else [plain(path) or path for path in paths])
 
     def is_dir(self, path: PathLike) -> bool:
         """Whether there is a directory of that path."""
@@ -51,19 +58,32 @@ class NameTree:
         return dict(sorted(found.items()))
 
     def walk(self, path: PathLike) -> Iterator[tuple[str, bool]]:
-        """All that is in a directory, depth first, directories before their contents: (path below it, whether one)."""
-        top = plain(os.fspath(path)) or ""
-        way = [("", iter(self.children(top).items()))]
-        while way:
-            prefix, children = way[-1]
-            for name, folder in children:
-                yield prefix + name, folder
-                if folder:
-                    below = f"{prefix}{name}/"
-                    way.append((below, iter(self.children(f"{top}/{below}" if top else below).items())))
-                    break
-            else:
-                way.pop()
+        """All that is in a directory, depth first, directories before their contents: (path below it, whether one).
+
+        Raises:
+            FormatError: directories are more than DEPTH_MAX deep below it.
+        """
+        return walked(self.children, plain(os.fspath(path)) or "")
+
+
+def walked(children: Callable[[str], dict[str, bool]], top: str) -> Iterator[tuple[str, bool]]:
+    """What `NameTree.walk` gives, of any tree whose `children` are as `NameTree`'s."""
+    way = [("", iter(children(top).items()))]
+    while way:
+        prefix, here = way[-1]
+        for name, folder in here:
+            yield prefix + name, folder
+            if folder:
+                # One name of 64 KiB would be 32,768 directories, whose paths together take a gigabyte.
+                if len(way) > DEPTH_MAX:
+                    raise FormatError(
+                        f"{prefix[:60]!r} … is {len(way)} directories deep in {top!r}, expected at most {DEPTH_MAX}"
+                    )
+                below = f"{prefix}{name}"
+                way.append((f"{below}/", iter(children(f"{top}/{below}" if top else below).items())))
+                break
+        else:
+            way.pop()
 
 
 def plain(path: str) -> str | None:

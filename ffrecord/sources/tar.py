@@ -13,7 +13,6 @@ from ffrecord.paths import Source
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.name_tree import NameTree
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names, joined
 from ffrecord.sources.suffixes import SUFFIXES
@@ -78,14 +77,6 @@ class TarReader(NamedFiles, RecordReader):
         """The name of each member, as stored. Names may be repeated; `keys().find(name)` is the last one."""
         return self._names
 
-    @property
-    def tree(self) -> NameTree:
-        """Where the files are, `./` before their names left out."""
-        if "_tree" not in self.__dict__:
-            self.__dict__["_tree"] = NameTree(_undotted(self._names), _undotted(self._folder_names))
-        made: NameTree = self.__dict__["_tree"]
-        return made
-
     def _folders(self) -> Names:
         return self._folder_names
 
@@ -103,20 +94,6 @@ class TarReader(NamedFiles, RecordReader):
 
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "index_cache": self._index_cache, "ignore_zeros": self._ignore_zeros}
-
-
-def _undotted(names: Names) -> Names:
-    """Names without the `./` that archives of a whole directory have before each."""
-    starts, sizes = names.offsets[:-1], np.diff(names.offsets)
-    dotted = sizes >= 2
-    dotted[dotted] = (names.blob[starts[dotted]] == ord(".")) & (names.blob[starts[dotted] + 1] == ord("/"))
-    if not dotted.any():
-        return names
-    kept = np.ones(len(names.blob), bool)
-    kept[starts[dotted]] = kept[starts[dotted] + 1] = False
-    offsets = np.zeros(len(names.offsets), np.int64)
-    np.cumsum(sizes - 2 * dotted, out=offsets[1:])
-    return Names(names.blob[kept], offsets)
 
 
 def on_cut(on_error: OnError) -> Callable[[str], None] | None:

@@ -9,10 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees import EMPTY, FILES, READERS
+from zip_builders import zipped
 
 from ffrecord.errors import ArgumentError, FormatError, MissingFileError, NotAFileError, NotAFolderError
+from ffrecord.sources.archives import Archives
 from ffrecord.sources.name_tree import NameTree, plain
 from ffrecord.sources.names import Names
+from ffrecord.sources.plain_names import plain_names
+from ffrecord.sources.zip import ZipReader
 
 
 @pytest.fixture(params=READERS)
@@ -141,8 +145,9 @@ def test_tree_against_sets(files, folders):
     tree = NameTree(Names.of(files), Names.of(folders))
     paths = [plain(name) or name for name in files]
     reachable = [path for path in paths if plain(path)]
-    parents = {f"{path}/" for path in map(plain, folders) if path} | set(reachable)
+    parents = {*paths, *(f"{plain(name) or name}/" for name in folders)}
     parents = {path[:i] for path in parents for i in range(len(path)) if path[i] == "/"}
+    parents = {path for path in parents if path and plain(path) == path}
     for name in parents | {""}:
         prefix = f"{name}/" if name else ""
         assert tree.is_dir(name)
