@@ -219,7 +219,9 @@ def _of_most(path: str, names: list[str]) -> str:
     most = max(most, counts["image folder"])
     found = [format for format, count in counts.items() if count == most]
     if most == 0:
-        raise FormatError(f"{path}: a directory of {len(names)} entries, in no format known here")
+        raise FormatError(
+            f"{path}: a directory of {len(names)} entries, in no format known here{hints.of_directory(names)}"
+        )
     if len(found) > 1:
         raise FormatError(f"{path}: as many entries of {' as of '.join(found)}; say which format it is")
     return found[0]
