@@ -23,7 +23,7 @@ from ffrecord.sources.beton_layout import ALLOCATION, HEADER, BetonField, descri
 from ffrecord.sources.beton_spans import Allocations, Pieces, Rows, all_spans, pieces, why_wrong
 from ffrecord.sources.beton_values import column, values
 from ffrecord.sources.files import expand
-from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.span_file import SpanFile
 from ffrecord.store import Indices, OnError
@@ -58,7 +58,8 @@ class BetonFile(SpanFile):
                 network = filesystems.of_type(filesystem_type(fd)).network
                 self._metadata = FileMapping(fd, layout.rows_start + layout.n * layout.row.itemsize, network)
                 self.rows = np.frombuffer(memoryview(self._metadata), layout.row, layout.n, layout.rows_start)
-                found: Any = cached(path, self._index_name(check), lambda: self._find(fd, check), index_cache)
+                name = self._index_name(check)
+                found: Any = cached(path, name, lambda: self._find(fd, check), index_cache, self._check_kept)
                 self.check_all_there(path)
         finally:
             os.close(fd)
@@ -68,6 +69,13 @@ class BetonFile(SpanFile):
     def _index_name(self, check: bool) -> str:
         row = crc32(repr((self.layout.fields, self.layout.row)).encode())
         return f"beton-1-{row:08x}{'-checked' if check else ''}"
+
+    def _check_kept(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Raise unless these are arrays of `_find`. Where values are is compared with the pages when they are read."""
+        n = check_columns(arrays, offsets=np.int64, sizes=np.int64)
+        check_columns(arrays, allocated_at=np.uint64, allocated=np.int64)
+        if n != self.layout.n:
+            raise FormatError(f"{n} samples, the file has {self.layout.n}")
 
     def _find(self, fd: int, check: bool) -> dict[str, npt.NDArray[Any]]:
         """The values of all samples, by the table of allocations."""

@@ -31,6 +31,7 @@ from ffrecord import _memory
 from ffrecord._crc import crc32
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import ArgumentTypeError, FormatError, file_error
+from ffrecord.span_file import mapping_of
 
 IndexCache: TypeAlias = str | os.PathLike[str] | bool | None
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
@@ -105,6 +106,21 @@ def cached(
     return arrays
 
 
+def check_columns(arrays: Arrays, **dtypes: type[np.generic]) -> int:
+    """How many rows the arrays of these names have, which are of these dtypes; for the `check` of `cached`.
+
+    Raises:
+        KeyError: there is no array of a name.
+        FormatError: they are of other dtypes, or of different lengths.
+    """
+    found = [arrays[name] for name in dtypes]
+    if any(array.dtype != dtype for array, dtype in zip(found, dtypes.values(), strict=True)):
+        raise FormatError(f"columns of {[str(array.dtype) for array in found]}")
+    if len({len(array) for array in found}) != 1:
+        raise FormatError(f"columns of {[len(array) for array in found]} rows")
+    return len(found[0])
+
+
 class _Kept(_memory.Mapping):
     """An index file, mapped; it knows its path."""
 
@@ -113,9 +129,8 @@ class _Kept(_memory.Mapping):
 
 def kept_file(array: object) -> _Kept | None:
     """The index file that an array is in; None if it is in memory."""
-    while array is not None and not isinstance(array, _Kept):
-        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
-    return array
+    mapping = mapping_of(array)
+    return mapping if isinstance(mapping, _Kept) else None
 
 
 def check_there(file: _Kept | None) -> None:

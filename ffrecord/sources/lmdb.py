@@ -14,9 +14,9 @@ from ffrecord.forms import Form, Out, Outcome
 from ffrecord.paths import Source
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.lmdb_index import Index, data_files, index, joined_names, names_of_databases, shown
+from ffrecord.sources.lmdb_index import Index, data_files, index, names_of_databases, shown
 from ffrecord.sources.lmdb_pages import Pages, changed, snapshot
-from ffrecord.sources.names import Names
+from ffrecord.sources.names import Names, joined
 from ffrecord.span_file import SpanFile
 from ffrecord.store import OnError
 
@@ -67,7 +67,7 @@ class EnvironmentReader(RecordReader):
     def keys(self) -> Sequence[str]:
         """The key of each record, in order."""
         if len(self._names) > 1:
-            self._names = [joined_names(self._names)]
+            self._names = [joined(self._names)]
         return self._names[0]
 
     def _record_name(self, file: int, local: int) -> str:

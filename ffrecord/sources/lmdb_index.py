@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._recordio import gather
-from ffrecord.errors import ArgumentError, MissingFileError
+from ffrecord.errors import ArgumentError, FormatError, MissingFileError
 from ffrecord.paths import Source, check_type
 from ffrecord.sources.files import expand
-from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.lmdb_pages import Pages
 from ffrecord.sources.lmdb_tree import Records, databases, records
 from ffrecord.sources.names import Names
+from ffrecord.sources.names import joined as joined_names
 
 DATA = "data.mdb"
 SHOWN = 8  # names of databases in a message
@@ -66,12 +67,6 @@ def joined(indexes: Sequence[Index]) -> Index:
     )
 
 
-def joined_names(parts: Sequence[Names]) -> Names:
-    """Names of several, one after the other; one at least."""
-    lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(names.offsets) for names in parts)])
-    return Names(np.concatenate([names.blob for names in parts]), np.cumsum(lengths))
-
-
 def data_files(source: Source) -> list[str]:
     """The data files of the environments that `source` stands for.
 
@@ -108,11 +103,18 @@ def index(pages: Pages, database: bytes | None, index_cache: IndexCache) -> Inde
 
 def _kept(pages: Pages, database: bytes | None, index_cache: IndexCache) -> dict[str, npt.NDArray[Any]]:
     kind = "lmdb-1" if database is None else f"lmdb-1-{hashlib.sha256(database).hexdigest()[:16]}"
-    found = cached(pages.path, kind, lambda: _arrays(pages, database), index_cache)
+    found = cached(pages.path, kind, lambda: _arrays(pages, database), index_cache, _check_kept)
     if int(found["transaction"][0]) == pages.snapshot.transaction:
         return dict(found)
     # Pages written through a mapping do not change a file's time at once.
     return _arrays(pages, database)
+
+
+def _check_kept(arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Raise unless these are arrays of `_arrays`. Where values are is compared with the file when they are read."""
+    n, named = check_columns(arrays, offsets=np.int64, sizes=np.int64), len(Names.from_arrays(arrays))
+    if (named, check_columns(arrays, transaction=np.uint64)) != (n, 1):
+        raise FormatError(f"{n} records with {named} keys")
 
 
 def _arrays(pages: Pages, database: bytes | None) -> dict[str, npt.NDArray[Any]]:

@@ -14,17 +14,19 @@ from ffrecord import _tfrecord
 from ffrecord._crc import crc32c, mask
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, file_error
 from ffrecord.limits import available_memory
-from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.inflated import STATE_SIZE, Inflated
 
 COMPRESSIONS = (None, "none", "gzip", "zlib")
 VERSION = "tfrecord-1"  # of what `_build` gives
 ROW_SIZE = 20  # bytes of the tables for each record
+EXPANSION = 1032  # of DEFLATE, at most
 PLACES_SIZE = 16 << 20  # bytes that all files of a reader may take to be decompressed from places inside
 
 # Ends of a file besides those of a chain.
 CUT_STREAM = 10
 DAMAGED = 11
+ENDINGS = 7  # numbers of an end that `_arrays` keeps
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ def read_index(path: str, check: bool, index_cache: IndexCache, compression: str
     stream = Inflated(path, packed, status, places) if packed else None
     build = (lambda: _of_file(path, check)) if stream is None else (lambda: _of_stream(stream, check))
     format = "-".join([VERSION, packed or "plain", *([] if check else ["unchecked"])])
-    found: dict[str, Any] = cached(path, format, build, index_cache)
+    most = status.st_size * (EXPANSION if packed else 1)
+    found: dict[str, Any] = cached(path, format, build, index_cache, lambda arrays: _check_kept(arrays, most))
     torn = _torn(path, len(found["sizes"]), found["ending"].tolist(), packed)
     end = int(found["ending"][1])
     if stream is not None:
@@ -194,6 +197,17 @@ def _arrays(chain: _tfrecord.Chain, ending: int, end: int, source: int) -> dict[
 
 
 # Its end
+
+
+def _check_kept(arrays: dict[str, npt.NDArray[Any]], most: int) -> None:
+    """Raise unless these may be arrays of `_arrays`, of a file that gives `most` bytes or less."""
+    check_columns(arrays, offsets=np.int64, sizes=np.int64, checksums=np.uint32)
+    rows, end = check_columns(arrays, ending=np.uint64), int(arrays["ending"][1])
+    if rows != ENDINGS or end > most:
+        raise FormatError(f"an end at {end} of a file that gives at most {most} bytes")
+    offsets, sizes = arrays["offsets"], arrays["sizes"]
+    if not ((offsets >= 0) & (offsets <= end) & (sizes >= 0) & (sizes <= end - offsets)).all():
+        raise FormatError(f"records that are not within {end} bytes")
 
 
 def _torn(path: str, n: int, ending: list[int], compression: str | None) -> Torn | None:
