@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ffrecord._webdataset import split
-from ffrecord.conversion.export_values import Content
+from ffrecord.conversion.export_values import BYTES, Content
 from ffrecord.errors import FormatError
 from ffrecord.safe_unpack import safe_parts
 from ffrecord.sources.names import Names
@@ -19,7 +19,7 @@ class Naming:
         contents: those of the first sample, by column.
         name: its name.
         n: number of samples.
-        suffixed: whether columns are called what names end in, as those of WebDataset.
+        suffixed: whether columns of bytes are called what names end in, as those of WebDataset.
     """
 
     def __init__(self, contents: Mapping[str, Content], name: str | None, n: int, suffixed: bool) -> None:
@@ -74,7 +74,7 @@ class Naming:
         return name.rpartition(".")[0] if dropped else name
 
     def _suffix(self, column: str, content: Content) -> str:
-        if self._suffixed:
+        if column == content.suffix or (self._suffixed and content.kind == BYTES):
             return column
         said = column in self._in_names or self._kinds.get(column) != content.kind
         return f"{column}.{content.suffix}" if said else content.suffix

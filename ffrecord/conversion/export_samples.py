@@ -68,7 +68,9 @@ class SampleSource:
         self.raw = self.plain and first.name is None
         self.classes = self._classes(first.columns)
         contents = {name: self._content(0, name, value) for name, value in first.columns.items()}
-        self._naming = Naming(contents, first.name, self.n, self.format == "webdataset")
+        # Also of a dataset that a WebDataset was made: so it comes back as it was.
+        suffixed = self.format == "webdataset" or (self._schema is not None and KEYS[0] in self._schema.fields)
+        self._naming = Naming(contents, first.name, self.n, suffixed)
 
     @property
     def format(self) -> str | None:

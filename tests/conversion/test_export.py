@@ -276,7 +276,7 @@ def test_values_of_all_kinds(tmp_path):
         assert npy(found[f"000000.{name}.npy"]).dtype == np.asarray(row[name]).dtype
         assert np.array_equal(npy(found[f"000000.{name}.npy"]), row[name])
     assert npy(found["000000.tensor.npy"]).tolist() == [0, 1, 2]
-    assert found["000000.gif.gif"] == b"GIF89a" and found["000000.raw.bin"] == b"\0"
+    assert found["000000.gif"] == b"GIF89a" and found["000000.raw.bin"] == b"\0"
     with image.open(io.BytesIO(found["000000.picture.png"])) as picture:
         assert picture.mode == "RGBA" and picture.getpixel((1, 1)) == (1, 2, 3, 4)
     with image.open(io.BytesIO(found["000000.cmyk.tif"])) as picture:

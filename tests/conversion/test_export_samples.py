@@ -280,3 +280,19 @@ def test_records_are_copied_many_at_once(tmp_path):
         with pytest.raises(error, match=r"gone|[0-9]+ of [0-9]+ samples"):
             export(Rare(["x"], 9000, on_error=on_error), tmp_path / "other.tfrecord", progress=False)
     assert not (tmp_path / "other.tfrecord").exists()
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_a_webdataset_comes_back_from_a_dataset(tmp_path, decode):
+    members = {"a.cls": b"3", "a.txt": b"text", "a.json": b'{"x":1}', "a.seg.bin": b"\0\1", "b.cls": b"4"}
+    members |= {"b.txt": b"more", "b.json": b'{"x":2}', "b.seg.bin": b"\2"}
+    with tarfile.open(tmp_path / "source.tar", "w") as archive:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    options = {"format": "webdataset", "decode": decode, "num_workers": 0}
+    ffrecord.convert(tmp_path / "source.tar", tmp_path / "dataset", verify=True, **options)
+    ffrecord.export(tmp_path / "dataset", tmp_path / "back.tar", "webdataset", verify=True)
+    with tarfile.open(tmp_path / "back.tar") as archive:
+        assert {each.name: archive.extractfile(each).read() for each in archive} == members
