@@ -5,7 +5,7 @@ from errno import ESTALE
 from ffrecord._engine import Failure
 from ffrecord.errors import ChecksumError, FormatError, TruncatedError, file_error
 from ffrecord.opened import OpenedFile
-from ffrecord.span_file import SpanFile
+from ffrecord.span_file import SpanFile, mapping_of
 
 
 def failure_error(failure: Failure, file: OpenedFile | SpanFile, index: int, name: str) -> Exception:
@@ -31,6 +31,10 @@ def failure_error(failure: Failure, file: OpenedFile | SpanFile, index: int, nam
             computed=detail,
         )
     if failure.status == "failed":
+        table = mapping_of(file.offsets) if isinstance(file, SpanFile) else None
+        if table is not None and table.lost:
+            index_path = getattr(table, "path", path)
+            return file_error(detail, f"Sample {index}: {where}: a part of the index could not be read", index_path)
         return file_error(detail, f"Sample {index}: {where}: reading {size} bytes at offset {offset}", path)
     if failure.status == "size":
         return FormatError(

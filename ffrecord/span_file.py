@@ -103,6 +103,13 @@ class SpanFile:
         self.fd = -1
 
 
+def mapping_of(array: object) -> Mapping | None:
+    """The mapping of a file that an array is in; None if it is in memory."""
+    while array is not None and not isinstance(array, Mapping):
+        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
+    return array
+
+
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ffrecord import _recordio
 from ffrecord._crc import crc32, crc32c
 from ffrecord.errors import FormatError, TruncatedError
-from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.recordio_format import (
     COMPRESSORS,
     DIALECTS,
@@ -152,10 +152,10 @@ def _chunks(arrays: dict[str, Any]) -> Chunks:
 
 def _check_kept(chunks: Chunks, size: int) -> None:
     """Raise ValueError unless these may be the chunks of a file of `size` bytes."""
-    numbers = [getattr(chunks, name) for name in COLUMNS]
-    if [column.dtype for column in numbers] != [np.int64] * 4 + [np.uint32] or len(set(map(len, numbers))) != 1:
-        raise FormatError(f"columns of {[f'{column.dtype} [{len(column)}]' for column in numbers]}")
-    offsets, sizes, records, compressors, _ = numbers
+    columns = {name: getattr(chunks, name) for name in COLUMNS}
+    numbers = {"offsets": np.int64, "sizes": np.int64, "records": np.int64, "compressors": np.int64}
+    check_columns(columns, **numbers, checksums=np.uint32)
+    offsets, sizes, records, compressors, _ = columns.values()
     ends = offsets + sizes
     known = (compressors >= 0) & (compressors < len(COMPRESSORS))
     room = sizes * EXPANSION[np.where(known, compressors, 0)] // LENGTH.size

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from ffrecord.errors import FormatError
+from ffrecord.record_reader import RecordReader
 from ffrecord.sources import index_file
 from ffrecord.sources.index_file import cached, index_path
 from ffrecord.sources.names import Names, joined
+from ffrecord.span_file import SpanFile
 
 ARRAYS = {
     "offsets": np.arange(5, dtype=np.int64) << 40,
@@ -235,3 +237,18 @@ def test_names_of_an_index_that_is_cut_meanwhile(path, look):
     os.truncate(index_path(path, "names", True), 0)
     with pytest.raises(OSError, match=r"data\.bin\.names\.ffindex: a part of this index could not be read"):
         look(names)
+
+
+def test_records_of_an_index_that_is_cut_meanwhile(path):
+    def build():
+        return {"offsets": np.arange(9), "sizes": np.ones(9, np.int64)}
+
+    cached(path, "places", build, True)
+    found = cached(path, "places", build, True)
+    with RecordReader([SpanFile(path, found["offsets"], found["sizes"])]) as reader:
+        assert reader.read_one(3).tobytes() == b"e"
+        place = index_path(path, "places", True)
+        os.truncate(place, 0)
+        with pytest.raises(OSError, match=r"Sample 3: .*: a part of the index could not be read") as caught:
+            reader.read_one(3)
+        assert caught.value.filename == place
