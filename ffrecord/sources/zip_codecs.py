@@ -15,6 +15,7 @@ READ_HERE = (STORED, DEFLATED, BZIP2, LZMA, ZSTD)
 OTHERS = {1: "shrink", 6: "implode", 9: "deflate64", 95: "xz", 96: "JPEG", 97: "WavPack", 98: "PPMd", 99: "AES"}
 ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13  # bits of the flags; with strong encryption, with masked local headers
 CHUNK = 256 << 10  # compressed bytes taken at a time
+PIECE = 1 << 20  # bytes of content that zstd is asked for at a time
 RATIO_FREE = 16 << 20  # bytes; content of that size at most may be compressed as far as it can be
 LZMA_HEAD = struct.Struct("<2sHBI")  # version, size of the properties, lc + 9 (lp + 5 pb), size of the dictionary
 
@@ -53,7 +54,8 @@ def inflating(method: int, source: Read, size: int) -> Read:
     if method == ZSTD:
         zstandard = require("zstandard", "zstd", "a member compressed by zstd")
         reader: Any = zstandard.ZstdDecompressor().stream_reader(_Source(source), read_size=CHUNK)
-        return reader.read  # type: ignore[no-any-return]
+        # It allocates what it is asked for before it looks at anything.
+        return lambda most: reader.read(min(most, PIECE))
     return _bzip2(source) if method == BZIP2 else _lzma(source, size)
 
 

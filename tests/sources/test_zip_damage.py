@@ -170,6 +170,16 @@ def test_zstd_that_is_damaged(opened):
                 file.read()
 
 
+def test_memory_is_taken_as_content_comes(opened):
+    """Not as the directory says; in one piece, 1 TiB would be more than there is."""
+    zstandard = pytest.importorskip("zstandard")
+    tib = struct.pack("<HHQ", 1, 8, 1 << 40)
+    member = Raw(b"m", zstandard.compress(b"x" * 100), method=93, crc=0, size=0xFFFFFFFF, extra=tib)
+    wrong = pytest.raises(FormatError, match="have 100 bytes of content, expected 1099511627776")
+    with opened(raw([member]), max_ratio=None) as reader, wrong:
+        reader.read([0])
+
+
 def test_no_zstandard(opened, monkeypatch):
     monkeypatch.setattr("ffrecord.fields.optional.import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
     optional.cache_clear()
