@@ -52,7 +52,10 @@ def _npy(data: memoryview) -> npt.NDArray[Any]:
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:
         raise FormatError(f"an array of version {version}, expected (1, 0) or (2, 0)")
-    shape, fortran, dtype = read(file, max_header_size=HEADER_MOST)
+    try:
+        shape, fortran, dtype = read(file, max_header_size=HEADER_MOST)
+    except Exception as error:  # numpy parses a literal of Python, which fails in ways of which there is no list
+        raise FormatError(f"an array whose description is none: {type(error).__name__}: {error}") from None
     if dtype.hasobject:
         raise FormatError("an array of Python objects, which are pickled: refused")
     left = len(data) - file.tell()

@@ -300,6 +300,13 @@ def test_nothing_is_executed():
 
 
 LIES = npy(np.zeros(4)).replace(b"(4,), }        ", b"(99999999999,)}")
+
+
+def described(text):
+    """An array of that description."""
+    return b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text.encode()
+
+
 BAD = {
     "txt": b"\xff",
     "cls": b"one",
@@ -311,6 +318,10 @@ BAD = {
     "b.npy": npy(np.zeros(4))[:-1],
     "c.npy": b"\x93NUMPY\3\0" + npy(np.zeros(4))[8:],
     "d.npy": b"",
+    **{
+        f"{i}.npy": described(text)
+        for i, text in enumerate(["{'descr': (", "  x\n y", "-" * 20_000 + "1", "[" * 3000, "\0"])
+    },
     "jpg": b"\xff\xd8\xff" + bytes(50),
     "png": b"\x89PNG\r\n\x1a\n" + bytes(50),
 }
