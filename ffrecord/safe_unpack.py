@@ -77,7 +77,8 @@ def unpack_files(
     from the descriptor of the directory above, so no link leads away. They get the usual modes, and the time of now.
 
     Args:
-        files: (name, bytes, what `read` and `open_one` know it by) of each.
+        files: (name, bytes, what `read` and `open_one` know it by) of each. Of several names that are the same path
+            the last one counts.
         folders: names of directories to be made, too.
         read: the contents of several, as buffers, of the sizes stated.
         open_one: one as a file object, which is what large files are read by; None: they are read whole.
@@ -86,21 +87,24 @@ def unpack_files(
 
     Raises:
         FormatError: a name that leads elsewhere, see `safe_parts`; or more than `max_size` bytes.
-        FileExistsError: `target` is there and not an empty directory; or two names are the same, or are on this file
-            system, such as "a" and "A"; or one file is where another one needs a directory.
+        FileExistsError: `target` is there and not an empty directory; or two names are the same on this file system,
+            as "a" and "A" are on some; or one file is where another one needs a directory.
         FileNotFoundError: the directory that `target` is to be in.
         ArgumentError: `target` is a symbolic link.
         what reading raises, and OSError. Nothing is left in any case but a kill, after which a directory
             `.<name>.<random>.unpacking` is.
     """
+    # Of several names of the same path, as "a" and "./a" are, the last one.
+    by_place = {tuple(safe_parts(file[0])): file for file in files}
+    places, files = [list(parts) for parts in by_place], list(by_place.values())
     total = sum(size for _, size, _ in files)
     if max_size is not None and total > max_size:
         raise FormatError(f"{len(files)} files of {total} bytes, expected at most {max_size} (max_size)")
-    places = [safe_parts(name) for name, _, _ in files]
     directories = [safe_parts(name) for name in folders if name.strip("/") != "."]  # as tar names the directory itself
     path = os.path.abspath(os.fspath(target))
     _check_target(path)
-    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)[:100]}.{secrets.token_hex(6)}.unpacking")
+    base = os.fsdecode(os.fsencode(os.path.basename(path))[:100])
+    temporary = os.path.join(os.path.dirname(path), f".{base}.{secrets.token_hex(6)}.unpacking")
     os.mkdir(temporary)
     try:
         with _Directories(temporary) as made:

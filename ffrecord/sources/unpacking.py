@@ -43,8 +43,8 @@ def unpack(
     Raises:
         FormatError: a name that is absolute, has `..`, a drive letter or NUL; more than `max_size` bytes; as reading.
         FileExistsError: the target is there and not an empty directory; or two names are the same on this file system,
-            as "a" and "A" are on some, or one is a file where the other one needs a directory. Of members of exactly
-            the same name the last is written.
+            as "a" and "A" are on some, or one is a file where the other one needs a directory. Of members of the
+            same path, also "a" and "./a", the last is written.
         FileNotFoundError: one of `paths`; the target's parent.
         IsADirectoryError: one of `paths` is a directory.
         MissingNamesError: the source's format has no names.
