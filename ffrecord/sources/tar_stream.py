@@ -21,6 +21,7 @@ from ffrecord.sources.names import Names
 from ffrecord.sources.tar_index import COMPRESSED, header_error, no_tar, text
 
 PIECE = 1 << 20  # bytes read at once
+AT_ONCE = 8 << 10  # bytes of bzip2 or xz that a decompressor gets
 MEMORY_MOST = 256 << 20  # bytes that a decompressor may take, whatever a file asks for
 SIZE_MOST = 4 << 30  # bytes of a member, whose memory is bounded by nothing else
 
@@ -143,7 +144,7 @@ class _Parts:
 
     def __init__(self, file: IO[bytes], begin: Callable[[], Any]) -> None:
         self._file, self._begin = file, begin
-        self._stream, self._input = begin(), b""
+        self._stream, self._input, self._ahead = begin(), b"", memoryview(b"")
 
     def read(self, size: int) -> bytes:
         """Up to `size` bytes; b"" at the end.
@@ -159,7 +160,7 @@ class _Parts:
                     return b""
                 self._stream = self._begin()
             if not self._input and self._stream.needs_input:
-                self._input = self._file.read(PIECE)
+                self._input = self._next()
                 if not self._input:
                     raise EOFError("compressed data end inside a stream")
             data: bytes = self._stream.decompress(self._input, size)
@@ -168,9 +169,17 @@ class _Parts:
                 return data
 
     def _fresh(self) -> bytes:
-        while data := self._file.read(PIECE):
+        while data := self._next():
             if data := data.lstrip(b"\0"):
                 break
+        return data
+
+    def _next(self) -> bytes:
+        """Some of the file, little enough: what a stream leaves of it is copied, and there may be as many as there are
+        bytes for their headers."""
+        if not self._ahead:
+            self._ahead = memoryview(self._file.read(PIECE))
+        data, self._ahead = self._ahead[:AT_ONCE].tobytes(), self._ahead[AT_ONCE:]
         return data
 
 

@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import lzma
 import tarfile
+import time
 import tracemalloc
 import zlib
 
@@ -134,6 +135,17 @@ def test_memory_is_that_of_a_member(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("packer", [bz2, lzma])
+def test_many_empty_streams(tmp_path, packer):
+    """As many as there are bytes for their headers take time in proportion."""
+    path = tmp_path / "a.tar"
+    empty = packer.compress(b"")
+    path.write_bytes(empty * ((1 << 20) // len(empty)) + packer.compress(tars.member(b"a", b"data") + tars.END))
+    start = time.process_time()
+    assert listed(path) == [("a", b"data")]
+    assert time.process_time() - start < 3  # seconds; 0.1 are usual
 
 
 def test_greedy_decompressors_are_refused(tmp_path):
