@@ -17,6 +17,7 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mds_columns import MDSLayout
 from ffrecord.sources.mds_index import NAME, MDSShard, distinct, read_index, shard_offsets
 from ffrecord.sources.mds_unpacked import ShardFile, Unpacked, check_hash, shard_file
+from ffrecord.sources.opened_files import all_opened
 from ffrecord.span_file import SpanFile
 from ffrecord.store import Indices, OnError, Store
 
@@ -224,14 +225,7 @@ class MDSInPlaceReader(MDSReader, RecordReader):
     """An `MDSReader` of shards that are not compressed, all read through the batch engine."""
 
     def _begin_reading(self, check_data: object, io: str, on_error: OnError) -> None:
-        files: list[SpanFile] = []
-        try:
-            for each in self._shards:
-                files.append(_open(each.path, each, bool(check_data), io == "mmap"))
-        except BaseException:
-            for file in files:
-                file.close()
-            raise
+        files = all_opened(_open(each.path, each, bool(check_data), io == "mmap") for each in self._shards)
         RecordReader.__init__(self, files, check_data, io=io, on_error=on_error)
 
     locate = RecordReader.locate

@@ -16,6 +16,7 @@ from ffrecord.sources.examples_features import Features, FixedFeature
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mixed import MixedReader
+from ffrecord.sources.opened_files import all_opened
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tfrecord_index import Index, Torn, read_indexes
 from ffrecord.sources.tfrecord_streams import Streams
@@ -161,13 +162,7 @@ def _see_torn(indexes: list[Index], skip: bool) -> dict[str, Torn]:
 
 
 def _open(indexes: list[Index], whole: bool) -> list[SpanFile]:
-    files: list[SpanFile] = []
-    try:
-        for each in indexes:
-            table = (each.offsets, each.sizes, each.checksums)
-            files.append(SpanFile(each.path, *table, "crc32c", whole=whole, status=each.status))
-    except BaseException:
-        for file in files:
-            file.close()
-        raise
-    return files
+    return all_opened(
+        SpanFile(each.path, each.offsets, each.sizes, each.checksums, "crc32c", whole=whole, status=each.status)
+        for each in indexes
+    )
