@@ -2,6 +2,7 @@
 
 import logging
 import operator
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -28,6 +29,8 @@ CHUNK_MOST = 8192
 USUAL_SIZE = 64 << 10  # bytes that a record has as long as nobody knows
 THREADS = 4  # that read ahead
 SKIPPED_MOST = 10_000  # samples of one reader; a dataset with more of them bad is to be mended, not trained on
+
+INDEX = re.compile(r"Sample \d+: ")  # in the message of an error
 
 logger = logging.getLogger("ffrecord")
 
@@ -209,6 +212,14 @@ class BatchReading(ABC):
 
     def _instead(self, failures: list[tuple[int, Exception]]) -> Instead:
         instead: Instead = {}
+        said: list[str] = []
+        try:
+            self._fill(instead, failures, said)
+        finally:
+            tell_skipped(said)
+        return instead
+
+    def _fill(self, instead: Instead, failures: list[tuple[int, Exception]], said: list[str]) -> None:
         for place, error in failures:
             if self._on_error == "raise" or self.skipped >= SKIPPED_MOST:
                 # Or the error, and the frames that it passes, would keep each other and the batch until a collection.
@@ -218,9 +229,19 @@ class BatchReading(ABC):
                 finally:
                     del error
             self.skipped += 1
-            logger.warning("skipped or replaced: %s", error)
+            said.append(f"skipped or replaced: {error}")
             instead[place] = _replacement(self._on_error(error)) if callable(self._on_error) else None
-        return instead
+
+
+def tell_skipped(messages: Iterable[str]) -> None:
+    """Log what is said of samples left out or replaced: a line for each, but one for those of a damaged chunk, say, of
+    which the same is said but for their indices."""
+    alike: dict[str, list[str]] = {}
+    for message in messages:
+        alike.setdefault(INDEX.sub("", message, 1), []).append(message)
+    for first, *others in alike.values():
+        more = f"; and {len(others)} more samples, of which the same is to be said" if others else ""
+        logger.warning("%s%s", first, more)
 
 
 def check_on_error(on_error: object) -> None:

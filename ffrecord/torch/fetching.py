@@ -1,6 +1,5 @@
 """From positions to samples: one batched read, then what the dataset makes of the bytes."""
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -10,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord.batching import tell_skipped
 from ffrecord.fields import Schema, schema_of
 from ffrecord.reader import FileReader
 from ffrecord.store import SKIPPED_MOST, Store
@@ -21,8 +21,6 @@ __all__ = ["Fetched", "decoded", "fetch", "merged"]
 
 Arrays = list[npt.NDArray[np.uint8]]
 Process = Callable[[list[int], Arrays], list[Any]]
-
-logger = logging.getLogger("ffrecord")
 
 # Beside the reader, not in the dataset: a dataset is pickled for each worker, and its reader may be exchanged.
 _schemas: "WeakKeyDictionary[Store, tuple[Schema, bool] | None]" = WeakKeyDictionary()
@@ -95,11 +93,11 @@ def _samples(known: tuple[Schema, bool], data: Any, offsets: Any, lazily: bool) 
 def _skipping(reader: Store, positions: list[int], process: Process | None, dataset: object, lazily: bool) -> Fetched:
     """The same, without the samples that cannot be read; the others keep their indices."""
     (data, offsets), failures = reader._begin_packed(positions)()
-    for _, error in failures:
-        if reader.skipped >= SKIPPED_MOST:
-            raise error
-        reader.skipped += 1
-        logger.warning("skipped or replaced: %s", error)
+    room = max(0, SKIPPED_MOST - reader.skipped)
+    tell_skipped(f"skipped or replaced: {error}" for _, error in failures[:room])
+    reader.skipped += len(failures[:room])
+    if len(failures) > room:
+        raise failures[room][1]
     missing = {place for place, _ in failures}
     kept = [place for place in range(len(positions)) if place not in missing]
     first = failures[0][1] if failures else None

@@ -334,7 +334,7 @@ def test_a_chunk_is_expanded_once_for_neighbours(tmp_path, monkeypatch):
         assert len(calls) == 1
 
 
-def test_on_error(tmp_path):
+def test_on_error(tmp_path, caplog):
     data = bytearray(twin.build(RECORDS, "B", "gzip", 500))
     bad = twin.chunks(bytes(data), "B")[2]
     data[bad.start + 5] ^= 4
@@ -342,7 +342,9 @@ def test_on_error(tmp_path):
     before = sum(each.records for each in twin.chunks(bytes(data), "B")[:2])
     with RecordIOReader(path, on_error="skip") as reader:
         assert everything(reader) == RECORDS[:before] + RECORDS[before + bad.records :]
-        assert reader.skipped == bad.records
+        assert reader.skipped == bad.records > 2
+        assert len(caplog.messages) == 1 and f"Sample {before}: " in caplog.text
+        assert f"; and {bad.records - 1} more samples, of which the same is to be said" in caplog.text
         with pytest.raises(ChecksumError) as caught:
             reader.read_one(before)
         assert (caught.value.path, caught.value.index, caught.value.stored) == (path, before, bad.checksum)

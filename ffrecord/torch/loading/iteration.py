@@ -1,11 +1,11 @@
 """One loop over an epoch: from steps to batches in the user's hands."""
 
-import logging
 import weakref
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
+from ffrecord.batching import tell_skipped
 from ffrecord.errors import FFRecordError, StateError
 from ffrecord.order import Course, Run
 from ffrecord.prefetch import Prefetcher
@@ -19,8 +19,6 @@ from ffrecord.torch.loading.stats import NOTHING, LoaderStats, Reading, Seconds
 from ffrecord.torch.loading.threads import CLOSED, Crew
 
 __all__ = ["Batches", "Iteration", "Tally"]
-
-logger = logging.getLogger("ffrecord")
 
 
 class Batches:
@@ -75,11 +73,11 @@ class Tally:
             FFRecordError: more than SKIPPED_MOST samples were left out or replaced.
         """
         rows = finished.rows
-        for message in rows.skipped:
-            if self.skipped >= SKIPPED_MOST:
-                raise FFRecordError(f"{message}: the limit of {SKIPPED_MOST} bad samples is reached")
-            self.skipped += 1
-            logger.warning("%s", message)
+        room = max(0, SKIPPED_MOST - self.skipped)
+        tell_skipped(rows.skipped[:room])
+        self.skipped += len(rows.skipped[:room])
+        if len(rows.skipped) > room:
+            raise FFRecordError(f"{rows.skipped[room]}: the limit of {SKIPPED_MOST} bad samples is reached")
         self.seconds.add(finished.seconds)
         if finished.reading is not NOTHING:
             self.reading += finished.reading
