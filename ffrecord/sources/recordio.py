@@ -2,7 +2,7 @@
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, SupportsIndex
@@ -11,8 +11,9 @@ import numpy as np
 
 from ffrecord._columns import Slots
 from ffrecord._engine import ARRAYS
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, SampleIndexError
 from ffrecord.forms import Array, Form, Out, Outcome
+from ffrecord.indices import as_int64
 from ffrecord.partition import Task
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
@@ -126,6 +127,27 @@ class RecordIOReader(Store):
         position = self._positive(index)
         file = int(np.searchsorted(self._table.bounds, position, "right")) - 1
         return self._fnames[file], position - int(self._table.bounds[file])
+
+    # As pyrecordio calls them
+
+    def count(self) -> int:
+        """Number of records, as `len` gives it."""
+        return self.n
+
+    def get(self, index: SupportsIndex) -> bytes:
+        """Record `index`, as bytes; arguments and errors as for `read_one`."""
+        return self.read_one(index).tobytes()
+
+    def get_reader(self, start: SupportsIndex = 0, end: SupportsIndex | None = None) -> Iterator[bytes]:
+        """The records from `start` up to, not including, `end`, 0 <= start <= end <= n; None for the last one.
+
+        Raises:
+            IndexError: the range is not within the file. While iterating: as `read`.
+        """
+        low, high = as_int64(start), self.n if end is None else as_int64(end)
+        if not 0 <= low <= high <= self.n:
+            raise SampleIndexError(f"range {low} .. {high}, expected 0 <= start <= end <= {self.n}: {self.fnames[0]} …")
+        return (record.tobytes() for record in self[low:high])
 
     def tasks(self, samples: SupportsIndex) -> list[Task]:
         """Divide the files into tasks for many processes or machines: every record is in exactly one.

@@ -456,3 +456,17 @@ def test_records_of_compressed_and_other_chunks_of_several_files(tmp_path):
             file.truncate(100)
         with pytest.raises(OSError, match=r"Sample 59: .*3\.recordio: record 14 at offset"):
             reader.read([16, 59])
+
+
+def test_what_pyrecordio_calls_them():
+    with RecordIOReader(SEED) as reader:
+        records = [array.tobytes() for array in reader]
+        assert reader.count() == len(records) == 43
+        assert reader.get(0) == records[0] and reader.get(-1) == records[-1]
+        assert list(reader.get_reader()) == records and list(reader.get_reader(40)) == records[40:]
+        assert list(reader.get_reader(3, 12)) == records[3:12] and list(reader.get_reader(5, 5)) == []
+        with pytest.raises(IndexError):
+            reader.get(43)
+        for start, end in ((-1, 3), (4, 3), (0, 44)):
+            with pytest.raises(IndexError, match=f"range {start} .. {end}, expected 0 <= start <= end <= 43"):
+                reader.get_reader(start, end)
