@@ -15,11 +15,13 @@ END: Final[int]
 MEMBER: Final[int]
 EXTENSION: Final[int]
 
-# Kinds of members: a regular file, a hard link, a directory, or another (symbolic link, device ...).
+# Kinds of members: a regular file, a hard link, a directory, another (symbolic link, device ...), or a regular file whose
+# holes are left out.
 FILE: Final[int]
 LINK: Final[int]
 DIRECTORY: Final[int]
 OTHER: Final[int]
+SPARSE_FILE: Final[int]
 
 BLOCK: Final[int]
 NAME_MOST: Final[int]
@@ -36,7 +38,7 @@ class Headers:
         pending: whether an extension waits for its member.
         stored, computed: checksum of the header, and what it should be; -1 for none.
         problem: why a block was refused: "checksum"; "size", of no number or a negative one; "pax", a record that is
-            none; "sparse", a member with holes; "global", defaults for names or sizes; "long", an extension or name of
+            none; "global", defaults for names or sizes; "long", an extension or name of
             more than EXTENSION_MOST or NAME_MOST bytes; "volume", a member continued from another archive; "lonely",
             an extension without a member; "memory". None if it was not.
     """

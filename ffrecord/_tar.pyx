@@ -41,13 +41,13 @@ cdef enum:
     A_LINK = 1
     A_DIRECTORY = 2
     ANOTHER = 3
+    A_SPARSE = 4
 
 cdef enum:
     NO_PROBLEM = 0
     CHECKSUM = 1
     SIZE = 2
     PAX = 3
-    SPARSE = 4
     GLOBAL = 5
     LONG = 6
     VOLUME = 7
@@ -59,12 +59,12 @@ cdef enum:
     MEMORY = 13
 
 END, MEMBER, EXTENSION = NOTHING, A_MEMBER, AN_EXTENSION
-FILE, LINK, DIRECTORY, OTHER = A_FILE, A_LINK, A_DIRECTORY, ANOTHER
+FILE, LINK, DIRECTORY, OTHER, SPARSE_FILE = A_FILE, A_LINK, A_DIRECTORY, ANOTHER, A_SPARSE
 BLOCK = BLOCK_SIZE
 NAME_MOST = NAME_SIZE_MOST
 EXTENSION_MOST = EXTENSION_SIZE_MOST
 PROBLEMS = {
-    CHECKSUM: "checksum", SIZE: "size", PAX: "pax", SPARSE: "sparse", GLOBAL: "global", LONG: "long", VOLUME: "volume",
+    CHECKSUM: "checksum", SIZE: "size", PAX: "pax", GLOBAL: "global", LONG: "long", VOLUME: "volume",
     LONELY: "lonely", CUT_HEADER: "cut header", CUT_EXTENSION: "cut extension", CUT_MEMBER: "cut member",
     FAILED: "failed", MEMORY: "memory",
 }
@@ -142,6 +142,8 @@ cdef class Headers:
     cdef int _problem
     cdef uint8_t _type
     cdef readonly bint pending       # an extension waits for its member
+    cdef bint _maps                  # blocks with more of the map of a sparse file follow the header
+    cdef bint _given_sparse
     cdef Text _name, _link           # of the member
     cdef Text _given_name, _given_link
     cdef int64_t _given_size         # -1: none
@@ -192,9 +194,6 @@ cdef class Headers:
         self.size = _number(block + 124, 12)
         if self.size < 0:
             return self._lies(SIZE)
-        if self._type == c"S":
-            self._take_name(block)
-            return self._lies(SPARSE)
         if self._type == c"M":
             self._take_name(block)
             return self._lies(VOLUME)
@@ -211,12 +210,13 @@ cdef class Headers:
             return self._lies(MEMORY)
         if self._name.size > NAME_SIZE_MOST or self._link.size > NAME_SIZE_MOST:
             return self._lies(LONG)
-        self.kind = _kind(block)
+        self.kind = A_SPARSE if self._given_sparse and _kind(block) == A_FILE else _kind(block)
+        self._maps = self._type == c"S" and block[482] != 0
         if self._type in b"123456":
             self.size = 0  # they have a number there, but no data
         elif self._given_size >= 0:
             self.size = self._given_size
-        self._given_name.given = self._given_link.given = self.pending = False
+        self._given_name.given = self._given_link.given = self.pending = self._given_sparse = False
         self._given_size = -1
         return A_MEMBER
 
@@ -257,8 +257,12 @@ cdef class Headers:
     cdef int _take_pax(self, const uint8_t* data) noexcept nogil:
         """Records "<bytes of the record> <key>=<value>\\n". In one header the last of a key counts."""
         cdef int64_t at = 0, size, key, value, found_size = -1
-        cdef int64_t path = -1, path_size = 0, link = -1, link_size = 0
+        cdef int64_t path = -1, path_size = 0, link = -1, link_size = 0, whole = -1, whole_size = 0
+        cdef bint sparse = False
         while at < self.size and not (data[at] == 0 and _is_zeros(data + at, self.size - at)):
+            if data[at] == c"\n":  # an empty line, as some programs end with
+                at += 1
+                continue
             size = _pax_record(data + at, self.size - at, &key, &value)
             if size < 0:
                 return PAX
@@ -268,13 +272,20 @@ cdef class Headers:
                 link, link_size = at + value, size - value - 1
             elif _is_key(data + at, key, value, b"size", 4):
                 found_size = _decimal(data + at + value, size - value - 1)
-                if found_size < 0:
+                # Of a key without a value, what the header says counts.
+                if found_size < 0 and size - value > 1:
                     return PAX
             elif value - 1 - key > 11 and memcmp(data + at + key, b"GNU.sparse.", 11) == 0:
-                return SPARSE
+                sparse = True
+                if _is_key(data + at, key, value, b"GNU.sparse.name", 15):
+                    whole, whole_size = at + value, size - value - 1
             at += size
         if self._type == c"g":
-            return GLOBAL if path >= 0 or link >= 0 or found_size >= 0 else NO_PROBLEM
+            return GLOBAL if path >= 0 or link >= 0 or found_size >= 0 or sparse else NO_PROBLEM
+        if sparse:
+            self._given_sparse = True
+            if whole >= 0:             # `path` is a name for programs that know no sparse files
+                path, path_size = whole, whole_size
         if self._given_size < 0:
             self._given_size = found_size
         while path_size > 1 and data[path + path_size - 1] == c"/":
@@ -299,6 +310,8 @@ cdef int _kind(const uint8_t* block) noexcept nogil:
         return A_FILE
     if block[156] == c"1":
         return A_LINK
+    if block[156] == c"S":
+        return A_SPARSE
     return A_DIRECTORY if block[156] == c"5" else ANOTHER
 
 
@@ -436,6 +449,10 @@ cdef class Scan:
             return self._ignore_zeros
         if found == AN_EXTENSION:
             return self._extension(data)
+        if self.headers._maps:
+            data = self._behind_maps(data)
+            if data < 0:
+                return False
         if not self._keep(data):
             return False
         if self.headers.size > self._end - data:
@@ -443,6 +460,21 @@ cdef class Scan:
         self._go_to(data + _padded(self.headers.size))
         self.member = self.offset
         return True
+
+    cdef int64_t _behind_maps(self, int64_t offset) noexcept nogil:
+        """Where the blocks of a sparse file's map end that begin at `offset`; -1: it failed."""
+        cdef const uint8_t* block
+        cdef bint more = True
+        while more:
+            if offset + BLOCK_SIZE > self._end:
+                self._fails(CUT_HEADER)
+                return -1
+            block = self._read(offset, BLOCK_SIZE)
+            if block == NULL:
+                return -1
+            more = block[504] != 0
+            offset += BLOCK_SIZE
+        return offset
 
     cdef bint _extension(self, int64_t data) noexcept nogil:
         cdef const uint8_t* found

@@ -8,22 +8,24 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord.errors import FormatError
+from ffrecord.forms import Array
 from ffrecord.member_file import Checked, SpanRaw, reopen
 from ffrecord.paths import Source
-from ffrecord.record_reader import RecordReader
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.mixed import MixedReader
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names, joined
 from ffrecord.sources.suffixes import SUFFIXES
-from ffrecord.sources.tar_index import Members, members_of
+from ffrecord.sources.tar_index import Members, members_of, sparse_error
 from ffrecord.span_file import SpanFile
-from ffrecord.store import OnError
+from ffrecord.store import Indices, OnError
 
 logger = logging.getLogger("ffrecord")
 
 
-class TarReader(NamedFiles, RecordReader):
+class TarReader(NamedFiles, MixedReader):
     """The regular files of tar archives as records, in stored order, and as files; their names are `keys()`.
 
     Read are archives of POSIX (ustar, pax), GNU, star and the seventh edition of Unix. A hard link has the bytes of the
@@ -43,13 +45,14 @@ class TarReader(NamedFiles, RecordReader):
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
-        FormatError: no archive, a compressed one, a damaged header, a sparse member, a hard link to nothing.
+        FormatError: no archive, a compressed one, a damaged header, a hard link to nothing. Sparse members raise it
+            when they are read.
         TruncatedError (a FormatError): an archive ends inside a member or header. Where only the zeros at the end are
             missing, nothing is.
         OSError: an archive cannot be read.
     """
 
-    __slots__ = ("_folder_names", "_ignore_zeros", "_index_cache", "_names", "_starts")
+    __slots__ = ("_folder_names", "_ignore_zeros", "_index_cache", "_names", "_sparse", "_starts")
 
     format: ClassVar[str] = "tar"
 
@@ -69,6 +72,8 @@ class TarReader(NamedFiles, RecordReader):
         )
         self._names = joined([archive.names for archive in archives])
         self._folder_names = joined([archive.folders for archive in archives])
+        sparse: npt.NDArray[np.bool_] = np.concatenate([archive.sparse for archive in archives]).astype(bool)
+        self._sparse = sparse if sparse.any() else None
         self._starts = np.cumsum([0, *(len(archive.names) for archive in archives)])
         files = opened(archives, io, [(archive.offsets, archive.sizes) for archive in archives])
         super().__init__(files, check_data, io=io, on_error=on_error)
@@ -86,8 +91,20 @@ class TarReader(NamedFiles, RecordReader):
     def _open_index(self, index: int) -> streams.RawIOBase:
         number = int(np.searchsorted(self._starts, index, "right")) - 1
         file, local = self._files[number], index - int(self._starts[number])
+        if self._sparse is not None and self._sparse[index]:
+            raise self._sparse_error(index)
         checked = Checked(file.path, f"member {self._names[index]!r}", int(file.sizes[local]), None)
         return SpanRaw(reopen(file), int(file.offsets[local]), checked)
+
+    def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
+        return None if self._sparse is None else self._sparse[positions]
+
+    def _load_special(self, positions: Indices) -> list[Array | Exception]:
+        return [self._sparse_error(index) for index in positions.tolist()]
+
+    def _sparse_error(self, index: int) -> FormatError:
+        path, _ = self.locate(index)
+        return sparse_error(f"Sample {index}: {path}: member {self._names[index]!r}")
 
     def _record_name(self, file: int, local: int) -> str:
         return f"member {self._names[int(self._starts[file]) + local]!r}"

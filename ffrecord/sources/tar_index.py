@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
 T = TypeVar("T")
 
-KIND = "tar-1"  # of index; to be counted up when it means something else
+KIND = "tar-2"  # of index; to be counted up when it means something else
 THREADS = 8  # archives looked through at once
 
 COMPRESSED = {
@@ -29,10 +29,11 @@ COMPRESSED = {
     b"\x28\xb5\x2f\xfd": "zstd",
 }
 
+SPARSE = "a sparse file, whose holes are left out: not supported, store it whole"
 PROBLEMS = {
     "size": "a size that is no number >= 0",
     "pax": "a pax header with a record that is none",
-    "sparse": "a sparse file, whose holes are left out: not supported, store it whole",
+    "sparse": SPARSE,
     "volume": "a file continued from another volume: not supported",
     "global": "a global pax header that sets a name, link or size for all members: refused",
     "lonely": "an extension header, and no member after it",
@@ -48,6 +49,7 @@ class Members(NamedTuple):
         headers: where the first header of each begins, bytes; int64 [n], as the next two.
         offsets, sizes: where its data lie, bytes; of a hard link those of the file it leads to.
         linked: uint8 [n], 1 for hard links.
+        sparse: uint8 [n], 1 for files whose holes are left out, which are not read.
         folders: names of the directories, each with a "/" at its end.
     """
 
@@ -58,6 +60,7 @@ class Members(NamedTuple):
     offsets: Numbers
     sizes: Numbers
     linked: npt.NDArray[Any]
+    sparse: npt.NDArray[Any]
     folders: Names
 
 
@@ -103,6 +106,7 @@ def _members(path: str, index_cache: IndexCache, ignore_zeros: bool, cut: Callab
         arrays["offsets"],
         arrays["sizes"],
         arrays["linked"],
+        arrays["sparse"],
         Names(arrays["folders"], arrays["folder_offsets"]),
     )
 
@@ -175,6 +179,11 @@ def header_error(path: str, offset: int, headers: _tar.Headers, problem: str | N
     return FormatError(f"{where}{named}: {PROBLEMS.get(str(problem), problem)}")
 
 
+def sparse_error(where: str) -> FormatError:
+    """The error of reading what lies in a sparse file."""
+    return FormatError(f"{where}: {SPARSE}")
+
+
 def text(name: bytes) -> str:
     """A name as `Names` gives it."""
     return name.decode(errors="surrogateescape")
@@ -184,21 +193,28 @@ def _regular(path: str, found: Arrays) -> Arrays:
     """Of everything in an archive, the files; hard links lead to their data."""
     kinds = found["kinds"]
     linked = (kinds == _tar.LINK).astype(np.uint8)
-    kept = kinds == _tar.FILE
+    kept = _files(kinds)
     if linked.any():
         kept |= _follow(path, found)
     chosen = np.flatnonzero(kept)
     names, name_offsets = select(found["names"], found["name_offsets"], chosen)
     columns = {name: found[name][chosen] for name in ("headers", "offsets", "sizes")}
+    sparse = (found["kinds"] == _tar.SPARSE_FILE).astype(np.uint8)  # of links: of what they lead to, by now
     folders = _folders(found)
     return {
         **columns,
         "linked": linked[chosen],
+        "sparse": sparse[chosen],
         "names": names,
         "name_offsets": name_offsets,
         "folders": folders.blob,
         "folder_offsets": folders.offsets,
     }
+
+
+def _files(kinds: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = (kinds == _tar.FILE) | (kinds == _tar.SPARSE_FILE)
+    return found
 
 
 def _folders(found: Arrays) -> Names:
@@ -212,7 +228,8 @@ def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
     names = Names(found["names"], found["name_offsets"])
     links = Names(found["links"], found["link_offsets"])
     kinds, offsets, sizes = found["kinds"], found["offsets"], found["sizes"]
-    files = kinds == _tar.FILE
+    files, links_of = _files(kinds), kinds == _tar.LINK
+    what = found["kinds"] = kinds.copy()
     earlier: dict[str, int] = {}
     for i, name in enumerate(names):
         if kinds[i] == _tar.LINK:
@@ -224,8 +241,9 @@ def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
                 )
             # An archive may link to symbolic links and devices, too.
             files[i], offsets[i], sizes[i] = files[target], offsets[target], sizes[target]
+            what[i] = what[target] if files[target] else _tar.LINK
         earlier[os.path.normpath(name)] = i  # some archives say `./a` in the one place, and `a` in the other
-    leading: npt.NDArray[np.bool_] = files & (kinds == _tar.LINK)
+    leading: npt.NDArray[np.bool_] = files & links_of
     return leading
 
 

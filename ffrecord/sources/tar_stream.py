@@ -239,6 +239,8 @@ class _Stream:
                 f"{self._path}: member {name!r} at offset {self._header} is a hard link to {text(headers.link)!r}, "
                 "whose data have gone by: decompress the archive to read it"
             )
+        if headers.kind == _tar.SPARSE_FILE:
+            raise self._refusal("sparse")
         size, offset = headers.size, self._offset
         if headers.kind == _tar.FILE:
             if size > self._size_most:

@@ -17,7 +17,7 @@ from ffrecord.sources.mixed import MixedReader, summed
 from ffrecord.sources.names import Names
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tar import on_cut, opened
-from ffrecord.sources.tar_index import Members, Numbers, members_of
+from ffrecord.sources.tar_index import Members, Numbers, members_of, sparse_error
 from ffrecord.sources.webdataset_fields import decode_field
 from ffrecord.sources.webdataset_pieces import Pieces
 from ffrecord.sources.webdataset_samples import Samples, all_of, grouped, heads
@@ -161,13 +161,26 @@ class WebDatasetReader(MixedReader):
             self._parted.close()
 
     def _special(self, positions: Numbers) -> npt.NDArray[np.bool_] | None:
-        if self._parted is None:
+        pieces, sparse = self._samples.pieces, self._samples.sparse
+        if self._parted is None and not sparse.any():
             return None
-        pieces = self._samples.pieces
-        return pieces[positions] > np.where(positions > 0, pieces[positions - 1], 0)
+        parted: npt.NDArray[np.bool_] = pieces[positions] > np.where(positions > 0, pieces[positions - 1], 0)
+        return parted | sparse[positions]
 
     def _load_special(self, positions: Numbers) -> list[Array | Exception]:
-        return [] if self._parted is None or not len(positions) else self._parted.load(positions)
+        result: list[Any] = [
+            self._sparse_error(position) if sparse else None
+            for position, sparse in zip(positions.tolist(), self._samples.sparse[positions].tolist(), strict=True)
+        ]
+        whole = [place for place, error in enumerate(result) if error is None]
+        if whole and self._parted is not None:
+            for place, record in zip(whole, self._parted.load(positions[whole]), strict=True):
+                result[place] = record
+        return result
+
+    def _sparse_error(self, position: int) -> FormatError:
+        path, _ = self.locate(position)
+        return sparse_error(f"Sample {position}: {path}: {self._sample_name(position)}: a member")
 
     def _options(self) -> dict[str, Any]:
         return {

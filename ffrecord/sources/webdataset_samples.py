@@ -25,6 +25,7 @@ class Samples(NamedTuple):
         starts, lengths: of the members' data: offset in their record, and size, bytes; int64 [m].
         pieces: of the records that are in several: how many all samples up to this one have; int64 [n].
         piece_offsets, piece_sizes: where these are in the archive, bytes.
+        sparse: which have a member whose holes are left out: bool [n].
     """
 
     offsets: Numbers
@@ -37,6 +38,7 @@ class Samples(NamedTuple):
     pieces: Numbers
     piece_offsets: Numbers
     piece_sizes: Numbers
+    sparse: npt.NDArray[np.bool_]
 
 
 def grouped(archive: Members) -> Samples:
@@ -69,6 +71,7 @@ def grouped(archive: Members) -> Samples:
         pieces,
         piece_offsets,
         piece_sizes,
+        np.logical_or.reduceat(archive.sparse[files[found]], firsts) if len(firsts) else np.zeros(0, bool),
     )
 
 
@@ -109,6 +112,7 @@ def all_of(parts: Sequence[Samples]) -> Samples:
         np.concatenate([part.pieces + count for part, count in zip(parts, pieces, strict=True)]),
         np.concatenate([part.piece_offsets for part in parts]),
         np.concatenate([part.piece_sizes for part in parts]),
+        np.concatenate([part.sparse for part in parts]),
     )
 
 

@@ -17,6 +17,7 @@ from ffrecord import _tar
 from ffrecord.errors import FFRecordError, FormatError, TruncatedError
 from ffrecord.sources import tar_index
 from ffrecord.sources.tar import TarReader
+from ffrecord.sources.webdataset import WebDatasetReader
 
 FILES = [("a.txt", b"alpha"), ("d/b.bin", bytes(range(256)) * 5), ("empty", b""), ("d/" * 80 + "long.jpg", b"x" * 512)]
 
@@ -379,8 +380,7 @@ DAMAGED = {
     "pax without value": (tars.member(b"x", b"7 path\n", kind=b"x") + tars.member(), "pax header"),
     "pax and more": (tars.member(b"x", b"9 path=a\n\0x", kind=b"x") + tars.member(), "pax header"),
     "NUL in a name": (tars.pax(path=b"a\0b") + tars.member(), "pax header"),
-    "sparse": (tars.member(b"holes", b"abc", kind=b"S", magic=b"ustar  \0"), "member 'holes': a sparse file"),
-    "sparse pax": (tars.pax(GNU_sparse_major=b"1") + tars.member(b"holes"), "a sparse file"),
+    "global sparse": (tars.pax(b"g", GNU_sparse_major=b"1") + tars.member(b"holes"), "global pax header"),
     "volume": (tars.member(b"rest", b"abc", kind=b"M"), "member 'rest': a file continued from another volume"),
     "global path": (tars.pax(b"g", path=b"all") + tars.member(), "global pax header"),
     "global size": (tars.pax(b"g", size=b"1") + tars.member(), "global pax header"),
@@ -536,3 +536,48 @@ def test_headers_take_whole_blocks():
     assert headers.extension(b"name\0") == _tar.EXTENSION
     assert headers.block(tars.header(b"y", 5)) == _tar.MEMBER and headers.name == b"name" and not headers.pending
     assert headers.block(bytes(512)) == _tar.END
+
+
+SPARSE_MAP = tars.header(b"holes", 3, kind=b"S", magic=b"ustar  \0", at_482=b"\1")
+SPARSE = {
+    "gnu": tars.member(b"holes", b"abc", kind=b"S", magic=b"ustar  \0"),
+    "gnu, long map": SPARSE_MAP + bytes(504) + b"\1" + bytes(7) + bytes(512) + tars.padded(b"abc"),
+    "pax": tars.pax(GNU_sparse_major=b"1", path=b"GNUSparseFile.0/holes", GNU_sparse_name=b"holes")
+    + tars.member(b"GNUSparseFile.0/holes", b"abc"),
+}
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_only_sparse_members_cannot_be_read(tmp_path, kind):
+    linked = tars.header(b"b.link", kind=b"1", link=b"holes")
+    data = tars.member(b"a", b"1") + SPARSE[kind] + linked + tars.member(b"c", b"2") + tars.END
+    path = tars.write(tmp_path / "a.tar", data)
+    with TarReader(path) as reader:
+        assert list(reader.keys()) == ["a", "holes", "b.link", "c"]
+        assert [each.tobytes() for each in reader.read([0, 3])] == [b"1", b"2"]
+        for index in (1, 2):
+            for read in (reader.read_one, reader.open, lambda i: reader.read([0, i])):
+                with pytest.raises(FormatError, match=r"a\.tar: member '(holes|b\.link)': a sparse file, whose holes"):
+                    read(index)
+    with TarReader(path, on_error="skip") as reader:
+        assert b"".join(each.tobytes() for each in reader) == b"12" and reader.skipped == 2
+    cut = tars.write(tmp_path / "cut.tar", SPARSE_MAP + bytes(504) + b"\1" + bytes(7))
+    with pytest.raises(FormatError, match="cut"):
+        TarReader(cut)
+
+
+def test_samples_with_sparse_members(tmp_path):
+    fields = (
+        tars.member(b"a.x", b"1") + tars.member(b"a.y", b"2", kind=b"S", magic=b"ustar  \0") + tars.member(b"b.x", b"3")
+    )
+    with WebDatasetReader(tars.write(tmp_path / "a.tar", fields + tars.END)) as reader:
+        assert reader.sample(1)["x"].tobytes() == b"3"
+        with pytest.raises(FormatError, match=r"Sample 0: .*a\.tar: sample 'a': a member: a sparse file"):
+            reader.samples([1, 0])
+
+
+def test_pax_headers_of_odd_programs(tmp_path):
+    """As Python reads them, too: a key without a value says nothing, and there may be empty lines."""
+    lines = tars.record(b"path", b"z") + b"\n"
+    parts = [tars.pax(size=b""), tars.member(b"a", b"1"), tars.member(b"x", lines, kind=b"x"), tars.member(b"b", b"2")]
+    assert read(tars.write(tmp_path / "a.tar", *parts, tars.END)) == [("a", b"1"), ("z", b"2")]
