@@ -15,8 +15,8 @@ END: Final[int]
 MEMBER: Final[int]
 EXTENSION: Final[int]
 
-# Kinds of members: a regular file, a hard link, a directory, another (symbolic link, device ...), or a regular file whose
-# holes are left out.
+# Kinds of members: a regular file, a hard link, a directory, another (symbolic link, device ...), or a regular file
+# whose holes are left out.
 FILE: Final[int]
 LINK: Final[int]
 DIRECTORY: Final[int]
