@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +10,7 @@ import numpy.typing as npt
 from ffrecord import _tfrecord
 from ffrecord.errors import ChecksumError, FFRecordError
 from ffrecord.forms import Array
-from ffrecord.sources.inflated import OpenStreams
+from ffrecord.sources.inflated import Inflated, OpenStreams
 from ffrecord.sources.tfrecord_index import Index
 from ffrecord.store import Indices
 
@@ -65,21 +66,20 @@ class Streams:
         index = self._indexes[file]
         local = positions - self._starts[file]
         offsets, sizes = index.offsets[local], index.sizes[local]
-        assert index.stream is not None
-        with index.stream.turn:
+        stream = cast(Inflated, index.stream)  # or `has` would not have said so
+        with stream.turn:
             for run in _runs(offsets, offsets + sizes):
-                yield from self._of_run(index, positions[run], local[run], offsets[run], sizes[run])
+                yield from self._of_run(index, stream, positions[run], local[run], offsets[run], sizes[run])
 
     def _of_run(
-        self, index: Index, positions: Indices, local: Indices, offsets: Indices, sizes: Indices
+        self, index: Index, stream: Inflated, positions: Indices, local: Indices, offsets: Indices, sizes: Indices
     ) -> list[Array | Exception]:
-        assert index.stream is not None
         start = int(offsets[0])
         starts = offsets - start
 
         try:
             data = np.empty(int(starts[-1] + sizes[-1]), np.uint8)
-            self._open.use(index.stream).fill(data, start)
+            self._open.use(stream).fill(data, start)
         except (FFRecordError, OSError, MemoryError) as error:
             return [_named(f"Sample {at}", error) for at in positions]
         records: list[Array | Exception] = [data[a:b] for a, b in zip(starts, starts + sizes, strict=True)]

@@ -118,10 +118,10 @@ class TFRecordWriter:
             self._flush()
 
     def _flush(self) -> None:
-        assert self._part is not None
+        part = self._check_open()
         data = memoryview(self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces))
         try:
-            write_all(self._part.fd, data, self._offset)
+            write_all(part.fd, data, self._offset)
         except OSError as error:
             sentence = f"{self.path}: writing {len(data)} bytes at offset {self._offset}, after {self.n} records"
             self._failure = file_error(error.errno or errno.EIO, sentence, self.path)
