@@ -147,7 +147,9 @@ def test_the_failing_sample_is_named(tmp_path, size, count):
     """Samples wait in a buffer, so the one that fails is seldom the one just written; all later calls say so."""
     said = children.run(LIMITED, tmp_path / "a.ffr", size, count).split("\n")
     assert set(said[:-2]) == {f"Sample 5 {errno.EFBIG}"}
-    assert len(said) - 2 == (3 if size * count < 4 << 20 else 4)
+    # What fits into one buffer is written by `close`; where two hold all of it, whoever is faster tells first.
+    least, most = size * count >= 8 << 20, size * count >= 4 << 20
+    assert 3 + least <= len(said) - 2 <= 3 + most
     assert left(tmp_path) == {}
 
 
