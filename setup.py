@@ -67,5 +67,6 @@ setup(
             *(extension(name, depends=["ffrecord/_linux.h", "ffrecord/_requests.pxd"]) for name in ENGINE),
         ],
         compiler_directives={"language_level": 3, "linetrace": COVERAGE},
-    )
+    ),
+    options={"build_ext": {"parallel": True}},
 )

@@ -27,7 +27,8 @@ def batch(size=64):
     data, offsets = reader.read_packed(indices)
     assert (data[offsets[:-1]] == indices % 251).all() and (data[offsets[1:] - 1] == indices % 251).all()
 
-def settles(wanted, size=64, most=20):
+def settles(wanted, size=64):
+    most = 20 if size >= 8 else 60  # of a few records each tells little
     for batches in range(most):
         if engine() == wanted:
             return
