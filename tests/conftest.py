@@ -34,6 +34,13 @@ settings.register_profile("nightly", settings.get_profile("default"), max_exampl
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Of tests/reliability: what a long run may change."""
+    group = parser.getgroup("reliability")
+    group.addoption("--seed", type=int, default=0, help="of what the tests of the guarantees do at random; default: 0")
+    group.addoption("--figures", type=Path, help="append what these tests counted to this file, as lines of JSON")
+
+
 def pytest_make_parametrize_id(config: pytest.Config, val: object) -> str | None:
     """Names of tests are the same in every run: no addresses of objects."""
     return type(val).__name__ if " at 0x" in repr(val) and not callable(val) else None

@@ -1,0 +1,34 @@
+"""What the tests of the guarantees counted: kills, injected errors, mutations, the longest wait."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+
+def counts(everyday: int, long: int) -> pytest.MarkDecorator:
+    """Run a test with `count` = everyday in each run, and with `count` = long where `-m long` asks for it."""
+    return pytest.mark.parametrize("count", [everyday, pytest.param(long, marks=pytest.mark.long)])
+
+
+class Counted:
+    """Figures of one test, each under a name that docs/guarantees.md shows."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, int] = defaultdict(int)
+        self.most: dict[str, float] = {}
+
+    def add(self, name: str, number: int = 1) -> None:
+        """That much more of it."""
+        self.sums[name] += number
+
+    def at_most(self, name: str, value: float) -> None:
+        """Of such values the largest is kept, seconds for instance."""
+        self.most[name] = max(value, self.most.get(name, value))
+
+    def append(self, path: Path, test: str, seconds: float) -> None:
+        """One line for this test; lines of several processes do not mix."""
+        line = {"test": test, "seconds": round(seconds, 3), "sums": self.sums, "most": self.most}
+        with open(path, "ab", buffering=0) as file:
+            file.write(json.dumps(line).encode() + b"\n")
