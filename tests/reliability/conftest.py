@@ -1,11 +1,13 @@
 """What the tests of the guarantees share: seeds, counts, and figures for docs/guarantees.md."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import figures
 import numpy as np
 import pytest
+
+PASSED = pytest.StashKey[bool]()
 
 
 @pytest.fixture
@@ -22,13 +24,21 @@ def random(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-@pytest.fixture
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let `counted` know whether its test passed."""
+    report = yield
+    if report.when == "call":
+        item.stash[PASSED] = report.passed
+    return report
+
+
+@pytest.fixture(autouse=True)
 def counted(request: pytest.FixtureRequest) -> Iterator[figures.Counted]:
     """Where a test counts what it did: written to the file of --figures if the test passes."""
     found = figures.Counted()
     began = time.monotonic()
-    failed = request.session.testsfailed
     yield found
     path = request.config.getoption("--figures")
-    if path and request.session.testsfailed == failed:
+    if path and request.node.stash.get(PASSED, False):
         found.append(path, request.node.nodeid, time.monotonic() - began)
