@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -88,13 +89,20 @@ def alarms(handler: Callable[..., None]) -> Iterator[None]:
 
 def in_child(work: Callable[[], object]) -> int:
     """Exit status of a forked child that runs `work`: 0 if that returns something true."""
+    return os.waitstatus_to_exitcode(os.waitpid(begin(work), 0)[1])
+
+
+def begin(work: Callable[[], object]) -> int:
+    """The same, not waited for: its process id."""
     child = os.fork()
     if child == 0:
         try:
             os._exit(0 if work() else 1)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return child
 
 
 def descriptors() -> dict[str, str]:

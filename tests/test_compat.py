@@ -156,7 +156,7 @@ def test_row_09_pickles(small_file):
 
 @in_every_mode
 def test_row_10_fork_after_a_batch(sample_file, io):
-    """More in test_fork.py."""
+    """More in reliability/test_fork.py."""
     with FileReader(sample_file.path, io=io) as reader:
         reader.read([0, 1, 2, 3])
         child = os.fork()
@@ -167,7 +167,7 @@ def test_row_10_fork_after_a_batch(sample_file, io):
 
 
 def test_row_11_many_readers_take_few_slots(sample_file):
-    """20 readers in each of two processes; refusals are tested in test_fork.py."""
+    """20 readers in each of two processes; refusals are tested in reliability/test_fork.py."""
     readers = [FileReader(sample_file.path, io="direct") for _ in range(20)]
     child = os.fork()
     good = all(builders.read_all(reader) == sample_file.samples for reader in readers)
@@ -341,7 +341,7 @@ def test_row_43_dot_files_count_and_directories_are_errors(tmp_path):
 
 @in_every_mode
 def test_row_44_threads(sample_file, io):
-    """More, and closing during reads, in test_threads.py."""
+    """More, and closing during reads, in reliability/test_threads.py."""
     with FileReader(sample_file.path, io=io) as reader, ThreadPoolExecutor(4) as pool:
         for got in pool.map(lambda _: builders.read_all(reader), range(8)):
             assert got == sample_file.samples

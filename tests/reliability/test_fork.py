@@ -1,14 +1,18 @@
-"""Fork, spawn and refused AIO: no order of fork and read may fail, and slots may run out."""
+"""T10 (guarantee G6): fork, spawn and refused AIO: no order of fork and read may fail, and slots may run out."""
 
+import contextlib
 import multiprocessing
 import os
 import platform
 import threading
+from collections.abc import Iterator
 
+import builders
 import children
 import numpy as np
 import pytest
 from builders import IO_MODES
+from figures import Counted, counts
 
 from ffrecord import FileReader, _aio
 
@@ -63,30 +67,59 @@ def test_a_child_that_closes_or_ends_harms_nobody(sample_file, io):
         assert reads_all(reader, sample_file.samples)
 
 
-@pytest.mark.parametrize("rounds", [6, pytest.param(100, marks=pytest.mark.long)])
-@pytest.mark.parametrize("io", IO_MODES)
-def test_fork_while_another_thread_reads(sample_file, io, rounds):
-    """The child's copy of whatever the thread was in the middle of must not matter."""
+@contextlib.contextmanager
+def read_meanwhile(reader: FileReader, samples: list[bytes], threads: int) -> Iterator[list[int]]:
+    """Threads that read all inside; what is wrong with that comes into the list."""
     stop, wrong = threading.Event(), []
 
     def work() -> None:
         while not stop.is_set():
-            if not reads_all(reader, sample_file.samples):
+            if not reads_all(reader, samples):
                 wrong.append(1)
 
-    with FileReader(sample_file.path, io=io) as reader:
-        threads = [threading.Thread(target=work) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        try:
-            statuses = [children.in_child(lambda: reads_all(reader, sample_file.samples)) for _ in range(rounds)]
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
-    assert statuses == [0] * rounds
+    working = [threading.Thread(target=work) for _ in range(threads)]
+    for thread in working:
+        thread.start()
+    try:
+        yield wrong
+    finally:
+        stop.set()
+        for thread in working:
+            thread.join()
+
+
+@counts(13, 50)
+@pytest.mark.parametrize("io", IO_MODES)
+def test_fork_while_another_thread_reads(sample_file, io: str, count: int, counted: Counted) -> None:
+    """The child's copy of whatever the thread was in the middle of must not matter."""
+    with FileReader(sample_file.path, io=io) as reader, read_meanwhile(reader, sample_file.samples, 2) as wrong:
+        statuses = [children.in_child(lambda: reads_all(reader, sample_file.samples)) for _ in range(count)]
+    assert statuses == [0] * count
     assert not wrong
     assert _aio.stats()["stale"] == 0
+    counted.add("forks during reads", count)
+
+
+@counts(3, 60)
+@pytest.mark.parametrize("io", IO_MODES)
+def test_eight_processes_forked_during_reads(sample_file, io: str, count: int, counted: Counted) -> None:
+    """All read at once, each another way, beside the threads that they were forked under."""
+
+    def read(seed: int) -> bool:
+        random = np.random.default_rng(seed)
+        batches = [random.integers(0, reader.n, 60) for _ in range(count)]
+        ahead = reader.iter_batches(batches, packed=True) if seed % 2 else map(reader.read_packed, batches)
+        return all(
+            builders.unpack(packed) == [sample_file.samples[i] for i in indices]
+            for indices, packed in zip(batches, ahead, strict=True)
+        )
+
+    with FileReader(sample_file.path, io=io) as reader, read_meanwhile(reader, sample_file.samples, 2) as wrong:
+        begun = [children.begin(lambda seed=seed: read(seed)) for seed in range(8)]
+        statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in begun]
+    assert (statuses, wrong) == ([0] * 8, [])
+    counted.add("forks during reads", 8)
+    counted.add("concurrent reads checked", 8 * count)
 
 
 def test_twenty_readers_at_once(sample_file):

@@ -1,4 +1,4 @@
-"""Direct reads on file systems that ask for another alignment of O_DIRECT than the one the tests run on."""
+"""T16: direct reads on file systems that ask for another alignment of O_DIRECT than the one the tests run on."""
 
 import os
 import shutil

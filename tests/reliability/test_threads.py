@@ -1,4 +1,4 @@
-"""Threads may share a reader, also while one closes it."""
+"""T10 (guarantee G6): threads may share a reader, also while one closes it."""
 
 import threading
 import time
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from builders import IO_MODES
 from children import descriptors
+from figures import Counted
 
 from ffrecord import ChecksumError, FileReader, FileWriter, _aio
 
@@ -50,12 +51,15 @@ def reading(reader: FileReader, samples: list[bytes], seed: int, batches: int) -
     return work
 
 
+@pytest.mark.parametrize(("threads", "batches"), [(4, 200), pytest.param(8, 1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("io", IO_MODES)
-def test_sharing_a_reader(sample_file, io):
+def test_sharing_a_reader(sample_file, io: str, threads: int, batches: int, counted: Counted) -> None:
+    # Three ways of reading are in each, so a third of them is enough.
     with FileReader(sample_file.path, io=io) as reader:
-        works = [reading(reader, sample_file.samples, seed, 50) for seed in range(4)]
+        works = [reading(reader, sample_file.samples, seed, batches // 3) for seed in range(threads)]
         assert together(*works) == []
     assert _aio.stats()["stale"] == 0
+    counted.add("concurrent reads checked", threads * (batches // 3) * 3)
 
 
 def test_readers_of_all_modes_side_by_side(sample_file):

@@ -1,4 +1,4 @@
-"""Every mode on file systems that are mounted for the purpose: overlay, sectors of 4,096 bytes, xfs, btrfs."""
+"""T16: every mode on file systems that are mounted for the purpose: overlay, sectors of 4,096 bytes, xfs, btrfs."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Workers that die while they encode what the parent, a list or a pipeline gives."""
+"""T12 (guarantee G8): workers that die while they encode what the parent, a list or a pipeline gives."""
 
 import os
 import signal
