@@ -8,9 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, overload
 
-import numpy as np
-import numpy.typing as npt
-
 from ffrecord.errors import (
     ArgumentTypeError,
     FormatError,
@@ -22,16 +19,15 @@ from ffrecord.errors import (
 from ffrecord.folder_index import INDEX_MAX, MAGIC_BYTES, decode_index, walk
 from ffrecord.folder_pack import dump_files, dump_structure, pack_folder
 from ffrecord.folder_pickle import Tree
+from ffrecord.forms import Array
 from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.member_file import BUFFER, Checked, SpanRaw, reopen
-from ffrecord.paths import Source
+from ffrecord.paths import PathLike, Source
 from ffrecord.reader import FileReader
 from ffrecord.safe_unpack import Unpacked, unpack_files
 
 __all__ = ["MAGIC_BYTES", "PackedFolder", "dump_files", "dump_structure", "pack_folder"]
 
-PathLike = str | os.PathLike[str]
-Array = npt.NDArray[np.uint8]
 # The method `list` hides the type inside the class.
 Arrays = list[Array]
 Names = list[str | Path]

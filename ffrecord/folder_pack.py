@@ -16,9 +16,8 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, NotAFolderError, file_error
 from ffrecord.folder_index import encode_index, walk
 from ffrecord.folder_pickle import Tree
+from ffrecord.paths import PathLike
 from ffrecord.writer import FileWriter
-
-PathLike = str | os.PathLike[str]
 
 _KINDS = (
     (stat.S_ISDIR, "a directory now"),

@@ -4,13 +4,10 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-import numpy.typing as npt
-
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.fields.jpeg_codec import MAGIC, decompress
+from ffrecord.forms import Array
 
-Array = npt.NDArray[np.uint8]
 THREADS_MOST = 8
 
 

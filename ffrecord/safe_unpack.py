@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ffrecord.durable import fsync_directory
 from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.paths import PathLike
 
-PathLike = str | os.PathLike[str]
 AT_ONCE = 8 << 20  # bytes of small files read in one batch
 FILES_AT_ONCE = 1024
 PIECE = 4 << 20  # bytes written at a time

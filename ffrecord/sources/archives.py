@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Any, TypeAlias, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from ffrecord.errors import (
     ArgumentError,
@@ -20,17 +19,17 @@ from ffrecord.errors import (
     NotAFileError,
     NotAFolderError,
 )
+from ffrecord.forms import Array
 from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
+from ffrecord.paths import PathLike
 from ffrecord.sources.name_tree import plain, walked
 from ffrecord.sources.named_files import NamedFiles, Paths
 from ffrecord.sources.opening import detected
 from ffrecord.sources.packed_folder import PackedFolderReader
 from ffrecord.sources.zip import ZipReader
 
-Array = npt.NDArray[np.uint8]
 Arrays = list[Array]  # the method `list` hides the type inside the class
 Listing = list[str]
-PathLike: TypeAlias = str | os.PathLike[str]
 Layer: TypeAlias = "NamedFiles | str"  # an archive, or a directory of the machine
 
 MOUNTED: dict[str, Callable[..., NamedFiles]] = {"zip": ZipReader, "packed folder": PackedFolderReader}

@@ -1,7 +1,6 @@
 """FFCV's .beton files, read in place."""
 
 import hashlib
-import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from errno import EIO
@@ -24,6 +23,7 @@ from ffrecord.sources.beton_spans import Allocations, Pieces, Rows, all_spans, p
 from ffrecord.sources.beton_values import column, values
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache, cached, check_columns
+from ffrecord.sources.opened_files import all_opened
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.span_file import SpanFile
 from ffrecord.store import Indices, OnError
@@ -145,11 +145,11 @@ class BetonReader(RecordReader):
     ) -> None:
         self._decodes, self._index_cache = bool(decode), index_cache
         self._custom = dict(custom or {})
-        files: list[BetonFile] = []
+        given = self._custom, bool(check_data), io == "mmap", index_cache
+        files = all_opened(BetonFile(name, *given) for name in expand(path, SUFFIXES["beton"]))
         try:
-            for name in expand(path, SUFFIXES["beton"]):
-                files.append(BetonFile(name, self._custom, bool(check_data), io == "mmap", index_cache))
-                _check_same(files[0], files[-1])
+            for file in files:
+                _check_same(files[0], file)
             self._wanted = _chosen(files[0].layout.fields, columns)
         except BaseException:
             for file in files:
@@ -238,8 +238,8 @@ class BetonReader(RecordReader):
         if failure.status != "span":
             return super()._error(failure, positions)
         index = int(positions[failure.order]) % self.n
-        number = operator.index(np.searchsorted(self._firsts, index, "right")) - 1
-        file, local = self._beton[number], index - int(self._firsts[number])
+        number, local = self._engine.locate(index)
+        file = self._beton[number]
         wrong = why_wrong(file.rows[local : local + 1], file.layout, file.allocations)
         return FormatError(f"Sample {index}: {file.path}: sample {local}: {wrong}")
 

@@ -8,14 +8,14 @@ import numpy.typing as npt
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.jpeg_codec import decompress
+from ffrecord.forms import Array
 from ffrecord.sources.beton_layout import JPEG, BetonField
 from ffrecord.sources.pieces import as_values, gathered
 
-Bytes = npt.NDArray[np.uint8]
 Rows = npt.NDArray[np.void]
 
 
-def values(field: BetonField, rows: Rows, pieces: list[Bytes], decode: bool) -> list[Any]:
+def values(field: BetonField, rows: Rows, pieces: list[Array], decode: bool) -> list[Any]:
     """The values of a field in k samples.
 
     Args:
@@ -40,7 +40,7 @@ def values(field: BetonField, rows: Rows, pieces: list[Bytes], decode: bool) -> 
     return found
 
 
-def _value(field: BetonField, said: Any, piece: Bytes, decode: bool) -> Any:
+def _value(field: BetonField, said: Any, piece: Array, decode: bool) -> Any:
     if field.kind == "bytes":
         return piece.tobytes()
     if field.dtype is not None:
@@ -61,7 +61,7 @@ def _value(field: BetonField, said: Any, piece: Bytes, decode: bool) -> Any:
     return image
 
 
-def column(field: BetonField, rows: Rows, data: Bytes, starts: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
+def column(field: BetonField, rows: Rows, data: Array, starts: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
     """The values of a field in k samples as one array [k, ...], where they are of one size; None where they are not.
 
     Args:

@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from ffrecord._files import read_files
 from ffrecord.errors import FormatError, NotAFileError, TruncatedError, file_error
+from ffrecord.forms import Array
 from ffrecord.record_reader import check_io
 from ffrecord.sources.names import Names
 from ffrecord.store import Indices, OnError, Store
-
-Array = npt.NDArray[np.uint8]
 
 
 class FileStore(Store):

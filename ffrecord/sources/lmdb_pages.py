@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, FormatError, NotAFileError, TruncatedError, file_error
+from ffrecord.forms import Array
 
 HEADER = np.dtype([("number", "<u8"), ("pad", "<u2"), ("flags", "<u2"), ("lower", "<u2"), ("upper", "<u2")])
 NODE = np.dtype([("lo", "<u2"), ("hi", "<u2"), ("flags", "<u2"), ("key_size", "<u2")])
@@ -49,7 +50,6 @@ DEPTH_MOST = 32  # CURSOR_STACK of the library
 PAGE_LEAST, PAGE_MOST = 512, 65536
 TRIES = 100
 
-Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -121,7 +121,7 @@ class Pages:
             self.close()
             raise
 
-    def read(self, numbers: Numbers) -> Bytes:
+    def read(self, numbers: Numbers) -> Array:
         """Pages by number.
 
         Args:
@@ -162,7 +162,7 @@ class Pages:
                 f"{self.count} pages of {self.snapshot.page_size}"
             )
 
-    def _fill(self, out: Bytes, number: int) -> None:
+    def _fill(self, out: Array, number: int) -> None:
         view, offset = out.reshape(-1).data, number * self.snapshot.page_size
         got = 0
         while got < len(view):

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ffrecord._recordio import gather
 from ffrecord.errors import FormatError
+from ffrecord.forms import Array
 from ffrecord.sources.lmdb_pages import (
     BIG,
     BRANCH,
@@ -25,7 +26,6 @@ from ffrecord.sources.lmdb_pages import (
     REVERSED,
     SORTED_DUPLICATES,
     SUBDATABASE,
-    Bytes,
     Numbers,
     Pages,
     Tree,
@@ -49,7 +49,7 @@ class Records:
 
     offsets: Numbers
     sizes: Numbers
-    keys: Bytes
+    keys: Array
     key_offsets: Numbers
     nested: npt.NDArray[np.bool_]
 
@@ -190,7 +190,7 @@ class _Nodes:
                 f"before it ends at {int(ends[both[0]]) - row * self._size}"
             )
 
-    def _counts(self, read: Bytes, numbers: Numbers, kind: int) -> Numbers:
+    def _counts(self, read: Array, numbers: Numbers, kind: int) -> Numbers:
         headers = np.ascontiguousarray(read[:, : HEADER.itemsize]).view(HEADER)[:, 0]
         lower, upper = headers["lower"].astype(np.int64), headers["upper"].astype(np.int64)
         self.page = numbers
@@ -209,7 +209,7 @@ class _Nodes:
                 f"{values[i]}, which cannot be with pages of {self._size} bytes"
             )
 
-    def keys(self) -> Bytes:
+    def keys(self) -> Array:
         """All keys, one after the other."""
         places = _starts(self.key_size)
         keys = np.empty(places[-1], np.uint8)

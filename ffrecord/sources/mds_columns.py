@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.forms import Array
 from ffrecord.sources.mds_encodings import Encoding, encoding
 from ffrecord.sources.mds_index import WORD, MDSColumns
 from ffrecord.sources.pieces import as_values, gathered
 
-Bytes = npt.NDArray[np.uint8]
 Table = npt.NDArray[np.int64]
 
 
@@ -49,7 +49,7 @@ class MDSLayout:
         self._head = struct.Struct(f"<{len(self._varying)}I")
         self._fixed = sum(each.size or 0 for each in self.encodings)
 
-    def sample(self, record: Bytes) -> dict[str, Any]:
+    def sample(self, record: Array) -> dict[str, Any]:
         """The values of the columns wanted in one sample.
 
         Raises:
@@ -77,7 +77,7 @@ class MDSLayout:
         except ValueError as error:
             raise FormatError(f"column {self.names[place]!r}: {error}") from None
 
-    def starts(self, data: Bytes, offsets: Table) -> tuple[Table, int]:
+    def starts(self, data: Array, offsets: Table) -> tuple[Table, int]:
         """(where values of k packed samples begin, int64 [columns + 1, k]; place of the first wrong one, or -1)."""
         head = self._head.size
         sizes = np.diff(offsets)
@@ -93,14 +93,14 @@ class MDSLayout:
         wrong = np.flatnonzero(bounds[-1] != offsets[1:])
         return bounds, int(wrong[0]) if len(wrong) else -1
 
-    def column(self, place: int, data: Bytes, bounds: Table) -> npt.NDArray[Any] | None:
+    def column(self, place: int, data: Array, bounds: Table) -> npt.NDArray[Any] | None:
         """The values of column `place` as one array [k, ...], where they are numbers of one shape; else None."""
         each: Encoding = self.encodings[place]
         if each.dtype is None or each.size is None:
             return None
         return as_values(gathered(data, bounds[place], each.size), each.dtype, each.shape)
 
-    def cuts(self, place: int, data: Bytes, bounds: Table) -> list[memoryview]:
+    def cuts(self, place: int, data: Array, bounds: Table) -> list[memoryview]:
         """The bytes of column `place` in k samples."""
         bounds_of = zip(bounds[place].tolist(), bounds[place + 1].tolist(), strict=True)
         return [data.data[low:high] for low, high in bounds_of]

@@ -18,7 +18,6 @@ from ffrecord.fields.images import ImageField
 from ffrecord.fields.jpeg_codec import decompress
 from ffrecord.sources.mds_index import SHARD_MOST
 
-Bytes = npt.NDArray[np.uint8]
 Decode = Callable[[memoryview], Any]
 
 SCALARS = {name: np.dtype(name).newbyteorder("<") for name in (

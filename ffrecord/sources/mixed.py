@@ -11,7 +11,7 @@ from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.indices import as_indices
 from ffrecord.read_stats import ReadStats
 from ffrecord.record_reader import RecordReader
-from ffrecord.store import THREADS, Indices, Store
+from ffrecord.store import Indices, Store
 
 SUMMED = ("batches", "records", "bytes", "requests", "cached_bytes", "io_seconds", "crc_seconds", "waits", "open_files")
 
@@ -43,19 +43,12 @@ class MixedReader(RecordReader):
         return Store._now(self, form, positions, out, go_on)
 
     def _begin(
-        self,
-        form: Form,
-        indices: Iterable[SupportsIndex],
-        out: Out = None,
-        *,
-        threads: int = THREADS,
-        sequential: bool = False,
-        go_on: bool = False,
+        self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, **options: Any
     ) -> Callable[[], Outcome]:
         positions = as_indices(indices)
         if self._all_plain(positions):
-            return super()._begin(form, positions, out, threads=threads, sequential=sequential, go_on=go_on)
-        return Store._begin(self, form, positions, out, threads=threads, sequential=sequential, go_on=go_on)
+            return super()._begin(form, positions, out, **options)
+        return Store._begin(self, form, positions, out, **options)
 
     def _all_plain(self, positions: Indices) -> bool:
         """Whether the engine alone reads these; it also is who refuses indices out of range."""

@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError
+from ffrecord.paths import PathLike
 from ffrecord.safe_unpack import DEPTH_MAX
 from ffrecord.sources.names import Names
 from ffrecord.sources.plain_names import plain_names
 
-PathLike = str | os.PathLike[str]
 AFTER_SLASH = "0"  # the character after "/"
 UNREACHABLE = ("", ".", "..")  # parts that no path leads to
 

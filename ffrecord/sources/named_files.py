@@ -11,17 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError
-from ffrecord.forms import Packed
+from ffrecord.forms import Array, Packed
 from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.member_file import BUFFER
+from ffrecord.paths import PathLike
 from ffrecord.safe_unpack import Unpacked, unpack_files
 from ffrecord.sources.name_tree import NameTree
 from ffrecord.sources.names import Names
 from ffrecord.store import Store
 
-Array = npt.NDArray[np.uint8]
 Arrays = list[Array]  # the method `list` hides the type inside the class
-PathLike: TypeAlias = str | os.PathLike[str]
 Paths: TypeAlias = list[str] | list[PathLike] | tuple[PathLike, ...]
 Wanted: TypeAlias = Paths | Iterable[SupportsIndex]
 

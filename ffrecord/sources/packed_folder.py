@@ -2,7 +2,7 @@
 
 import io
 import os
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from ffrecord.paths import Source
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names
+from ffrecord.sources.opened_files import all_opened
 from ffrecord.span_file import SpanFile
 from ffrecord.store import Indices, OnError
 
@@ -48,8 +49,8 @@ class PackedFolderReader(NamedFiles, RecordReader):
         index_cache: object = None,
     ) -> None:
         with PackedFolder(path, check_data) as folder:
-            files = _spans(folder, io)
             found = dict(walk(folder.structure))
+            files = all_opened(_opened(folder, io == "mmap"))
         named = {index: name for name, index in found.items() if isinstance(index, int)}
         self.names = Names.of([named[index] for index in range(len(named))])
         self._folder_names = Names.of([f"{name}/" for name, child in found.items() if not isinstance(child, int)])
@@ -74,26 +75,19 @@ class PackedFolderReader(NamedFiles, RecordReader):
         return f"file {self.names[int(self._starts[file]) + local]!r}"
 
     def _open_index(self, index: int) -> io.RawIOBase:
-        number = int(np.searchsorted(self._starts, index, "right")) - 1
-        file, local = self._files[number], index - int(self._starts[number])
+        number, local = self._engine.locate(index)
+        file = self._files[number]
         stored = int(file.checksums[local]) if self.check_data else None
         checked = Checked(file.path, f"file {self.names[index]!r}", int(self.sizes[index]), stored)
         return SpanRaw(reopen(file), int(file.offsets[local]), checked)
 
 
-def _spans(folder: PackedFolder, io: str) -> list[SpanFile]:
+def _opened(folder: PackedFolder, whole: bool) -> Iterator[SpanFile]:
     """Its files, each with the table of its samples; without the last sample of all, the index."""
-    reader, files = folder.reader, []
-    left = folder.num_files()
-    try:
-        for number, fname in enumerate(reader.fnames):
-            offsets = reader.get_offsets(number)
-            n = min(left, len(offsets) - 1)
-            left -= n
-            spans: tuple[Any, ...] = (offsets[:n], np.diff(offsets[: n + 1]), reader.get_checksums(number)[:n], "crc32")
-            files.append(SpanFile(fname, *spans, whole=io == "mmap", status=os.stat(fname)))
-    except BaseException:
-        for file in files:
-            file.close()
-        raise
-    return files
+    reader, left = folder.reader, folder.num_files()
+    for number, fname in enumerate(reader.fnames):
+        offsets = reader.get_offsets(number)
+        n = min(left, len(offsets) - 1)
+        left -= n
+        sizes, checksums = np.diff(offsets[: n + 1]), reader.get_checksums(number)[:n]
+        yield SpanFile(fname, offsets[:n], sizes, checksums, "crc32", whole=whole, status=os.stat(fname))

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
+from ffrecord.forms import Array
 
 
-def gathered(data: Bytes, starts: npt.NDArray[np.int64], size: int) -> Bytes:
+def gathered(data: Array, starts: npt.NDArray[np.int64], size: int) -> Array:
     """The `size` bytes of `data` at each of `starts`, [k]: a fresh C-contiguous array [k, size].
 
     Raises:
@@ -21,7 +21,7 @@ def gathered(data: Bytes, starts: npt.NDArray[np.int64], size: int) -> Bytes:
     return np.lib.stride_tricks.sliding_window_view(data, size)[starts]
 
 
-def as_values(rows: Bytes, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def as_values(rows: Array, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """Rows of bytes [k, size] as values of `dtype`, [k, *shape], in native byte order; a view if they are in it."""
     wanted = np.dtype(dtype)
     values = np.empty((len(rows), *shape), wanted) if not rows.size else rows.view(wanted).reshape(len(rows), *shape)

@@ -9,15 +9,13 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ffrecord import _recordio
 from ffrecord._memory import pooled
 from ffrecord.errors import FormatError
+from ffrecord.forms import Array
 from ffrecord.sources import snappy
 from ffrecord.sources.recordio_format import GZIP, LENGTH, NONE, Numbers
-
-Array = npt.NDArray[np.uint8]
 
 KEPT = 64 << 20  # bytes of expanded chunks of one reader; the group read last is kept whatever its size
 GROUPS = 8  # kept at most: each is looked through for each batch

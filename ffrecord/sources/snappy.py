@@ -12,8 +12,8 @@ from ffrecord import _snappy
 from ffrecord._memory import pooled
 from ffrecord.errors import FormatError
 from ffrecord.fields.optional import require
+from ffrecord.forms import Array
 
-Array = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 RAW, FRAMED, BLOCKS = "raw", "framed", "blocks"
 PURPOSE = "snappy compression"

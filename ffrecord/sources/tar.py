@@ -17,6 +17,7 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mixed import MixedReader
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names, joined
+from ffrecord.sources.opened_files import all_opened
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tar_index import Members, members_of, sparse_error
 from ffrecord.span_file import SpanFile
@@ -75,7 +76,7 @@ class TarReader(NamedFiles, MixedReader):
         sparse: npt.NDArray[np.bool_] = np.concatenate([archive.sparse for archive in archives]).astype(bool)
         self._sparse = sparse if sparse.any() else None
         self._starts = np.cumsum([0, *(len(archive.names) for archive in archives)])
-        files = opened(archives, io, [(archive.offsets, archive.sizes) for archive in archives])
+        files = open_archives(archives, io, [(archive.offsets, archive.sizes) for archive in archives])
         super().__init__(files, check_data, io=io, on_error=on_error)
 
     def keys(self) -> Names:
@@ -89,10 +90,10 @@ class TarReader(NamedFiles, MixedReader):
         return np.concatenate([file.sizes for file in self._files])
 
     def _open_index(self, index: int) -> streams.RawIOBase:
-        number = int(np.searchsorted(self._starts, index, "right")) - 1
-        file, local = self._files[number], index - int(self._starts[number])
         if self._sparse is not None and self._sparse[index]:
             raise self._sparse_error(index)
+        number, local = self._engine.locate(index)
+        file = self._files[number]
         checked = Checked(file.path, f"member {self._names[index]!r}", int(file.sizes[local]), None)
         return SpanRaw(reopen(file), int(file.offsets[local]), checked)
 
@@ -122,14 +123,9 @@ def _log_cut(message: str) -> None:
     logger.warning("%s; what is before that can be read", message)
 
 
-def opened(archives: Sequence[Members], io: str, spans: Sequence[tuple[Any, Any]]) -> list[SpanFile]:
+def open_archives(archives: Sequence[Members], io: str, spans: Sequence[tuple[Any, Any]]) -> list[SpanFile]:
     """The archives as files of records: (offsets, sizes) of each."""
-    files: list[SpanFile] = []
-    try:
-        for archive, (offsets, sizes) in zip(archives, spans, strict=True):
-            files.append(SpanFile(archive.path, offsets, sizes, whole=io == "mmap", status=archive.status))
-    except BaseException:
-        for file in files:
-            file.close()
-        raise
-    return files
+    return all_opened(
+        SpanFile(archive.path, offsets, sizes, whole=io == "mmap", status=archive.status)
+        for archive, (offsets, sizes) in zip(archives, spans, strict=True)
+    )

@@ -8,13 +8,12 @@ import numpy as np
 
 from ffrecord.errors import ArgumentTypeError, MissingFileError
 from ffrecord.folder import PackedFolder
+from ffrecord.paths import PathLike
 from ffrecord.record_reader import RecordReader
 from ffrecord.safe_unpack import Unpacked, unpack_files
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.opening import open as open_store
 from ffrecord.store import Store
-
-PathLike = str | os.PathLike[str]
 
 
 def unpack(

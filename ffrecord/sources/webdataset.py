@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError
+from ffrecord.forms import Array
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
 from ffrecord.sources.braces import expand_braces
@@ -16,14 +17,12 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mixed import MixedReader, summed
 from ffrecord.sources.names import Names
 from ffrecord.sources.suffixes import SUFFIXES
-from ffrecord.sources.tar import on_cut, opened
+from ffrecord.sources.tar import on_cut, open_archives
 from ffrecord.sources.tar_index import Members, Numbers, members_of, sparse_error
 from ffrecord.sources.webdataset_fields import decode_field
 from ffrecord.sources.webdataset_pieces import Pieces
 from ffrecord.sources.webdataset_samples import Samples, all_of, grouped, heads
 from ffrecord.store import OnError
-
-Array = npt.NDArray[np.uint8]
 
 
 class WebDatasetReader(MixedReader):
@@ -46,7 +45,7 @@ class WebDatasetReader(MixedReader):
         As for `TarReader`.
     """
 
-    __slots__ = ("_decodes", "_ignore_zeros", "_index_cache", "_keys", "_parted", "_samples")
+    __slots__ = ("_any_special", "_decodes", "_ignore_zeros", "_index_cache", "_keys", "_parted", "_samples")
 
     format: ClassVar[str] = "webdataset"
 
@@ -69,11 +68,12 @@ class WebDatasetReader(MixedReader):
             cut=on_cut(on_error),
         )
         parts = [grouped(archive) for archive in archives]
-        files = opened(archives, io, [(part.offsets, part.sizes) for part in parts])
+        files = open_archives(archives, io, [(part.offsets, part.sizes) for part in parts])
         super().__init__(files, check_data, io=io, on_error=on_error)
         self._samples = all_of(parts)
         self._keys: Names | None = None
         self._parted: Pieces | None = None
+        self._any_special = bool(len(self._samples.piece_sizes) or self._samples.sparse.any())
         if len(self._samples.piece_sizes):
             try:
                 self._parted = self._open_pieces(archives, parts)
@@ -84,7 +84,7 @@ class WebDatasetReader(MixedReader):
     def _open_pieces(self, archives: Sequence[Members], parts: Sequence[Samples]) -> Pieces:
         way = "auto" if self._io == "mmap" else self._io
         spans = [(part.piece_offsets, part.piece_sizes) for part in parts]
-        return Pieces(opened(archives, way, spans), self._samples, self._sample_name, way)
+        return Pieces(open_archives(archives, way, spans), self._samples, self._sample_name, way)
 
     def keys(self) -> Names:
         """The key of each sample, as stored. Keys may be repeated; `keys().find(key)` is the last one."""
@@ -161,11 +161,11 @@ class WebDatasetReader(MixedReader):
             self._parted.close()
 
     def _special(self, positions: Numbers) -> npt.NDArray[np.bool_] | None:
-        pieces, sparse = self._samples.pieces, self._samples.sparse
-        if self._parted is None and not sparse.any():
+        if not self._any_special:
             return None
+        pieces = self._samples.pieces
         parted: npt.NDArray[np.bool_] = pieces[positions] > np.where(positions > 0, pieces[positions - 1], 0)
-        return parted | sparse[positions]
+        return parted | self._samples.sparse[positions]
 
     def _load_special(self, positions: Numbers) -> list[Array | Exception]:
         result: list[Any] = [

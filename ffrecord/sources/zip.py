@@ -20,6 +20,7 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mixed import MixedReader, summed
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names
+from ffrecord.sources.opened_files import all_opened
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.zip_codecs import STORED, inflating, translated
 from ffrecord.sources.zip_index import ZipIndex
@@ -181,17 +182,11 @@ class _Compressed(RecordReader):
 
 def _open(indexes: Sequence[ZipIndex], status: Sequence[os.stat_result], io: str | None = None) -> list[SpanFile]:
     """The archives, to be read by `io`; None: without checksums."""
-    files: list[SpanFile] = []
-    try:
-        for index, each in zip(indexes, status, strict=True):
-            crcs, kind = (None, None) if io is None else (index.crcs, "crc32")
-            spans = index.data, index.compressed
-            files.append(SpanFile(index.path, *spans, crcs, kind, whole=io == "mmap", status=each))
-    except BaseException:
-        for file in files:
-            file.close()
-        raise
-    return files
+    kind, whole = None if io is None else "crc32", io == "mmap"
+    return all_opened(
+        SpanFile(each.path, each.data, each.compressed, each.crcs if kind else None, kind, whole=whole, status=then)
+        for each, then in zip(indexes, status, strict=True)
+    )
 
 
 def _check_ratio_option(max_ratio: object) -> None:
