@@ -232,7 +232,7 @@ def test_row_19_cut_and_grown_files(damage, io):
 
 @pytest.mark.parametrize("n", [2**50, -1, 2**63 - 1, -(2**63), 33])
 def test_row_20_impossible_counts(damage, n):
-    """Far more of these are in test_hostile.py."""
+    """Far more of these are in reliability/test_hostile.py."""
     for damages in ([set_n(n)], [set_n(n), set_header_crc(0)]):
         for check_data in (True, False):
             with pytest.raises(FormatError, match=f"{n} samples do not fit in 404 bytes"):
