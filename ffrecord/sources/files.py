@@ -2,11 +2,15 @@
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError
 from ffrecord.paths import PathLike, Source, check_type
 from ffrecord.sources import hints
+
+T = TypeVar("T")
 
 
 def expand(source: Source, suffixes: Sequence[str]) -> list[str]:
@@ -55,6 +59,14 @@ def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:
             for entry in entries
             if entry.name.lower().endswith(endings) and not entry.name.startswith(".") and entry.is_file()
         )
+
+
+def each_of(look: Callable[[str], T], paths: Sequence[str], threads: int) -> list[T]:
+    """What `look` finds in each of the files, one at least; up to `threads` of them are looked at at once."""
+    if len(paths) == 1:
+        return [look(paths[0])]
+    with ThreadPoolExecutor(min(threads, len(paths)), "ffrecord index") as pool:
+        return list(pool.map(look, paths))
 
 
 def check_file(path: str) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import _names
-from ffrecord.sources.index_file import check_there, kept_file
+from ffrecord.errors import FormatError
+from ffrecord.sources.index_file import check_columns, check_there, kept_file
 
 Blob = npt.NDArray[np.uint8]
 Table = npt.NDArray[np.int64]
@@ -150,6 +151,14 @@ def joined(parts: Sequence[Names]) -> Names:
     for part in parts:
         check_there(part._file)
     return Names(blob, bounds)
+
+
+def check_members(arrays: dict[str, npt.NDArray[Any]], **dtypes: type[np.generic]) -> None:
+    """Raise unless these are columns of members, their names, and those of folders; for the `check` of `cached`."""
+    n, named = check_columns(arrays, **dtypes), len(Names.from_arrays(arrays))
+    folders = Names(arrays["folders"], arrays["folder_offsets"])
+    if named != n or not all(name.endswith("/") for name in folders):
+        raise FormatError(f"{n} members with {named} names, and folders {folders!r}")
 
 
 def _encoded(name: str) -> bytes | None:

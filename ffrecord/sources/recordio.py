@@ -3,7 +3,6 @@
 import operator
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, SupportsIndex
 
@@ -18,7 +17,7 @@ from ffrecord.partition import Task
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
 from ffrecord.record_reader import check_io
-from ffrecord.sources.files import expand
+from ffrecord.sources.files import each_of, expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.recordio_batch import Batch
 from ffrecord.sources.recordio_chunks import ChunkTable
@@ -29,7 +28,7 @@ from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.store import Indices, OnError, Store, check_on_error
 
 EXPANDED_MOST = 1 << 30  # bytes that a chunk may expand to
-INDEXERS = 16  # files at a time
+THREADS = 16  # files looked through at once
 KINDS = {"crc32": "CRC-32", "crc32c": "CRC-32C"}
 
 
@@ -86,7 +85,7 @@ class RecordIOReader(Store):
         self._settings["expanded_most"] = most
         fnames = expand(fname, SUFFIXES["recordio"])
         look = partial(_look, index_cache=index_cache, dialect=dialect, skip=on_torn == "skip", check=check)
-        files, status = zip(*_in_threads(look, fnames), strict=True)
+        files, status = zip(*each_of(look, fnames, THREADS), strict=True)
         self._describe(fnames, files)
         self._table = ChunkTable(fnames, files, status, check=check, io=io, most=most)
         self._groups = Groups(self._table.count, self._table.read, self._table.cut)
@@ -261,10 +260,3 @@ def _look(
     if chunks.torn is not None and not skip:
         raise torn_error(path, chunks.torn)
     return chunks, status
-
-
-def _in_threads(look: Any, fnames: list[str]) -> list[tuple[Chunks, os.stat_result]]:
-    if len(fnames) == 1:
-        return [look(fnames[0])]
-    with ThreadPoolExecutor(min(INDEXERS, len(fnames))) as pool:
-        return list(pool.map(look, fnames))

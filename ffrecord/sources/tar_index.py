@@ -2,24 +2,32 @@
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ffrecord import _tar
 from ffrecord.errors import FormatError, TruncatedError, file_error
-from ffrecord.sources.files import check_file
+from ffrecord.sources.files import check_file, each_of
 from ffrecord.sources.index_file import IndexCache, cached
-from ffrecord.sources.names import Names
+from ffrecord.sources.names import Names, check_members
 
 Numbers = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
-T = TypeVar("T")
 
 KIND = "tar-2"  # of index; to be counted up when it means something else
+COLUMNS: dict[str, type[np.generic]] = {
+    **dict.fromkeys(("headers", "offsets", "sizes"), np.int64),
+    **dict.fromkeys(("linked", "sparse"), np.uint8),
+}
+    "headers": np.int64,
+    "offsets": np.int64,
+    "sizes": np.int64,
+    "linked": np.uint8,
+    "sparse": np.uint8,
+}
 THREADS = 8  # archives looked through at once
 
 COMPRESSED = {
@@ -85,10 +93,7 @@ def members_of(
         OSError: it cannot be read.
     """
     look = partial(_members, index_cache=index_cache, ignore_zeros=ignore_zeros, cut=cut)
-    if len(paths) == 1:
-        return [look(paths[0])]
-    with ThreadPoolExecutor(min(THREADS, len(paths))) as threads:
-        return list(threads.map(look, paths))
+    return each_of(look, paths, THREADS)
 
 
 def _members(path: str, index_cache: IndexCache, ignore_zeros: bool, cut: Callable[[str], None] | None) -> Members:
@@ -97,18 +102,15 @@ def _members(path: str, index_cache: IndexCache, ignore_zeros: bool, cut: Callab
     build = partial(_build, path, ignore_zeros, cut)
     # What is left of an archive that was cut is not what it is.
     place = index_cache if cut is None else None
-    arrays: Arrays = cached(path, f"{KIND}z" if ignore_zeros else KIND, build, place)
-    return Members(
-        path,
-        status,
-        Names.from_arrays(arrays),
-        arrays["headers"],
-        arrays["offsets"],
-        arrays["sizes"],
-        arrays["linked"],
-        arrays["sparse"],
-        Names(arrays["folders"], arrays["folder_offsets"]),
-    )
+    arrays: Arrays = cached(path, f"{KIND}z" if ignore_zeros else KIND, build, place, _check_kept)
+    columns = {name: arrays[name] for name in COLUMNS}
+    names, folders = Names.from_arrays(arrays), Names(arrays["folders"], arrays["folder_offsets"])
+    return Members(path, status, names, **columns, folders=folders)
+
+
+def _check_kept(arrays: Arrays) -> None:
+    """Raise unless these are arrays of `_build`. Where members are is compared with the file when they are read."""
+    check_members(arrays, **COLUMNS)
 
 
 def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> Arrays:

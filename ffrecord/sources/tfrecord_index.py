@@ -3,7 +3,6 @@
 import os
 import zlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from ffrecord import _tfrecord
 from ffrecord._crc import crc32c, mask
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, file_error
 from ffrecord.limits import available_memory
+from ffrecord.sources.files import each_of
 from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.inflated import STATE_SIZE, Inflated
 
@@ -21,6 +21,7 @@ COMPRESSIONS = (None, "none", "gzip", "zlib")
 VERSION = "tfrecord-1"  # of what `_build` gives
 ROW_SIZE = 20  # bytes of the tables for each record
 EXPANSION = 1032  # of DEFLATE, at most
+THREADS = 8  # files looked through at once
 PLACES_SIZE = 16 << 20  # bytes that all files of a reader may take to be decompressed from places inside
 
 # Ends of a file besides those of a chain.
@@ -99,13 +100,7 @@ def read_indexes(paths: Sequence[str], check: bool, index_cache: IndexCache, com
     def read(path: str) -> Index:
         return read_index(path, check, index_cache, compression, places)
 
-    if len(paths) == 1:
-        return [read(paths[0])]
-    threads = ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1, 8), "ffrecord index")
-    try:
-        return list(threads.map(read, paths))
-    finally:
-        threads.shutdown(cancel_futures=True)
+    return each_of(read, paths, min(os.cpu_count() or 1, THREADS))
 
 
 def read_index(path: str, check: bool, index_cache: IndexCache, compression: str | None, places: int) -> Index:

@@ -1,7 +1,6 @@
 """What is where in a zip archive: its directory and local headers, as arrays."""
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,17 @@ from ffrecord import _zip
 from ffrecord.errors import FormatError, TruncatedError
 from ffrecord.opened import naming
 from ffrecord.sources.index_file import IndexCache, cached
-from ffrecord.sources.names import Names
+from ffrecord.sources.names import Names, check_members
 from ffrecord.sources.zip_end import End, read_end
 
 Arrays = dict[str, npt.NDArray[Any]]
 FORMAT = "zip-1"
 LOCAL_SIZE = 30
+COLUMNS: dict[str, type[np.generic]] = {
+    **dict.fromkeys(("data", "compressed", "sizes"), np.int64),
+    **dict.fromkeys(("crcs", "times"), np.uint32),
+    **dict.fromkeys(("modes", "methods", "flags"), np.uint16),
+}
 
 
 class ZipIndex:
@@ -52,17 +56,19 @@ class ZipIndex:
 
     def __init__(self, path: str, index_cache: IndexCache = None) -> None:
         self.path = path
-        arrays: Mapping[str, npt.NDArray[Any]] = cached(path, FORMAT, lambda: build(path), index_cache)
-        try:
-            self.names = Names.from_arrays(dict(arrays))
-            self.folders = Names(arrays["folders"], arrays["folder_offsets"])
-            for name in ("data", "compressed", "sizes", "crcs", "times", "modes", "methods", "flags"):
-                setattr(self, name, arrays[name])
-        except (KeyError, ValueError) as error:
-            raise FormatError(f"{path}: an index that is not of a zip archive: {error}") from None
+        arrays: Arrays = cached(path, FORMAT, lambda: build(path), index_cache, _check_kept)
+        self.names = Names.from_arrays(arrays)
+        self.folders = Names(arrays["folders"], arrays["folder_offsets"])
+        for name in COLUMNS:
+            setattr(self, name, arrays[name])
 
     def __len__(self) -> int:
         return len(self.names)
+
+
+def _check_kept(arrays: Arrays) -> None:
+    """Raise unless these are arrays of `build`. Where members are is compared with the file when they are read."""
+    check_members(arrays, **COLUMNS)
 
 
 def build(path: str) -> Arrays:

@@ -2,11 +2,14 @@
 
 import gzip
 import os
+import tarfile
+import zipfile
 from pathlib import Path
 
 import lmdb_builders
 import numpy as np
 import pytest
+import tars
 
 import ffrecord
 from ffrecord.sources import index_file
@@ -16,12 +19,23 @@ FORMATS = {
     "beton": (SEEDS / "mixed.beton").read_bytes(),
     "tfrecord": (SEEDS / "examples.tfrecord").read_bytes(),
     "tfrecord, gzip": gzip.compress((SEEDS / "examples.tfrecord").read_bytes()),
+    "recordio": (SEEDS / "a_snappy.recordio").read_bytes(),
 }
+MEMBERS = [(f"d/{i}.txt", b"content" * i) for i in range(9)]
 
 
 def made(path: Path, format: str) -> Path:
     if format == "lmdb":
         lmdb_builders.write(path, [(b"k%d" % i, b"value" * i) for i in range(20)], subdir=False)
+    elif format == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in [("d/", b""), *MEMBERS]:
+                archive.writestr(name, data)
+    elif format == "tar":
+        with tarfile.open(path, "w") as archive:
+            tars.add(archive, "d", kind=tarfile.DIRTYPE)
+            for name, data in MEMBERS:
+                tars.add(archive, name, data)
     else:
         path.write_bytes(FORMATS[format])
     return path
@@ -48,7 +62,7 @@ def changes(arrays: dict):
         yield {**arrays, name: np.append(array, array[-1:] if len(array) else np.zeros(1, array.dtype))}
 
 
-@pytest.mark.parametrize("format", [*FORMATS, "lmdb"])
+@pytest.mark.parametrize("format", [*FORMATS, "lmdb", "tar", "zip"])
 def test_an_index_of_other_arrays_is_made_anew(tmp_path, format):
     path = made(tmp_path / "data", format)
     expected = read(path)
