@@ -22,12 +22,6 @@ COLUMNS: dict[str, type[np.generic]] = {
     **dict.fromkeys(("headers", "offsets", "sizes"), np.int64),
     **dict.fromkeys(("linked", "sparse"), np.uint8),
 }
-    "headers": np.int64,
-    "offsets": np.int64,
-    "sizes": np.int64,
-    "linked": np.uint8,
-    "sparse": np.uint8,
-}
 THREADS = 8  # archives looked through at once
 
 COMPRESSED = {
