@@ -7,6 +7,7 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 
+import children
 import pytest
 
 import ffrecord
@@ -61,6 +62,24 @@ def test_version():
     )
     assert isinstance(ffrecord.__version__, str)
     assert ffrecord.__version__ == version("ffrecord") == written[1]
+
+
+def test_names_are_loaded_when_they_are_asked_for():
+    code = """
+import sys
+import ffrecord
+assert {"FileReader", "__version__", *ffrecord.__all__} <= {*dir(ffrecord)}
+loaded = {name for name in sys.modules if name.startswith(("numpy", "torch", "ffrecord."))}
+assert not loaded, loaded
+from ffrecord import *
+assert FileReader and "numpy" in sys.modules and "torch" not in sys.modules
+"""
+    children.run(code)
+
+
+def test_what_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'ffrecord' has no attribute 'Reader'"):
+        _ = ffrecord.Reader
 
 
 def modules() -> list[str]:
