@@ -17,7 +17,7 @@ UNCHECKED = [mode for mode in MODES if not mode.check]
 
 
 def bits(start: int, stop: int, mode: Mode, step: int) -> Iterable[int]:
-    """Bits of the bytes [start, stop): everyday all of them in two modes only, since all in every mode take a minute."""
+    """Bits of the bytes [start, stop); everyday all in two modes only: all in every mode take a minute."""
     all_of_them = mode.way == "batch" and mode.io in ("auto", "mmap")
     return range(8 * start, 8 * stop, 1 if all_of_them else step)
 
