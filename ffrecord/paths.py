@@ -2,6 +2,7 @@
 
 import glob
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -78,11 +79,13 @@ def _expand_one(path: str) -> Expanded:
 
 def check_file(path: str) -> None:
     """Raise unless `path` exists, is no directory and ends in `.ffr`."""
-    if not os.path.exists(path):
-        raise MissingFileError(2, f"{path} does not exist", path)
-    if os.path.isdir(path):
+    try:
+        mode = os.stat(path).st_mode  # once: others may replace it meanwhile
+    except (OSError, ValueError):
+        raise MissingFileError(2, f"{path} does not exist", path) from None
+    if stat.S_ISDIR(mode):
         raise NotAFileError(21, f"{path} is not a file", path)
-    if not os.path.isfile(path):
+    if not stat.S_ISREG(mode):
         raise ArgumentError(f"{path} is not a file")
     if Path(path).suffix != SUFFIX:
         raise ArgumentError(f"{path} does not end with {SUFFIX}, as files of ffrecord do; ffrecord.open opens others")

@@ -1,4 +1,4 @@
-"""The life of a reader: attributes, closing, pickling, and files that change under it."""
+"""The life of a reader: attributes, closing, pickling. Files that change: reliability/test_live_files.py."""
 
 import copy
 import os
@@ -8,13 +8,11 @@ from io import BytesIO
 
 import builders
 import children
-import ffr_twin
 import numpy as np
 import pytest
-from builders import COPYING_MODES, IO_MODES, set_header_crc
+from builders import IO_MODES
 
 from ffrecord import FFRecordError, FileReader
-from ffrecord.errors import TruncatedError
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 
@@ -195,91 +193,3 @@ def test_pickles_of_the_original(small_file):
     with pickle.loads(out.getvalue()) as reader:
         assert (type(reader), reader.fnames, reader.check_data) == (FileReader, [small_file.path], False)
         assert builders.read_all(reader) == small_file.samples
-
-
-# Files that change
-
-
-@pytest.mark.parametrize("io", IO_MODES)
-@pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_an_open_reader_keeps_the_old_file(sample_file, tmp_path, io, how):
-    path = shutil.copy(sample_file.path, tmp_path / "a.ffr")
-    with FileReader(path, io=io) as reader:
-        assert reader.read_one(1).tobytes() == sample_file.samples[1]
-        if how == "deleted":
-            os.unlink(path)
-        else:
-            os.replace(builders.write_samples(tmp_path / "b.ffr", [b"new"]), path)
-        assert builders.read_all(reader) == sample_file.samples
-        reader.validate()
-        assert len(reader.get_offsets(0)) == reader.n + 1
-
-
-@pytest.mark.parametrize("io", COPYING_MODES)
-def test_data_cut_between_batches(sample_file, tmp_path, io):
-    path = shutil.copy(sample_file.path, tmp_path / "a.ffr")
-    with FileReader(path, io=io) as reader:
-        offsets = reader.get_offsets(0)
-        reader.read([0])
-        os.truncate(path, int(offsets[100]) + 1)
-        assert [s.tobytes() for s in reader.read(range(100))] == sample_file.samples[:100]
-        with pytest.raises(TruncatedError, match=r"Sample 100: length \d+ but read 1 bytes") as caught:
-            reader.read(range(90, 101))
-        assert (path.name in str(caught.value), isinstance(caught.value, OSError)) == (True, True)
-
-
-@pytest.mark.parametrize("size", [0, 1, 5000, 4096, 12 + 12 * 1000 - 1])
-def test_tables_cut_while_open(tmp_path, size):
-    """A mapped table that is no longer there would be SIGBUS, so this is a child."""
-    path = builders.write_samples(tmp_path / "a.ffr", builders.records([10] * 1000))
-    code = """
-import os, sys
-from ffrecord import FileReader
-reader = FileReader(sys.argv[1], io=sys.argv[3])
-os.truncate(sys.argv[1], int(sys.argv[2]))
-calls = [lambda: reader.read(range(1000)), lambda: reader.read_packed([999, 1]), lambda: reader.read_one(0),
-         lambda: reader.get_offsets(0), lambda: reader.get_checksums(0), reader.validate, lambda: reader.loc([5])]
-for call in calls:
-    try:
-        call()
-    except OSError as error:
-        assert isinstance(error, RuntimeError) and sys.argv[2] in str(error) and "12012" in str(error), error
-    else:
-        raise SystemExit("no error")
-"""
-    children.run(code, path, size, IO_MODES[size % 4])
-
-
-@pytest.mark.parametrize("io", IO_MODES)
-def test_appended_bytes_are_not_seen(small_file, io):
-    with FileReader(small_file.path, io=io) as reader:
-        with open(small_file.path, "ab") as file:
-            file.write(b"more")
-        assert builders.read_all(reader) == small_file.samples
-
-
-@pytest.mark.parametrize("io", IO_MODES)
-def test_offsets_changed_under_a_reader(small_file, io):
-    """Every span is checked again when used, whatever was checked at open."""
-    bad = [-1, 0, 107, 405, 2**63 - 1, -(2**63)]
-    with FileReader(small_file.path, io=io) as reader:
-        for offset in bad:
-            with open(small_file.path, "r+b") as file:
-                file.write(builders.set_offset(4, offset)(ffr_twin.build(small_file.samples)))
-            for i in (3, 4):
-                with pytest.raises(RuntimeError, match=f"Sample {i}: "):
-                    reader.read_one(i)
-            assert reader.read_one(5).tobytes() == small_file.samples[5]
-
-
-def test_validate_looks_again(small_file):
-    with FileReader(small_file.path, check_data=False) as reader:
-        reader.validate()
-        with open(small_file.path, "r+b") as file:
-            file.write(set_header_crc(1)(b"\0" * 4))
-        reader.validate()  # the stored value was read when it was opened
-        with open(small_file.path, "r+b") as file:
-            file.seek(12)
-            file.write(b"\1")
-        with pytest.raises(RuntimeError, match="checksum of metadata mismached!"):
-            reader.validate()
