@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import msgspec
@@ -12,8 +13,9 @@ from ffrecord.conversion.export_samples import Packed, SampleSource
 from ffrecord.conversion.export_targets import TARGETS, TFRecordTarget
 from ffrecord.errors import FormatError
 from ffrecord.sharding.progress import Progress
-from ffrecord.workers import heartbeats, interrupts
-from ffrecord.workers.crew import Crew
+from ffrecord.workers import heartbeats
+from ffrecord.workers.asking import answers, asked
+from ffrecord.workers.crew import Crew, at_work
 from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import Link
 
@@ -138,23 +140,14 @@ def write_by_crew(
     Raises:
         WorkerError: a worker failed or died.
     """
-    crew = None if workers < 2 else Crew(work, _arguments(samples, kind, parts), workers, start_method=start_method)
-    try:
-        if crew is not None:
-            crew.start()
+    arguments = {"samples": samples, "kind": kind, "parts": list(parts)}
+    crew = None if workers < 2 else Crew(work, arguments, workers, start_method=start_method)
+    with nullcontext() if crew is None else at_work(crew):
         bar = Progress(samples.n, progress, label)
         try:
             return _collected(samples, kind, parts, crew, bar)
         finally:
             bar.close()
-    finally:
-        if crew is not None:
-            with interrupts.undisturbed():
-                crew.end()
-
-
-def _arguments(samples: SampleSource, kind: str, parts: Sequence[Part]) -> dict[str, object]:
-    return {"samples": samples, "kind": kind, "parts": list(parts)}
 
 
 def _collected(
@@ -162,30 +155,16 @@ def _collected(
 ) -> list[Written]:
     if crew is None:
         return [write_alone(samples, kind, part, bar.add, number=i) for i, part in enumerate(parts)]
-    numbers = iter(range(len(parts)))
-    for worker in range(crew.count):
-        _give(crew, worker, numbers)
     written: list[Written] = []
-    while len(written) < len(parts):
-        for worker, message in crew.listen():
-            written.append(msgspec.msgpack.decode(message, type=Written))
-            bar.add(written[-1].samples, written[-1].size)
-            _give(crew, worker, numbers)
-    crew.dismiss()
+    for message in answers(crew, range(len(parts))):
+        written.append(msgspec.msgpack.decode(message, type=Written))
+        bar.add(written[-1].samples, written[-1].size)
     return sorted(written, key=lambda each: each.number)
-
-
-def _give(crew: Crew, worker: int, numbers: Iterator[int]) -> None:
-    number = next(numbers, None)
-    if number is not None:
-        crew.send(worker, msgspec.msgpack.encode(number))
 
 
 def work(link: Link, heart: Heart, *, samples: SampleSource, kind: str, parts: Sequence[Part]) -> None:
     """The work of a worker: the files whose numbers the parent sends."""
-    while True:
-        heart.idle()
-        number = msgspec.msgpack.decode(link.receive(wait=True) or b"", type=int)
+    for number in asked(link, heart):
         written = write_alone(
             samples,
             kind,

@@ -1,6 +1,7 @@
 """Source and result compared, sample by sample: what the source gives, encoded again, is what the shards hold."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -15,8 +16,9 @@ from ffrecord.reader import FileReader
 from ffrecord.sharding.encoding import as_it_is
 from ffrecord.sharding.progress import Progress
 from ffrecord.sharding.runs import had_together, together
-from ffrecord.workers import heartbeats, interrupts
-from ffrecord.workers.crew import Crew
+from ffrecord.workers import heartbeats
+from ffrecord.workers.asking import answers, asked
+from ffrecord.workers.crew import Crew, at_work
 from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import Link
 
@@ -58,20 +60,28 @@ def compare_all(
         count = len(reader) - before
         if found.dataset is not None and len(found.dataset) != count:
             raise _miscounted(out, f"{len(found.dataset)}", count)
-        bar = Progress(count, progress, f"{out}, verifying")
-        try:
-            if found.dataset is None:
-                outcomes = _alone(found, reader, before, out)
-            elif not workers or count <= AT_ONCE:
-                outcomes = (
-                    _of_range(found.dataset, _encoder(found, reader), reader, before, start, count)
-                    for start in range(0, count, AT_ONCE)
-                )
-            else:
-                outcomes = _by_crew(found, reader, before, count, workers, start_method)
-            _settle(outcomes, bar, out, count)
-        finally:
-            bar.close()
+        alone = found.dataset is None or not workers or count <= AT_ONCE
+        crew = None if alone else Crew(compare, _arguments(found, reader, before), workers, start_method=start_method)
+        with nullcontext() if crew is None else at_work(crew):
+            bar = Progress(count, progress, f"{out}, verifying")
+            try:
+                _settle(_outcomes(found, reader, before, crew, out), bar, out, count)
+            finally:
+                bar.close()
+
+
+def _arguments(found: Given, reader: FileReader, before: int) -> dict[str, Any]:
+    return {"dataset": found.dataset, "fields": _encoder(found, reader), "reader": reader, "before": before}
+
+
+def _outcomes(found: Given, reader: FileReader, before: int, crew: Crew | None, out: str) -> Iterator[Compared]:
+    if found.dataset is None:
+        return _alone(found, reader, before, out)
+    starts = range(0, len(reader) - before, AT_ONCE)
+    if crew is None:
+        encode = _encoder(found, reader)
+        return (_of_range(found.dataset, encode, reader, before, start) for start in starts)
+    return (msgspec.msgpack.decode(message, type=Compared) for message in answers(crew, starts, ahead=2))
 
 
 def _settle(outcomes: Iterator[Compared], bar: Progress, out: str, count: int) -> None:
@@ -90,11 +100,9 @@ def _encoder(found: Given, reader: FileReader) -> Callable[[Any], Any]:
     return as_it_is if schema is None else schema.encode
 
 
-def _of_range(
-    dataset: Any, encode: Callable[[Any], Any], reader: FileReader, before: int, start: int, count: int
-) -> Compared:
+def _of_range(dataset: Any, encode: Callable[[Any], Any], reader: FileReader, before: int, start: int) -> Compared:
     """Compare the samples from `start` on, AT_ONCE of them."""
-    stop = min(start + AT_ONCE, count)
+    stop = min(start + AT_ONCE, len(reader) - before)
     total = Compared(0, 0, 0, [])
     while start < stop:
         indices = together(dataset, list(range(start, stop)))
@@ -135,49 +143,10 @@ def _miscounted(out: str, given: str, count: int) -> MismatchError:
     return MismatchError(f"{out}: {text}", [text])
 
 
-def _by_crew(
-    found: Given, reader: FileReader, before: int, count: int, workers: int, start_method: str | None
-) -> Iterator[Compared]:
-    arguments = {"dataset": found.dataset, "fields": _encoder(found, reader), "reader": reader, "before": before}
-    crew = Crew(compare, {**arguments, "count": count}, workers, start_method=start_method)
-    try:
-        crew.start()
-        starts = iter(range(0, count, AT_ONCE))
-        for number in [*range(workers)] * 2:  # one in hand, one in reserve
-            _give(crew, number, starts)
-        left = -(-count // AT_ONCE)
-        while left:
-            for number, message in crew.listen():
-                left -= 1
-                _give(crew, number, starts)
-                yield msgspec.msgpack.decode(message, type=Compared)
-        crew.dismiss()
-    finally:
-        with interrupts.undisturbed():
-            crew.end()
-
-
-def _give(crew: Crew, number: int, starts: Iterator[int]) -> None:
-    start = next(starts, None)
-    if start is not None:
-        crew.send(number, msgspec.msgpack.encode(start))
-
-
 def compare(
-    link: Link,
-    heart: Heart,
-    *,
-    dataset: Any,
-    fields: Callable[[Any], Any],
-    reader: FileReader,
-    before: int,
-    count: int,
+    link: Link, heart: Heart, *, dataset: Any, fields: Callable[[Any], Any], reader: FileReader, before: int
 ) -> None:
     """The work of a worker: samples from the number that the parent sends."""
-    while True:
-        heart.idle()
-        message = link.receive(wait=True)
-        start = msgspec.msgpack.decode(message or b"", type=int)
+    for start in asked(link, heart):
         heart.at(heartbeats.SAMPLE, start)
-        outcome = _of_range(dataset, fields, reader, before, start, count)
-        link.send(msgspec.msgpack.encode(outcome))
+        link.send(msgspec.msgpack.encode(_of_range(dataset, fields, reader, before, start)))

@@ -14,8 +14,8 @@ from ffrecord.errors import WorkerError
 from ffrecord.fields import Schema
 from ffrecord.sharding.encoding import Encode, Encoding, Probe, Shape, given, shape_of, shown
 from ffrecord.sharding.job import Means
-from ffrecord.workers import heartbeats, interrupts
-from ffrecord.workers.crew import Crew
+from ffrecord.workers import heartbeats
+from ffrecord.workers.crew import Crew, at_work
 from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import Link, without_process
 
@@ -62,15 +62,11 @@ def _probe(dataset: Any, indices: list[int], known: Encoding | None, means: Mean
             return _look(heart, dataset, indices, known.encode if known else None, skips)
     arguments = {"dataset": dataset, "indices": indices, "skips": skips, **(known.arguments if known else {})}
     crew = Crew(look, arguments, 1, start_method=means.start_method, stuck_after=means.stuck_after)
-    try:
-        crew.start()
+    with at_work(crew):
         while not (messages := crew.listen()):
             pass
         crew.dismiss()
-        return msgspec.msgpack.decode(messages[0][1], type=Probed)
-    finally:
-        with interrupts.undisturbed():
-            crew.end()
+    return msgspec.msgpack.decode(messages[0][1], type=Probed)
 
 
 def look(

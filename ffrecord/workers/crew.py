@@ -72,7 +72,7 @@ class Crew:
         stuck_after: seconds without a sign of life after which a busy worker is given up, or None.
         name: the sample where a worker is, in words.
 
-    Use: `start`, any number of `send` and `listen`, `dismiss`; in any case `end`.
+    Use: `start`, any number of `send` and `listen`, `dismiss`; in any case `end`. See `at_work`.
     """
 
     def __init__(
@@ -272,6 +272,17 @@ class Crew:
             self._selector.close()
             self._selector = None
         self._hearts.close()
+
+
+@contextlib.contextmanager
+def at_work(crew: Crew) -> Iterator[Crew]:
+    """Start a crew, and end it in any case."""
+    try:
+        crew.start()
+        yield crew
+    finally:
+        with interrupts.undisturbed():
+            crew.end()
 
 
 @contextlib.contextmanager

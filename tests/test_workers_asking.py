@@ -1,0 +1,51 @@
+"""Workers that are asked for numbered parts: each is asked for once, and every answer comes."""
+
+import multiprocessing
+import time
+
+import msgspec
+import pytest
+
+from ffrecord.errors import WorkerError
+from ffrecord.workers.asking import answers, asked
+from ffrecord.workers.crew import Crew, at_work
+from ffrecord.workers.heartbeats import Heart
+from ffrecord.workers.process import Link
+
+
+def square(link: Link, heart: Heart, *, refused: int = -1) -> None:
+    for number in asked(link, heart):
+        if number == refused:
+            raise ValueError(f"no {number}")
+        time.sleep(0.001 * (number % 3))
+        link.send(msgspec.msgpack.encode(number * number))
+
+
+@pytest.mark.parametrize("ahead", [1, 2])
+@pytest.mark.parametrize("count", [0, 1, 2, 30])
+def test_every_part_is_answered_once(ahead: int, count: int) -> None:
+    with at_work(Crew(square, {}, 2)) as crew:
+        found = [msgspec.msgpack.decode(message) for message in answers(crew, range(count), ahead)]
+    assert sorted(found) == [number * number for number in range(count)]
+    assert multiprocessing.active_children() == []
+
+
+def test_a_part_that_fails() -> None:
+    with pytest.raises(WorkerError, match="no 7"), at_work(Crew(square, {"refused": 7}, 2)) as crew:
+        list(answers(crew, range(30)))
+    assert multiprocessing.active_children() == []
+
+
+def test_no_more_than_a_few_are_taken_ahead() -> None:
+    """Parts may come from anything that gives them one by one."""
+    taken = []
+
+    def numbers():
+        for number in range(30):
+            taken.append(number)
+            yield number
+
+    with at_work(Crew(square, {}, 2)) as crew:
+        for given, _ in enumerate(answers(crew, numbers(), 2), 1):
+            assert len(taken) <= given + 4
+    assert taken == list(range(30))
