@@ -1,4 +1,4 @@
-"""Hostile packed folders: nothing in them runs, and none costs much time or memory."""
+"""T9 (guarantee G5): hostile packed folders: nothing in them runs, and none costs much time or memory."""
 
 import contextlib
 import copyreg
@@ -11,7 +11,10 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 
+import children
 import pytest
+from builders import GOLDEN
+from figures import Counted
 
 from ffrecord import FileWriter, FormatError
 from ffrecord.folder import MAGIC_BYTES, PackedFolder, pack_folder
@@ -20,6 +23,12 @@ from ffrecord.folder_index import INDEX_MAX
 NEW = b"ccollections\nOrderedDict\n)R"
 A = b"\x8c\x01a"
 SECONDS = 10
+
+
+@pytest.fixture(autouse=True)
+def attack(counted: Counted) -> None:
+    """Each test is one."""
+    counted.add("packed-folder attacks")
 
 
 def write(path: Path, pickled: bytes, files: int = 0) -> Path:
@@ -248,6 +257,10 @@ def test_names_that_are_refused(tmp_path, name):
     refuse(write(tmp_path / "y.ffr", pickle.dumps(OrderedDict([(name, OrderedDict())]), 4)), "is no name of a file")
 
 
+def test_a_name_twice(tmp_path):
+    refuse(write(tmp_path / "x.ffr", NEW + A + b"K\0s" + A + b"K\1s.", 2))
+
+
 def test_names_that_are_only_stored(tmp_path):
     names = ["\\", "C:\\x", "\udcff\ud800", "n" * 300, "\u00e9", "e\u0301", " ", "...", "~", "-rf", "\n", "\u202e"]
     tree = OrderedDict((name, i) for i, name in enumerate(names))
@@ -328,6 +341,61 @@ def test_a_put_far_away_takes_no_memory(tmp_path):
     pickled = NEW + b"r" + struct.pack("<I", 2**32 - 1) + b"."
     with little_memory(64 << 20), PackedFolder(write(tmp_path / "x.ffr", pickled)) as packed:
         assert len(packed) == 0
+
+
+# Damage of an index, behind a right checksum
+
+AUDITED = """
+import sys
+from pathlib import Path
+import ffr_twin
+from ffrecord import FormatError
+from ffrecord.folder import PackedFolder
+
+# What no reading of a file has to do.
+FORBIDDEN = {"import", "exec", "compile", "marshal.loads", "pickle.find_class", "os.system", "os.exec", "os.fork",
+             "os.posix_spawn", "subprocess.Popen", "ctypes.dlopen", "code.__new__", "socket.connect", "os.remove"}
+path, (*files, index) = Path(sys.argv[2]), ffr_twin.parse(Path(sys.argv[1]).read_bytes())
+happened, watching, outcomes = [], False, {True: 0, False: 0}
+
+def hook(event, arguments):
+    if watching and event in FORBIDDEN:
+        happened.append((event, arguments))
+
+def read(index):
+    path.write_bytes(ffr_twin.build([*files, index]))
+    try:
+        with PackedFolder(path) as packed:
+            assert packed.num_files() == len(files) == len(packed.read(list(packed)))
+            return True
+    except FormatError:
+        return False
+
+def changed():
+    for i in range(len(index)):
+        values = range(256) if sys.argv[3] == "every value" else [index[i] ^ 1 << bit for bit in range(8)]
+        yield from (index[:i] + bytes([value]) + index[i + 1:] for value in values)
+
+assert read(index) and not read(b"")
+sys.addaudithook(hook)
+watching = True
+for each in (index[:size] for size in range(len(index))):
+    assert not read(each), each
+for each in changed():
+    outcomes[read(each)] += 1
+assert not happened, happened
+print(*outcomes.values())
+"""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("values", ["every bit", pytest.param("every value", marks=pytest.mark.long)])
+def test_every_change_of_an_index(tmp_path, values, counted):
+    """Other names or refused; and the interpreter's own audit hooks see that nothing is imported, called or started."""
+    done = children.run(AUDITED, GOLDEN / "packed_folder.ffr", tmp_path / "a.ffr", values, timeout=600)
+    read, refused = map(int, done.split())
+    assert read > 0 and refused > read
+    counted.add("packed-folder attacks", read + refused)
 
 
 # Hostile folders to pack; what else packing refuses is in test_folder_pack.py.
