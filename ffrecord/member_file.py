@@ -72,17 +72,15 @@ def reopen(file: OpenedFile | SpanFile) -> int:
     return fd
 
 
-class SpanRaw(io.RawIOBase):
-    """Bytes [offset, offset + size) of a file, read in place; seekable. Closes `fd`, which it owns.
+class _ContentRaw(io.RawIOBase):
+    """Content of a known size; seekable.
 
     Args:
-        fd: of the file.
         checked: told what is read.
     """
 
-    def __init__(self, fd: int, offset: int, checked: Checked) -> None:
-        self._fd, self._offset, self._checked = fd, offset, checked
-        self._position = 0
+    def __init__(self, checked: Checked) -> None:
+        self._checked, self._position = checked, 0
         self.name = checked.name
 
     def readable(self) -> bool:
@@ -90,23 +88,6 @@ class SpanRaw(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        self._check_open()
-        position, out = self._position, memoryview(buffer).cast("B")
-        out = out[: max(0, self._checked.size - position)]
-        if not len(out):
-            self._checked.empty()
-            return 0
-        got = os.preadv(self._fd, [out], self._offset + position)
-        if got == 0:
-            raise TruncatedError(
-                f"{self._checked.path}: {self._checked.name}: {position} bytes, expected {self._checked.size}: "
-                "the file was cut"
-            )
-        self._checked.add(position, out[:got])
-        self._position = position + got
-        return got
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._check_open()
@@ -121,13 +102,46 @@ class SpanRaw(io.RawIOBase):
         if self.closed:
             raise ValueError("I/O operation on closed file.")
 
+    def _room(self, buffer: "WriteableBuffer") -> memoryview:
+        """The part of a buffer that what is left of the content can fill."""
+        return memoryview(buffer).cast("B")[: max(0, self._checked.size - self._position)]
+
+
+class SpanRaw(_ContentRaw):
+    """Bytes [offset, offset + size) of a file, read in place; seekable. Closes `fd`, which it owns.
+
+    Args:
+        fd: of the file.
+        checked: told what is read.
+    """
+
+    def __init__(self, fd: int, offset: int, checked: Checked) -> None:
+        super().__init__(checked)
+        self._fd, self._offset = fd, offset
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        self._check_open()
+        position, out = self._position, self._room(buffer)
+        if not len(out):
+            self._checked.empty()
+            return 0
+        got = os.preadv(self._fd, [out], self._offset + position)
+        if got == 0:
+            raise TruncatedError(
+                f"{self._checked.path}: {self._checked.name}: {position} bytes, expected {self._checked.size}: "
+                "the file was cut"
+            )
+        self._checked.add(position, out[:got])
+        self._position = position + got
+        return got
+
     def close(self) -> None:
         if not self.closed:
             os.close(self._fd)
         super().close()
 
 
-class PulledRaw(io.RawIOBase):
+class PulledRaw(_ContentRaw):
     """Content that can only be had from its start on; seekable: what lies between is read, or all again.
 
     Args:
@@ -139,16 +153,10 @@ class PulledRaw(io.RawIOBase):
     def __init__(
         self, begin: Callable[[], Callable[[int], bytes]], checked: Checked, release: Callable[[], object]
     ) -> None:
-        self._begin, self._checked, self._release = begin, checked, release
+        super().__init__(checked)
+        self._begin, self._release = begin, release
         self._read = begin()
-        self._at = self._position = 0  # where `_read` is; where the caller is
-        self.name = checked.name
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
+        self._at = 0  # where `_read` is; the caller is at `_position`
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         self._check_open()
@@ -156,7 +164,7 @@ class PulledRaw(io.RawIOBase):
             self._read, self._at = self._begin(), 0
         while self._at < min(self._position, self._checked.size):
             self._pull(min(BUFFER, self._position - self._at))
-        out = memoryview(buffer).cast("B")[: max(0, self._checked.size - self._position)]
+        out = self._room(buffer)
         if not len(out):
             if not self._checked.size:
                 self._see_end(0)
@@ -183,19 +191,6 @@ class PulledRaw(io.RawIOBase):
     def _see_end(self, at: int) -> None:
         if at == self._checked.size and self._read(1):
             raise FormatError(f"{self._checked.path}: {self._checked.name}: content of more than {at} bytes")
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._check_open()
-        self._position = sought(offset, whence, self._position, self._checked.size)
-        return self._position
-
-    def tell(self) -> int:
-        self._check_open()
-        return self._position
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ValueError("I/O operation on closed file.")
 
     def close(self) -> None:
         if not self.closed:

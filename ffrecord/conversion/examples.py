@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from ffrecord.conversion.columns import Columns, Facts, chosen
-from ffrecord.conversion.stores import at_once, fingerprint, probed
+from ffrecord.conversion.stores import OfStore, probed
 from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.sources.examples import ExampleError, ExampleParser, infer
 from ffrecord.sources.examples_infer import describe, first_list
 from ffrecord.store import Store
 
 
-class ExampleDataset:
+class ExampleDataset(OfStore):
     """Examples of a store, parsed into the features that some of them show.
 
     Args:
@@ -23,22 +23,8 @@ class ExampleDataset:
     """
 
     def __init__(self, store: Store, parser: ExampleParser, columns: Columns) -> None:
-        self.store, self.columns, self._parser = store, columns, parser
-
-    @property
-    def fingerprint(self) -> str:
-        """What tells these samples from others."""
-        return fingerprint(self.store)
-
-    def samples_at_once(self, indices: Sequence[int]) -> int:
-        """As of `StoreDataset`."""
-        return at_once(self.store, indices)
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.__getitems__([index])[0]
+        super().__init__(store)
+        self.columns, self._parser = columns, parser
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         records = self.store.read(indices)

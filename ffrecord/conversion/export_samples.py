@@ -10,8 +10,8 @@ import numpy.typing as npt
 from ffrecord.buffers import as_bytes
 from ffrecord.conversion.export_names import Naming
 from ffrecord.conversion.export_values import Content, content_of, of_bytes
-from ffrecord.conversion.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS
-from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError, MissingNamesError
+from ffrecord.conversion.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS, names_of
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
 from ffrecord.fields import JPEGField, LabelField, Schema, schema_of
 from ffrecord.fields.tree import as_mapping
 from ffrecord.reader import FileReader
@@ -61,7 +61,7 @@ class SampleSource:
         self.source = source
         self._store = source if isinstance(source, Store) else None
         self._schema = None if self._store is None else _keeping_jpegs(self._store)
-        self._names = None if self._store is None else _names(self._store)
+        self._names = None if self._store is None else names_of(self._store)
         self.n = len(source)
         first = self.read([0])[0] if self.n else Sample(0, None, {})
         self.plain = _is_plain(first.columns)
@@ -235,13 +235,6 @@ def _text(key: str | bytes) -> str:
 def _raw(value: Any) -> Any:
     """Bytes of a file, which come as an array; other values as they are."""
     return value.data if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1 else value
-
-
-def _names(store: Store) -> Sequence[str] | None:
-    try:
-        return store.keys()
-    except MissingNamesError:
-        return None
 
 
 def _keeping_jpegs(store: Store) -> Schema | None:

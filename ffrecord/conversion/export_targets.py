@@ -38,8 +38,23 @@ class Target(ABC):
     def __init__(self, path: str, shown: str, source: SampleSource) -> None:
         self.path, self.shown, self._source = path, shown, source
 
+    @abstractmethod
     def write(self, sample: Sample) -> list[tuple[str | None, Any]]:
         """Write a sample; (name, bytes) of what was written for it."""
+
+    @abstractmethod
+    def publish(self) -> None:
+        """Give it its name, durable."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Remove what is not published; may be repeated."""
+
+
+class _Files(Target):
+    """What a sample's files are added to."""
+
+    def write(self, sample: Sample) -> list[tuple[str | None, Any]]:
         files = self._source.files(sample, self.dots)
         for file in files:
             try:
@@ -54,16 +69,8 @@ class Target(ABC):
     def _add(self, file: File) -> None:
         """Write a file."""
 
-    @abstractmethod
-    def publish(self) -> None:
-        """Give it its name, durable."""
 
-    @abstractmethod
-    def discard(self) -> None:
-        """Remove what is not published; may be repeated."""
-
-
-class _Archive(Target):
+class _Archive(_Files):
     """One file, written through a file object."""
 
     def __init__(self, path: str, shown: str, source: SampleSource) -> None:
@@ -155,9 +162,6 @@ class TFRecordTarget(Target):
         """Write records as they are."""
         self._writer.write_packed(*packed)
 
-    def _add(self, file: File) -> None:
-        raise NotImplementedError
-
     def publish(self) -> None:
         self._writer.close()
 
@@ -165,7 +169,7 @@ class TFRecordTarget(Target):
         self._writer._discard()
 
 
-class FolderTarget(Target):
+class FolderTarget(_Files):
     """A directory of files, written beside its place and renamed when all are there."""
 
     def __init__(self, path: str, shown: str, source: SampleSource) -> None:

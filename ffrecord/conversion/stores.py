@@ -1,6 +1,7 @@
 """Samples of record stores by index, as `DatasetWriter` takes them: many at once."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,8 +24,43 @@ BYTES_AT_ONCE = 8 << 20
 UNTOLD = ("io", "on_error", "index_cache")  # options of readers that change no sample
 
 
-class StoreDataset:
-    """What a store's `samples` gives, and names, with the columns that these have. Pickles as the store does.
+class OfStore(ABC):
+    """Samples by index, several at once, out of a store. Pickles as that does.
+
+    Attributes:
+        store: of the samples.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells these samples from others: 64 hexadecimal digits, of the files and the reader's options."""
+        digest = hashlib.sha256(self.store._pickled_as().encode())
+        for name, value in sorted(self.store._options().items()):
+            if name not in UNTOLD and isinstance(value, str | bytes | int | float | list | tuple | None):
+                digest.update(f"{name} {value!r}".encode(errors="surrogateescape"))
+        return digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    @abstractmethod
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The samples at `indices`."""
+
+    def samples_at_once(self, indices: Sequence[int]) -> int:
+        """How many of the first of these samples to ask for together, so that large ones are not all in memory."""
+        ends = np.cumsum(self.store._sizes(np.asarray(indices, np.int64)))
+        return max(1, int(np.searchsorted(ends, BYTES_AT_ONCE, side="right")))
+
+
+class StoreDataset(OfStore):
+    """What a store's `samples` gives, and names, with the columns that these have.
 
     Args:
         store: of the samples.
@@ -35,28 +71,13 @@ class StoreDataset:
     """
 
     def __init__(self, store: Store, fields: Any = None) -> None:
-        self.store = store
+        super().__init__(store)
         self._keys_are_text = _are_text(store)
         samples = [self._named(*pair) for pair in self._pairs(probed(store))]
         self.columns = chosen(samples, fields, self._facts(samples)) if samples else Columns(_of_nothing(fields))
 
-    @property
-    def fingerprint(self) -> str:
-        """What tells these samples from others."""
-        return fingerprint(self.store)
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.__getitems__([index])[0]
-
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         return [self.columns.prepared(self._named(*pair)) for pair in self._pairs(indices)]
-
-    def samples_at_once(self, indices: Sequence[int]) -> int:
-        """How many of the first of these samples to ask for together, so that large ones are not all in memory."""
-        return at_once(self.store, indices)
 
     def _pairs(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
         return zip(indices, all_of(self.store, indices, self.store.samples(indices)), strict=True)
@@ -103,21 +124,6 @@ def all_of(store: Store, indices: Sequence[int], found: list[Any]) -> list[Any]:
     return found
 
 
-def fingerprint(store: Store) -> str:
-    """What tells the samples of a store from others: 64 hexadecimal digits, of the files and the reader's options."""
-    digest = hashlib.sha256(store._pickled_as().encode())
-    for name, value in sorted(store._options().items()):
-        if name not in UNTOLD and isinstance(value, str | bytes | int | float | list | tuple | None):
-            digest.update(f"{name} {value!r}".encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
-def at_once(store: Store, indices: Sequence[int]) -> int:
-    """How many of the first of these records have BYTES_AT_ONCE together: one at least."""
-    ends = np.cumsum(store._sizes(np.asarray(indices, np.int64)))
-    return max(1, int(np.searchsorted(ends, BYTES_AT_ONCE, side="right")))
-
-
 def probed(store: Store) -> list[int]:
     """Indices of samples that show the columns: PROBES of them, or two at least of PROBED_BYTES together."""
     indices = spread(len(store))
@@ -135,7 +141,8 @@ def _of_nothing(fields: Any) -> Schema:
     return fields if isinstance(fields, Schema) else Schema.of(fields or {KEY: BytesField()})
 
 
-def _names(store: Store) -> Sequence[str] | None:
+def names_of(store: Store) -> Sequence[str] | None:
+    """Its `keys`; None: its records have no names."""
     try:
         return store.keys()
     except MissingNamesError:
@@ -144,7 +151,7 @@ def _names(store: Store) -> Sequence[str] | None:
 
 def _are_text(store: Store) -> bool:
     """Whether all names are UTF-8, so that a column of text can hold them."""
-    names = _names(store)
+    names = names_of(store)
     if names is None:
         return True
     if not isinstance(names, Names):
@@ -166,7 +173,7 @@ def is_text(name: str) -> bool:
 
 def _suffixed(store: Store) -> dict[str, bool]:
     """Whether every record is called as JPEG files are; nothing where names have no suffixes."""
-    names = _names(store)
+    names = names_of(store)
     if names is None or not len(names) or "." not in names[0]:
         return {}
     found = all(name.lower().endswith(JPEG_SUFFIXES) for name in names)

@@ -6,7 +6,7 @@ from dataclasses import replace as changed
 from typing import Any
 
 from ffrecord.conversion.columns import Columns
-from ffrecord.conversion.stores import all_of, at_once, fingerprint
+from ffrecord.conversion.stores import OfStore, all_of
 from ffrecord.errors import ArgumentError
 from ffrecord.fields import BytesField, JPEGField, Schema, schema_of
 from ffrecord.fields.declare import declared
@@ -15,7 +15,7 @@ from ffrecord.fields.tree import Node, Tree
 from ffrecord.reader import FileReader
 
 
-class VerbatimDataset:
+class VerbatimDataset(OfStore):
     """Records as they are, under the schema that they have.
 
     Attributes:
@@ -23,29 +23,14 @@ class VerbatimDataset:
     """
 
     def __init__(self, store: FileReader, schema: Schema | None) -> None:
-        self.store = store
+        super().__init__(store)
         self.columns = None if schema is None else Columns(_Verbatim(schema))
-
-    @property
-    def fingerprint(self) -> str:
-        """What tells these samples from others."""
-        return fingerprint(self.store)
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         return [record.data for record in self._read(indices)]
 
     def _read(self, indices: Sequence[int]) -> list[Any]:
         return all_of(self.store, indices, self.store.read(indices))
-
-    def samples_at_once(self, indices: Sequence[int]) -> int:
-        """As of `StoreDataset`."""
-        return at_once(self.store, indices)
 
 
 class RetypedDataset(VerbatimDataset):
@@ -60,7 +45,7 @@ class RetypedDataset(VerbatimDataset):
     """
 
     def __init__(self, store: FileReader, schema: Schema, fields: Any) -> None:
-        self.store = store
+        super().__init__(store, None)
         old = schema._tree
         if isinstance(fields, Mapping) and isinstance(old, Node) and old.kind == "dict":
             strange = [name for name in fields if name not in old.keys]
