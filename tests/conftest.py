@@ -125,8 +125,8 @@ def preloadable(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
             pytest.skip(f"no C compiler to build {name} with")
         if sys.platform != "linux" or os.environ.get("LD_PRELOAD"):
             pytest.skip("preloads something else already, such as a sanitizer")
-        library = tmp_path_factory.mktemp("preloadable") / f"{name}.so"
-        source = Path(__file__).with_name(name)
+        source = Path(__file__).parent / name
+        library = tmp_path_factory.mktemp("preloadable") / f"{source.stem}.so"
         subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
         return library
 

@@ -1,0 +1,97 @@
+"""Every write that crash tests interrupt, by name."""
+
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from crash_case import Case, record
+from crash_datasets import Append, Converted, Dataset, Dump
+from crash_files import File, Recovery, Whole
+
+from ffrecord import pack_folder
+from ffrecord.conversion.exporting import export
+
+
+def folder(root: Path) -> Path:
+    """A folder to be packed and converted."""
+    shutil.rmtree(root, ignore_errors=True)
+    for i in range(12):
+        path = root / f"class {i % 3}" / f"{i}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(record(i))
+    return root
+
+
+def archive(path: Path) -> Path:
+    """A zip archive to be converted."""
+    with zipfile.ZipFile(path, "w") as file:
+        for i in range(12):
+            file.writestr(f"{i:02}.bin", record(i))
+    return path
+
+
+class Columns:
+    """Samples with columns, for export."""
+
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if not 0 <= index < 9:
+            raise IndexError(index)
+        return {"label": index, "data": record(index)}
+
+
+def cases(root: Path) -> dict[str, Callable[[], Case]]:
+    """Everything that is interrupted, by name; below `root` each has a directory of its own."""
+    source, zipped = folder(root / "source"), archive(root / "source.zip")
+
+    def exported(name: str, **options: Any) -> Callable[[], Case]:
+        return lambda: Whole(
+            root / "d", name, lambda target: export(Columns(), target, num_workers=0, progress=False, **options)
+        )
+
+    def file(**options: Any) -> Callable[[], Case]:
+        return lambda: File(root / "d", **options)
+
+    def recovery(**options: Any) -> Callable[[], Case]:
+        return lambda: Recovery(root / "d", **options)
+
+    def dataset(**options: Any) -> Callable[[], Case]:
+        return lambda: Dataset(root / "d", **options)
+
+    return {
+        "file": file(n=True, flush=False),
+        "file, flushed": file(n=True, flush=True),
+        "file of any n": file(n=False, flush=False),
+        "file of any n, flushed": file(n=False, flush=True),
+        "large file": file(n=True, flush=True, large=2_500_000),
+        "large file of any n": file(n=False, flush=True, large=2_500_000),
+        "recovery": recovery(n=None, replace=True),
+        "recovery of all": recovery(n=350, replace=False),
+        "recovery, no room": recovery(n=353, replace=True),
+        "recovery, much room": recovery(n=407, replace=False),
+        "dataset": dataset(),
+        "dataset inside": dataset(inside=True),
+        "dataset of lines": dataset(source="list"),
+        "dataset of an iterable": dataset(source="iterable"),
+        "dataset resumed": dataset(resumed=True),
+        "dataset inside resumed": dataset(inside=True, resumed=True),
+        "append": lambda: Append(root / "d"),
+        "append to bare shards": lambda: Append(root / "d", bare=True),
+        "workers": dataset(workers=2),
+        "workers, lines": dataset(workers=2, source="list"),
+        "workers, iterable": dataset(workers=2, source="iterable"),
+        "workers, append": lambda: Append(root / "d", workers=2),
+        "dump": lambda: Dump(root / "d", among=False),
+        "dump among others": lambda: Dump(root / "d", among=True),
+        "packed folder": lambda: Whole(root / "d", "p.ffr", lambda out: pack_folder(source, out), replaces=True),
+        "converted": lambda: Converted(root / "d", zipped),
+        "zip": exported("a.zip"),
+        "tar": exported("a.tar"),
+        "TFRecord": exported("a.tfrecord"),
+        "exported folder": exported("a", format="folder"),
+        "WebDataset shards": exported("a", format="webdataset", samples_per_shard=4),
+    }

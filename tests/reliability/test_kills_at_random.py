@@ -1,0 +1,55 @@
+"""T1 (guarantees G1, G7): kill -9 at random times, of a writer, of a worker, or of all its processes at once.
+
+Afterwards the same must be true as in test_kills_at_calls.py: nothing, the old one or a complete new one; what was
+flushed comes back; and the next write gives the bytes of an undisturbed one.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import disk_calls
+import figures
+import pytest
+from figures import counts
+
+RUN = "import killing; killing.main(*sys.argv[1:])"
+# Percent of all kills: most for what is killed quickest.
+SHARES = {
+    "file": 12,
+    "file, flushed": 20,
+    "file of any n, flushed": 20,
+    "large file of any n": 3,
+    "recovery": 8,
+    "recovery, no room": 7,
+    "dataset": 7,
+    "dataset inside": 4,
+    "append": 5,
+    "workers": 4,
+    "workers, iterable": 2,
+    "workers, append": 2,
+    "packed folder": 3,
+    "zip": 2,
+    "exported folder": 1,
+}
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A directory of tmpfs, where calls cost little."""
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("no tmpfs at /dev/shm: nobody is killed at random times")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as made:
+        yield Path(made)
+
+
+@counts(200, 8_000)
+def test_any_time(
+    preloadable: Callable[[str], Path], memory: Path, counted: figures.Counted, seed: int, count: int
+) -> None:
+    assert sum(SHARES.values()) == 100
+    library = preloadable("reliability/disk_calls.c")
+    given = json.dumps({"cases": {name: count * share // 100 for name, share in SHARES.items()}, "seed": seed})
+    found = json.loads(disk_calls.in_child(RUN, library, memory, "random", given, timeout=900))
+    counted.add("kills survived", sum(found.values()))
