@@ -47,7 +47,8 @@ ROWS = [
     {"sources"},
     {"conversion"},
     {"torch"},
-    {"fileio", "package", "utils"},
+    {"fileio", "package", "utils", "cli"},
+    {"__main__"},
 ]
 DEPTH = {name: depth for depth, names in enumerate(ROWS) for name in names}
 SOURCES = sorted(path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".pyx", ".pxd"})
@@ -146,4 +147,4 @@ def test_torch_is_imported_under_torch_only():
 
 @pytest.mark.parametrize("name", ["torch", "PIL", "simplejpeg", "pkg_resources", "multiprocessing.resource_tracker"])
 def test_importing_the_package_leaves_alone(name):
-    children.run(f"import sys, ffrecord\nassert {name!r} not in sys.modules")
+    children.run(f"import sys\nfrom ffrecord import *\nassert {name!r} not in sys.modules")

@@ -5,8 +5,9 @@ from typing import Any
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 
-class _Bar(tqdm):  # type: ignore[misc]
-    # tqdm's monitor thread would live on into the next fork.
+class Bar(tqdm):  # type: ignore[misc]
+    """A bar without tqdm's monitor thread, which would live on into the next fork."""
+
     monitor_interval = 0
 
 
@@ -22,7 +23,7 @@ class Progress:
 
     def __init__(self, total: int | None, show: bool | None, label: str, done: int = 0) -> None:
         disable = None if show is None else not show
-        self._bar: Any = _Bar(
+        self._bar: Any = Bar(
             total=total, initial=done, desc=label, unit=" samples", unit_scale=True, miniters=1, disable=disable
         )
         self._bytes = 0

@@ -1,0 +1,31 @@
+"""The commands, each a module of `ffrecord.cli` that is imported when it is used.
+
+It has `arguments(parser)`, which adds what it takes, and `run(given, out)`, which does it and returns one of `exits`.
+"""
+
+import argparse
+from importlib import import_module
+from typing import Protocol, cast
+
+from ffrecord.cli.output import Output
+
+# name → (module, what it does)
+COMMANDS = {
+    "info": ("info", "what a dataset is: format, samples, shards, sizes, schema"),
+    "completion": ("completion", "print what makes bash, zsh or fish complete this command"),
+}
+
+
+class Command(Protocol):
+    """What each module has."""
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add its arguments, description and examples."""
+
+    def run(self, given: argparse.Namespace, out: Output) -> int:
+        """Do it; one of `exits`."""
+
+
+def command(name: str) -> Command:
+    """The module of a command."""
+    return cast(Command, import_module(f"ffrecord.cli.{COMMANDS[name][0]}"))

@@ -1,0 +1,125 @@
+"""`ffrecord info`: what a dataset is, without reading it.
+
+Of a dataset with a dataset.json only that is read, the sizes of its shards, and what the first of them says of itself:
+so it takes as long for a hundred million samples as for a hundred.
+"""
+
+import argparse
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ffrecord import manifest
+from ffrecord.cli import exits
+from ffrecord.cli.output import Output, in_bytes
+from ffrecord.cli.sources import add_source, open_source
+from ffrecord.errors import FormatError, MissingNamesError
+from ffrecord.fields import Schema
+from ffrecord.opened import OpenedFile
+from ffrecord.store import Store
+
+EXAMPLES = """\
+examples:
+  ffrecord info data/train
+  ffrecord info --json archive.zip"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Print the facts; BAD_NEWS for a dataset of which shards are missing or of another size."""
+    listed = manifest.load(given.source) if os.path.isdir(given.source) and given.format in (None, "ffrecord") else None
+    if listed is None:
+        with open_source(given, check_data=False) as store:
+            facts, wrong = of_store(given.source, store), []
+    else:
+        facts, wrong = of_dataset(given.source, listed), not_there(given.source, listed)
+    out.facts({**facts, "wrong": wrong or None} if not out.json else {**facts, "wrong": wrong})
+    return exits.BAD_NEWS if wrong else exits.DONE
+
+
+def of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
+    """What dataset.json says, and the first shard of itself."""
+    size = sum(shard.size for shard in listed.shards)
+    facts = _counts(directory, "ffrecord", listed.samples, len(listed.shards), size)
+    facts |= {
+        "schema": _columns(listed.schema),
+        "checksum": "CRC-32",
+        "seed": listed.seed,
+        "fingerprint": listed.fingerprint,
+    }
+    first = Path(directory, listed.shards[0].name) if listed.shards else None
+    return facts | (_of_itself(str(first)) if first and first.exists() else {})
+
+
+def of_store(source: str, store: Store) -> dict[str, Any]:
+    """What any store tells of itself."""
+    size = sum(map(_bytes, store.fnames))
+    facts = _counts(source, store.format, store.n, len(store.fnames), size)
+    extension = getattr(store, "extension", None)
+    facts |= {"schema": _columns(extension.schema) if extension else None, "checksum": store.checksum or "none"}
+    try:
+        facts["names"] = len(store.keys()) > 0 or store.n == 0
+    except MissingNamesError:
+        facts["names"] = False
+    facts["fingerprint"] = store.fingerprint()
+    return facts | (_of_itself(store.fnames[0]) if store.format == "ffrecord" else {})
+
+
+def not_there(directory: str, listed: manifest.Manifest) -> list[str]:
+    """The shards that are missing, or not of the size that they had, in words."""
+    with os.scandir(directory) as entries:
+        sizes = {entry.name: entry.stat().st_size for entry in entries}
+    return list(_differences(listed.shards, sizes))
+
+
+def _differences(shards: Iterable[manifest.Shard], sizes: Mapping[str, int]) -> Iterable[str]:
+    for shard in shards:
+        size = sizes.get(shard.name)
+        if size is None:
+            yield f"{shard.name} is missing"
+        elif size != shard.size:
+            yield f"{shard.name} has {size} bytes, expected {shard.size}"
+
+
+def _counts(path: str, format: str, samples: int, files: int, size: int) -> dict[str, Any]:
+    return {
+        "path": path,
+        "format": format,
+        "samples": samples,
+        "files": files,
+        "bytes": size,
+        "size": in_bytes(size),
+        "mean sample": in_bytes(size / samples) if samples else None,
+    }
+
+
+def _columns(schema: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Column → what it holds, in words."""
+    if schema is None:
+        return None
+    try:
+        return {name: repr(field) for name, field in Schema.from_builtins(schema).fields.items()}
+    except FormatError as error:  # of a later version, or of fields that this program does not have
+        return {"?": str(error)}
+
+
+def _of_itself(path: str) -> dict[str, Any]:
+    """What the extension block of a file says of who wrote it."""
+    opened = OpenedFile(path, check=False, whole=False)
+    try:
+        extension = opened.extension
+        return {"writer": (extension and extension.writer) or None, "serializer": extension and extension.serializer}
+    finally:
+        opened.close()
+
+
+def _bytes(path: str) -> int:
+    if not os.path.isdir(path):
+        return os.stat(path).st_size
+    return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())

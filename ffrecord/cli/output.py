@@ -1,0 +1,126 @@
+"""What a command says: facts for people or for programs, and how far it is."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TextIO
+
+PIPED_WIDTH = 80
+GAP = 2  # spaces between columns
+UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
+
+
+class Output:
+    """Where a command writes to.
+
+    Args:
+        json: facts and tables as JSON.
+        quiet: no bars, no remarks.
+        stream: for what was asked for; stdout.
+    """
+
+    def __init__(self, *, json: bool = False, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self.json, self.quiet = json, quiet
+        self._stream = sys.stdout if stream is None else stream
+
+    @property
+    def tty(self) -> bool:
+        """Whether a person looks at it."""
+        return self._stream.isatty()
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal; PIPED_WIDTH where there is none."""
+        return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if self.tty else PIPED_WIDTH
+
+    def line(self, text: str = "") -> None:
+        """A line of what was asked for."""
+        self._stream.write(printable(text) + "\n")
+
+    def remark(self, text: str) -> None:
+        """A line for people, on stderr; not with --quiet."""
+        if not self.quiet:
+            sys.stderr.write(printable(text) + "\n")
+
+    def data(self, value: Any) -> None:
+        """A JSON document."""
+        json.dump(value, self._stream, indent=1 if self.tty else None, default=str)
+        self._stream.write("\n")
+
+    def facts(self, facts: Mapping[str, Any]) -> None:
+        """One JSON object, or a line for each: its name, and its value in words. None is left out for people."""
+        if self.json:
+            self.data(dict(facts))
+            return
+        shown = {name: in_words(value) for name, value in facts.items() if value is not None}
+        left = max(map(len, shown), default=0)
+        for name, text in shown.items():
+            self.line(f"{name:{left}}  {text}")
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """A list of JSON objects, or aligned columns, of which the last is cut where the terminal ends."""
+        if self.json:
+            self.data([dict(zip(columns, row, strict=True)) for row in rows])
+            return
+        cells = [list(columns), *([in_words(value) for value in row] for row in rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+        numbers = [_is_number(row[i] for row in cells[1:]) for i in range(len(columns))]
+        for row in cells:
+            aligned = (
+                f"{cell:>{w}}" if right else f"{cell:{w}}" for cell, w, right in zip(row, widths, numbers, strict=True)
+            )
+            self.line(cut((" " * GAP).join(aligned).rstrip(), self.width) if self.tty else (" " * GAP).join(row))
+
+    def progress(self, total: int | None, unit: str, label: str) -> Any:
+        """A bar of tqdm on stderr, for `with` and `update`; silent with --quiet, --json or without a terminal."""
+        from ffrecord.sharding.progress import Bar
+
+        silent = self.quiet or self.json or not sys.stderr.isatty()
+        return Bar(total=total, unit=unit, desc=label, unit_scale=True, disable=silent, leave=False)
+
+
+def printable(text: str) -> str:
+    """Without what would move the cursor or cannot be encoded: names of files may hold anything."""
+    clean = "".join(
+        each if each.isprintable() else each.encode("unicode_escape", "backslashreplace").decode() for each in text
+    )
+    return clean.encode(sys.stdout.encoding or "utf-8", "backslashreplace").decode(sys.stdout.encoding or "utf-8")
+
+
+def cut(text: str, width: int) -> str:
+    """The beginning of a text that is too long, and an ellipsis."""
+    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
+
+
+def in_words(value: Any) -> str:
+    """A value as people read it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return ", ".join(map(in_words, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {in_words(each)}" for name, each in value.items())
+    return "-" if value is None else str(value)
+
+
+def in_bytes(size: float) -> str:
+    """A number of bytes with three digits and a unit: 1.23 MB is 1,230,000 bytes."""
+    if size < 1000:
+        return f"{size:.0f} B"
+    power = next((power for power in range(1, len(UNITS)) if size < 999.5 * 1000**power), len(UNITS))
+    return f"{size / 1000**power:.3g} {UNITS[power - 1]}"
+
+
+def _is_number(cells: Iterable[str]) -> bool:
+    return all(cell.replace(",", "").replace(".", "").lstrip("-").isdigit() or cell == "-" for cell in cells)
+
+
+def silence(stream: TextIO) -> None:
+    """Where nobody reads any more, let Python's own flush at the end write to nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

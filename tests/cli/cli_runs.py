@@ -1,0 +1,45 @@
+"""The command, run as users run it: a process of its own, with or without a terminal."""
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from typing import NamedTuple
+
+COMMAND = [sys.executable, "-W", "error", "-m", "ffrecord"]
+
+
+class Ran(NamedTuple):
+    """What became of it."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(*arguments: object, timeout: float = 60, **more: object) -> Ran:
+    """Without a terminal."""
+    command = [*COMMAND, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **more)  # type: ignore[call-overload]
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def run_in_terminal(*arguments: object, columns: int = 80, timeout: float = 60) -> Ran:
+    """With one of that many columns; `out` has both streams, `err` nothing."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    child = subprocess.Popen([*COMMAND, *map(str, arguments)], stdin=its, stdout=its, stderr=its, env=environment)
+    os.close(its)
+    said = bytearray()
+    try:
+        while True:
+            said += os.read(ours, 65536)
+    except OSError:  # EIO: the other end is closed
+        pass
+    finally:
+        os.close(ours)
+    return Ran(child.wait(timeout), said.decode().replace("\r\n", "\n"), "")

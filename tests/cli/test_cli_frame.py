@@ -1,0 +1,156 @@
+"""The frame of the command: help, versions, errors in one line, exit codes, pipes, Ctrl-C, narrow terminals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+
+import builders
+import pytest
+from cli_runs import COMMAND, run, run_in_terminal
+
+from ffrecord.cli.commands import COMMANDS
+from ffrecord.cli.output import cut, in_bytes, printable
+
+
+@pytest.fixture
+def path(tmp_path):
+    return builders.write_samples(tmp_path / "a.ffr", builders.small())
+
+
+def test_without_a_command_it_says_which_there_are():
+    ran = run()
+    assert ran.code == 2
+    assert all(name in ran.out for name in COMMANDS)
+
+
+def test_version():
+    assert run("--version") == (0, f"ffrecord {version('ffrecord')}\n", "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command(name):
+    ran = run(name, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert COMMANDS[name][1].capitalize()[:20] in ran.out
+    assert "--json" in ran.out
+
+
+def test_help_is_quick_and_loads_little():
+    code = "import sys; from ffrecord.cli import main; main(['--help']); sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nonsense"], 2, "invalid choice: 'nonsense'"),
+        (["info"], 2, "required: PATH"),
+        (["info", "--format", "nonsense", "x"], 2, "invalid choice: 'nonsense'"),
+        (["info", "/nowhere/at.all"], 3, "/nowhere/at.all"),
+        (["info", "/dev/null"], 3, "/dev/null"),
+    ],
+)
+def test_what_is_wrong_is_one_line(arguments, code, words):
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (code, "")
+    assert words in ran.err
+    assert ran.err.startswith("ffrecord")
+    assert ran.err.count("\n") == 1
+    assert "Traceback" not in ran.err
+
+
+def test_debug_shows_where(tmp_path):
+    ran = run("info", tmp_path / "no.ffr", "--debug")
+    assert ran.code == 3
+    assert "Traceback" in ran.err
+    assert ran.err.splitlines()[-1].startswith("ffrecord info: ")
+
+
+def test_names_of_files_move_no_cursor(tmp_path):
+    ran = run("info", tmp_path / "a\n\x1b[2J\udcff.ffr")
+    assert ran.code == 3
+    assert "\x1b" not in ran.err
+    assert ran.err.count("\n") == 1
+    assert printable("a\x1b[0m\tb") == "a\\x1b[0m\\tb"
+
+
+def test_a_reader_that_goes_away(path):
+    process = subprocess.Popen([*COMMAND, "info", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.wait(60) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_ctrl_c(tmp_path):
+    fifo = tmp_path / "a.zip"
+    os.mkfifo(fifo)
+    code = """
+import ffrecord.cli.info as info, time
+info.run = lambda given, out: print("ready", flush=True) or time.sleep(60)
+from ffrecord.cli import main
+raise SystemExit(main(["info", "x"]))
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "ffrecord info: interrupted\n")
+
+
+def test_a_narrow_terminal(path):
+    ran = run_in_terminal("info", path, columns=40)
+    assert ran.code == 0
+    assert "samples" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (1234, "1.23 kB"),
+        (999_499, "999 kB"),
+        (999_500, "1 MB"),
+        (10**18, "1 EB"),
+        (10**22, "1e+04 EB"),
+    ],
+)
+def test_bytes_in_words(size, words):
+    assert in_bytes(size) == words
+
+
+def test_cut():
+    assert [cut("abcdef", width) for width in (6, 5, 1)] == ["abcdef", "abcd…", "…"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_names_every_command(shell):
+    ran = run("completion", shell)
+    assert (ran.code, ran.err) == (0, "")
+    assert all(name in ran.out for name in COMMANDS)
+
+
+def test_bash_completes_with_it(tmp_path):
+    (tmp_path / "data.ffr").touch()
+    script = tmp_path / "script"
+    script.write_text(run("completion", "bash").out)
+    ask = 'source "$1"; COMP_WORDS=("${@:3}"); COMP_CWORD=$2; _ffrecord; printf "%s\\n" "${COMPREPLY[@]}"'
+
+    def complete(*words: str) -> list[str]:
+        command = ["bash", "-c", ask, "bash", str(script), str(len(words) - 1), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.split()
+
+    assert complete("ffrecord", "inf") == ["info"]
+    assert complete("ffrecord", "info", "da") == ["data.ffr"]
+    assert complete("ffrecord", "info", "--js") == ["--json"]
+
+
+def test_json_is_one_document(path):
+    assert json.loads(run("info", path, "--json").out)["samples"] == 8

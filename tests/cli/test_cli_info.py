@@ -1,0 +1,75 @@
+"""`ffrecord info`: the facts of datasets, in words and as JSON, without reading them."""
+
+import json
+import os
+import zipfile
+
+import builders
+import numpy as np
+import pytest
+from cli_runs import run
+
+import ffrecord
+from ffrecord import DatasetWriter
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """30 typed samples in 3 shards."""
+    path = tmp_path / "train"
+    samples = [{"x": np.full(3, i, np.float32), "label": i % 5} for i in range(30)]
+    DatasetWriter(path, samples_per_shard=10, num_workers=1, progress=False).from_indexed_dataset(samples)
+    return path
+
+
+def facts(*arguments):
+    ran = run("info", *arguments, "--json")
+    assert ran.err == ""
+    return ran.code, json.loads(ran.out)
+
+
+def test_a_dataset(dataset):
+    code, found = facts(dataset)
+    with ffrecord.FileReader(dataset) as reader:
+        assert found["samples"] == reader.n == 30
+    sizes = [os.path.getsize(path) for path in dataset.glob("*.ffr")]
+    assert (code, found["files"], found["bytes"]) == (0, 3, sum(sizes))
+    assert found["format"] == "ffrecord"
+    assert set(found["schema"]) == {"x", "label"}
+    assert found["writer"].startswith("ffrecord ")
+    assert found["wrong"] == []
+
+
+def test_a_shard_that_is_missing_and_one_that_was_cut(dataset):
+    first, second, _ = sorted(dataset.glob("*.ffr"))
+    first.unlink()
+    os.truncate(second, 100)
+    code, found = facts(dataset)
+    assert code == 1
+    assert found["wrong"][0] == f"{first.name} is missing"
+    assert "has 100 bytes, expected" in found["wrong"][1]
+
+
+def test_one_file_in_words(tmp_path):
+    path = builders.write_samples(tmp_path / "a.ffr", builders.small())
+    ran = run("info", path)
+    assert (ran.code, ran.err) == (0, "")
+    lines = dict(line.split(maxsplit=1) for line in ran.out.splitlines())
+    assert (lines["format"], lines["samples"], lines["bytes"]) == ("ffrecord", "8", "404")
+
+
+def test_another_format(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("one.txt", "1")
+        archive.writestr("two.txt", "22")
+    code, found = facts(tmp_path / "a.zip")
+    assert (code, found["format"], found["samples"], found["names"], found["checksum"]) == (0, "zip", 2, True, "CRC-32")
+
+
+def test_a_damaged_one(tmp_path):
+    path = builders.write_samples(tmp_path / "a.ffr", builders.small())
+    with open(path, "r+b") as file:
+        file.truncate(50)
+    ran = run("info", path)
+    assert (ran.code, ran.out) == (3, "")
+    assert str(path) in ran.err
