@@ -1,7 +1,10 @@
 """What the tests of the guarantees share: seeds, counts, and figures for docs/guarantees.md."""
 
+import shutil
+import tempfile
 import time
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import figures
 import numpy as np
@@ -22,6 +25,18 @@ def seed(request: pytest.FixtureRequest) -> int:
 def random(seed: int) -> np.random.Generator:
     """Numbers of that seed."""
     return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[Path]:
+    """A directory whose files wait for no disk, if there is such a place."""
+    shared = Path("/dev/shm")
+    if not shared.is_dir():
+        yield tmp_path
+        return
+    directory = Path(tempfile.mkdtemp(prefix="ffrecord-test-", dir=shared))
+    yield directory
+    shutil.rmtree(directory)
 
 
 @pytest.hookimpl(wrapper=True)

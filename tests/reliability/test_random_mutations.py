@@ -4,10 +4,7 @@ The long run makes a million. `python3 run.py sanitize` makes as many under Addr
 """
 
 import json
-import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,19 +12,7 @@ import children
 import pytest
 from figures import counts
 
-SHARED_MEMORY = Path("/dev/shm")
 PROGRAM = "import sys; sys.path.insert(0, sys.argv.pop(1)); import random_mutations; random_mutations.main()"
-
-
-@pytest.fixture
-def in_memory(tmp_path: Path) -> Iterator[Path]:
-    """A directory whose files no disk slows down, if there is such a place."""
-    if not SHARED_MEMORY.is_dir():
-        yield tmp_path
-        return
-    directory = Path(tempfile.mkdtemp(prefix="ffrecord-test-", dir=SHARED_MEMORY))
-    yield directory
-    shutil.rmtree(directory)
 
 
 def changed(count: int, seed: int, directory: Path) -> Counter[str]:
