@@ -2,9 +2,9 @@
 
 What a pass over a file found, as arrays, in a file of its own:
 
-    0    8 B   magic, "FFINDEX1"
+    0    8 B   magic, "FFINDEX2"
     8    u32   bytes of the description
-    12   u32   CRC-32 of all that follows
+    12   u32   CRC-32 of the four bytes before, and of all that follows
     16         description: JSON of `_Description`
     ...        the arrays, each at a multiple of 64, zeros between them
 
@@ -36,7 +36,7 @@ from ffrecord.span_file import mapping_of
 IndexCache: TypeAlias = str | os.PathLike[str] | bool | None
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
 
-MAGIC = b"FFINDEX1"
+MAGIC = b"FFINDEX2"  # 1: no checksum of the size of the description, by which all arrays are found
 HEAD = struct.Struct("<8sII")
 SUFFIX = ".ffindex"
 ALIGNMENT = 64
@@ -193,7 +193,7 @@ def _save(place: str, description: _Description, arrays: Arrays) -> None:
         raise OSError(errno.ELOOP, "it is a symbolic link, by which others could choose what is overwritten")
     encoded = msgspec.json.encode(description)
     encoded += b" " * (-(HEAD.size + len(encoded)) % ALIGNMENT)
-    crc, offset = crc32(encoded), HEAD.size + len(encoded)
+    crc, offset = crc32(encoded, _crc_of(len(encoded))), HEAD.size + len(encoded)
     part = PartFile(place)
     try:
         os.fchmod(part.fd, stat.S_IMODE(os.fstat(part.fd).st_mode) & ~stat.S_IWOTH)  # see `_check_owner`
@@ -208,6 +208,11 @@ def _save(place: str, description: _Description, arrays: Arrays) -> None:
     except BaseException:
         part.discard()
         raise
+
+
+def _crc_of(length: int) -> int:
+    """Where the checksum begins: with the size of the description."""
+    return crc32(struct.pack("<I", length))
 
 
 def _load(
@@ -255,7 +260,7 @@ def _arrays(data: memoryview, format: str, status: os.stat_result) -> dict[str, 
     magic, length, crc = HEAD.unpack_from(data)
     if magic != MAGIC or length > min(DESCRIPTION_MOST, len(data) - HEAD.size):
         raise FormatError("not an index")
-    if crc32(data[HEAD.size :]) != crc:
+    if crc32(data[HEAD.size :], _crc_of(length)) != crc:
         raise FormatError("its CRC-32 does not match")
     description = msgspec.json.decode(bytes(data[HEAD.size : HEAD.size + length]), type=_Description)
     if (description.format, description.file) != (format, _identity(status)):
