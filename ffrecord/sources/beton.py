@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import filesystems, paths
+from ffrecord import filesystems
 from ffrecord._crc import crc32
 from ffrecord._engine import PACKED, Failure, filesystem_type
 from ffrecord._memory import Mapping as FileMapping
@@ -17,6 +17,7 @@ from ffrecord.durable import read_all
 from ffrecord.errors import ArgumentError, FormatError, file_error
 from ffrecord.forms import Array, without
 from ffrecord.opened import naming
+from ffrecord.paths import Source
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources.beton_layout import ALLOCATION, HEADER, BetonField, descriptors_size, parse
 from ffrecord.sources.beton_spans import Allocations, Pieces, Rows, all_spans, pieces, why_wrong
@@ -107,7 +108,7 @@ class BetonReader(RecordReader):
     """Samples of FFCV's .beton files, version 2.
 
     Args:
-        path: a file, a directory (its *.beton and *.ffcv), a glob pattern, or a list of such, all with the same fields.
+        source: a file, a directory (its *.beton and *.ffcv), a glob pattern, or a list of such; all of the same fields.
         check_data: compare all metadata with the table of allocations when opening: the only thing in such a file that
             can contradict it. There are no checksums: damaged values cannot be told from good ones.
         io, on_error: as for `FileReader`.
@@ -133,7 +134,7 @@ class BetonReader(RecordReader):
 
     def __init__(
         self,
-        path: paths.Source,
+        source: Source,
         check_data: object = True,
         *,
         io: str = "auto",
@@ -146,7 +147,7 @@ class BetonReader(RecordReader):
         self._decodes, self._index_cache = bool(decode), index_cache
         self._custom = dict(custom or {})
         given = self._custom, bool(check_data), io == "mmap", index_cache
-        files = all_opened(BetonFile(name, *given) for name in expand(path, SUFFIXES["beton"]))
+        files = all_opened(BetonFile(name, *given) for name in expand(source, SUFFIXES["beton"]))
         try:
             for file in files:
                 _check_same(files[0], file)

@@ -27,7 +27,7 @@ class EnvironmentReader(RecordReader):
     """Records of LMDB environments, chosen by a subclass.
 
     Args:
-        path: as `lmdb_index.data_files` takes it.
+        source: as `lmdb_index.data_files` takes it.
         choose: the records of an environment.
         check_data, io, on_error, index_cache: as for `LMDBReader`.
 
@@ -37,7 +37,7 @@ class EnvironmentReader(RecordReader):
 
     def __init__(
         self,
-        path: Source,
+        source: Source,
         choose: Choose,
         check_data: object,
         *,
@@ -50,7 +50,7 @@ class EnvironmentReader(RecordReader):
         self.transactions: list[int] = []
         files: list[SpanFile] = []
         try:
-            for file in data_files(path):
+            for file in data_files(source):
                 with Pages(file) as pages:
                     found = choose(pages, index_cache)
                     files.append(SpanFile(file, found.offsets, found.sizes, whole=io == "mmap"))
@@ -107,8 +107,8 @@ class LMDBReader(EnvironmentReader):
     """The values of LMDB databases, in the order of their keys.
 
     Args:
-        path: the directory of an environment, its data file, a glob pattern of such files, or a list or tuple of any of
-            these, one after the other. As LMDB 0.9 writes them on a little-endian machine of 64 bits.
+        source: the directory of an environment, its data file, a glob pattern of such files, or a list or tuple of any
+            of these, one after the other. As LMDB 0.9 writes them on a little-endian machine of 64 bits.
         check_data: nothing is compared: LMDB has no checksums.
         io: how to read, as for `FileReader`. With "mmap" what is returned changes if somebody writes to the file later.
         on_error: what a record that cannot be read does, as for `FileReader`.
@@ -116,7 +116,7 @@ class LMDBReader(EnvironmentReader):
         database: name of a database in the environment; None for the main one, which has no name.
 
     Raises:
-        FileNotFoundError, ValueError, TypeError: there is nothing at `path`; no such database.
+        FileNotFoundError, ValueError, TypeError: there is nothing at `source`; no such database.
         FormatError: no LMDB environment, of a kind that is not read here (several values of one key, 32 bits,
             big-endian), or damaged in the pages with its keys.
 
@@ -132,7 +132,7 @@ class LMDBReader(EnvironmentReader):
 
     def __init__(
         self,
-        path: Source,
+        source: Source,
         check_data: object = True,
         *,
         io: str = "auto",
@@ -142,7 +142,7 @@ class LMDBReader(EnvironmentReader):
     ) -> None:
         self._database = _as_bytes(database)
         options: dict[str, Any] = {"io": io, "on_error": on_error, "index_cache": index_cache}
-        super().__init__(path, self._choose, check_data, **options)
+        super().__init__(source, self._choose, check_data, **options)
 
     def _choose(self, pages: Pages, index_cache: IndexCache) -> Index:
         return index(pages, self._database, index_cache)

@@ -29,7 +29,7 @@ class MDSReader(Store):
     """Samples of MDS datasets, version 2, as MosaicML's streaming writes them.
 
     Args:
-        path: a directory with index.json, or a list of such, one after the other.
+        source: a directory with index.json, or a list of such, one after the other.
         check_data: compare what the shards say of their columns with the index when they are opened. There are no
             checksums of samples; see `validate_hash`.
         io, on_error: as for `FileReader`.
@@ -60,15 +60,15 @@ class MDSReader(Store):
 
     format = "mds"
 
-    def __new__(cls, path: Directories = (), *args: Any, **options: Any) -> "MDSReader":
+    def __new__(cls, source: Directories = (), *args: Any, **options: Any) -> "MDSReader":
         """A reader that reads in place where no shard is compressed."""
-        if cls is MDSReader and not any(each.packed for each in _found(path)):
+        if cls is MDSReader and not any(each.packed for each in _found(source)):
             cls = MDSInPlaceReader
         return super().__new__(cls)
 
     def __init__(
         self,
-        path: Directories,
+        source: Directories,
         check_data: object = True,
         *,
         io: str = "auto",
@@ -82,8 +82,8 @@ class MDSReader(Store):
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         check_io(io)
-        self._directories = _directories(path)
-        self._shards = _found(path)
+        self._directories = _directories(source)
+        self._shards = _found(source)
         self._given: dict[str, Any] = {
             "decode": bool(decode),
             "columns": None if columns is None else list(columns),
@@ -245,16 +245,16 @@ def _open(path: str, found: ShardFile, check: bool, whole: bool) -> SpanFile:
     return SpanFile(path, offsets[:-1], np.diff(offsets), whole=whole, status=status)
 
 
-def _directories(path: Directories) -> list[str]:
-    given = [path] if isinstance(path, str | os.PathLike) else list(path)
+def _directories(source: Directories) -> list[str]:
+    given = [source] if isinstance(source, str | os.PathLike) else list(source)
     paths = [check_type(each) for each in given]
     if not paths:
         raise ArgumentError("no directory to open")
     return [os.path.dirname(each) or "." if os.path.basename(each) == NAME else each for each in paths]
 
 
-def _found(path: Directories) -> list[ShardFile]:
-    directories = _directories(path)
+def _found(source: Directories) -> list[ShardFile]:
+    directories = _directories(source)
     shards: list[list[MDSShard]] = [read_index(directory) for directory in directories]
     found = list(chain.from_iterable(
         [shard_file(directory, shard) for shard in each] for directory, each in zip(directories, shards, strict=True)

@@ -25,7 +25,7 @@ class PackedFolderReader(NamedFiles, RecordReader):
     `PackedFolder` is the same with the methods of ffrecord 1.x.
 
     Args:
-        path: as for `PackedFolder`.
+        source: as for `PackedFolder`.
         check_data, io, on_error: as for `RecordReader`.
         index_cache: without effect: the file has its own index.
 
@@ -41,14 +41,14 @@ class PackedFolderReader(NamedFiles, RecordReader):
 
     def __init__(
         self,
-        path: Source,
+        source: Source,
         check_data: object = True,
         *,
         io: str = "auto",
         on_error: OnError = "raise",
         index_cache: object = None,
     ) -> None:
-        with PackedFolder(path, check_data) as folder:
+        with PackedFolder(source, check_data) as folder:
             found = dict(walk(folder.structure))
             files = all_opened(_opened(folder, io == "mmap"))
         named = {index: name for name, index in found.items() if isinstance(index, int)}

@@ -36,7 +36,7 @@ class RecordIOReader(Store):
     """Records of one or many RecordIO files, numbered through.
 
     Args:
-        fname: a file, whatever its name; a directory: its `*.recordio` and `*.rio` in string order; a glob pattern;
+        source: a file, whatever its name; a directory: its `*.recordio` and `*.rio` in string order; a glob pattern;
             or a list or tuple of such.
         check_data: compare the checksum of every chunk when it is read, and that of each block of framed snappy.
         io, on_error: as for `FileReader`.
@@ -67,7 +67,7 @@ class RecordIOReader(Store):
 
     def __init__(
         self,
-        fname: Source,
+        source: Source,
         check_data: object = True,
         *,
         io: str = "auto",
@@ -83,7 +83,7 @@ class RecordIOReader(Store):
         most, check = operator.index(expanded_most), bool(check_data)
         self._settings: dict[str, Any] = {"io": io, "index_cache": index_cache, "dialect": dialect, "on_torn": on_torn}
         self._settings["expanded_most"] = most
-        fnames = expand(fname, SUFFIXES["recordio"])
+        fnames = expand(source, SUFFIXES["recordio"])
         look = partial(_look, index_cache=index_cache, dialect=dialect, skip=on_torn == "skip", check=check)
         files, status = zip(*each_of(look, fnames, THREADS), strict=True)
         self._describe(fnames, files)

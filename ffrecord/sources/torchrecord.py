@@ -23,8 +23,8 @@ class TorchRecordReader(EnvironmentReader):
     """The samples of TorchRecord, in the order of the list that they were written from (unless that was shuffled).
 
     Args:
-        path: as TorchRecord 0.1 writes it: an environment with the databases db0, db1 …; or as 0.0 does: a directory of
-            such environments, without names inside. Or a list of either, one after the other.
+        source: as TorchRecord 0.1 writes it: an environment with the databases db0, db1 …; or as 0.0 does: a directory
+            of such environments, without names inside. Or a list of either, one after the other.
         check_data, io, on_error, index_cache: as for `LMDBReader`.
 
     Raises:
@@ -42,7 +42,7 @@ class TorchRecordReader(EnvironmentReader):
 
     def __init__(
         self,
-        path: Source,
+        source: Source,
         check_data: object = True,
         *,
         io: str = "auto",
@@ -50,7 +50,7 @@ class TorchRecordReader(EnvironmentReader):
         index_cache: IndexCache = None,
     ) -> None:
         options: dict[str, Any] = {"io": io, "on_error": on_error, "index_cache": index_cache}
-        super().__init__(_environments(path), _index, check_data, **options)
+        super().__init__(_environments(source), _index, check_data, **options)
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
         return [self._decoded(position, record) for position, record in zip(positions.tolist(), records, strict=True)]

@@ -39,7 +39,7 @@ class ZipReader(NamedFiles, MixedReader):
     archive are understood; names are UTF-8 or code page 437, as each says.
 
     Args:
-        path: an archive; a directory, whose `.zip` files are taken; a glob pattern; or a list of such. The members of
+        source: an archive; a directory, whose `.zip` files are taken; a glob pattern; or a list of such. The members of
             several are numbered through, in the order of each directory.
         check_data: compare the directory's CRC-32 with what is read.
         io, on_error: as for `RecordReader`.
@@ -62,7 +62,7 @@ class ZipReader(NamedFiles, MixedReader):
 
     def __init__(
         self,
-        path: Source,
+        source: Source,
         check_data: object = True,
         *,
         io: str = "auto",
@@ -71,7 +71,7 @@ class ZipReader(NamedFiles, MixedReader):
         max_ratio: float | None = MAX_RATIO,
     ) -> None:
         _check_ratio_option(max_ratio)
-        paths = expand(path, SUFFIXES["zip"])
+        paths = expand(source, SUFFIXES["zip"])
         status = [os.stat(each) for each in paths]
         indexes = [ZipIndex(each, index_cache) for each in paths]
         self.members = ZipMembers(indexes, max_ratio)

@@ -3,12 +3,14 @@ import io
 import struct
 import tarfile
 import zipfile
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import ffrecord
 from ffrecord.errors import FormatError
+from ffrecord.sources import opening
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +140,11 @@ def test_options_that_functions_hand_on():
     with pytest.raises(TypeError, match="^ffrecord.export " + said.format("zip", "max_ratio")):
         ffrecord.export("s.zip", "out.zip", x=3)
     assert not Path("out").exists() and not Path("out.zip").exists()
+
+
+@pytest.mark.parametrize("format", opening.FORMATS)
+def test_every_reader_takes_the_same_arguments_first(format):
+    names = [*signature(opening._reader(format).__init__).parameters][1:]
+    first = "fname" if format == "ffrecord" else "source"  # as ffrecord 1.x calls it
+    assert names[:4] == [first, "check_data", "io", "on_error"]
+    assert names[4:5] == ["index_cache"] or format == "ffrecord"
