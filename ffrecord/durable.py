@@ -169,6 +169,13 @@ def lock(fd: int, path: str) -> bool:
         return False
 
 
+def _kept_mode(old: os.stat_result, new: os.stat_result) -> int:
+    """The mode of a file that replaces another: as that had it, less what would run as somebody. Of a stranger's file
+    only what the new one allows anyway: whoever put it there does not choose who may write to ours."""
+    kept = stat.S_IMODE(old.st_mode) & 0o777
+    return kept if old.st_uid == new.st_uid else kept & new.st_mode
+
+
 _open_parts: "weakref.WeakSet[PartFile]" = weakref.WeakSet()
 
 
@@ -210,9 +217,8 @@ class PartFile:
         if self._keeps:
             return
         try:
-            # A replaced file keeps its mode.
             with contextlib.suppress(FileNotFoundError):
-                os.fchmod(self.fd, stat.S_IMODE(os.stat(self.target).st_mode))
+                os.fchmod(self.fd, _kept_mode(os.stat(self.target), os.fstat(self.fd)))
         except OSError as error:
             self.discard()
             sentence = f"{target}: giving the new file the mode of the old one"

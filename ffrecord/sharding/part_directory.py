@@ -171,6 +171,9 @@ class PartDirectory:
     def _lock_now(self) -> io.FileIO:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.path)
+        if os.path.islink(self.path):
+            # What is cleared up and removed in here would be somebody else's.
+            raise PermissionError(errno.EPERM, f"{self.path} is a symbolic link")
         file = io.FileIO(self.ledger_path, "r+", opener=_no_link)
         try:
             _flock(file)
@@ -183,14 +186,16 @@ class PartDirectory:
         return file
 
     def _renew(self) -> None:
-        """Remove what was being filled, and make room for what will be."""
-        for entry in os.listdir(self.path):
-            if entry.startswith("open-"):
-                shutil.rmtree(Path(self.path) / entry)
+        """Make room for what will be filled, and remove what was being."""
         os.mkdir(self.open)
         if os.stat(self.open).st_uid != os.lstat(self.path).st_uid:
-            # In a directory like /tmp anybody can make one of this name.
+            # In a directory like /tmp anybody can make one of this name. Nothing in it is ours to remove.
+            os.rmdir(self.open)
+            self._unlock()
             raise PermissionError(errno.EPERM, f"{self.path} belongs to another user")
+        for entry in os.listdir(self.path):
+            if entry.startswith("open-") and entry != os.path.basename(self.open):
+                shutil.rmtree(Path(self.path) / entry)
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.finished)
 
