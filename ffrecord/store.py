@@ -132,6 +132,20 @@ class Store(BatchReading):
         """
         return self._fnames[0], self._positive(index)
 
+    def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
+        """Bytes of the records at `indices`, as `read` gives them: int64 [k].
+
+        From tables where the format has such, and nothing is checked then; else they are read, and one that cannot be
+        read has -1.
+
+        Raises:
+            IndexError, TypeError: as `read`.
+        """
+        outcome = self._now(PACKED, self._in_range(indices), go_on=True)
+        sizes: Indices = np.diff(outcome.result[1])
+        sizes[[place for place, _ in outcome.failures]] = -1
+        return sizes
+
     def stats(self) -> ReadStats:
         """What was read so far and how, in numbers; cheap. Of all threads, but not of other processes."""
         done = self._background

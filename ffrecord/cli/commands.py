@@ -12,6 +12,9 @@ from ffrecord.cli.output import Output
 # name → (module, what it does)
 COMMANDS = {
     "info": ("info", "what a dataset is: format, samples, shards, sizes, schema"),
+    "ls": ("ls", "list the records: index, bytes, name; or the files"),
+    "head": ("head", "show the first samples, decoded"),
+    "get": ("get", "show samples by index or name, or write their bytes"),
     "completion": ("completion", "print what makes bash, zsh or fish complete this command"),
 }
 

@@ -36,6 +36,14 @@ class MixedReader(RecordReader):
         Store.close(self)
         super().close()
 
+    def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
+        """As `Store.record_sizes`: special records are read for it."""
+        positions = self._in_range(indices)
+        sizes, special = super().record_sizes(positions), self._special(positions)
+        if special is not None and special.any():
+            sizes[special] = Store.record_sizes(self, positions[special])
+        return sizes
+
     def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
         positions = as_indices(indices)
         if self._all_plain(positions):

@@ -54,6 +54,10 @@ class NamedFiles(Store):
     def _content_sizes(self) -> npt.NDArray[np.int64]:
         """Bytes of each file: int64 [n]."""
 
+    def record_sizes(self, indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
+        """Bytes of the files at `indices`: int64 [k]; what the directory says. Errors as for `read`."""
+        return self._content_sizes()[self._in_range(indices)]
+
     # Reading
 
     @overload

@@ -61,6 +61,15 @@ def records(case, store):
     return as_bytes(arrays)
 
 
+def test_sizes_of_records(store, records):
+    wanted = [len(record) for record in records]
+    indices = [-1, 0, *range(store.n)]
+    assert store.record_sizes(indices).tolist() == [wanted[index] for index in indices]
+    assert store.record_sizes([]).tolist() == []
+    with pytest.raises(IndexError):
+        store.record_sizes([store.n])
+
+
 def as_bytes(arrays):
     return [bytes(array) for array in arrays]
 

@@ -1,0 +1,73 @@
+"""`ffrecord get`: samples by index or name, decoded, or their bytes as they are."""
+
+import argparse
+import operator
+import sys
+from collections.abc import Iterator
+
+from ffrecord.cli import exits
+from ffrecord.cli.output import Output
+from ffrecord.cli.showing import show
+from ffrecord.cli.sources import add_source, open_source
+from ffrecord.errors import ArgumentError
+from ffrecord.store import Store
+
+EXAMPLES = """\
+examples:
+  ffrecord get data/train 0 17 -1
+  ffrecord get data/train 100:110
+  ffrecord get photos.zip cats/1.jpg --raw > 1.jpg"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH, and which."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    help = "0 is the first, -1 the last, 3:7 are four; or a name, where the format has names"
+    parser.add_argument("index", metavar="INDEX", nargs="+", help=help)
+    parser.add_argument("--raw", action="store_true", help="write the bytes of the records to stdout, back to back")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Show them, or write their bytes."""
+    with open_source(given) as store:
+        indices = [index for text in given.index for index in indices_of(store, text)]
+        if not given.raw:
+            return show(store, indices, out)
+        for index in indices:
+            sys.stdout.buffer.write(store.read_one(index).data)
+        sys.stdout.buffer.flush()
+    return exits.DONE
+
+
+def indices_of(store: Store, text: str) -> Iterator[int]:
+    """The indices, in [0, n), that INDEX means.
+
+    Raises:
+        ArgumentError: it means none.
+    """
+    first, colon, last = text.partition(":")
+    try:
+        if colon:
+            yield from range(store.n)[slice(*(int(each) if each else None for each in (first, last)))]
+            return
+        index = operator.index(int(text))
+    except ValueError:
+        yield _named(store, text)
+        return
+    if not -store.n <= index < store.n:
+        raise ArgumentError(f"index {index}, expected {-store.n} <= index < {store.n}: {store.fnames[0]} …")
+    yield index % store.n
+
+
+def _named(store: Store, name: str) -> int:
+    """The index of the record of that name; the last one, where several have it."""
+    names = store.keys()
+    found = names.find(name) if hasattr(names, "find") else _last(list(names), name)
+    if found < 0:
+        raise ArgumentError(f"{name!r} is neither an index nor the name of a record: {store.fnames[0]} …")
+    return int(found)
+
+
+def _last(names: list[str], name: str) -> int:
+    return len(names) - 1 - names[::-1].index(name) if name in names else -1

@@ -1,0 +1,32 @@
+"""`ffrecord head`: the first samples, decoded, in words."""
+
+import argparse
+
+from ffrecord.cli.output import Output
+from ffrecord.cli.showing import show
+from ffrecord.cli.sources import add_source, open_source
+
+EXAMPLES = """\
+examples:
+  ffrecord head data/train
+  ffrecord head -n 3 archive.zip --json"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH and how many."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    parser.add_argument("-n", "--count", type=_count, default=10, metavar="N", help="samples (default: %(default)s)")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Show them."""
+    with open_source(given) as store:
+        return show(store, range(min(given.count, store.n)), out)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{number} samples, expected 0 or more")
+    return number

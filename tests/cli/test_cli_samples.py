@@ -1,0 +1,151 @@
+"""`ffrecord ls`, `head` and `get`: what is in a dataset, in words, as JSON and as bytes."""
+
+import json
+import subprocess
+import zipfile
+
+import builders
+import numpy as np
+import pytest
+from cli_runs import COMMAND, run, run_in_terminal
+
+from ffrecord import DatasetWriter
+from ffrecord.cli.shown import as_json, in_words
+
+SAMPLES = [
+    {"x": np.arange(3, dtype=np.float32) + i, "label": i % 5, "text": f"sample {i}", "blob": bytes(i)}
+    for i in range(25)
+]
+MEMBERS = {"a/one.txt": b"first", "a/two.bin": bytes(range(256)), "3": b""}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    path = tmp_path_factory.mktemp("samples") / "train"
+    DatasetWriter(path, samples_per_shard=10, num_workers=1, progress=False).from_indexed_dataset(SAMPLES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    path = tmp_path_factory.mktemp("samples") / "a.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        for name, data in MEMBERS.items():
+            file.writestr(name, data)
+    return path
+
+
+def test_head_in_words(dataset):
+    ran = run("head", dataset, "-n", "2")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines() == [
+        "[0]",
+        "  x      float32 [3] [0., 1., 2.]",
+        "  label  0",
+        "  text   'sample 0'",
+        "  blob   0 B",
+        "[1]",
+        "  x      float32 [3] [1., 2., 3.]",
+        "  label  1",
+        "  text   'sample 1'",
+        "  blob   1 B, 00",
+    ]
+
+
+def test_head_is_ten_or_all(dataset, archive):
+    assert len(json.loads(run("head", dataset, "--json").out)) == 10
+    assert len(json.loads(run("head", archive, "--json").out)) == 3
+    assert run("head", dataset, "-n", "0") == (0, "", "")
+    assert run("head", dataset, "-n", "-1").code == 2
+
+
+def test_get_by_index(dataset):
+    found = json.loads(run("get", dataset, "--json", "-1", "3", "7:9", ":1").out)
+    assert [each["index"] for each in found] == [24, 3, 7, 8, 0]
+    assert [each["text"] for each in found] == [SAMPLES[i]["text"] for i in (24, 3, 7, 8, 0)]
+    assert found[0]["x"]["values"] == SAMPLES[24]["x"].tolist()
+
+
+def test_get_by_name(archive):
+    ran = run("get", archive, "a/one.txt")
+    assert ran.out.splitlines() == ["[0]", "  key   'a/one.txt'", "  data  5 B of text, 'first'"]
+    # What looks like an index is one.
+    assert json.loads(run("get", archive, "1", "--json").out)[0]["key"] == "a/two.bin"
+
+
+@pytest.mark.parametrize("wanted", ["3", "99", "-26", "nobody", "a/"])
+def test_get_what_is_not_there(archive, wanted):
+    ran = run("get", archive, wanted)
+    assert (ran.code, ran.out) == (2, "")
+    assert wanted in ran.err
+
+
+def test_bytes_as_they_are(archive):
+    done = subprocess.run([*COMMAND, "get", archive, "a/two.bin", "0", "--raw"], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (MEMBERS["a/two.bin"] + MEMBERS["a/one.txt"], b"")
+
+
+def test_a_damaged_sample_is_shown_as_such(tmp_path):
+    path = builders.write_samples(tmp_path / "a.ffr", [b"a" * 50, b"b" * 50])
+    with open(path, "r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"!")
+    ran = run("head", path, "--json")
+    assert ran.code == 1
+    good, bad = json.loads(ran.out)
+    assert good["data"]["shape"] == [50]
+    assert "checksum" in bad["error"].lower()
+
+
+def test_ls(archive, dataset):
+    assert run("ls", archive).out.splitlines() == [
+        "0             5  a/one.txt",
+        "1           256  a/two.bin",
+        "2             0  3",
+    ]
+    assert json.loads(run("ls", archive, "--json").out)[1] == {"index": 1, "bytes": 256, "name": "a/two.bin"}
+    rows = json.loads(run("ls", dataset, "--shards", "--json").out)
+    assert [row["samples"] for row in rows] == [10, 10, 5]
+
+
+def test_ls_stops_when_nobody_reads_on(dataset):
+    script = '"$@" ls "$0" | head -n 1; exit "${PIPESTATUS[0]}"'
+    done = subprocess.run(["bash", "-c", script, dataset, *COMMAND], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith(" 0 ")
+    assert (done.returncode in (0, 141), done.stderr) == (True, "")
+
+
+def test_lines_end_with_the_terminal(dataset):
+    ran = run_in_terminal("head", dataset, "-n", "1", columns=24)
+    assert max(map(len, ran.out.splitlines())) == 24
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (b"\xff\xd8\xff\xe0" + bytes(2000), "JPEG, 2 kB"),
+        (b"\x89PNG\r\n\x1a\n", "PNG, 8 B"),
+        (np.zeros((4, 5), np.uint8), "uint8 [4, 5], 0 to 0, mean 0"),
+        (np.array([], np.int64), "int64 [0] []"),
+        (np.array(["a", "b"] * 9), "<U1 [18]"),
+        (b"\0" * 40, "40 B, 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 …"),
+        ("x" * 100, "'" + "x" * 59 + "…'"),
+        ([1, {"a": None}], "0: 1, 1: a: None"),
+        (None, "None"),
+    ],
+)
+def test_values_in_words(value, words):
+    assert in_words(value) == words
+
+
+def test_values_as_json():
+    value = {"a": np.arange(100), "b": np.float32(1.5), "c": (b"xy", {1}), "d": float("nan")}
+    assert json.loads(json.dumps(as_json(value)["a"])) == {
+        "dtype": "int64",
+        "shape": [100],
+        "min": 0,
+        "max": 99,
+        "mean": 49.5,
+    }
+    assert as_json(value)["b"] == 1.5
+    assert as_json(value)["c"] == [{"bytes": 2, "begins": "7879"}, "{1}"]
