@@ -11,6 +11,7 @@ import pytest
 from beton_twin import beton
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from same_samples import assert_samples, same
 
 from ffrecord.errors import ArgumentError, FormatError, MissingNamesError
 from ffrecord.fields.jpeg_codec import compress, decompress
@@ -66,22 +67,6 @@ def path(tmp_path):
     order = random.Random(3).sample(range(20), 20)
     (tmp_path / "all.beton").write_bytes(beton(ALL, SAMPLES, order=order))
     return tmp_path / "all.beton"
-
-
-def same(found: object, expected: object) -> bool:
-    if isinstance(expected, tuple):
-        return found == expected[0]
-    if isinstance(expected, np.ndarray):
-        return found.dtype == expected.dtype and np.array_equal(found, expected)
-    return type(found) is type(expected) and found == expected
-
-
-def assert_samples(found: list[dict], expected: list[dict]) -> None:
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        assert set(one) == set(other)
-        for name, value in other.items():
-            assert same(one[name], value), name
 
 
 # What is in it

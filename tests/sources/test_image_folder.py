@@ -267,31 +267,6 @@ def test_store(tmp_path, folder, nothing_leaks):
         reader.read_one(0)
 
 
-def test_threads_and_forks(folder):
-    children.run(
-        textwrap.dedent(
-            f"""
-            import os, threading
-            from ffrecord.sources.image_folder import ImageFolderReader
-            reader = ImageFolderReader({folder!r})
-            expected = [record.tobytes() for record in reader]
-            def look():
-                for _ in range(50):
-                    assert [record.tobytes() for record in reader.read(range(8))] == expected
-            threads = [threading.Thread(target=look) for _ in range(4)]
-            [thread.start() for thread in threads]
-            [thread.join() for thread in threads]
-            child = os.fork()
-            if not child:
-                look()
-                os._exit(0)
-            assert os.waitpid(child, 0)[1] == 0
-            look()
-            """
-        )
-    )
-
-
 def test_names_with_a_nul():
     names = Names.of(["a\0b"])
     _, failures = _files.read_files(-1, names.blob, names.offsets, np.array([0]))

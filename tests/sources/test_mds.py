@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mds_twin import COMPRESS, encoded, write_mds
+from same_samples import assert_samples, same
 
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, MissingFileError
 from ffrecord.fields.jpeg_codec import compress
@@ -63,20 +64,6 @@ def directory(tmp_path):
 @pytest.fixture
 def packed(tmp_path):
     return write_mds(tmp_path / "packed", COLUMNS, SAMPLES, compression="zstd:7", hashes=("sha1", "md5"))
-
-
-def same(found: object, expected: object) -> bool:
-    if isinstance(expected, np.ndarray):
-        return found.dtype == expected.dtype and np.array_equal(found, expected)
-    return type(found) is type(expected) and found == expected
-
-
-def assert_samples(found: list[dict], expected: list[dict]) -> None:
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        assert set(one) == set(other)
-        for name, value in other.items():
-            assert same(one[name], value), name
 
 
 # What is in it

@@ -3,10 +3,8 @@
 import os
 import pickle
 import tarfile
-import textwrap
 import threading
 
-import children
 import pytest
 import tars
 from hypothesis import given
@@ -303,31 +301,6 @@ def test_pickles_and_refuses_changed_files(tmp_path, path):
     tars.archive(tmp_path / "a.tar", [("a.txt", b"other")])
     with pytest.raises(FFRecordError, match="differ"):
         pickle.loads(state)
-
-
-def test_threads_and_forks(path):
-    children.run(
-        textwrap.dedent(
-            f"""
-        import os, threading
-        from ffrecord.sources.tar import TarReader
-        reader = TarReader({path!r})
-        expected = [record.tobytes() for record in reader]
-        def look():
-            for _ in range(50):
-                assert [record.tobytes() for record in reader.read(range(4))] == expected
-        threads = [threading.Thread(target=look) for _ in range(4)]
-        [thread.start() for thread in threads]
-        [thread.join() for thread in threads]
-        child = os.fork()
-        if not child:
-            look()
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        look()
-        """
-        )
-    )
 
 
 def test_index_is_kept(tmp_path, path, monkeypatch):
