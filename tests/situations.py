@@ -32,7 +32,7 @@ def unmap_pages(path: str) -> None:
 def evict(*paths: str) -> None:
     """Drop a file from the page cache, as far as no other process maps it."""
     for path in paths:
-        for _ in range(20):
+        for _ in range(100):
             _forget(path)
             # Pages that another CPU has on its list of new ones stay a little.
             if os.path.getsize(path) == 0 or cached_share(path) == 0:

@@ -28,7 +28,7 @@ def batch(size=64):
     assert (data[offsets[:-1]] == indices % 251).all() and (data[offsets[1:] - 1] == indices % 251).all()
 
 def settles(wanted, size=64):
-    most = 20 if size >= 8 else 60  # of a few records each tells little
+    most = 20 if size >= 8 else 60  # batches; of a few records each tells little
     for batches in range(most):
         if engine() == wanted:
             return
@@ -140,7 +140,7 @@ settles("direct")
 stays("direct")
 print("direct", flush=True)
 sys.stdin.readline()  # until the limit is lifted, and the file is cached
-settles("page cache, two passes", most=20)
+settles("page cache, two passes")
 settles("page cache")
 stays("page cache")
 print("back", flush=True)
