@@ -201,7 +201,7 @@ def test_row_17_a_bad_checksum_names_the_global_index(damage, io):
 
 @in_every_mode
 def test_row_18_failing_batches_leak_nothing(tmp_path, io):
-    """13 MiB after 50 batches of 256 KiB; loops are in test_leaks.py."""
+    """13 MiB after 50 batches of 256 KiB; loops are in reliability/test_leaks.py."""
     data = ffr_twin.build([bytes(64 << 10)] * 4)
     with FileReader(builders.write(tmp_path / "a.ffr", builders.flip_in_sample(3)(data)), io=io) as reader:
         before = None

@@ -1,51 +1,14 @@
-"""Nothing is left behind: descriptors, AIO contexts, memory, files. Loops in children, which count their own."""
+"""T11 (guarantee G7): readers leave nothing behind, also after failures: descriptors, AIO contexts, threads, memory."""
+
+from pathlib import Path
 
 import builders
 import children
 import ffr_twin
+import leaking
 import pytest
 from builders import IO_MODES
-
-COUNTING = """
-import gc, logging, os, resource, sys, warnings
-import numpy as np
-import builders
-from ffrecord import FFRecordError, FileReader, FileWriter, _aio
-warnings.simplefilter("ignore", ResourceWarning)
-logging.disable()
-
-def descriptors():
-    return len(os.listdir("/proc/self/fd"))
-
-def contexts():
-    with open("/proc/self/maps") as lines:
-        return sum("[aio]" in line for line in lines)
-
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
-
-def loop(work, times, slope):
-    '''Run it `times` after a warm-up; nothing may grow but memory, by less than `slope` bytes a time.'''
-    for _ in range(max(10, times // 5)):
-        work()
-    gc.collect()
-    before, memory = (descriptors(), contexts()), resident()
-    for _ in range(times):
-        work()
-    gc.collect()
-    assert (descriptors(), contexts()) == before, (descriptors(), contexts(), before)
-    grown = resident() - memory
-    # A thread of the engine that ended and came again has a new stack, and an arena of malloc.
-    assert grown <= max(slope * times, 2 << 20), f"{grown} bytes after {times}"
-
-def refused(*arguments, **options):
-    try:
-        FileReader(*arguments, **options)
-    except (FFRecordError, OSError, AssertionError):
-        return
-    raise SystemExit(f"{arguments} was opened")
-"""
+from figures import Counted, counts
 
 # What a loop does, and how often. `path`, `damaged` and `io` are given.
 WORKS = {
@@ -94,8 +57,6 @@ def work():
         raise SystemExit("no error")
 """),
     "skipping batches": (300, """
-import logging
-logging.getLogger("ffrecord").setLevel(logging.ERROR)
 reader = FileReader(damaged, io=io, on_error="skip")
 def work():
     reader.read(range(40))
@@ -132,12 +93,13 @@ def work():
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("io", IO_MODES)
+@pytest.mark.timeout(900)
+@counts(leaking.EVERYDAY, leaking.LONG)
 @pytest.mark.parametrize("kind", WORKS)
-def test_reading(good_and_damaged, kind, io):
+def test_reading(good_and_damaged: tuple[str, str], kind: str, count: int) -> None:
     times, work = WORKS[kind]
-    code = f"{COUNTING}\npath, damaged, io = sys.argv[1:]\n{work}\nloop(work, {times}, 100)"
-    children.run(code, *good_and_damaged, io)
+    code = f"(path, damaged), io = sys.argv[1:], turn\n{work}"
+    leaking.run(code, times * count, 100, *good_and_damaged, turns=IO_MODES)
 
 
 BAD_FILES = {
@@ -155,88 +117,55 @@ BAD_FILES = {
 }
 
 
-def test_failing_opens(tmp_path):
+@counts(200, 10_000)
+def test_failing_opens(tmp_path: Path, count: int, counted: Counted) -> None:
     """100 of them leaked 100 descriptors in the original."""
     for number, data in enumerate(BAD_FILES.values()):
         builders.write(tmp_path / f"bad{number}.{'ffr' if data else 'txt'}", data)
-    code = f"""{COUNTING}
-bad = [os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1]) if name.startswith("bad")]
-bad += ["/missing.ffr", sys.argv[1]]
-assert len(bad) == {len(BAD_FILES) + 2}
+    good = builders.write_samples(tmp_path / "good.ffr", [b"x"])
+    bad = [*sorted(map(str, tmp_path.glob("bad*"))), "/missing.ffr", str(tmp_path)]
+    assert len(bad) == len(BAD_FILES) + 2
+    work = """
+good, *bad = sys.argv[1:]
 def work():
     for path in bad:
-        refused(path)
-        refused([sys.argv[2], sys.argv[2], path])
-loop(work, 100, 1000)
+        refused(FileReader, path)
+        refused(FileReader, [good, good, path])
 """
-    children.run(code, tmp_path, builders.write_samples(tmp_path / "good.ffr", [b"x"]))
+    times = -(-count // (2 * len(bad)))
+    leaking.run(work, times, 100, good, *bad)
+    counted.add("failing opens without a leaked descriptor", times * 2 * len(bad))
 
 
-# What a loop does, and what it leaves in the directory. `path` and `data` are given.
-WRITING = {
-    "published": ({"a.ffr"}, """
-def work():
-    with FileWriter(path, 3) as writer:
-        for _ in range(3):
-            writer.write_one(data)
-"""),
-    "without n": ({"a.ffr"}, """
-def work():
-    with FileWriter(path) as writer:
-        for _ in range(3):
-            writer.write_one(data)
-"""),
-    "aborted": (set(), """
-def work():
-    try:
-        with FileWriter(path, 3) as writer:
-            writer.write_one(data)
-            1 / 0
-    except ArithmeticError:
-        pass
-"""),
-    "too few": (set(), """
-def work():
-    try:
-        with FileWriter(path, 3) as writer:
-            writer.write_one(data)
-    except RuntimeError:
-        pass
-"""),
-    "dropped": (set(), """
-def work():
-    FileWriter(path, 3).write_one(data)
-"""),
-    "dropped complete": ({"a.ffr"}, """
-def work():
-    FileWriter(path, 1).write_one(data)
-"""),
-    "cannot be made": (set(), """
-def work():
-    for arguments in (("/missing/a.ffr", 1), (path, 2**62), (path, -1), (path, "x"), (path + "x", 1)):
-        try:
-            FileWriter(*arguments)
-        except (OSError, ValueError, TypeError):
-            continue
-        raise SystemExit("no error")
-"""),
-}  # fmt: skip
+LEAKS = {
+    "descriptor": "os.dup(0)",
+    "temporary file": "os.close(tempfile.mkstemp()[0])",
+    "file beside": "tempfile.mkdtemp(dir=sys.argv[1])",
+    "process": "subprocess.Popen(['sleep', '1'])",
+    "AIO context": "libc.syscall(children.SYSCALLS[platform.machine()]['io_setup'], 1, ctypes.byref(ctypes.c_ulong()))",
+    "memory": "kept.append(b'x' * 300_000)",
+}
 
 
-@pytest.mark.parametrize("kind", WRITING)
-def test_writing(tmp_path, kind):
-    left, work = WRITING[kind]
-    code = f"{COUNTING}\npath, data = sys.argv[1], np.zeros(200_000, np.uint8)\n{work}\nloop(work, 50, 1000)"
-    children.run(code, tmp_path / "a.ffr")
-    assert {path.name for path in tmp_path.iterdir()} == left
+@pytest.mark.parametrize("kind", LEAKS)
+def test_leaks_are_found(tmp_path: Path, kind: str) -> None:
+    """By the loop that all these tests are made of."""
+    work = f"""
+import ctypes, platform, subprocess
+libc, kept = ctypes.CDLL(None), []
+def work():
+    {LEAKS[kind]}
+"""
+    with pytest.raises(AssertionError, match="child ended with 1"):
+        leaking.run(work, 10, 100, tmp_path, files=[tmp_path])
 
 
 def test_no_shared_memory_and_no_threads(good_and_damaged):
     """Names in /dev/shm would be left behind by a kill, threads do not survive a fork."""
-    code = f"""{COUNTING}
+    code = f"""{leaking.LOOP}
 tasks = len(os.listdir("/proc/self/task"))
 for io in ("pread", "auto", "direct"):
-    with FileReader(sys.argv[1], io=io) as reader:
+    with FileReader(sys.argv[1], io=turn) as reader:
         reader.read(range(40))
         reader.read_packed(range(40))
 assert len(os.listdir("/proc/self/task")) == tasks

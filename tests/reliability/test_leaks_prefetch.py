@@ -1,35 +1,12 @@
-"""Nothing is left behind by batches that were begun and dropped: descriptors, threads, AIO contexts, memory."""
+"""T11 (guarantee G7): nothing is left behind by batches that were begun and dropped: descriptors, threads, memory."""
+
+from pathlib import Path
 
 import builders
-import children
+import leaking
 import pytest
 from builders import IO_MODES
-from test_leaks import COUNTING
-
-# Threads and contexts of theirs are kept for the next batches; so they are few, not equal.
-LOOP = f"""{COUNTING}
-import itertools, threading
-from ffrecord import _threads
-
-def tasks():
-    return len(os.listdir("/proc/self/task"))
-
-def loop(work, times, slope):
-    for _ in range(max(10, times // 5)):
-        work()
-    gc.collect()
-    before, memory = descriptors(), resident()
-    for _ in range(times):
-        work()
-    gc.collect()
-    assert descriptors() == before, (descriptors(), before)
-    assert (tasks() <= 1 + 32, contexts() <= 16) == (True, True), (tasks(), contexts())
-    assert _threads.stats()["queued"] == 0
-    grown = resident() - memory
-    assert grown <= max(slope * times, 2 << 20), f"{{grown}} bytes after {{times}}"
-
-path, damaged, io = sys.argv[1:]
-"""
+from figures import counts
 
 WORKS = {
     "to the end": """
@@ -118,30 +95,31 @@ def work():
 TIMES = {"beside other threads": (30, 1_000_000)}
 
 
-@pytest.mark.parametrize("io", IO_MODES)
+@pytest.mark.timeout(900)
+@counts(leaking.EVERYDAY, leaking.LONG)
 @pytest.mark.parametrize("kind", WORKS)
-def test_prefetching(good_and_damaged, kind, io):
+def test_prefetching(good_and_damaged: tuple[str, str], kind: str, count: int) -> None:
     times, slope = TIMES.get(kind, (60, 1000))
-    children.run(f"{LOOP}{WORKS[kind]}\nloop(work, {times}, {slope})", *good_and_damaged, io)
+    code = f"(path, damaged), io = sys.argv[1:], turn\n{WORKS[kind]}"
+    leaking.run(code, times * count, slope, *good_and_damaged, turns=IO_MODES, kept=True)
 
 
-@pytest.mark.parametrize("io", IO_MODES)
-def test_more_files_than_may_be_open(tmp_path, io):
+@counts(leaking.EVERYDAY, leaking.LONG)
+def test_more_files_than_may_be_open(tmp_path: Path, count: int) -> None:
     """Opened and closed again and again, by several threads."""
     for i in range(30):
         builders.write_samples(tmp_path / f"{i:02}.ffr", builders.records([100, 5000], i))
-    code = f"""{LOOP}
+    work = """
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-reader, random = FileReader(path, io=io), np.random.default_rng(0)
+reader, random = FileReader(sys.argv[1], io=turn), np.random.default_rng(0)
 def work():
     for _ in reader.iter_batches([random.permutation(60)[:20] for _ in range(4)], 3):
         pass
-def most():
-    work()
     reader.read(range(60))  # as many are open as may be
-loop(most, 60, 1000)
-reader.close()
-assert path not in "".join(os.path.realpath(f"/proc/self/fd/{{fd}}") for fd in os.listdir("/proc/self/fd"))
 """
-    children.run(code, tmp_path, "", io)
+    after = """
+reader.close()
+assert sys.argv[1] not in "".join(os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
+"""
+    leaking.run(work, 60 * count, 1000, tmp_path, turns=IO_MODES, kept=True, after=after)

@@ -1,0 +1,107 @@
+"""What the leak tests have in common: loops in a child, which count what the process has before and after."""
+
+import tempfile
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import children
+
+# How many times the long run repeats what everyday runs repeat.
+EVERYDAY, LONG = 1, 10
+
+LOOP = """
+import contextlib, gc, itertools, os, resource, sys, tempfile, threading
+import children
+
+SHARED = "/dev/shm"
+with contextlib.suppress(OSError):  # where it is everybody's, what others put there is taken for ours
+    children.small_disk(SHARED, 256 << 20)
+    SHARED_IS_OURS = True
+
+import logging, warnings
+import numpy as np
+import builders
+from ffrecord import FFRecordError, FileReader, FileWriter, _threads
+warnings.simplefilter("ignore", ResourceWarning)
+logging.disable()
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+def contexts():
+    with open("/proc/self/maps") as lines:
+        return sum("[aio]" in line for line in lines)
+
+def tasks():
+    return len(os.listdir("/proc/self/task"))
+
+def processes():
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return len(file.read().split())
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+def files(*directories):
+    shared = [SHARED] if "SHARED_IS_OURS" in globals() else []
+    walks = map(os.walk, [*directories, tempfile.gettempdir(), *shared])
+    return sorted(os.path.join(at, name) for walk in walks for at, folders, found in walk for name in folders + found)
+
+def loop(work, times, slope, where, kept):
+    '''Run it `times` after a warm-up. Nothing may grow: descriptors, processes, AIO contexts unless they are `kept` for
+    the next batches, files and shared memory; but memory may, by less than `slope` bytes a time.'''
+    def have():
+        return descriptors(), processes(), None if kept else contexts(), files(*where)
+    for _ in range(max(min(10, times), times // 5)):
+        work()
+    gc.collect()
+    before, memory = have(), resident()
+    for _ in range(times):
+        work()
+    gc.collect()
+    at = globals().get("turn", "")
+    assert have() == before, (at, have(), before)
+    # Threads of the engine stay for a second, for whoever reads next.
+    assert (tasks() <= 1 + 32, contexts() <= 16) == (True, True), (at, tasks(), contexts())
+    assert _threads.stats()["queued"] == 0
+    grown = resident() - memory
+    # A thread of the engine that ended and came again has a new stack, and an arena of malloc.
+    assert grown <= max(slope * times, 2 << 20), f"{at}: {grown} bytes after {times}"
+
+def refused(open, *arguments, **options):
+    try:
+        open(*arguments, **options)
+    except (FFRecordError, OSError, AssertionError):
+        return
+    raise SystemExit(f"{arguments} was opened")
+"""
+
+
+def run(
+    work: str,
+    times: int,
+    slope: int,
+    *arguments: object,
+    turns: Sequence[str] = (),
+    files: Sequence[Path] = (),
+    kept: bool = False,
+    after: str = "",
+) -> str:
+    """Run the function `work` of that code in a child, so many times; nothing may grow but memory, by `slope` a time.
+
+    What the child printed is returned.
+
+    Args:
+        arguments: what the code finds in sys.argv[1:].
+        turns: do so once for each, which the code finds in `turn`.
+        files: directories to look for new files in, besides those of temporary files and shared memory.
+        kept: AIO contexts are kept for the next batches, so they are few, not equal.
+        after: code that runs when all was done, in each turn.
+    """
+    code = f"{work}\nloop(work, {times}, {slope}, {list(map(str, files))}, {kept})\n{after}"
+    if turns:
+        code = f"for turn in {tuple(turns)}:\n{textwrap.indent(code, '    ')}"
+    with tempfile.TemporaryDirectory(prefix="leaks-") as temporary:
+        return children.run(f"{LOOP}{code}", *arguments, timeout=600, TMPDIR=temporary)
