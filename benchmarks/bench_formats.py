@@ -3,7 +3,6 @@
 import argparse
 import io
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ import formats_reading
 import numpy as np
 import workloads
 import write_pictures
-from formats_figures import describe, figure_table, figures, groups
-from harness import Measurement, Report, add_parts, arguments, table
-
-from ffrecord import _crc
+from formats_figures import describe, figures, groups
+from harness import Measurement, add_parts, arguments, table
+from program import Program, measure
 
 PARTS = ("zip", "jpeg", "tfrecord", "examples", "cold", "convert")
 PACKAGES = ("tfrecord", "crc32c", "protobuf", "lmdb", "simplejpeg", "pillow")
@@ -28,17 +26,10 @@ COLD_SECONDS = 2.0
 ROOM = 8 << 30
 
 
-class Program:
+class Formats(Program):
     """One run of the benchmark."""
 
-    def __init__(self, options: argparse.Namespace, directory: Path, report: Report) -> None:
-        self.options, self.directory, self.report = options, directory, report
-        self.smoke, self.rounds = options.smoke, options.rounds
-
-    def run(self) -> None:
-        for part in PARTS:
-            if part in self.options.part:
-                getattr(self, part)()
+    parts = PARTS
 
     def zip(self) -> None:
         work = workloads.SMOKE_MEMBERS if self.smoke else workloads.MEMBERS
@@ -69,10 +60,7 @@ class Program:
         for work in workloads.SMOKE_CONVERSIONS if self.smoke else workloads.CONVERSIONS:
             self.add(formats_converting.converted(self.directory, work, self.rounds))
 
-    def add(self, found: Sequence[Measurement]) -> None:
-        """Keeps them, and shows them at once: the whole takes long."""
-        for measurement in found:
-            self.report.add(measurement)
+    def show(self, found: Sequence[Measurement]) -> None:
         for (_, work), group in groups(found).items():
             print(describe(work), grid(list(group.of.values())), "", sep="\n", flush=True)
 
@@ -114,24 +102,11 @@ def options_of(parser: argparse.ArgumentParser) -> None:
     add_parts(parser, PARTS)
 
 
-def context(directory: Path) -> dict[str, object]:
-    return {
-        "versions": environment.versions(*PACKAGES),
-        "crc_kernel": _crc.kernel(),
-        "fs": environment.filesystem(directory),
-        "read_ahead_kb": environment.read_ahead(),
-        "usable_cpus": len(os.sched_getaffinity(0)),
-    }
-
-
 def main() -> None:
     options = arguments(__doc__, options_of)
     coldness.check_disk(options.data, ROOM, options.smoke, "nothing can be cold, that part is left out")
-    report = Report("formats", context(options.data), options.out)
-    print(report.heading(), "", sep="\n", flush=True)
-    with tempfile.TemporaryDirectory(prefix="ffrecord-bench-", dir=options.data) as directory:
-        Program(options, Path(directory).resolve(), report).run()
-    print(figure_table(figures(report.measurements)))
+    versions, cpus = environment.versions(*PACKAGES), len(os.sched_getaffinity(0))
+    measure(Formats, "formats", options, versions, figures, read_ahead_kb=environment.read_ahead(), usable_cpus=cpus)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import argparse
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +17,11 @@ import loader_start
 import workloads
 import write_cifar
 import write_pictures
-from harness import Measurement, Report, add_parts, arguments, table
-from loader_figures import describe, figure_table, figures, groups
+from harness import Measurement, add_parts, arguments, table
+from loader_figures import describe, figures, groups
 from loader_hosts import Hosts
+from program import Program, measure
 from write_packing import writers
-
-from ffrecord import _crc
 
 PARTS = ("cifar", "dataloader", "photographs", "cold", "start")
 PACKAGES = ("torch", "simplejpeg", "pillow")
@@ -31,12 +29,8 @@ WINDOWS = write_pictures.Windows((448, 640), 97)  # of about 110 kB, as large as
 ROOM = 6 << 30  # of the disk; the largest part takes 4 GB
 
 
-class Program:
+class Loading(Program):
     """One run of the benchmark."""
-
-    def __init__(self, options: argparse.Namespace, directory: Path, report: Report) -> None:
-        self.options, self.directory, self.report = options, directory, report
-        self.smoke, self.rounds = options.smoke, options.rounds
 
     def run(self) -> None:
         if {"cifar", "dataloader"} & self.options.part:
@@ -88,10 +82,7 @@ class Program:
             with loader_start.made(self.directory, samples) as path:
                 self.add(loader_start.measure_starts(path, samples, workloads.START_BATCH, rounds))
 
-    def add(self, found: Sequence[Measurement]) -> None:
-        """Keeps them, and shows them at once: the whole takes long."""
-        for measurement in found:
-            self.report.add(measurement)
+    def show(self, found: Sequence[Measurement]) -> None:
         if isinstance(found[0].workload, workloads.Starts):
             print(start_grid(found), "", sep="\n", flush=True)
             return
@@ -132,25 +123,11 @@ def options_of(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def context(directory: Path) -> dict[str, object]:
-    return {
-        "versions": environment.versions(*PACKAGES),
-        "crc_kernel": _crc.kernel(),
-        "fs": environment.filesystem(directory),
-        "read_ahead_kb": environment.read_ahead(),
-        "usable_cpus": len(os.sched_getaffinity(0)),
-        "not_measured": {},
-    }
-
-
 def main() -> None:
     options = arguments(__doc__, options_of)
     coldness.check_disk(options.data, ROOM, options.smoke, "nothing can be cold, that part is left out")
-    report = Report("loader", context(options.data), options.out)
-    print(report.heading(), "", sep="\n", flush=True)
-    with tempfile.TemporaryDirectory(prefix="ffrecord-bench-", dir=options.data) as directory:
-        Program(options, Path(directory).resolve(), report).run()
-    print(figure_table(figures(report.measurements)))
+    more = {"read_ahead_kb": environment.read_ahead(), "usable_cpus": len(os.sched_getaffinity(0)), "not_measured": {}}
+    measure(Loading, "loader", options, environment.versions(*PACKAGES), figures, **more)
 
 
 if __name__ == "__main__":

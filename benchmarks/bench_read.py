@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,15 +15,14 @@ import read_open
 import read_original
 import workloads
 from harness import Measurement, Report, add_parts, arguments, table
+from program import Program, measure
 from read_data import Files, Records, make_files, make_records
-from read_figures import figure_table, figures, size_name
+from read_figures import figures, size_name
 from read_limited import Task
 from read_limited import measure as measure_limited
 from read_peers import random_peers, sequential_peers
 from read_timing import Cold, measure_hot, usable
 from read_ways import Way, cold_ways, hot_ways, sequential_ways
-
-from ffrecord import _crc
 
 PARTS = ("hot", "cold", "sequential", "limited", "open")
 PEERS = ("lmdb", "array_record", "bagz")
@@ -33,12 +31,11 @@ ROOM = 4 << 30
 UNTIL_THE_END = float("inf")
 
 
-class Program:
+class Reading(Program):
     """One run of the benchmark."""
 
     def __init__(self, options: argparse.Namespace, directory: Path, report: Report) -> None:
-        self.rounds, self.smoke, self.parts = options.rounds, options.smoke, options.part
-        self.directory, self.report = directory, report
+        super().__init__(options, directory, report)
         self.cold_seconds = 0.05 if self.smoke else COLD_SECONDS
         self.means = options.mean
 
@@ -47,10 +44,10 @@ class Program:
         for work in workloads.SMOKE_READS if self.smoke else workloads.READS:
             if self.means and work.mean not in self.means:
                 continue
-            if {"hot", "cold", "sequential", "limited"} & self.parts:
+            if {"hot", "cold", "sequential", "limited"} & self.options.part:
                 with self.files(work) as (files, records):
                     self.of_size(loops, files, records)
-        if "open" in self.parts:
+        if "open" in self.options.part:
             self.opens()
 
     @contextmanager
@@ -64,13 +61,13 @@ class Program:
             files.delete()
 
     def of_size(self, loops: read_limit.Loops, files: Files, records: Records) -> None:
-        if "hot" in self.parts:
+        if "hot" in self.options.part:
             self.hot(loops, files, records)
-        if "cold" in self.parts:
+        if "cold" in self.options.part:
             self.cold([*cold_ways(), *random_peers()], files, records, self.job(fio.random_job(records.work.mean)))
-        if "sequential" in self.parts:
+        if "sequential" in self.options.part:
             self.sequential(loops, files, records)
-        if "limited" in self.parts and records.work.mean in workloads.LIMITED_MEANS[: 1 if self.smoke else None]:
+        if "limited" in self.options.part and records.work.mean in workloads.LIMITED_MEANS[: 1 if self.smoke else None]:
             self.limited(files, records.work)
 
     def job(self, job: fio.Job) -> fio.Job | None:
@@ -112,10 +109,7 @@ class Program:
                 self.add(read_open.measure_open(path, work, self.rounds, work is works[-1]))
                 self.add([read_open.measure_forked(path, work, 1 if self.smoke else read_open.FORKED_ROUNDS)])
 
-    def add(self, found: Sequence[Measurement]) -> None:
-        """Keeps them, and shows them at once: the whole takes long."""
-        for measurement in found:
-            self.report.add(measurement)
+    def show(self, found: Sequence[Measurement]) -> None:
         if isinstance(found[0].workload, workloads.Reads):
             work = found[0].workload
             reads = [m for m in found if m.workload == work]
@@ -144,15 +138,6 @@ def options_of(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=Path(), help="directory for up to 4 GB of files; the current one")
 
 
-def context(directory: Path) -> dict[str, object]:
-    return {
-        "versions": {**environment.versions(*PEERS), "fio": fio.version(), **environment.libraries("libz")},
-        "crc_kernel": _crc.kernel(),
-        "fs": environment.filesystem(directory),
-        "read_ahead_kb": environment.read_ahead(),
-    }
-
-
 def main() -> None:
     options = arguments(__doc__, options_of)
     coldness.check_disk(options.data, 2 * ROOM, options.smoke, "nothing can be cold, those parts are left out")
@@ -160,11 +145,8 @@ def main() -> None:
         options.part -= {"cold", "sequential", "limited"}
     if not fio.installed():
         print("NOT MEASURED: fio, which is what the storage can give. It is not installed (Debian: apt install fio).")
-    report = Report("read", context(options.data), options.out)
-    print(report.heading(), "", sep="\n", flush=True)
-    with tempfile.TemporaryDirectory(prefix="ffrecord-bench-", dir=options.data) as directory:
-        Program(options, Path(directory), report).run()
-    print(figure_table(figures(report.measurements)))
+    versions = {**environment.versions(*PEERS), "fio": fio.version(), **environment.libraries("libz")}
+    measure(Reading, "read", options, versions, figures, read_ahead_kb=environment.read_ahead())
 
 
 if __name__ == "__main__":

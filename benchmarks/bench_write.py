@@ -2,7 +2,6 @@
 
 import argparse
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,32 +13,23 @@ import write_growth
 import write_original
 import write_peers
 import write_pictures
-from harness import Measurement, Report, add_parts, arguments, table
+from harness import Measurement, add_parts, arguments, table
+from program import Program, measure
 from write_data import make_source
-from write_figures import figure_table, figures, groups, size_name
+from write_figures import figures, groups, size_name
 from write_packing import packing, writers
 from write_timing import measure_writes
 from write_ways import own_ways, plain_ways
-
-from ffrecord import _crc
 
 PARTS = ("files", "datasets", "pictures", "memory")
 PEERS = ("lmdb", "array_record", "bagz")
 ROOM = 8 << 30  # of the disk: a record store may take twice what it is given, and a dataset stands beside it
 
 
-class Program:
+class Writing(Program):
     """One run of the benchmark."""
 
-    def __init__(self, options: argparse.Namespace, directory: Path, report: Report) -> None:
-        self.options, self.directory, self.report = options, directory, report
-        self.smoke, self.rounds = options.smoke, options.rounds
-        self.on_disk = coldness.on_disk(directory)
-
-    def run(self) -> None:
-        for part in PARTS:
-            if part in self.options.part:
-                getattr(self, part)()
+    parts = PARTS
 
     def files(self) -> None:
         loop = write_original.compile_loop(self.directory)
@@ -64,7 +54,9 @@ class Program:
         with write_pictures.made(self.directory, work) as root:
             if root is not None:
                 out = self.directory / "pictures"
-                self.add(write_pictures.measure_pictures(root, out, work, self.rounds, self.on_disk))
+                self.add(
+                    write_pictures.measure_pictures(root, out, work, self.rounds, coldness.on_disk(self.directory))
+                )
 
     def memory(self) -> None:
         works = workloads.SMOKE_GROWTHS if self.smoke else workloads.GROWTHS
@@ -72,10 +64,7 @@ class Program:
             if work.samples <= self.options.most_samples:
                 self.add([write_growth.measure_growth(self.directory, work, 1 if self.smoke else write_growth.ROUNDS)])
 
-    def add(self, found: Sequence[Measurement]) -> None:
-        """Keeps them, and shows them at once: the whole takes long."""
-        for measurement in found:
-            self.report.add(measurement)
+    def show(self, found: Sequence[Measurement]) -> None:
         for (cache, work), group in groups(found).items():
             print(describe(work, cache), grid(list(group.of.values())), "", sep="\n", flush=True)
 
@@ -118,25 +107,13 @@ def options_of(parser: argparse.ArgumentParser) -> None:
     add("--most-samples", type=int, default=1_000_000, help="of the part memory; 10000000 takes minutes")
 
 
-def context(directory: Path) -> dict[str, object]:
-    return {
-        "versions": {**environment.versions(*PEERS), "fio": fio.version(), **environment.libraries("libz")},
-        "crc_kernel": _crc.kernel(),
-        "fs": environment.filesystem(directory),
-        "not_measured": {},
-    }
-
-
 def main() -> None:
     options = arguments(__doc__, options_of)
     coldness.check_disk(options.data, ROOM, options.smoke, "nothing gets to a disk")
     if not fio.installed():
         print("NOT MEASURED: fio, which is what the storage can take. It is not installed (Debian: apt install fio).")
-    report = Report("write", context(options.data), options.out)
-    print(report.heading(), "", sep="\n", flush=True)
-    with tempfile.TemporaryDirectory(prefix="ffrecord-bench-", dir=options.data) as directory:
-        Program(options, Path(directory).resolve(), report).run()
-    print(figure_table(figures(report.measurements)))
+    versions = {**environment.versions(*PEERS), "fio": fio.version(), **environment.libraries("libz")}
+    measure(Writing, "write", options, versions, figures, not_measured={})
 
 
 if __name__ == "__main__":
