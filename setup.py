@@ -1,4 +1,8 @@
-"""The compiled modules. FFRECORD_SANITIZE=1 and FFRECORD_COVERAGE=1 are for tests; metadata is in pyproject.toml."""
+"""The compiled modules; metadata is in pyproject.toml.
+
+FFRECORD_SANITIZE, FFRECORD_COVERAGE=1 and FFRECORD_FAULTS=1 are for tests. With the last, system calls go through a
+table that is with the tests, and only the modules that make such calls are built.
+"""
 
 import os
 from glob import glob
@@ -8,7 +12,13 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 COVERAGE = bool(os.environ.get("FFRECORD_COVERAGE"))
-SANITIZE = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"] if os.environ.get("FFRECORD_SANITIZE") else []
+SANITIZERS = os.environ.get("FFRECORD_SANITIZE")  # as -fsanitize has them: "address,undefined", "thread"
+SANITIZE = [f"-fsanitize={SANITIZERS}", "-fno-omit-frame-pointer", "-g", "-O1"] if SANITIZERS else []
+
+FAULTS = bool(os.environ.get("FFRECORD_FAULTS"))
+TABLE = "tests/reliability"  # of calls that tests make fail
+CALLS = ["ffrecord/_calls.h", *(glob(f"{TABLE}/*fault*.h") if FAULTS else [])]
+LINUX = ["ffrecord/_linux.h", *CALLS]
 
 ENGINE = [
     "_descriptors",
@@ -31,42 +41,52 @@ def extension(name: str, *sources: str, flags: list[str] | None = None, **more: 
     macros = [("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")]
     if COVERAGE:
         macros.append(("CYTHON_TRACE_NOGIL", "1"))
+    if FAULTS:
+        macros.append(("FFRECORD_FAULTS", "1"))
     return Extension(
         f"ffrecord.{name}",
         [f"ffrecord/{name}.pyx", *sources],
         define_macros=macros,
-        extra_compile_args=["-O2", "-ffp-contract=off", *(flags or []), *SANITIZE],
+        extra_compile_args=["-O0" if FAULTS else "-O2", "-ffp-contract=off", *(flags or []), *SANITIZE],
         extra_link_args=SANITIZE,
         **more,
     )
 
 
+def faults() -> Extension:
+    """The table itself."""
+    sources = [f"{TABLE}/_faults.pyx", f"{TABLE}/fault_table.c"]
+    return Extension("ffrecord._faults", sources, define_macros=[("FFRECORD_FAULTS", "1")], depends=CALLS)
+
+
+EXTENSIONS = [
+    extension("_calls", depends=CALLS),
+    extension("_crc", "ffrecord/_crc_kernels.c", depends=sorted(glob("ffrecord/_crc_*.h")), libraries=["dl"]),
+    extension("_aio", depends=LINUX),
+    extension("_threads", depends=CALLS),
+    extension("_records"),
+    extension("_tar", depends=LINUX),
+    extension("_webdataset"),
+    extension("_files", depends=LINUX),
+    extension("_names"),
+    extension("_recordio", depends=CALLS),
+    extension("_tfrecord", depends=LINUX),
+    extension("_snappy"),
+    extension("_zip", depends=LINUX),
+    extension("_resample", depends=sorted(glob("ffrecord/_resample*.h"))),
+    extension("_permutation", flags=["-O3"]),
+    extension("_guard", depends=["ffrecord/_guard.h", *LINUX]),
+    extension("_memory", depends=LINUX, include_dirs=[numpy.get_include()]),
+    extension("_writing", depends=["ffrecord/_writing.h", *LINUX], include_dirs=[numpy.get_include()]),
+    *(extension(name, depends=["ffrecord/_wire.h"], flags=["-O3"]) for name in EXAMPLES),
+    *(extension(name, depends=["ffrecord/_requests.pxd", *LINUX]) for name in ENGINE),
+]
+if FAULTS:
+    EXTENSIONS = [faults(), *(each for each in EXTENSIONS if CALLS[0] in each.depends)]
+    for each in EXTENSIONS:
+        each.include_dirs += ["ffrecord", TABLE]
+
 setup(
-    ext_modules=cythonize(
-        [
-            extension("_crc", "ffrecord/_crc_kernels.c", depends=sorted(glob("ffrecord/_crc_*.h")), libraries=["dl"]),
-            extension("_aio", depends=["ffrecord/_linux.h"]),
-            extension("_threads"),
-            extension("_records"),
-            extension("_tar", depends=["ffrecord/_linux.h"]),
-            extension("_webdataset"),
-            extension("_files", depends=["ffrecord/_linux.h"]),
-            extension("_names"),
-            extension("_recordio"),
-            extension("_tfrecord", depends=["ffrecord/_linux.h"]),
-            extension("_snappy"),
-            extension("_zip", depends=["ffrecord/_linux.h"]),
-            extension("_resample", depends=sorted(glob("ffrecord/_resample*.h"))),
-            extension("_permutation", flags=["-O3"]),
-            extension("_guard", depends=["ffrecord/_guard.h", "ffrecord/_linux.h"]),
-            extension("_memory", depends=["ffrecord/_linux.h"], include_dirs=[numpy.get_include()]),
-            extension(
-                "_writing", depends=["ffrecord/_linux.h", "ffrecord/_writing.h"], include_dirs=[numpy.get_include()]
-            ),
-            *(extension(name, depends=["ffrecord/_wire.h"], flags=["-O3"]) for name in EXAMPLES),
-            *(extension(name, depends=["ffrecord/_linux.h", "ffrecord/_requests.pxd"]) for name in ENGINE),
-        ],
-        compiler_directives={"language_level": 3, "linetrace": COVERAGE},
-    ),
+    ext_modules=cythonize(EXTENSIONS, compiler_directives={"language_level": 3, "linetrace": COVERAGE}),
     options={"build_ext": {"parallel": True}},
 )

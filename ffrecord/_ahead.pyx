@@ -14,6 +14,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from ffrecord._calls cimport call_close
 from ffrecord._descriptors cimport is_same
 from ffrecord._linux cimport (
     ffr_claim,
@@ -28,7 +29,6 @@ from ffrecord._requests cimport File, Filesystem
 from ffrecord._threads cimport is_done, submit, wait_for, withdraw
 
 cdef extern from "unistd.h" nogil:
-    int close(int)
     int getpid()
 
 cdef enum:
@@ -46,7 +46,7 @@ cdef void _leave_file(Sweep* sweep) noexcept nogil:
     cdef int fd = sweep.fd
     sweep.fd = -1  # first: a child forked in between may leak it, but must not close what has its number then
     if fd >= 0:
-        close(fd)
+        call_close(fd)
 
 
 cdef int64_t _enter_file(Sweep* sweep) noexcept nogil:

@@ -16,6 +16,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+from ffrecord._calls cimport call_munmap
 from ffrecord._linux cimport (
     ffr_aio_context,
     ffr_io_destroy,
@@ -38,9 +39,6 @@ import os
 
 cdef extern from "unistd.h" nogil:
     int getpid()
-
-cdef extern from "sys/mman.h" nogil:
-    int munmap(void*, size_t)
 
 cdef enum:
     DEPTH = 128           # slots of a context: 512 contexts on a default host
@@ -120,7 +118,7 @@ cdef Context* _make(int64_t* error) noexcept nogil:
 cdef void _drop(Context* context) noexcept nogil:
     """Destroy: waits for requests in flight, so that buffers outlive them."""
     ffr_io_destroy(context.id)
-    munmap(context.buffers, <size_t> context.depth * SLOT_SIZE)
+    call_munmap(context.buffers, <size_t> context.depth * SLOT_SIZE)
     free(context)
 
 

@@ -12,6 +12,7 @@ from libc.errno cimport EINVAL, EMFILE, ENFILE
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
+from ffrecord._calls cimport call_close
 from ffrecord._linux cimport (
     ffr_direct_alignment,
     ffr_file_size,
@@ -32,9 +33,6 @@ from ffrecord._linux cimport (
     pthread_mutex_unlock,
 )
 from ffrecord._requests cimport REPLACED, File, Table
-
-cdef extern from "unistd.h" nogil:
-    int close(int)
 
 cdef enum:
     PREFIX_SIZE = 12
@@ -106,7 +104,7 @@ cdef void _make_room(Table* table, int most) noexcept nogil:
         if some:
             for fd in taken.fds:
                 if fd >= 0:
-                    close(fd)
+                    call_close(fd)
             if taken.window != NULL:
                 ffr_unmap(taken.window, taken.size)
 
@@ -122,7 +120,7 @@ cdef void keep(Table* table, int64_t f, int fd) noexcept nogil:
         fd = -1
     pthread_mutex_unlock(&_lock)
     if fd >= 0:
-        close(fd)  # another thread was faster
+        call_close(fd)  # another thread was faster
     _make_room(table, table.held_most)
 
 
@@ -153,7 +151,7 @@ cdef int64_t _open(Table* table, int64_t f) noexcept nogil:
     if fd < 0:
         return fd
     if not is_same(&table.files[f], <int> fd):
-        close(<int> fd)
+        call_close(<int> fd)
         return REPLACED
     keep(table, f, <int> fd)
     return 0
@@ -173,7 +171,7 @@ cdef void _open_again(File* file, int* kept, bint direct) noexcept nogil:
         fd = -1
     pthread_mutex_unlock(&_lock)
     if fd >= 0:
-        close(<int> fd)
+        call_close(<int> fd)
 
 
 cdef void _open_window(File* file) noexcept nogil:

@@ -11,6 +11,17 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memchr, memcpy, memset, strlen
 
+from ffrecord._calls cimport (
+    DIR,
+    call_close,
+    call_fstat,
+    call_fstatat,
+    call_openat,
+    call_opendir,
+    call_readdir,
+    dirent,
+    stat_t,
+)
 from ffrecord._linux cimport ffr_fetch_add, ffr_pread
 from ffrecord._memory cimport Block, array_over
 from ffrecord._threads cimport Task, submit, withdraw
@@ -33,30 +44,14 @@ cdef extern from "fcntl.h" nogil:
     enum: O_NONBLOCK
     enum: O_NOCTTY
     enum: AT_FDCWD
-    int openat(int, const char*, int)
 
 cdef extern from "sys/stat.h" nogil:
-    ctypedef struct stat_t "struct stat":
-        int64_t st_size
-        unsigned int st_mode
-    int fstat(int, stat_t*)
-    int fstatat(int, const char*, stat_t*, int)
     bint S_ISREG(unsigned int)
     bint S_ISDIR(unsigned int)
 
-cdef extern from "unistd.h" nogil:
-    int close(int)
-
 cdef extern from "dirent.h" nogil:
-    ctypedef struct DIR:
-        pass
-    struct dirent:
-        unsigned char d_type
-        char* d_name
     enum: DT_DIR
     enum: DT_REG
-    DIR* opendir(const char*)
-    dirent* readdir(DIR*)
     int closedir(DIR*)
     int dirfd(DIR*)
 
@@ -103,17 +98,17 @@ cdef struct Job:
 cdef void _fail(File* file, int status, int error) noexcept nogil:
     file.status, file.error = status, error
     if file.fd >= 0:
-        close(file.fd)
+        call_close(file.fd)
     file.fd = -1
 
 
 cdef void _open(File* file, int root) noexcept nogil:
     cdef stat_t status
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
-    file.fd = openat(root, file.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+    file.fd = call_openat(root, file.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
     while file.fd < 0 and errno == EINTR:
-        file.fd = openat(root, file.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
-    if file.fd < 0 or fstat(file.fd, &status) < 0:
+        file.fd = call_openat(root, file.path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+    if file.fd < 0 or call_fstat(file.fd, &status) < 0:
         _fail(file, FAILED, errno)
     elif S_ISDIR(status.st_mode):
         _fail(file, A_DIRECTORY, 0)
@@ -140,11 +135,11 @@ cdef void _read(File* file, int root) noexcept nogil:
             return
         file.got += rc
     # Who wrote to it meanwhile may have left any mixture here.
-    if fstat(file.fd, &status) == 0 and status.st_size != file.size:
+    if call_fstat(file.fd, &status) == 0 and status.st_size != file.size:
         file.got = status.st_size
         _fail(file, GREW, 0)
         return
-    close(file.fd)
+    call_close(file.fd)
     file.fd = -1
 
 
@@ -221,7 +216,7 @@ cdef int _read_part(int root, File* files, int64_t count, list arrays, int64_t f
     finally:
         for i in range(count):
             if files[i].fd >= 0:
-                close(files[i].fd)
+                call_close(files[i].fd)
     for i in range(count):
         if files[i].status != FINE:
             arrays[first + i] = None
@@ -316,7 +311,7 @@ cdef int _kind(DIR* directory, const dirent* entry) noexcept nogil:
     cdef stat_t status
     if entry.d_type == DT_DIR or entry.d_type == DT_REG:
         return entry.d_type
-    if fstatat(dirfd(directory), entry.d_name, &status, 0) == 0 and S_ISDIR(status.st_mode):
+    if call_fstatat(dirfd(directory), entry.d_name, &status, 0) == 0 and S_ISDIR(status.st_mode):
         return DT_DIR
     return DT_REG
 
@@ -329,7 +324,7 @@ cdef int _list(
     cdef int64_t size
     while True:
         errno_now()[0] = 0
-        entry = readdir(directory)
+        entry = call_readdir(directory)
         if entry == NULL:
             return -errno
         size = strlen(entry.d_name)
@@ -356,7 +351,7 @@ def list_directory(bytes path not None, bytes prefix not None, suffixes, /):
     memset(&ends, 0, sizeof(ends))
     memset(&below, 0, sizeof(below))
     with nogil:
-        directory = opendir(name)
+        directory = call_opendir(name)
     if directory == NULL:
         raise OSError(errno, os.strerror(errno), os.fsdecode(path))
     try:

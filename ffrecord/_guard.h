@@ -87,7 +87,7 @@ static int ffr_put_zeros(uintptr_t address) {
         if (address >= start && address < end && end == __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE)) {
             __atomic_store_n(&entry->lost, 1, __ATOMIC_RELEASE);
             void *page = (void *)(address & ~(ffr_page - 1));
-            return mmap(page, ffr_page, PROT_READ, flags, -1, 0) != MAP_FAILED;
+            return call_mmap(page, ffr_page, PROT_READ, flags, -1, 0) != MAP_FAILED;
         }
     }
     return 0;

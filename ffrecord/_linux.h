@@ -5,53 +5,30 @@
 #ifndef FFRECORD_LINUX_H
 #define FFRECORD_LINUX_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/types.h>
-#include <sys/uio.h>
-#ifdef __linux__
-#include <sys/vfs.h>
-#endif
-#include <time.h>
-#include <unistd.h>
+#include "_calls.h"
 
-#if defined(__linux__) && defined(__has_include)
-#if __has_include(<linux/aio_abi.h>)
-#define FFR_LINUX_AIO 1
-#endif
-#endif
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 
 /* errno is read here, before anything can overwrite it. */
 static inline int64_t ffr_result(int64_t rc) { return rc < 0 ? -(int64_t)errno : rc; }
 
 #ifdef FFR_LINUX_AIO
-#include <linux/aio_abi.h>
-#include <sys/syscall.h>
-
 typedef aio_context_t ffr_aio_context;
 typedef struct iocb ffr_iocb;
 typedef struct io_event ffr_io_event;
 
 static inline int64_t ffr_io_setup(unsigned depth, ffr_aio_context *context) {
-    return ffr_result(syscall(SYS_io_setup, depth, context));
+    return ffr_result(call_io_setup(depth, context));
 }
-static inline int64_t ffr_io_destroy(ffr_aio_context context) { return ffr_result(syscall(SYS_io_destroy, context)); }
+static inline int64_t ffr_io_destroy(ffr_aio_context context) { return ffr_result(call_io_destroy(context)); }
 static inline int64_t ffr_io_submit(ffr_aio_context context, long count, ffr_iocb **requests) {
-    return ffr_result(syscall(SYS_io_submit, context, count, requests));
+    return ffr_result(call_io_submit(context, count, requests));
 }
 static inline int64_t ffr_io_getevents(ffr_aio_context context, long least, long most, ffr_io_event *events) {
-    return ffr_result(syscall(SYS_io_getevents, context, least, most, events, NULL));
+    return ffr_result(call_io_getevents(context, least, most, events));
 }
 static inline void ffr_prepare_read(ffr_iocb *request, int fd, void *buffer, uint64_t size, int64_t offset, uint64_t tag) {
     memset(request, 0, sizeof *request);
@@ -83,14 +60,14 @@ static inline void ffr_prepare_read(ffr_iocb *request, int fd, void *buffer, uin
 #endif
 
 static inline int64_t ffr_pread(int fd, void *buffer, size_t size, int64_t offset) {
-    return ffr_result(pread(fd, buffer, size, offset));
+    return ffr_result(call_pread(fd, buffer, size, offset));
 }
 
-/* preadv2(RWF_NOWAIT), Linux 4.14: what is in the page cache, or -EAGAIN. The raw call takes the offset as two words. */
+/* preadv2(RWF_NOWAIT), Linux 4.14: what is in the page cache, or -EAGAIN. */
 static inline int64_t ffr_preadv(int fd, const struct iovec *parts, int count, int64_t offset, int cached_only) {
-    if (!cached_only) return ffr_result(preadv(fd, parts, count, offset));
+    if (!cached_only) return ffr_result(call_preadv(fd, parts, count, offset));
 #if defined(__linux__) && defined(SYS_preadv2) && UINTPTR_MAX == UINT64_MAX
-    return ffr_result(syscall(SYS_preadv2, (long)fd, parts, (long)count, (long)offset, 0L, 0x8 /* RWF_NOWAIT */));
+    return ffr_result(call_preadv2(fd, parts, count, offset, 0x8 /* RWF_NOWAIT */));
 #else
     return -EOPNOTSUPP;
 #endif
@@ -104,7 +81,7 @@ static inline uint32_t ffr_direct_alignment(int fd) {
 #if defined(__linux__) && defined(SYS_statx)
     unsigned char raw[256];
     uint32_t mask, memory, offset, read_offset;
-    if (syscall(SYS_statx, fd, "", 0x1000 /* AT_EMPTY_PATH */, 0x22000, raw) == 0) {
+    if (call_statx(fd, "", 0x1000 /* AT_EMPTY_PATH */, 0x22000, raw) == 0) {
         memcpy(&mask, raw, 4), memcpy(&memory, raw + 152, 4), memcpy(&offset, raw + 156, 4), memcpy(&read_offset, raw + 180, 4);
         if (mask & 0x2000) {
             if (memory == 0 || offset == 0) return 0;
@@ -122,7 +99,7 @@ static inline int64_t ffr_open_again(int fd, int direct) {
 #if defined(__linux__) && defined(O_DIRECT)
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return ffr_result(open(path, O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0)));
+    return ffr_result(call_open(path, O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0)));
 #else
     (void)fd, (void)direct;
     return -EOPNOTSUPP;
@@ -131,33 +108,33 @@ static inline int64_t ffr_open_again(int fd, int direct) {
 
 static inline int64_t ffr_file_size(int fd) {
     struct stat status;
-    return fstat(fd, &status) < 0 ? -(int64_t)errno : (int64_t)status.st_size;
+    return call_fstat(fd, &status) < 0 ? -(int64_t)errno : (int64_t)status.st_size;
 }
 
 /* Memory that a fork does not copy: the kernel may be writing to it (open(2), on O_DIRECT and fork). */
 static inline void *ffr_map_unforked(size_t size) {
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = call_mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return NULL;
 #ifdef MADV_DONTFORK
-    madvise(memory, size, MADV_DONTFORK);
+    call_madvise(memory, size, MADV_DONTFORK);
 #endif
     return memory;
 }
 
 /* All of a file to copy from, in no order; NULL if it cannot be had. */
 static inline char *ffr_map_file(int fd, int64_t size) {
-    void *memory = size > 0 ? mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    void *memory = size > 0 ? call_mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
     if (memory == MAP_FAILED) return NULL;
 #ifdef MADV_RANDOM
-    madvise(memory, (size_t)size, MADV_RANDOM);
+    call_madvise(memory, (size_t)size, MADV_RANDOM);
 #endif
     return memory;
 }
-static inline void ffr_unmap(char *memory, int64_t size) { munmap(memory, (size_t)size); }
+static inline void ffr_unmap(char *memory, int64_t size) { call_munmap(memory, (size_t)size); }
 
 static inline void ffr_random_access(int fd) {
 #ifdef POSIX_FADV_RANDOM
-    posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+    call_posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
 #else
     (void)fd;
 #endif
@@ -167,7 +144,7 @@ static inline void ffr_random_access(int fd) {
 static inline void ffr_will_need(int fd, int64_t offset, int64_t size) {
 #ifdef POSIX_FADV_WILLNEED
     for (const int64_t slice = 128 << 10; size > 0; offset += slice, size -= slice)
-        posix_fadvise(fd, offset, size < slice ? size : slice, POSIX_FADV_WILLNEED);
+        call_posix_fadvise(fd, offset, size < slice ? size : slice, POSIX_FADV_WILLNEED);
 #else
     (void)fd, (void)offset, (void)size;
 #endif
@@ -177,7 +154,7 @@ static inline void ffr_will_need(int fd, int64_t offset, int64_t size) {
 static inline int64_t ffr_filesystem_type(int fd) {
 #ifdef __linux__
     struct statfs status;
-    return fstatfs(fd, &status) < 0 ? 0 : (int64_t)(uint32_t)status.f_type;
+    return call_fstatfs(fd, &status) < 0 ? 0 : (int64_t)(uint32_t)status.f_type;
 #else
     (void)fd;
     return 0;
@@ -186,8 +163,8 @@ static inline int64_t ffr_filesystem_type(int fd) {
 
 static inline int64_t ffr_open(const char *path) {
     /* O_NONBLOCK: if the name leads to a FIFO by now, this must not wait for a writer. */
-    int64_t fd = ffr_result(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (fd >= 0) fcntl((int)fd, F_SETFL, O_RDONLY);
+    int64_t fd = ffr_result(call_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (fd >= 0) call_fcntl((int)fd, F_SETFL, O_RDONLY);
     return fd;
 }
 
@@ -197,7 +174,7 @@ typedef struct {
 
 static inline int64_t ffr_identify(int fd, ffr_identity *identity) {
     struct stat status;
-    if (fstat(fd, &status) < 0) return -(int64_t)errno;
+    if (call_fstat(fd, &status) < 0) return -(int64_t)errno;
     identity->device = (int64_t)status.st_dev;
     identity->inode = (int64_t)status.st_ino;
     identity->size = (int64_t)status.st_size;
@@ -208,7 +185,7 @@ static inline int64_t ffr_identify(int fd, ffr_identity *identity) {
 /* Size of the file that `path` leads to, if it is that inode; `otherwise`, if it is another one or none. */
 static inline int64_t ffr_size_by_name(const char *path, int64_t device, int64_t inode, int64_t otherwise) {
     struct stat status;
-    if (stat(path, &status) < 0 || (int64_t)status.st_dev != device || (int64_t)status.st_ino != inode) return otherwise;
+    if (call_stat(path, &status) < 0 || (int64_t)status.st_dev != device || (int64_t)status.st_ino != inode) return otherwise;
     return (int64_t)status.st_size;
 }
 
@@ -229,7 +206,7 @@ static inline int64_t ffr_now_ns(void) {
 
 static inline void ffr_sequential_access(int fd) {
 #ifdef POSIX_FADV_SEQUENTIAL
-    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    call_posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 #else
     (void)fd;
 #endif

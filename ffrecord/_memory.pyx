@@ -9,6 +9,7 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 
+from ffrecord._calls cimport call_madvise, call_mmap, call_munmap
 from ffrecord._guard cimport guard_ready, lost_in, protect, unprotect
 from ffrecord._linux cimport ffr_pread
 
@@ -22,20 +23,17 @@ cdef extern from "sys/mman.h" nogil:
     enum: PROT_READ
     enum: MAP_SHARED
     void* MAP_FAILED
-    void* mmap(void*, size_t, int, int, int, int64_t)
     enum: MAP_ANONYMOUS
     enum: PROT_WRITE
-    int munmap(void*, size_t)
     enum: MADV_DONTNEED
-    int madvise(void*, size_t, int)
 
 cdef extern from *:
     """
-    #include <sys/mman.h>
+    #include "_calls.h"
     /* Copies into huge pages meet fewer faults and fewer misses of the TLB. Only whole ones, or the rest would be touched too. */
     static void ffr_huge_pages(void *start, size_t size) {
     #ifdef MADV_HUGEPAGE
-        madvise(start, size & ~(((size_t)2 << 20) - 1), MADV_HUGEPAGE);
+        call_madvise(start, size & ~(((size_t)2 << 20) - 1), MADV_HUGEPAGE);
     #else
         (void)start, (void)size;
     #endif
@@ -191,9 +189,9 @@ cdef class Mapping:
         if size <= 0:
             raise ValueError(f"mapping of {size} bytes, expected > 0")
         if copied:
-            memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
+            memory = call_mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
         else:
-            memory = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0)
+            memory = call_mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0)
         if memory == MAP_FAILED:
             raise OSError(errno, f"mmap of {size} bytes: {os.strerror(errno)}")
         self.start, self.size = <char*> memory, size
@@ -219,7 +217,7 @@ cdef class Mapping:
     def __dealloc__(self):
         unprotect(self.protection)
         if self.start != NULL:
-            munmap(self.start, self.size)
+            call_munmap(self.start, self.size)
 
     cdef const int* lost_flag(self) noexcept:
         """Nonzero there: some page could not be had, and reads as zeros. NULL: of no such memory."""
@@ -232,7 +230,7 @@ cdef class Mapping:
 
     def let_go(self):
         """Take the pages out of this process: they stay in the page cache, and come back when looked at."""
-        madvise(self.start, self.size, MADV_DONTNEED)
+        call_madvise(self.start, self.size, MADV_DONTNEED)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         guard_ready()

@@ -5,16 +5,13 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
-from posix.types cimport off_t
 
+from ffrecord._calls cimport call_pread
 from ffrecord._crc cimport crc32_update
 
 import os
 
 import numpy as np
-
-cdef extern from "<unistd.h>" nogil:
-    ssize_t pread(int fd, void* buffer, size_t size, off_t offset)
 
 cdef enum:
     WORDS = 5
@@ -45,7 +42,7 @@ cdef int64_t _read(int fd, uint8_t* out, int64_t size, int64_t offset) noexcept 
     cdef int64_t done = 0
     cdef ssize_t got
     while done < size:
-        got = pread(fd, out + done, size - done, offset + done)
+        got = call_pread(fd, out + done, size - done, offset + done)
         if got < 0:
             if errno == EINTR:
                 continue

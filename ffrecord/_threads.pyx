@@ -46,7 +46,9 @@ cdef extern from "pthread.h" nogil:
     int pthread_attr_setdetachstate(pthread_attr_t*, int)
     int pthread_attr_setstacksize(pthread_attr_t*, size_t)
     int pthread_attr_destroy(pthread_attr_t*)
-    int pthread_create(pthread_t*, pthread_attr_t*, void* (*)(void*) noexcept nogil, void*)
+
+cdef extern from "_calls.h" nogil:
+    int call_pthread_create(pthread_t*, pthread_attr_t*, void* (*)(void*) noexcept nogil, void*)
 
 cdef extern from "signal.h" nogil:
     ctypedef struct sigset_t:
@@ -273,11 +275,11 @@ cdef bint _start() noexcept nogil:
     sigdelset(&blocked, SIGILL)
     sigdelset(&blocked, SIGSEGV)
     pthread_sigmask(SIG_SETMASK, &blocked, &before)  # inherited, so there is no moment without
-    error = pthread_create(&thread, &attributes, _serve, NULL)
+    error = call_pthread_create(&thread, &attributes, _serve, NULL)
     if error == EINVAL:
         # glibc takes thread-local storage off the stack, and some process has libraries with much of it.
         pthread_attr_setstacksize(&attributes, STACK_LARGE)
-        error = pthread_create(&thread, &attributes, _serve, NULL)
+        error = call_pthread_create(&thread, &attributes, _serve, NULL)
     pthread_sigmask(SIG_SETMASK, &before, NULL)
     pthread_attr_destroy(&attributes)
     return error == 0

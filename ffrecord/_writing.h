@@ -5,7 +5,7 @@
 #include "_linux.h"
 
 static inline int64_t ffr_pwrite(int fd, const void *data, size_t size, int64_t offset) {
-    return ffr_result(pwrite(fd, data, size, offset));
+    return ffr_result(call_pwrite(fd, data, size, offset));
 }
 
 /* Start to write a range back to the disk; `wait`: and return when it is there (its data, not the metadata). */
@@ -13,7 +13,7 @@ static inline int64_t ffr_write_back(int fd, int64_t offset, int64_t size, int w
 #ifdef SYNC_FILE_RANGE_WRITE
     unsigned flags = SYNC_FILE_RANGE_WRITE;
     if (wait) flags |= SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER;
-    return ffr_result(sync_file_range(fd, offset, size, flags));
+    return ffr_result(call_sync_file_range(fd, offset, size, flags));
 #else
     (void)fd, (void)offset, (void)size, (void)wait;
     return -ENOSYS;
@@ -23,7 +23,7 @@ static inline int64_t ffr_write_back(int fd, int64_t offset, int64_t size, int w
 /* Let the page cache forget the whole pages of a range. */
 static inline void ffr_forget(int fd, int64_t offset, int64_t size) {
 #ifdef POSIX_FADV_DONTNEED
-    posix_fadvise(fd, offset, size, POSIX_FADV_DONTNEED);
+    call_posix_fadvise(fd, offset, size, POSIX_FADV_DONTNEED);
 #else
     (void)fd, (void)offset, (void)size;
 #endif

@@ -15,6 +15,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+from ffrecord._calls cimport call_mmap, call_munmap
 from ffrecord._crc cimport crc32_update
 from ffrecord._linux cimport ffr_now_ns, ffr_pread, pthread_atfork
 from ffrecord._threads cimport Task, finish, is_queued, submit, wait_for, withdraw
@@ -35,8 +36,6 @@ cdef extern from "sys/mman.h" nogil:
     enum: MAP_PRIVATE
     enum: MAP_ANONYMOUS
     void* MAP_FAILED
-    void* mmap(void*, size_t, int, int, int, int64_t)
-    int munmap(void*, size_t)
 
 cdef extern from "unistd.h" nogil:
     int getpid()
@@ -173,7 +172,7 @@ cdef class Appender:
         cdef void* memory
         if self._buffers == NULL:
             # Not of the heap: touched as far as used, and given back.
-            memory = mmap(NULL, 2 * BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+            memory = call_mmap(NULL, 2 * BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
             if memory == MAP_FAILED:
                 raise MemoryError(f"{2 * BUFFER} bytes for two buffers")
             self._buffers = <char*> memory
@@ -200,7 +199,7 @@ cdef class Appender:
 
     cdef void _unmap(self) noexcept:
         if self._buffers != NULL:
-            munmap(self._buffers, 2 * BUFFER)
+            call_munmap(self._buffers, 2 * BUFFER)
         self._buffers = NULL
 
     def __dealloc__(self):

@@ -6,7 +6,6 @@ lives.
 """
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import io
@@ -15,6 +14,7 @@ import secrets
 import stat
 import weakref
 
+from ffrecord._calls import fallocate
 from ffrecord.errors import file_error
 
 PART_SUFFIX = ".part"
@@ -103,19 +103,18 @@ def insert_range(fd: int, start: int, size: int, end: int) -> bool:
     Raises:
         OSError: the disk is full or broken, for instance.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
     # FALLOC_FL_INSERT_RANGE refuses to insert at or after the end.
-    if not fallocate or start >= end:
-        return False
-    at, length = ctypes.c_int64(start), ctypes.c_int64(size)
-    while fallocate(fd, FALLOC_FL_INSERT_RANGE, at, length):
-        code = ctypes.get_errno()
-        if code in CANNOT_INSERT:
-            return False
-        if code != errno.EINTR:
-            raise OSError(code, os.strerror(code))
-    return True
+    while start < end:
+        try:
+            fallocate(fd, FALLOC_FL_INSERT_RANGE, start, size)
+            return True
+        except InterruptedError:
+            continue
+        except OSError as error:
+            if error.errno in CANNOT_INSERT:
+                return False
+            raise
+    return False
 
 
 def insert_space(fd: int, start: int, size: int, end: int) -> None:

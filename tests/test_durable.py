@@ -1,6 +1,5 @@
 """Publishing: nothing, or the old file, or the whole new one; and space inserted in front of data."""
 
-import ctypes
 import errno
 import io
 import os
@@ -11,7 +10,7 @@ from pathlib import Path
 import children
 import pytest
 
-from ffrecord import durable
+from ffrecord import _calls, durable
 from ffrecord.durable import PartFile, insert_space, part_name, write_all
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
@@ -364,7 +363,7 @@ CHUNK = 8192
 def test_insert_space(tmp_path, monkeypatch, how, size, length):
     monkeypatch.setattr(durable, "COPY_CHUNK", CHUNK)
     if how == "copying":
-        monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
+        monkeypatch.setattr(durable, "fallocate", Refusing(errno.ENOSYS))
     head, data = os.urandom(4096), os.urandom(length)
     path = tmp_path / "f"
     path.write_bytes(head + data)
@@ -374,29 +373,28 @@ def test_insert_space(tmp_path, monkeypatch, how, size, length):
 
 
 class Refusing:
-    """A libc whose fallocate fails, once or always."""
+    """A fallocate that fails, once or always."""
 
     def __init__(self, *numbers: int) -> None:
         self.numbers = list(numbers)
-        self.real = ctypes.CDLL(None, use_errno=True).fallocate64
 
-    def fallocate64(self, *arguments: object) -> int:
-        if not self.numbers:
-            return self.real(*arguments)
-        ctypes.set_errno(self.numbers.pop(0))
-        return -1
+    def __call__(self, *arguments: int) -> None:
+        if self.numbers:
+            number = self.numbers.pop(0)
+            raise OSError(number, os.strerror(number))
+        _calls.fallocate(*arguments)
 
 
 @pytest.mark.parametrize("name", ["EOPNOTSUPP", "ENOSYS", "EINVAL", "EPERM", "EINTR"])
 def test_insert_space_after_a_refusal(tmp_path, monkeypatch, name):
     """By copying where the file system cannot, and asked again where a signal came."""
-    path, libc = tmp_path / "f", Refusing(getattr(errno, name))
+    path, refusing = tmp_path / "f", Refusing(getattr(errno, name))
     path.write_bytes(bytes(4096) + b"data" * 5000)
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: libc)
+    monkeypatch.setattr(durable, "fallocate", refusing)
     with path.open("r+b") as file:
         insert_space(file.fileno(), 4096, 4096, 4096 + 20000)
     assert path.read_bytes() == bytes(8192) + b"data" * 5000
-    assert libc.numbers == []
+    assert refusing.numbers == []
 
 
 @pytest.mark.parametrize("name", ["EIO", "ENOSPC", "EFBIG", "ESTALE"])
@@ -404,8 +402,7 @@ def test_insert_space_that_fails(tmp_path, monkeypatch, name):
     """A disk that is broken is not written to any more."""
     path, number = tmp_path / "f", getattr(errno, name)
     path.write_bytes(bytes(4096) + b"data")
-    libc = Refusing(number)
-    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: libc)
+    monkeypatch.setattr(durable, "fallocate", Refusing(number))
     with path.open("r+b") as file, pytest.raises(OSError, match=os.strerror(number)) as caught:
         insert_space(file.fileno(), 4096, 4096, 4100)
     assert caught.value.errno == number

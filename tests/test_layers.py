@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "ffrecord"
 ROWS = [
-    {"errors", "_linux", "_requests", "_wire"},
+    {"errors", "_calls", "_linux", "_requests", "_wire"},
     {"_guard", "buffers", "filesystems", "format", "indices", "prefetch", "read_stats", "sample_slice"},
     {"durable", "fsalign", "limits", "_crc", "_aio", "_memory", "_resample", "_permutation", "_threads"},
     {
