@@ -1,0 +1,79 @@
+"""T2 (guarantees G1, G2): the order in which the shards of a dataset reach the disk and get their names."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ffrecord import DatasetWriter, FileReader
+from ffrecord.errors import CountError
+from ffrecord.sharding import shard_file
+
+SAMPLES = [bytes([number]) * 100 for number in range(6)]
+SHARDS = ["PART_00000.ffr", "PART_00001.ffr", "PART_00002.ffr"]
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """(call, path) of each fsync and rename of this process; a rename by the name that it gives."""
+    calls: list[tuple[str, str]] = []
+    fsync, rename = os.fsync, os.rename
+
+    def synced(fd: int) -> None:
+        calls.append(("fsync", os.readlink(f"/proc/self/fd/{fd}")))
+        fsync(fd)
+
+    def renamed(source: str, target: str) -> None:
+        calls.append(("rename", os.fspath(target)))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    return calls
+
+
+def write(path: str | Path) -> None:
+    DatasetWriter(path, num_workers=0, samples_per_shard=2).from_indexed_dataset(SAMPLES)
+
+
+def place(log: list[tuple[str, str]], call: str, end: str) -> int:
+    """Where in the log the first such call is."""
+    return next(number for number, (name, path) in enumerate(log) if name == call and path.endswith(end))
+
+
+def test_all_is_durable_before_it_has_its_name(tmp_path: Path, log: list[tuple[str, str]]) -> None:
+    write(tmp_path / "set")
+    for name in SHARDS:
+        assert place(log, "fsync", f"/{name}") < place(log, "rename", f"/finished/{name}"), name
+    published = place(log, "rename", "/set")
+    assert published > place(log, "rename", "/finished/dataset.json") > place(log, "rename", f"/finished/{SHARDS[-1]}")
+    # Of the directory, since its last file got a name there; and of the one that has the new name, at the end.
+    last = max(number for number, (_, path) in enumerate(log) if path.endswith("/finished") and number < published)
+    assert last > place(log, "rename", "/finished/dataset.json")
+    assert ("fsync", str(tmp_path)) in log[published:]
+
+
+def test_what_is_moved_one_by_one_says_first_what_will_be_there(
+    tmp_path: Path, log: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into the working directory, which cannot be replaced: a reader of a part of it is told what is missing."""
+    monkeypatch.chdir(tmp_path)
+    write(".")
+    moved = [
+        os.path.basename(path) for call, path in log if call == "rename" and os.path.dirname(path) == str(tmp_path)
+    ]
+    assert moved == ["dataset.json", *SHARDS]
+    assert log[-1] == ("fsync", str(tmp_path)) or ("fsync", str(tmp_path)) in log[place(log, "rename", SHARDS[-1]) :]
+    with FileReader(tmp_path) as reader:
+        assert reader.n == len(SAMPLES)
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_shard_of_another_length_is_not_finished(tmp_path: Path, more: int) -> None:
+    path = str(tmp_path / "PART_00000.ffr")
+    shard_file.create(path, "label", 24)
+    os.truncate(path, 24 + 100 + more)
+    with pytest.raises(CountError, match=f"label: {124 + more} bytes, but its 1 samples end at 124"):
+        shard_file.finish(path, "label", 24, np.array([100]), np.array([0], np.uint32), None)
+    assert Path(path).read_bytes() == bytes(124 + more)
