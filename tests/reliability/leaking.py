@@ -11,7 +11,7 @@ import children
 EVERYDAY, LONG = 1, 10
 
 LOOP = """
-import contextlib, gc, itertools, os, resource, sys, tempfile, threading
+import contextlib, gc, itertools, os, resource, sys, tempfile, threading, time
 import children
 
 SHARED = "/dev/shm"
@@ -27,7 +27,8 @@ warnings.simplefilter("ignore", ResourceWarning)
 logging.disable()
 
 def descriptors():
-    return len(os.listdir("/proc/self/fd"))
+    found = {number: target for number, target in children.descriptors().items() if not target.startswith("/proc/")}
+    return sorted(found.values())
 
 def contexts():
     with open("/proc/self/maps") as lines:
@@ -49,9 +50,10 @@ def files(*directories):
     walks = map(os.walk, [*directories, tempfile.gettempdir(), *shared])
     return sorted(os.path.join(at, name) for walk in walks for at, folders, found in walk for name in folders + found)
 
-def loop(work, times, slope, where, kept):
+def loop(work, times, slope, where, kept, settle):
     '''Run it `times` after a warm-up. Nothing may grow: descriptors, processes, AIO contexts unless they are `kept` for
-    the next batches, files and shared memory; but memory may, by less than `slope` bytes a time.'''
+    the next batches, files and shared memory; but memory may, by less than `slope` bytes a time. Threads of users'
+    functions have `settle` seconds to end.'''
     def have():
         return descriptors(), processes(), None if kept else contexts(), files(*where)
     for _ in range(max(min(10, times), times // 5)):
@@ -61,7 +63,10 @@ def loop(work, times, slope, where, kept):
     for _ in range(times):
         work()
     gc.collect()
-    at = globals().get("turn", "")
+    at, until = globals().get("turn", ""), time.monotonic() + settle
+    while have() != before and time.monotonic() < until:
+        time.sleep(0.01)
+        gc.collect()
     assert have() == before, (at, have(), before)
     # Threads of the engine stay for a second, for whoever reads next.
     assert (tasks() <= 1 + 32, contexts() <= 16) == (True, True), (at, tasks(), contexts())
@@ -88,6 +93,7 @@ def run(
     files: Sequence[Path] = (),
     kept: bool = False,
     after: str = "",
+    settle: float = 0,
 ) -> str:
     """Run the function `work` of that code in a child, so many times; nothing may grow but memory, by `slope` a time.
 
@@ -99,8 +105,9 @@ def run(
         files: directories to look for new files in, besides those of temporary files and shared memory.
         kept: AIO contexts are kept for the next batches, so they are few, not equal.
         after: code that runs when all was done, in each turn.
+        settle: seconds that threads have to let go of what they hold.
     """
-    code = f"{work}\nloop(work, {times}, {slope}, {list(map(str, files))}, {kept})\n{after}"
+    code = f"{work}\nloop(work, {times}, {slope}, {list(map(str, files))}, {kept}, {settle})\n{after}"
     if turns:
         code = f"for turn in {tuple(turns)}:\n{textwrap.indent(code, '    ')}"
     with tempfile.TemporaryDirectory(prefix="leaks-") as temporary:
