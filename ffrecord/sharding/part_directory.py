@@ -198,6 +198,9 @@ class PartDirectory:
                 shutil.rmtree(Path(self.path) / entry)
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.finished)
+        # What is finished, and the mark of a publication, are durable only if the way to them is.
+        fsync_directory(self.path)
+        fsync_directory(os.path.dirname(self.path))
 
     def keep(self, shard: Shard, following: Start) -> None:
         """Take note that a shard is complete and durable.

@@ -26,7 +26,8 @@ def replace(source: str, target: str) -> None:
 
 
 def move(source: str, target: str, names: Sequence[str]) -> None:
-    """Move files from one directory to another of the same file system, in this order.
+    """Move files from one directory to another of the same file system, in this order; after a manifest nothing moves
+    before that is durable, since file systems may bring names of one directory to the disk in any order.
 
     Raises:
         OSError: a step failed, or a name is taken; what was moved is back.
@@ -39,6 +40,8 @@ def move(source: str, target: str, names: Sequence[str]) -> None:
                 raise FileExistsError(errno.EEXIST, f"{place} came to be meanwhile")
             os.rename(Path(source) / name, place)
             moved.append(name)
+            if name == manifest.NAME:
+                fsync_directory(target)
         fsync_directory(target)
     except BaseException:
         _move_back(source, target, moved)
@@ -46,8 +49,11 @@ def move(source: str, target: str, names: Sequence[str]) -> None:
 
 
 def _move_back(source: str, target: str, names: Sequence[str]) -> None:
-    """Undo `move`, the last one first."""
+    """Undo `move`, the last one first; what a manifest lists is durably gone before that goes."""
     for name in reversed(names):
+        if name == manifest.NAME and len(names) > 1:
+            fsync_directory(source)
+            fsync_directory(target)
         os.rename(Path(target) / name, Path(source) / name)
 
 
