@@ -14,7 +14,7 @@ from ffrecord._columns import Slots
 from ffrecord._engine import ARRAYS, PACKED
 from ffrecord.batching import SKIPPED_MOST, THREADS, BatchReading, Indices, OnError, as_out, as_outs, check_on_error
 from ffrecord.errors import ArgumentError, FFRecordError, MissingFileError, MissingNamesError, SampleIndexError
-from ffrecord.forms import Array, Packed, without
+from ffrecord.forms import Array, Packed
 from ffrecord.indices import as_int64
 from ffrecord.prefetch import Prefetcher
 from ffrecord.read_stats import ReadStats, collect
@@ -231,12 +231,38 @@ class Store(BatchReading):
         Returns, raises:
             As for `read`.
         """
+        return [array for piece in self._pieces(self._range(start, stop)) for array in piece]
+
+    def bad_records(
+        self, start: SupportsIndex = 0, stop: SupportsIndex | None = None
+    ) -> Iterator[tuple[int, Exception]]:
+        """Read records in sequence, and give those that cannot be had or do not match their checksums.
+
+        Args:
+            start, stop: 0 <= start <= stop <= n; all by default. `on_error` does nothing here.
+
+        Returns:
+            An iterator over (index, what `read` would raise), by ascending index.
+
+        Raises:
+            IndexError: the range. While iterating, RuntimeError (also ValueError): closed.
+        """
+        return self._bad(self._range(start, self.n if stop is None else stop))
+
+    def _bad(self, indices: range) -> Iterator[tuple[int, Exception]]:
+        def begin(positions: Indices) -> Callable[[], list[tuple[int, Exception]]]:
+            wait = self._begin(PACKED, positions, sequential=True, go_on=True)
+            return lambda: [(int(positions[place]), error) for place, error in wait().failures]
+
+        return chain.from_iterable(Prefetcher(self._cut(indices), begin, 1))
+
+    def _range(self, start: SupportsIndex, stop: SupportsIndex) -> range:
         low, high = as_int64(start), as_int64(stop)
         if not 0 <= low <= high <= self.n:
             raise SampleIndexError(
                 f"range {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {self._fnames[0]} …"
             )
-        return [array for piece in self._pieces(range(low, high)) for array in piece]
+        return range(low, high)
 
     def read_one(self, index: SupportsIndex) -> Array:
         """Sample `index`; arguments and errors as for `read`. "skip" raises here: there is nothing else to return."""
@@ -259,12 +285,8 @@ class Store(BatchReading):
         Raises:
             As for `read`; FormatError: a sample cannot be decoded.
         """
-        positions = self._in_range(indices)
-        outcome = self._now(ARRAYS, positions)
-        instead = self._instead(outcome.failures)
-        records = without(ARRAYS, outcome.result, instead)
-        left_out = [place for place, record in instead.items() if record is None]
-        return self._decode(np.delete(positions, left_out), records)
+        records, positions = self._had(ARRAYS, indices)
+        return self._decode(positions, records)
 
     def sample(self, index: SupportsIndex) -> Any:
         """Sample `index`, decoded; arguments and errors as for `samples`. "skip" raises, as for `read_one`."""

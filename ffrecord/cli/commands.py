@@ -15,6 +15,7 @@ COMMANDS = {
     "ls": ("ls", "list the records: index, bytes, name; or the files"),
     "head": ("head", "show the first samples, decoded"),
     "get": ("get", "show samples by index or name, or write their bytes"),
+    "verify": ("verify", "read everything, compare all checksums, name what is bad"),
     "completion": ("completion", "print what makes bash, zsh or fish complete this command"),
 }
 

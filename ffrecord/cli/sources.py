@@ -1,6 +1,7 @@
 """The dataset that a command is about."""
 
 import argparse
+import os
 from typing import Any
 
 from ffrecord.sources.opening import FORMATS, open
@@ -14,6 +15,21 @@ def add_source(parser: argparse.ArgumentParser, *, several: bool = False) -> Non
     parser.add_argument(
         "--format", choices=FORMATS, metavar="NAME", help=f"what it is, if that is not found out: {', '.join(FORMATS)}"
     )
+
+
+def add_jobs(parser: argparse.ArgumentParser, what: str) -> None:
+    """The option --jobs; all CPUs by default."""
+    cpus = len(os.sched_getaffinity(0))
+    parser.add_argument(
+        "-j", "--jobs", type=_positive, default=cpus, metavar="N", help=f"{what} (default: {cpus}, one for each CPU)"
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number}, expected 1 or more")
+    return number
 
 
 def open_source(given: argparse.Namespace, **options: Any) -> Store:

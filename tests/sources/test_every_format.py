@@ -255,3 +255,11 @@ def test_parquet_is_for_converting(tmp_path):
 def test_every_format_is_tried_here():
     tried = {format for format, *_ in (*FORMATS.values(), *SEEDS.values())}
     assert set(NAMED) == set(READERS) == tried | {"webdataset"}
+
+
+def test_bad_records(store):
+    assert list(store.bad_records()) == []
+    assert list(store.bad_records(store.n, store.n)) == []
+    for wrong in ((0, store.n + 1), (-1, 2), (2, 1)):
+        with pytest.raises(IndexError):
+            store.bad_records(*wrong)

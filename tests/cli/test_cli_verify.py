@@ -1,0 +1,130 @@
+"""`ffrecord verify`: every bad record is named, whatever else is damaged; exit codes that scripts can use."""
+
+import json
+import os
+import shutil
+import tarfile
+import zipfile
+
+import builders
+import numpy as np
+import pytest
+from cli_runs import run, run_in_terminal
+
+from ffrecord import DatasetWriter, FileReader
+
+N, SHARD = 300, 100
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    path = tmp_path_factory.mktemp("verify") / "train"
+    samples = [{"x": np.full(500, i, np.int32)} for i in range(N)]
+    DatasetWriter(path, samples_per_shard=SHARD, num_workers=1, progress=False).from_indexed_dataset(samples)
+    return path
+
+
+@pytest.fixture
+def dataset(written, tmp_path):
+    """A copy to be damaged."""
+    return shutil.copytree(written, tmp_path / "train")
+
+
+def flip(path, offset):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 4]))
+
+
+def verify(*arguments):
+    ran = run("verify", *arguments, "--json")
+    assert ran.err == ""
+    return ran.code, json.loads(ran.out)
+
+
+def test_whole(dataset):
+    code, found = verify(dataset)
+    assert (code, found["records"], found["files"], found["bad"]) == (0, N, 3, [])
+    assert found["bytes"] == N * 2000
+    said = run("verify", dataset)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.endswith("every CRC-32 matches\n")
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_every_bad_record_is_named(dataset, jobs):
+    shards = sorted(dataset.glob("*.ffr"))
+    wanted = []
+    for shard, index in ((0, 0), (0, 99), (1, 50), (2, 7), (2, 8)):
+        with FileReader(shards[shard]) as reader:
+            flip(shards[shard], int(reader.get_offsets(0)[index]) + 1000)
+        wanted.append((str(shards[shard]), index))
+    code, found = verify(dataset, "--jobs", jobs)
+    assert code == 1
+    assert [(each["file"], each["index"]) for each in found["bad"]] == wanted
+    assert run("verify", dataset).out.count("bad: ") == len(wanted)
+
+
+def test_a_shard_that_cannot_be_opened_does_not_hide_the_others(dataset):
+    first, second, third = sorted(dataset.glob("*.ffr"))
+    flip(first, 20)  # a table
+    second.unlink()
+    with FileReader(third) as reader:
+        flip(third, int(reader.get_offsets(0)[42]))
+    code, found = verify(dataset)
+    assert code == 1
+    assert [(each["file"], each["index"]) for each in found["bad"]] == [
+        (str(first), None),
+        (str(second), None),
+        (str(third), 42),
+    ]
+    assert found["records"] == SHARD
+
+
+def test_shards_of_another_dataset(dataset, tmp_path):
+    first = min(dataset.glob("*.ffr"))
+    builders.write_samples(first, [b"other"])
+    code, found = verify(dataset)
+    assert code == 1
+    assert found["bad"][0]["file"] == str(dataset)
+    assert "dataset.json says" in found["bad"][0]["error"]
+
+
+def test_a_cut_file(tmp_path):
+    path = builders.write_samples(tmp_path / "a.ffr", [bytes(1000)] * 5)
+    os.truncate(path, os.path.getsize(path) - 1)
+    code, found = verify(path)
+    assert (code, [each["index"] for each in found["bad"]]) == (1, [4])
+
+
+def test_other_formats(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("one", b"1" * 100)
+        archive.writestr("two", b"2" * 100)
+    assert verify(tmp_path / "a.zip")[0] == 0
+    flip(tmp_path / "a.zip", 60)
+    code, found = verify(tmp_path / "a.zip")
+    assert (code, [each["index"] for each in found["bad"]]) == (1, [0])
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.add(__file__, "this")
+    ran = run("verify", tmp_path / "a.tar")
+    assert (ran.code, "tar has no checksums" in ran.out) == (0, True)
+
+
+def test_an_empty_dataset(tmp_path):
+    path = builders.write_samples(tmp_path / "a.ffr", [])
+    code, found = verify(path)
+    assert (code, found["records"], found["bad"]) == (0, 0, [])
+
+
+def test_on_a_terminal_no_bar_is_left(dataset):
+    ran = run_in_terminal("verify", dataset, columns=100)
+    assert ran.code == 0
+    assert ran.out.rstrip().endswith("every CRC-32 matches")
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "x"])
+def test_wrong_jobs(dataset, jobs):
+    assert run("verify", dataset, "--jobs", jobs).code == 2
