@@ -275,7 +275,6 @@ class PartFile:
                 os.rename(self.path, self.target)
             else:
                 os.link(self.path, self.target)
-                os.unlink(self.path)
             self._published = True
         except OSError as error:
             self.discard()
@@ -286,6 +285,11 @@ class PartFile:
         except OSError as error:
             sentence = f"{self.target}: the file is in place, but fsync of its directory failed and a crash may undo it"
             raise file_error(error.errno or errno.EIO, sentence, self.target) from None
+        finally:
+            if not replace:
+                # Not before: a power cut might undo the link and not this.
+                with contextlib.suppress(OSError):
+                    os.unlink(self.path)
 
     def discard(self) -> None:
         """Remove the temporary file; may be repeated. A forked child only forgets it."""
