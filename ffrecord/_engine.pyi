@@ -14,7 +14,6 @@ ARRAYS: Literal["arrays"]
 PACKED: Literal["packed"]
 
 _Bytes = npt.NDArray[np.uint8]
-_Packed = tuple[_Bytes, npt.NDArray[np.int64]]
 _T_co = TypeVar("_T_co", covariant=True)
 
 class _Opened(Protocol):

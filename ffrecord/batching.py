@@ -78,6 +78,14 @@ class BatchReading(ABC):
     def _read(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None) -> Any:
         return self._settled(form, self._now(form, indices, out), out)
 
+    def _had(self, form: Form, indices: Iterable[SupportsIndex]) -> tuple[Any, Indices]:
+        """What `_read` gives, and the positions of the samples in it, int64 [k]: `on_error` may have left some out."""
+        positions = self._in_range(indices)
+        outcome = self._now(form, positions)
+        instead = self._instead(outcome.failures)
+        left_out = [place for place, record in instead.items() if record is None]
+        return without(form, outcome.result, instead), np.delete(positions, left_out)
+
     def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
         """Read a batch. go_on: its good samples are wanted, whatever `on_error` says."""
         load = partial(self._loaded, form, self._in_range(indices), out)

@@ -91,9 +91,9 @@ class SpanFile:
             raise NotAFileError(21, f"{self.path} is not a file", self.path)
         if not stat.S_ISREG(status.st_mode):
             raise ArgumentError(f"{self.path} is not a file")
-        if expected is not None and _identity(status) != _identity(expected):
+        if expected is not None and identity(status) != identity(expected):
             raise file_error(ESTALE, f"{self.path}: the file changed while its records were looked for", self.path)
-        self.device, self.inode, self.size, self.mtime_ns = _identity(status)
+        self.device, self.inode, self.size, self.mtime_ns = identity(status)
         self.filesystem = filesystems.of_type(filesystem_type(self.fd))
 
     def close(self) -> None:
@@ -110,7 +110,8 @@ def mapping_of(array: object) -> Mapping | None:
     return array
 
 
-def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+def identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    """What tells a file, as it was then, from others: device, inode, size, time of change."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

@@ -15,7 +15,7 @@ from ffrecord._engine import PACKED, Failure, filesystem_type
 from ffrecord._memory import Mapping as FileMapping
 from ffrecord.durable import read_all
 from ffrecord.errors import ArgumentError, FormatError, file_error
-from ffrecord.forms import Array, without
+from ffrecord.forms import Array
 from ffrecord.opened import naming
 from ffrecord.paths import Source
 from ffrecord.record_reader import RecordReader
@@ -181,11 +181,7 @@ class BetonReader(RecordReader):
         Raises:
             As for `samples`.
         """
-        positions = self._in_range(indices)
-        outcome = self._now(PACKED, positions)
-        instead = self._instead(outcome.failures)
-        data, offsets = without(PACKED, outcome.result, instead)
-        positions = np.delete(positions, [place for place, record in instead.items() if record is None])
+        (data, offsets), positions = self._had(PACKED, indices)
         rows, found = self._found(positions, np.diff(offsets))
         columns: dict[str, Any] = {}
         for field, starts, sizes in self._each(found):

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ffrecord._files import list_directory
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFolderError
@@ -99,7 +98,8 @@ class ImageFolderReader(FileStore):
                 raise FormatError(f"{path}: a directory {len(above)} levels deep, or inside itself by a link")
             prefix = f"{name}/" if name else ""
             blob, offsets, directories = list_directory(os.fsencode(path), os.fsencode(prefix), suffixes)
-            found.append((name, _sorted(blob, offsets)))
+            names = Names(blob, offsets)
+            found.append((name, names.picked(names.order)))  # in order of bytes, which is that of strings
             if below:
                 waiting += [(prefix + os.fsdecode(each), (*above, identity)) for each in directories]
         return (names for _, names in sorted(found, key=lambda pair: pair[0]))
@@ -133,13 +133,3 @@ def _suffixes(extensions: Iterable[str]) -> tuple[str, ...]:
 def _classes(root: str) -> list[str]:
     with os.scandir(root) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir())
-
-
-def _sorted(blob: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Names:
-    """The names in ascending order of their bytes, which is that of strings."""
-    order = Names(blob, offsets).order
-    sizes = np.diff(offsets)[order]
-    fresh = np.zeros(len(offsets), np.int64)
-    np.cumsum(sizes, out=fresh[1:])
-    places = np.repeat(offsets[:-1][order] - fresh[:-1], sizes) + np.arange(fresh[-1])
-    return Names(blob[places], fresh)

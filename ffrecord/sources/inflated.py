@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 from ffrecord.errors import FormatError, TruncatedError, file_error
 from ffrecord.forms import Array
+from ffrecord.span_file import identity
 
 BLOCK = 256 << 10  # bytes decompressed at once
-FIRST_INPUT = (
-    1 << 10
-)  # bytes of a member given to the decompressor at first, for there may be many small ones; doubled up to
-INPUT = 32 << 10
+# Bytes of a member given to the decompressor at first, for there may be many small ones; doubled up to INPUT.
+FIRST_INPUT, INPUT = 1 << 10, 32 << 10
 SPACING = 4 << 20  # bytes between places where decompression can begin again, at first
 WINDOW_BITS = {"gzip": 31, "zlib": 15}
 
@@ -246,10 +245,7 @@ class Inflated:
     def _opened(self) -> int:
         if self._fd < 0:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            now, then = os.fstat(self._fd), self._status
-            if (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) != (
-                *(then.st_dev, then.st_ino, then.st_size, then.st_mtime_ns),
-            ):
+            if identity(os.fstat(self._fd)) != identity(self._status):
                 os.close(self._fd)
                 self._fd = -1
                 raise file_error(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord._recordio import gather
 from ffrecord.errors import ArgumentError, FormatError, MissingFileError
 from ffrecord.paths import Source, check_type
 from ffrecord.sources.files import expand
@@ -40,11 +39,7 @@ class Index:
 
     def reordered(self, order: Table) -> "Index":
         """The same in another order, int64 [n]."""
-        lengths = np.diff(self.names.offsets)[order]
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        blob = np.empty(offsets[-1], np.uint8)
-        gather(self.names.blob, self.names.offsets[order], lengths, offsets[:-1], blob)
-        return Index(self.offsets[order], self.sizes[order], Names(blob, offsets))
+        return Index(self.offsets[order], self.sizes[order], self.names.picked(order))
 
     def prefixed(self, prefix: bytes) -> "Index":
         """The same with `prefix` before each name."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ffrecord._engine import PACKED
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.forms import Array, without
+from ffrecord.forms import Array
 from ffrecord.opened import naming
 from ffrecord.paths import check_type
 from ffrecord.record_reader import RecordReader, check_io
@@ -127,11 +127,7 @@ class MDSReader(Store):
         Raises:
             As for `samples`; ValueError: the samples are of shards with different columns.
         """
-        positions = self._in_range(indices)
-        outcome = self._now(PACKED, positions)
-        instead = self._instead(outcome.failures)
-        data, offsets = without(PACKED, outcome.result, instead)
-        positions = np.delete(positions, [place for place, record in instead.items() if record is None])
+        (data, offsets), positions = self._had(PACKED, indices)
         kinds = np.unique(self._kind_of(positions)) if len(positions) else np.zeros(1, np.int64)
         if len(kinds) > 1:
             raise ArgumentError(f"{self._fnames[0]} …: samples of shards with different columns; `samples` gives them")

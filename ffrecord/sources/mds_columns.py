@@ -58,7 +58,7 @@ class MDSLayout:
         bounds, data = self._bounds(record.data), record.data
         found = {}
         for place in self.wanted:
-            found[self.names[place]] = self._value(place, data[bounds[place] : bounds[place + 1]])
+            found[self.names[place]] = self.value(place, data[bounds[place] : bounds[place + 1]])
         return found
 
     def _bounds(self, record: memoryview) -> list[int]:
@@ -70,12 +70,6 @@ class MDSLayout:
         if bounds[-1] != len(record):
             raise FormatError(f"{len(record)} bytes, its columns have {bounds[-1]}")
         return bounds
-
-    def _value(self, place: int, data: memoryview) -> Any:
-        try:
-            return self.encodings[place].decode(data)
-        except ValueError as error:
-            raise FormatError(f"column {self.names[place]!r}: {error}") from None
 
     def starts(self, data: Array, offsets: Table) -> tuple[Table, int]:
         """(where values of k packed samples begin, int64 [columns + 1, k]; place of the first wrong one, or -1)."""
@@ -107,4 +101,7 @@ class MDSLayout:
 
     def value(self, place: int, data: memoryview) -> Any:
         """One value of column `place`; FormatError: it is none."""
-        return self._value(place, data)
+        try:
+            return self.encodings[place].decode(data)
+        except ValueError as error:
+            raise FormatError(f"column {self.names[place]!r}: {error}") from None

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import _names
+from ffrecord._recordio import gather
 from ffrecord.errors import FormatError
 from ffrecord.sources.index_file import check_columns, check_there, kept_file
 
@@ -122,6 +123,16 @@ class Names(Sequence[str]):
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self[:3])) + (", …" if len(self) > 3 else "")
         return f"<Names of {len(self)} records: {shown}>"
+
+    def picked(self, chosen: Table, sizes: Table | None = None) -> "Names":
+        """The names at `chosen`, int64 [k], in that order; only the first `sizes` bytes of each, where given."""
+        sizes = np.diff(self.offsets)[chosen] if sizes is None else sizes
+        offsets = np.zeros(len(chosen) + 1, np.int64)
+        np.cumsum(sizes, out=offsets[1:])
+        blob = np.empty(int(offsets[-1]), np.uint8)
+        gather(self.blob, self.offsets[chosen], sizes, offsets[:-1], blob)
+        check_there(self._file)
+        return Names(blob, offsets)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What `from_arrays` takes, for an index that is kept."""

@@ -68,12 +68,12 @@ class ChunkTable:
         most: int,
     ) -> None:
         self._paths, self._files, self._check, self._most = paths, files, check, most
-        self._number()
+        self._number_through()
         spans = [self._payload_spans, self._record_spans] if self._first_row[-1] else [self._payload_spans]
-        readers = all_opened(_Spans(all_opened(opened(status, io == "mmap")), check, io=io) for opened in spans)
+        readers = all_opened(_Spans(all_opened(begin(status, io == "mmap")), check, io=io) for begin in spans)
         self.payloads, self._records = readers[0], readers[-1]  # one and the same if nothing can be read alone
 
-    def _number(self) -> None:
+    def _number_through(self) -> None:
         """Number chunks and records through, of all files."""
         files = self._files
         self._first_of_file: Numbers = np.cumsum([0, *(len(each.offsets) for each in files)])

@@ -193,7 +193,7 @@ def _regular(path: str, found: Arrays) -> Arrays:
     if linked.any():
         kept |= _follow(path, found)
     chosen = np.flatnonzero(kept)
-    names, name_offsets = select(found["names"], found["name_offsets"], chosen)
+    names = Names.from_arrays(found)
     columns = {name: found[name][chosen] for name in ("headers", "offsets", "sizes")}
     sparse = (found["kinds"] == _tar.SPARSE_FILE).astype(np.uint8)  # of links: of what they lead to, by now
     folders = _folders(found)
@@ -201,8 +201,7 @@ def _regular(path: str, found: Arrays) -> Arrays:
         **columns,
         "linked": linked[chosen],
         "sparse": sparse[chosen],
-        "names": names,
-        "name_offsets": name_offsets,
+        **(names if len(chosen) == len(names) else names.picked(chosen)).arrays(),
         "folders": folders.blob,
         "folder_offsets": folders.offsets,
     }
@@ -215,13 +214,13 @@ def _files(kinds: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 def _folders(found: Arrays) -> Names:
     """The names of the directories, each with a "/" at its end."""
-    names = Names(*select(found["names"], found["name_offsets"], np.flatnonzero(found["kinds"] == _tar.DIRECTORY)))
+    names = Names.from_arrays(found).picked(np.flatnonzero(found["kinds"] == _tar.DIRECTORY))
     return Names.of([f"{name.rstrip('/')}/" for name in names])
 
 
 def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
     """Give hard links the data of what they lead to, an earlier member; which of them lead to files."""
-    names = Names(found["names"], found["name_offsets"])
+    names = Names.from_arrays(found)
     links = Names(found["links"], found["link_offsets"])
     kinds, offsets, sizes = found["kinds"], found["offsets"], found["sizes"]
     files, links_of = _files(kinds), kinds == _tar.LINK
@@ -241,15 +240,3 @@ def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
         earlier[os.path.normpath(name)] = i  # some archives say `./a` in the one place, and `a` in the other
     leading: npt.NDArray[np.bool_] = files & links_of
     return leading
-
-
-def select(blob: npt.NDArray[np.uint8], offsets: Numbers, chosen: Numbers) -> tuple[npt.NDArray[np.uint8], Numbers]:
-    """The names at `chosen`, ascending, in arrays of their own."""
-    if len(chosen) == len(offsets) - 1:
-        return blob, offsets
-    sizes = np.diff(offsets)
-    kept = np.zeros(len(sizes), bool)
-    kept[chosen] = True
-    fresh = np.zeros(len(chosen) + 1, np.int64)
-    np.cumsum(sizes[chosen], out=fresh[1:])
-    return blob[np.repeat(kept, sizes)], fresh

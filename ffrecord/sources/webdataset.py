@@ -21,7 +21,7 @@ from ffrecord.sources.tar import on_cut, open_archives
 from ffrecord.sources.tar_index import Members, Numbers, members_of, sparse_error
 from ffrecord.sources.webdataset_fields import decode_field
 from ffrecord.sources.webdataset_pieces import Pieces
-from ffrecord.sources.webdataset_samples import Samples, all_of, grouped, heads
+from ffrecord.sources.webdataset_samples import Samples, all_of, grouped
 from ffrecord.store import OnError
 
 
@@ -90,7 +90,7 @@ class WebDatasetReader(MixedReader):
         """The key of each sample, as stored. Keys may be repeated; `keys().find(key)` is the last one."""
         if self._keys is None:
             firsts = np.append(np.zeros(1, np.int64), self._samples.ends)[: self.n]
-            self._keys = heads(self._samples.names, firsts, self._samples.dots[firsts])
+            self._keys = self._samples.names.picked(firsts, self._samples.dots[firsts])
         return self._keys
 
     def _decode(self, positions: Numbers, records: list[Array]) -> list[dict[str, Any]]:

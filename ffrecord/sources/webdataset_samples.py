@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ffrecord import _tar
 from ffrecord._webdataset import split
 from ffrecord.sources.names import Names, joined
-from ffrecord.sources.tar_index import Members, Numbers, select
+from ffrecord.sources.tar_index import Members, Numbers
 
 
 class Samples(NamedTuple):
@@ -45,7 +45,7 @@ def grouped(archive: Members) -> Samples:
     """Part the members of an archive into samples."""
     # WebDataset takes hard links for no files.
     files = np.flatnonzero(archive.linked == 0)
-    names = Names(*select(archive.names.blob, archive.names.offsets, files))
+    names = archive.names if len(files) == len(archive.names) else archive.names.picked(files)
     dots, begins = split(names.blob, names.offsets)
     found = np.flatnonzero(dots >= 0)
     headers, offsets, sizes = (each[files[found]] for each in (archive.headers, archive.offsets, archive.sizes))
@@ -64,7 +64,7 @@ def grouped(archive: Members) -> Samples:
         starts,
         stops[ends - 1] - starts - left_out[ends - 1],
         ends,
-        Names(*select(names.blob, names.offsets, found)),
+        names if len(found) == len(names) else names.picked(found),
         dots[found],
         offsets - np.repeat(starts, counts) - left_out,
         sizes,
@@ -114,11 +114,3 @@ def all_of(parts: Sequence[Samples]) -> Samples:
         np.concatenate([part.piece_sizes for part in parts]),
         np.concatenate([part.sparse for part in parts]),
     )
-
-
-def heads(names: Names, chosen: Numbers, sizes: Numbers) -> Names:
-    """The first `sizes` bytes of the names at `chosen`."""
-    offsets = np.zeros(len(chosen) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    places = np.repeat(names.offsets[chosen] - offsets[:-1], sizes) + np.arange(offsets[-1])
-    return Names(names.blob[places], offsets)

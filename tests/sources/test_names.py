@@ -109,3 +109,10 @@ def test_a_child_of_a_process_that_sorts_meanwhile():
         signal.alarm(10)
         os._exit(0 if names.find("b") == 0 else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_picked():
+    names = Names.of(["alpha", "", "be", "gamma"])
+    assert names.picked(np.array([3, 0, 3, 1])) == ["gamma", "alpha", "gamma", ""]
+    assert names.picked(np.array([0, 3]), np.array([2, 0])) == ["al", ""]
+    assert names.picked(np.empty(0, np.int64)) == []
