@@ -41,6 +41,7 @@ TASKS = {
     "photographs": "pack a folder of JPEG photographs, read random batches, save out/photographs.png",
     "ddp": "train on the digits with 2 processes, go on with 1, then with 3; check what each saw",
     "test": "run the tests; arguments are pytest's",
+    "sanitize": "run the tests under the address and undefined behaviour sanitizers; arguments are pytest's",
     "lint": "run ruff, mypy and cython-lint",
     "bench": "list the benchmarks; with the name of one, run it",
 }
@@ -194,6 +195,8 @@ def commands(task: str, arguments: list[str]) -> list[list[str]]:
     os.chdir(ROOT)
     if task == "test":
         return [[str(PYTHON), "-m", "pytest", *PARALLEL, *arguments]]
+    if task == "sanitize":
+        return [[str(PYTHON), str(ROOT / "tests" / "reliability" / "sanitizers.py"), *PARALLEL, *arguments]]
     if task == "bench":
         return [*peers(arguments), benchmark(arguments)]
     checks = ["ruff check", "ruff format --check", "mypy", "cython-lint ffrecord"]

@@ -15,6 +15,11 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+# The sanitizer that this process runs under, which tests/reliability/sanitizers.py starts it with; children are slower.
+SANITIZER = os.environ.get("FFRECORD_SANITIZED", "")
+PATIENCE = 10 if SANITIZER else 1
+limits_memory = pytest.mark.unsanitized("it has mapped more than any RLIMIT_AS allows")
+measures_memory = pytest.mark.unsanitized("it keeps what is freed, and much beside")
 # Python 3.12 and later warn of what these tests are about.
 forks = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 # An exception of a handler may come between open and with, where limits.py asks how much memory is free.
@@ -49,7 +54,7 @@ def finished(
 ) -> subprocess.CompletedProcess[str]:
     """The same, with everything there is to know about its end."""
     command, environment = _command(code, *args), {**_environment(), **environment}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout * PATIENCE)
     if check:
         said = done.stderr[-4000:]
         assert (done.returncode, said) == (0, ""), f"child ended with {done.returncode}\n{said}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import builders
+import children
 import pytest
 from children import descriptors
 from hypothesis import HealthCheck, settings
@@ -39,6 +40,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("reliability")
     group.addoption("--seed", type=int, default=0, help="of what the tests of the guarantees do at random; default: 0")
     group.addoption("--figures", type=Path, help="append what these tests counted to this file, as lines of JSON")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what cannot run under the sanitizer that this process runs under."""
+    for item in items if children.SANITIZER else ():
+        for marker in item.iter_markers("unsanitized"):
+            item.add_marker(pytest.mark.skip(reason=f"under the {children.SANITIZER} sanitizer: {marker.args[0]}"))
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object) -> str | None:

@@ -266,6 +266,7 @@ for _ in range(20):
     children.run(code, tmp_path)
 
 
+@children.limits_memory
 def test_without_address_space(path):
     code = f"""{HOT}
 reader = FileReader(path)

@@ -201,10 +201,9 @@ def test_blocks_of_dead_arrays_are_used_again(tmp_path):
     assert [array.tobytes() for array in arrays] == samples
 
 
+@children.measures_memory
 def test_idle_blocks_are_bounded(tmp_path):
     """A process keeps 128 MiB for its next batches, and gives the rest back."""
-    if "asan" in os.environ.get("LD_PRELOAD", ""):
-        pytest.skip("the address sanitizer keeps what is freed")
     path = builders.write_samples(tmp_path / "a.ffr", [bytes(20 << 20)])
     code = """
 import resource, sys

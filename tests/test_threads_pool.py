@@ -347,9 +347,8 @@ assert free == {signal.SIGKILL, signal.SIGSTOP, signal.SIGBUS, signal.SIGFPE, si
 """)
 
 
+@children.limits_memory
 def test_no_thread_is_to_be_had():
-    if "asan" in os.environ.get("LD_PRELOAD", ""):
-        pytest.skip("the address sanitizer does not live under RLIMIT_AS")
     children.run("""
 import resource
 from pathlib import Path

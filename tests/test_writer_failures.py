@@ -242,6 +242,7 @@ def test_interrupted_anywhere(tmp_path, n, flush):
     assert len(SAMPLES) in outcomes
 
 
+@children.limits_memory
 def test_out_of_memory_in_the_middle(tmp_path):
     """Nothing may be published any more: the sample may be in the tables and its bytes missing."""
     code = """
@@ -266,6 +267,7 @@ except RuntimeError as error:
     assert left(tmp_path) == {}
 
 
+@children.limits_memory
 def test_a_copy_that_takes_too_much_memory_harms_nothing(tmp_path):
     """Nothing is noted of a sample that has no bytes yet."""
     code = """

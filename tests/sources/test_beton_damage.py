@@ -226,6 +226,7 @@ def test_a_forked_child_reads(path):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@children.limits_memory
 def test_memory_is_bounded_by_what_is_there(tmp_path):
     """A header that promises much is refused before anything is allocated by it."""
     code = """

@@ -166,6 +166,7 @@ def test_a_bad_compressed_shard_does_not_hide_the_others(tmp_path):
         reader.read([2, 1])
 
 
+@children.limits_memory
 @pytest.mark.parametrize(
     "compression", ["zstd", *(pytest.param(each, marks=pytest.mark.long) for each in ("br", "gz", "bz2"))]
 )

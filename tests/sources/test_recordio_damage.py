@@ -187,6 +187,7 @@ def test_bombs(tmp_path, name):
         reader.read_one(0)
 
 
+@children.limits_memory
 def test_a_bomb_takes_no_memory(tmp_path):
     (tmp_path / "x").write_bytes(twin.chunk(gzip.compress(bytes(64 << 20), 1), 1, "B", "gzip"))
     children.run(

@@ -1,0 +1,218 @@
+"""Python under sanitizers of the C compiler, and the package built for it: `python3 run.py sanitize` is `main`.
+
+A sanitizer lives in the whole process and is slow, so the tree is copied to build/sanitize/, compiled there, and tested
+there. Copies and what was compiled of them are used again; only what has changed since is copied and compiled anew.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILDS = ROOT / "build" / "sanitize"
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+
+# What the compiler is told (setup.py), and what has to be in the process before anything else.
+FLAGS = {"address": "address,undefined", "thread": "thread"}
+# Without the C++ library, the first exception that crosses it, in torch for instance, is the end.
+RUNTIMES = {"address": ["libasan.so", "libubsan.so", "libstdc++.so"], "thread": ["libtsan.so"]}
+
+# What a report has in it.
+FOUND = ("ERROR: AddressSanitizer: ", "runtime error: ", "WARNING: ThreadSanitizer: ")
+
+# Directories of the tree that are made from it, or are others' altogether.
+_MADE = {"build", "dist", "out", "__pycache__"}
+
+
+def missing(kind: str) -> str | None:
+    """Why this machine cannot run Python under that sanitizer; None if it can."""
+    compiler = shutil.which("cc")
+    if sys.platform != "linux" or compiler is None:
+        return "no C compiler, cc, to build with sanitizers"
+    if not all(library.exists() for library in map(_runtime, RUNTIMES[kind])):
+        return f"{compiler} has no {' or no '.join(RUNTIMES[kind])}"
+    if os.environ.get("LD_PRELOAD"):
+        return "something is preloaded already, such as a sanitizer"
+    # On kernels that place programs at more addresses than it knows of, it ends at once.
+    code = [*without_chance(kind), sys.executable, "-c", "import zlib"]
+    done = subprocess.run(code, env=environment(kind), capture_output=True, text=True)
+    return f"Python does not run under the {kind} sanitizer: {done.stderr[-300:]}" if done.returncode else None
+
+
+def without_chance(kind: str) -> list[str]:
+    """What to start Python by so that its addresses are the same in every run, which the thread sanitizer may need."""
+    return ["setarch", "--addr-no-randomize"] if kind == "thread" and shutil.which("setarch") else []
+
+
+def _runtime(name: str) -> Path:
+    """Where the compiler has this library; where it has not, the name alone."""
+    found = subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    return Path(found.stdout.strip())
+
+
+def environment(kind: str, reports: Path | None = None, tree: Path | None = None) -> dict[str, str]:
+    """The variables of a process that runs under that sanitizer, and of its children.
+
+    Args:
+        reports: a directory; what is found is written into files there, else to stderr.
+        tree: what `build` gave; Python imports ffrecord from there.
+    """
+    log = {"log_path": str(reports / "report")} if reports else {}
+    common = {"halt_on_error": 1, "print_stacktrace": 1, **log}
+    options = {
+        # Python frees little at its end. A refused allocation is a MemoryError. A lost page of a mapping is no bug of
+        # ours, and the tests of our handler want the handlers that they install.
+        "ASAN_OPTIONS": {
+            **common,
+            "detect_leaks": 0,
+            "allocator_may_return_null": 1,
+            "abort_on_error": 1,
+            "handle_sigbus": 0,
+        },
+        "UBSAN_OPTIONS": common,
+        # Children of a process with threads read, too.
+        "TSAN_OPTIONS": {**common, "halt_on_error": 0, "exitcode": 66, "die_after_fork": 0, "second_deadlock_stack": 1},
+    }
+    return {
+        **os.environ,
+        "LD_PRELOAD": ":".join(map(str, map(_runtime, RUNTIMES[kind]))),
+        "PYTHONMALLOC": "malloc",  # else one allocation of malloc holds many objects of Python, and is never freed
+        "FFRECORD_SANITIZED": kind,
+        **({"PYTHONPATH": str(tree)} if tree else {}),
+        **{name: ":".join(f"{key}={value}" for key, value in given.items()) for name, given in options.items()},
+    }
+
+
+def reports_in(directory: Path) -> list[str]:
+    """What sanitizers found; that an allocation was refused, which tests ask for, they write there, too."""
+    texts = [path.read_text(errors="replace") for path in sorted(directory.glob("report.*"))]
+    return [text for text in texts if any(word in text for word in FOUND)]
+
+
+# Building
+
+
+def build(kind: str, only: list[str] | None = None, name: str | None = None) -> Path:
+    """A copy of the tree whose modules are compiled with that sanitizer.
+
+    Args:
+        only: names of modules; all others are taken as they are compiled for daily use. Default: all.
+        name: of its directory in build/sanitize/, another one for each set of modules.
+    """
+    tree = BUILDS / (name or kind)
+    with _alone(tree):
+        mirror(ROOT, tree)
+        compile_modules(kind, tree, only)
+    return tree
+
+
+def compile_modules(kind: str, tree: Path, only: list[str] | None = None) -> None:
+    """Compile what has changed since the last time.
+
+    Raises:
+        RuntimeError: a compiler refused; what it said.
+    """
+    built = tree / "built"
+    made_by = hashlib.sha256((tree / "setup.py").read_bytes() + repr((kind, only, sys.version)).encode()).hexdigest()
+    if not (tree / "made-by").exists() or (tree / "made-by").read_text() != made_by:
+        for path in [*tree.glob(f"ffrecord/*{SUFFIX}"), built, tree / "objects"]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    _lend(tree / "ffrecord", built / "ffrecord", only)
+    command = ["setup.py", "-q", "build_ext", "--inplace", "--build-lib", "built", "--build-temp", "objects"]
+    environment = {**os.environ, "FFRECORD_SANITIZE": FLAGS[kind], "FFRECORD_COVERAGE": ""}
+    done = subprocess.run([sys.executable, *command], cwd=tree, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{tree} does not compile:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    (tree / "made-by").write_text(made_by)
+
+
+def _lend(sources: Path, built: Path, only: list[str] | None) -> None:
+    """Copy what is compiled for daily use to where the build looks, which then finds it newer than its source."""
+    built.mkdir(parents=True, exist_ok=True)
+    for source in sources.glob("*.pyx"):
+        ready = ROOT / "ffrecord" / f"{source.stem}{SUFFIX}"
+        if only is not None and source.stem not in only and ready.exists():
+            shutil.copy(ready, built / ready.name)
+
+
+def mirror(tree: Path, copy: Path) -> None:
+    """Make `copy` hold what `tree` does, times of change included; what is compiled in `copy` stays."""
+    copy.mkdir(parents=True, exist_ok=True)
+    wanted = {path.relative_to(tree): path for path in _sources(tree)}
+    for relative, path in wanted.items():
+        target, found = copy / relative, path.stat()
+        if not target.exists() or (target.stat().st_size, target.stat().st_mtime_ns) != (
+            found.st_size,
+            found.st_mtime_ns,
+        ):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, target)
+    kept = {path.relative_to(tree).with_suffix(".c") for path in wanted.values() if path.suffix == ".pyx"}
+    for path in list(_sources(copy)):
+        if path.relative_to(copy) not in wanted.keys() | kept and path.name != "made-by":
+            path.unlink()
+
+
+def _sources(tree: Path) -> Iterator[Path]:
+    """Files of the tree that are not made from others; C that Cython made is not in question either way."""
+    for directory, names, files in os.walk(tree):
+        top = Path(directory) == tree
+        names[:] = [name for name in names if not name.startswith(".") and name not in _MADE | {"built", "objects"}]
+        names[:] = [name for name in names if not name.endswith(".egg-info")]
+        for name in files:
+            path = Path(directory, name)
+            made = path.suffix in (".so", ".pyc") or (path.suffix == ".c" and path.with_suffix(".pyx").exists())
+            if not made and (not name.startswith(".") or not top) and path.is_file():
+                yield path
+
+
+@contextmanager
+def _alone(tree: Path) -> Iterator[None]:
+    """Two builds in one directory would break each other: wait."""
+    tree.parent.mkdir(parents=True, exist_ok=True)
+    with open(tree.with_suffix(".lock"), "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+# Running
+
+
+def checked(command: list[str], reports: Path, **options: object) -> int:
+    """Run it; its exit status, or 1 if it ended with 0 but a sanitizer of any process wrote into `reports`."""
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir(parents=True)
+    status = subprocess.run(command, **options).returncode
+    found = reports_in(reports)
+    for text in found:
+        print(text[:20_000], flush=True)
+    print(f"sanitizers: {len(found)} reports, exit status {status}", flush=True)
+    return status or bool(found)
+
+
+def main(arguments: list[str], kind: str = "address") -> int:
+    """The whole suite, or what `arguments` of pytest choose, under a sanitizer."""
+    why = missing(kind)
+    if why:
+        print(f"sanitizers: {why}", file=sys.stderr)
+        return 2
+    print(f"sanitizers: building in {BUILDS / kind}, which takes minutes the first time", flush=True)
+    tree = build(kind)
+    reports = BUILDS / f"{kind}-reports"
+    # What is there is slower, and files are meant where this was started.
+    command = [sys.executable, "-m", "pytest", "--timeout", "3000", *arguments]
+    for place, word in enumerate(command):
+        if word == "--figures":
+            command[place + 1] = os.path.abspath(command[place + 1])
+    return checked(command, reports, cwd=tree, env=environment(kind, reports, tree))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
