@@ -380,6 +380,9 @@ WRITES = [
     Writes(4_000_000, 8, 1_000_000_000),
 ]
 SMOKE_WRITES = [Writes(256, 100, 200_000), Writes(110_000, 4, 1_200_000)]
+# What safety costs: of pages and of photographs.
+SAFETY_READS = [READS[1], READS[2]]
+SAFETY_WRITES = [Writes(4 * KIB, 1024, 400_000_000), Writes(110_000, 64, 400_000_000)]
 PACKS, SMOKE_PACKS = Packs(200_000), Packs(400)
 PICTURES, SMOKE_PICTURES = Pictures(10_000), Pictures(40)
 GROWTHS = [Growth(samples, 50_000) for samples in (100_000, 1_000_000, 10_000_000)]

@@ -522,3 +522,26 @@ def test_report_of_formats(formats_smoke: tuple[str, Path], tmp_path: Path) -> N
     subprocess.run(command, check=True)
     made = (tmp_path / "benchmarks.md").read_text().split("of other formats -->")[1]
     assert "### Figures of other formats and their targets" in made and "ZipReader.read" in made
+
+
+def test_safety_measures_each_with_and_without(tmp_path: Path) -> None:
+    out, program = tmp_path / "smoke.jsonl", str(BENCHMARKS / "bench_safety.py")
+    command = [sys.executable, program, "--smoke", "--rounds", "5", "--out", str(out), "--data", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == [out]  # what it wrote is deleted
+    results = [json.loads(line) for line in out.read_text().splitlines()]
+    for result in results:
+        assert set(result) >= CONTEXT and result["bench"] == "safety" and len(result["seconds"]) == 5
+    contestants = {result["contestant"] for result in results}
+    assert contestants >= {"read auto", "read auto unchecked", "FileWriter", "FileWriter without fsync"}
+    assert contestants >= {"plain writes", "plain writes, fsync", "DatasetWriter", "DatasetWriter without fsync"}
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- made by benchmarks/safety_report.py -->\nold\n<!-- end of what it made -->\nafter\n")
+    report = [sys.executable, str(BENCHMARKS / "safety_report.py"), str(out)]
+    subprocess.run([*report, "--page", str(page)], check=True)
+    printed = subprocess.run(report, capture_output=True, text=True, check=True).stdout
+    assert page.read_text().splitlines()[0] == "before" and page.read_text().splitlines()[-1] == "after"
+    assert printed.strip() in page.read_text() and "old" not in page.read_text()
+    assert "| cached 4 KiB: read auto / read auto unchecked | " in printed
+    assert "| written 110 kB: FileWriter / FileWriter without fsync | " in printed
