@@ -169,6 +169,7 @@ CALL(DATA | SPACE, 1, int, fallocate64, (int fd, int mode, off64_t at, off64_t s
      note_file(fd, ALLOCATE, mode, at, size, NULL, 0))
 CALL(SYNC, 1, int, fsync, (int fd), (fd), note_file(fd, FSYNC, 0, 0, 0, NULL, 0))
 CALL(SYNC, 1, int, fdatasync, (int fd), (fd), note_file(fd, FSYNC, 0, 0, 0, NULL, 0))
+CALL(SYNC, 1, int, syncfs, (int fd), (fd), note_file(fd, FSYNC, 1, 0, 0, NULL, 0))
 CALL(NAMES, 1, int, rename, (const char *from, const char *to), (from, to),
      note_name(RENAME, AT_FDCWD, from, AT_FDCWD, to))
 CALL(NAMES, 1, int, renameat, (int a, const char *from, int b, const char *to), (a, from, b, to),
