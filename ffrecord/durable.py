@@ -227,7 +227,11 @@ class PartFile:
         while True:
             self.path = left or part_name(self.target)
             # Mode 0666 less the umask. A file object, since no signal gets between its closing and its knowing so.
-            self._file = io.FileIO(self.path, "r+" if left else "x+")
+            try:
+                self._file = io.FileIO(self.path, "r+" if left else "x+")
+            except OSError:
+                self._keeps = True  # nothing was made that could be removed
+                raise
             try:
                 if lock(self.fd, self.path):
                     return
@@ -293,11 +297,16 @@ class PartFile:
 
     def discard(self) -> None:
         """Remove the temporary file; may be repeated. A forked child only forgets it."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, AttributeError):
             self._file.close()
         if self.owned and not self._published and not self._keeps:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
+
+    def __del__(self) -> None:
+        # After an exception of a signal handler, nobody else may have hold of it, or not even it of the file it made.
+        if hasattr(self, "path"):
+            self.discard()
 
     def remove(self) -> None:
         """The same for a file that was left."""

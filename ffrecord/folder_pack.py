@@ -17,6 +17,7 @@ from ffrecord.errors import ArgumentError, NotAFolderError, file_error
 from ffrecord.folder_index import encode_index, walk
 from ffrecord.folder_pickle import Tree
 from ffrecord.paths import PathLike
+from ffrecord.workers import interrupts
 from ffrecord.writer import FileWriter
 
 _KINDS = (
@@ -53,7 +54,7 @@ def pack_folder(folder: PathLike, out_file: PathLike, verbose: bool = False) -> 
     links: set[int] = set()
     count = _scan(str(root), structure, 0, links)
     index = encode_index(structure, str(root))
-    with FileWriter(out_file, count + 1) as writer:
+    with interrupts.sigterm_exits(), FileWriter(out_file, count + 1) as writer:
         _write_files(writer, root, structure, 0, verbose, count, links)
         writer.write_one(index)
 

@@ -61,7 +61,7 @@ def write_alone(
         if isinstance(target, TFRecordTarget) and (packed := samples.packed(part.start, part.stop)) is not None:
             size = _copied(target, packed, part.start, done, at)
         else:
-            for batch in samples.batches(part.start, part.stop):
+            for batch in samples.batches(part.start, part.stop, at):
                 before = size
                 for sample in batch:
                     at(sample.index)

@@ -1,6 +1,6 @@
 """Samples of a source → the files that each becomes, or the records."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,9 +77,14 @@ class SampleSource:
         """That of the store."""
         return None if self._store is None else self._store.format
 
-    def batches(self, start: int, stop: int) -> Iterator[list[Sample]]:
-        """The samples from `start` to `stop`, a few megabytes at a time."""
-        return map(self.read, self._parts(start, stop))
+    def batches(self, start: int, stop: int, at: Callable[[int], None] = lambda index: None) -> Iterator[list[Sample]]:
+        """The samples from `start` to `stop`, a few megabytes at a time.
+
+        Args:
+            at: told the index of each that is to be had; of the first of those that a store gives together.
+        """
+        for indices in self._parts(start, stop):
+            yield self.read(indices, at)
 
     def packed(self, start: int, stop: int) -> Iterator[Packed] | None:
         """The same as `read_packed` gives them, if they are records of a store as they are; None for others."""
@@ -104,14 +109,15 @@ class SampleSource:
             for part in np.split(indices, np.flatnonzero(np.diff(np.cumsum(sizes) // BYTES_AT_ONCE)) + 1):
                 yield part.tolist()
 
-    def read(self, indices: Sequence[int]) -> list[Sample]:
-        """The samples at `indices`.
+    def read(self, indices: Sequence[int], at: Callable[[int], None] = lambda index: None) -> list[Sample]:
+        """The samples at `indices`; `at` as for `batches`.
 
         Raises:
             What the source raises; FFRecordError: it left some out.
         """
+        at(indices[0])
         if self._store is None:
-            values = [self.source[i] for i in indices]
+            values = list(self._one_by_one(indices, at))
         elif self._schema is not None:
             values = [self._schema.decode(record) for record in self._store.read(indices)]
         elif isinstance(self._store, WebDatasetReader):
@@ -123,6 +129,11 @@ class SampleSource:
             values = self._store.samples(indices)
         _check_count(len(values), len(indices))
         return [self._sample(i, value) for i, value in zip(indices, values, strict=True)]
+
+    def _one_by_one(self, indices: Sequence[int], at: Callable[[int], None]) -> Iterator[Any]:
+        for i in indices:
+            at(i)
+            yield self.source[i]
 
     def _sample(self, index: int, value: Any) -> Sample:
         columns = dict(_columns(value))

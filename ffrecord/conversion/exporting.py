@@ -20,6 +20,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, file_
 from ffrecord.sharding import arguments
 from ffrecord.sources.opening import open_for
 from ffrecord.store import Store
+from ffrecord.workers import interrupts
 
 SUFFIXES = {".zip": "zip", ".tar": "tar", ".tfrecord": "tfrecord", ".tfrecords": "tfrecord"}
 CLASSES = "classes.json"
@@ -90,7 +91,8 @@ def export(
         raise ArgumentTypeError(f"options {sorted(given_options)} are for a source that is opened here, by its path")
     with nullcontext(source) if opened else open_for("ffrecord.export", source, source_format, options) as given:
         samples = SampleSource(given)
-        files, size = _write(samples, path, kind, per_shard, workers, start_method, progress, verify)
+        with interrupts.sigterm_exits():
+            files, size = _write(samples, path, kind, per_shard, workers, start_method, progress, verify)
     return Summary(path, samples.n, size, files, time.monotonic() - started)
 
 
@@ -146,7 +148,8 @@ def _write(
             verify_files(samples, kind, [part.path for part in parts], path)
         _publish(written, target, path)
     finally:
-        shutil.rmtree(inside, ignore_errors=True)
+        with interrupts.undisturbed():
+            shutil.rmtree(inside, ignore_errors=True)
     return len(parts), sum(each.size for each in done)
 
 

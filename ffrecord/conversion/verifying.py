@@ -1,8 +1,10 @@
 """Source and result compared, sample by sample: what the source gives, encoded again, is what the shards hold."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from itertools import islice
+from operator import getitem
 from typing import Any
 
 import msgspec
@@ -100,17 +102,35 @@ def _encoder(found: Given, reader: FileReader) -> Callable[[Any], Any]:
     return as_it_is if schema is None else schema.encode
 
 
-def _of_range(dataset: Any, encode: Callable[[Any], Any], reader: FileReader, before: int, start: int) -> Compared:
-    """Compare the samples from `start` on, AT_ONCE of them."""
+def _of_range(
+    dataset: Any,
+    encode: Callable[[Any], Any],
+    reader: FileReader,
+    before: int,
+    start: int,
+    at: Callable[[int], None] = lambda index: None,
+) -> Compared:
+    """Compare the samples from `start` on, AT_ONCE of them; `at` is told each that is had or encoded."""
     stop = min(start + AT_ONCE, len(reader) - before)
     total = Compared(0, 0, 0, [])
     while start < stop:
         indices = together(dataset, list(range(start, stop)))
+        at(start)
         samples = had_together(dataset, indices) if hasattr(dataset, "__getitems__") else []
-        samples = samples or [dataset[i] for i in indices]
-        total = total.plus(_compared(start, [encode(sample) for sample in samples], reader, before))
+        samples = samples or list(_each(partial(getitem, dataset), indices, indices, at))
+        expected = list(_each(encode, samples, indices, at))
+        total = total.plus(_compared(start, expected, reader, before))
         start += len(indices)
     return total
+
+
+def _each(
+    function: Callable[[Any], Any], items: Iterable[Any], indices: Iterable[int], at: Callable[[int], None]
+) -> Iterator[Any]:
+    """What it makes of each item, `at` being told the index before."""
+    for item, index in zip(items, indices, strict=True):
+        at(index)
+        yield function(item)
 
 
 def _compared(start: int, expected: list[Any], reader: FileReader, before: int) -> Compared:
@@ -148,5 +168,5 @@ def compare(
 ) -> None:
     """The work of a worker: samples from the number that the parent sends."""
     for start in asked(link, heart):
-        heart.at(heartbeats.SAMPLE, start)
-        link.send(msgspec.msgpack.encode(_of_range(dataset, fields, reader, before, start)))
+        outcome = _of_range(dataset, fields, reader, before, start, partial(heart.at, heartbeats.SAMPLE))
+        link.send(msgspec.msgpack.encode(outcome))

@@ -1,0 +1,151 @@
+"""T12 (guarantees G1, G7, G8): the parent is interrupted, terminated or killed: no orphan, nothing half done."""
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import children
+import dying
+import numpy as np
+import pytest
+from dying import OPERATIONS, Fatal
+from figures import Counted, counts
+from test_workers import wait_until
+from written_datasets import files_in, left_behind, read_all
+
+from ffrecord import FileWriter, pack_folder
+
+SIGNALS = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM, "SIGKILL": signal.SIGKILL}
+BEGUN = 0.3  # seconds within which an operation may be anywhere, its end included
+
+
+def in_session(leader: int) -> list[int]:
+    """Processes of a session that have not ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue  # ended meanwhile
+        if int(session) == leader and state != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+def begin(kind: str, directory: Path) -> int:
+    """The operation, in a process that leads a session of its own."""
+    return begin_other(lambda: OPERATIONS[kind](Fatal(pause=0.0005), directory / "set"))
+
+
+def begin_other(work: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            os.setsid()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            code = _code_of(work)
+        finally:
+            os._exit(code)
+    return pid
+
+
+def _code_of(work: Callable[[], None]) -> int:
+    """What it ends with; by then it has let go of everything, as at the end of a program."""
+    try:
+        work()
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def is_whole(directory: Path, kind: str) -> bool:
+    """What is under the name is complete, and there is something."""
+    place = directory / "set"
+    if not place.exists():
+        return False
+    if kind == "export":
+        return len(files_in(place)) == -(-dying.N // 50)
+    samples = read_all(place)
+    wanted = [dying.sample_at(i) for i in range(dying.N)]
+    return samples in ([*wanted], [b"old 0", b"old 1", *wanted], [b"old 0", b"old 1"])
+
+
+def remains(directory: Path, name: str) -> list[str]:
+    """What is there beside the dataset."""
+    found = left_behind(directory) if name != "SIGKILL" else os.listdir(directory)
+    return sorted(set(found) - {"set"})
+
+
+def end(pid: int, name: str) -> int:
+    """Have it end, and all of its session with it; its exit code."""
+    sent = time.monotonic()
+    # Ctrl-C of a terminal goes to all processes, the others to the parent alone.
+    (os.killpg if name == "Ctrl-C" else os.kill)(pid, SIGNALS[name])
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert wait_until(lambda: not in_session(pid), 1.5), in_session(pid)
+    assert time.monotonic() - sent < 5
+    return code
+
+
+@counts(1, 8)
+@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_the_parent_ends(
+    tmp_path: Path, random: np.random.Generator, kind: str, name: str, count: int, counted: Counted
+) -> None:
+    """At any time."""
+    for turn in range(count):
+        directory = tmp_path / str(turn)
+        directory.mkdir()
+        pid = begin(kind, directory)
+        time.sleep(0.02 + float(random.random()) * BEGUN)
+        code = end(pid, name)
+        assert code in (0, {"Ctrl-C": 130, "SIGTERM": 143, "SIGKILL": -9}[name], -SIGNALS[name]), code
+        assert is_whole(directory, kind) or "set" not in os.listdir(directory)
+        left = remains(directory, name)
+        assert left == [] or (name == "SIGKILL" and len(left) == 1 and left[0].startswith(".set.")), left
+        counted.add("ends of a parent")
+        shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("name", ["Ctrl-C", "SIGTERM"])
+def test_packing_a_folder_ends(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "folder"
+    for path in (folder, tmp_path / "out"):
+        path.mkdir()
+    for i in range(1500):
+        (folder / f"{i:04}").write_bytes(bytes(100))
+    pid = begin_other(lambda: pack_folder(folder, tmp_path / "out" / "set.ffr"))
+    assert wait_until(lambda: bool(os.listdir(tmp_path / "out")), 10)
+    end(pid, name)
+    assert os.listdir(tmp_path / "out") in ([], ["set.ffr"])
+
+
+def write_three(path: Path) -> None:
+    with FileWriter(path, 3) as writer:
+        for _ in range(3):
+            writer.write_one(b"x")
+
+
+# One that is interrupted as `with` begins or ends is dropped, and says so.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:Exception ignored in")
+@counts(300, 5000)
+def test_a_writer_interrupted_at_any_time(tmp_path: Path, random: np.random.Generator, count: int) -> None:
+    """While it is made, too, when nobody has it yet who could close it."""
+    with children.alarms(signal.default_int_handler):
+        for _ in range(count):
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 + float(random.random()) * 4e-4)
+                write_three(tmp_path / "a.ffr")
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            left = os.listdir(tmp_path)
+            assert left in ([], ["a.ffr"]), left
+            for name in left:
+                os.unlink(tmp_path / name)
