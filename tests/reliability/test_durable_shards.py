@@ -3,12 +3,15 @@
 import os
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from ffrecord import DatasetWriter, FileReader
-from ffrecord.errors import CountError
-from ffrecord.sharding import shard_file
+from ffrecord.errors import CountError, FormatError
+from ffrecord.manifest import Shard
+from ffrecord.sharding import ledger, shard_file
+from ffrecord.sharding.layout import Start
 
 SAMPLES = [bytes([number]) * 100 for number in range(6)]
 SHARDS = ["PART_00000.ffr", "PART_00001.ffr", "PART_00002.ffr"]
@@ -60,11 +63,9 @@ def test_what_is_moved_one_by_one_says_first_what_will_be_there(
     """Into the working directory, which cannot be replaced: a reader of a part of it is told what is missing."""
     monkeypatch.chdir(tmp_path)
     write(".")
-    moved = [
-        os.path.basename(path) for call, path in log if call == "rename" and os.path.dirname(path) == str(tmp_path)
-    ]
+    here = [path for call, path in log if call == "rename" and os.path.dirname(path) == str(tmp_path)]
     assert [os.path.basename(path) for path in here] == ["dataset.json", *SHARDS]
-    assert log[-1] == ("fsync", str(tmp_path)) or ("fsync", str(tmp_path)) in log[place(log, "rename", SHARDS[-1]) :]
+    assert ("fsync", str(tmp_path)) in log[log.index(("rename", here[-1])) :]
     with FileReader(tmp_path) as reader:
         assert reader.n == len(SAMPLES)
 
@@ -77,3 +78,27 @@ def test_a_shard_of_another_length_is_not_finished(tmp_path: Path, more: int) ->
     with pytest.raises(CountError, match=f"label: {124 + more} bytes, but its 1 samples end at 124"):
         shard_file.finish(path, "label", 24, np.array([100]), np.array([0], np.uint32), None)
     assert Path(path).read_bytes() == bytes(124 + more)
+
+
+def test_the_last_line_of_a_ledger_counts_when_all_of_it_is_there() -> None:
+    """What is appended begins a line of its own, also after one that was torn in its last byte."""
+    begun = msgspec.json.encode(ledger.Begun(ledger.VERSION, {"call": "any"})) + b"\n"
+    finished = msgspec.json.encode(ledger.Finished(Shard(SHARDS[0], 1, 100, 7), Start(1, 1))) + b"\n"
+    assert list(ledger.tell(begun + finished).finished) == SHARDS[:1]
+    for size in range(len(finished)):
+        torn = ledger.tell(begun + finished[:size])
+        assert (torn.finished, torn.end) == ({}, len(begun)), size
+
+
+def test_a_shard_of_another_dataset_is_refused(tmp_path: Path) -> None:
+    """One with as many samples, of the same sizes, and right checksums."""
+    write(tmp_path / "set")
+    write(tmp_path / "other")
+    others = [bytes([255 - number]) * 100 for number in range(6)]
+    DatasetWriter(tmp_path / "more", num_workers=0, samples_per_shard=2).from_indexed_dataset(others)
+    (tmp_path / "other" / SHARDS[0]).replace(tmp_path / "set" / SHARDS[0])
+    with FileReader(tmp_path / "set") as reader:
+        assert [bytes(sample) for sample in reader] == SAMPLES
+    (tmp_path / "more" / SHARDS[1]).replace(tmp_path / "set" / SHARDS[1])
+    with pytest.raises(FormatError, match=rf"{SHARDS[1]}: \(samples, size, CRC-32 of tables\) .*, dataset\.json says"):
+        FileReader(tmp_path / "set")

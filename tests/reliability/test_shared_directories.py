@@ -5,6 +5,7 @@ import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -374,3 +375,28 @@ def test_a_link_at_the_name_of_something_new_is_refused(shared: Path, untouched:
     with pytest.raises((OSError, ValueError)):
         WAYS[way](shared, lambda: None)
     assert os.listdir(shared) == [name]
+
+
+# Indexes
+
+
+def kept_again(shared: Path, change: Callable[[Path], object]) -> bool:
+    """Whether an index that somebody changed is used, and not made anew, for an archive of this process's user."""
+    archive_in(shared)
+    time.sleep(0.02)  # else the archive is too young for an index to be kept
+    keep_index(shared, lambda: None)
+    (kept,) = shared.iterdir()
+    change(kept)
+    before = kept.stat().st_ino
+    keep_index(shared, lambda: None)
+    return kept.stat().st_ino == before
+
+
+def test_an_index_that_everybody_may_write_to_is_not_believed(shared: Path) -> None:
+    assert kept_again(shared, lambda kept: None)
+    assert not kept_again(shared, lambda kept: kept.chmod(0o646))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_stranger_s_index_is_not_believed(shared: Path) -> None:
+    assert not kept_again(shared, lambda kept: os.chown(kept, 65534, 65534))
