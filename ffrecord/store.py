@@ -268,7 +268,7 @@ class Store(BatchReading):
         """Sample `index`; arguments and errors as for `read`. "skip" raises here: there is nothing else to return."""
         outcome = self._now(ARRAYS, [as_int64(index)])
         if outcome.failures and not callable(self._on_error):
-            raise outcome.failures[0][1]
+            raise outcome.failures.pop()[1]  # no longer in what its own traceback keeps: see `_fill`
         only: Array = self._settled(ARRAYS, outcome)[0]
         return only
 

@@ -1,5 +1,6 @@
-"""What was once wrong, each as the smallest program that showed it."""
+"""Permanent cases of all guarantees: what was once wrong, each as the smallest program that showed it."""
 
+import gc
 import itertools
 import os
 import resource
@@ -8,10 +9,14 @@ import subprocess
 import sys
 import threading
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
+import builders
+import ffr_twin
 import numpy as np
 import pytest
+from builders import IO_MODES
 
 from ffrecord import ChecksumError, DatasetWriter, FileReader, FileWriter, _aio, durable, extension, format
 from ffrecord.utils import dump
@@ -192,3 +197,35 @@ def test_a_dump_among_other_files_leaves_no_manifest(tmp_path: Path) -> None:
     dump([bytes([i]) for i in range(40)], str(tmp_path), 4)
     assert sorted(os.listdir(tmp_path)) == [*(f"PART_{i:05d}.ffr" for i in range(4)), "notes.txt"]
     assert list(itertools.chain.from_iterable(FileReader(tmp_path))) == list(range(40))
+
+
+WAYS: dict[str, Callable[[FileReader], object]] = {
+    "read_one": lambda reader: reader.read_one(1),
+    "read": lambda reader: reader.read([0, 1]),
+    "read_packed": lambda reader: reader.read_packed([0, 1]),
+    "iteration": list,
+    "iter_batches": lambda reader: list(reader.iter_batches([[0, 1]])),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("io", IO_MODES)
+def test_an_error_does_not_keep_its_batch(tmp_path: Path, way: str, io: str) -> None:
+    (tmp_path / "a.ffr").write_bytes(builders.flip(-1)(ffr_twin.build([b"good", bytes(1 << 20)])))
+    with FileReader(tmp_path / "a.ffr", io=io) as reader:
+        gc.collect()
+        gc.disable()
+        try:
+            noticed = fails(WAYS[way], reader)
+            left = gc.collect()
+        finally:
+            gc.enable()
+    assert (noticed, left) == (True, 0)  # reference counts alone gave all of it back
+
+
+def fails(work: Callable[[FileReader], object], reader: FileReader) -> bool:
+    try:
+        work(reader)
+    except ChecksumError:
+        return True
+    return False
