@@ -10,9 +10,9 @@ import numpy.typing as npt
 from ffrecord._memory import pooled
 from ffrecord.buffers import as_bytes
 from ffrecord.errors import ArgumentError
+from ffrecord.forms import Packed
 from ffrecord.sources.examples_features import DTYPES, Feature, Features, FixedFeature, Ragged, RaggedStrings
 
-Packed = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 Column = npt.NDArray[Any] | Ragged | RaggedStrings
 
 

@@ -9,7 +9,8 @@ import numpy.typing as npt
 from ffrecord import _example_writing
 from ffrecord.buffers import as_bytes
 from ffrecord.errors import ArgumentError
-from ffrecord.sources.examples_batch import Column, Packed
+from ffrecord.forms import Packed
+from ffrecord.sources.examples_batch import Column
 from ffrecord.sources.examples_features import Ragged, RaggedStrings
 
 NONE, BYTES, FLOAT, INT64 = range(4)  # kinds

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import threading
-import weakref
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ffrecord.errors import FormatError, TruncatedError, file_error
 from ffrecord.forms import Array
+from ffrecord.sources.forks import renew_in_children
 from ffrecord.span_file import identity
 
 BLOCK = 256 << 10  # bytes decompressed at once
@@ -41,16 +41,6 @@ class _Place(NamedTuple):
 
 
 START = _Place(0, 0, None, FIRST_INPUT)
-
-_all: "weakref.WeakSet[Inflated | OpenStreams]" = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for each in list(_all):
-        each.renew()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class Inflated:
@@ -85,7 +75,7 @@ class Inflated:
         self.turn = threading.Lock()
         self._fd = -1
         self._go_to(START)
-        _all.add(self)
+        renew_in_children(self)
 
     def _go_to(self, place: _Place) -> None:
         self._decoder: Any = None if place.decoder is None else place.decoder.copy()
@@ -265,7 +255,7 @@ class OpenStreams:
         self._most = most
         self._streams: dict[Inflated, None] = {}
         self._lock = threading.Lock()
-        _all.add(self)
+        renew_in_children(self)
 
     def renew(self) -> None:
         """In a forked child, where nobody would release the lock of a thread of the parent."""

@@ -6,7 +6,6 @@ import hashlib
 import os
 import tempfile
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, MissingFileError, TruncatedError
 from ffrecord.fields.optional import require
+from ffrecord.sources.forks import renew_in_children
 from ffrecord.sources.mds_index import SHARD_MOST, MDSFile, MDSShard
 
 CHUNK = 4 << 20
@@ -198,18 +198,6 @@ def _compare(digest: Any, file: MDSFile, algorithm: str, path: str) -> None:
 # What was decompressed
 
 
-_all: "weakref.WeakSet[Unpacked]" = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    """In a forked child: a thread that only the parent has may have held the locks."""
-    for each in list(_all):
-        each.renew()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
 class Unpacked:
     """Shards that were decompressed, each opened by `open_shard`, the one used longest ago forgotten first.
 
@@ -227,7 +215,7 @@ class Unpacked:
         self._directory, self._limit, self._algorithm, self._open = directory, limit, algorithm, open_shard
         self._kept: OrderedDict[str, tuple[Any, int]] = OrderedDict()
         self.renew()
-        _all.add(self)
+        renew_in_children(self)
 
     def renew(self) -> None:
         """Locks that nobody holds, of what nobody uses."""

@@ -1,8 +1,6 @@
 """Chunks of RecordIO files that were read together: expanded, their records found; the last ones are kept."""
 
-import os
 import threading
-import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -15,6 +13,7 @@ from ffrecord._memory import pooled
 from ffrecord.errors import FormatError
 from ffrecord.forms import Array
 from ffrecord.sources import snappy
+from ffrecord.sources.forks import renew_in_children
 from ffrecord.sources.recordio_format import GZIP, LENGTH, NONE, Numbers
 
 KEPT = 64 << 20  # bytes of expanded chunks of one reader; the group read last is kept whatever its size
@@ -137,10 +136,11 @@ class Groups:
 
     def __init__(self, count: int, load: Callable[[Numbers], Group], cut: Callable[[Numbers], list[Numbers]]) -> None:
         self._count, self._load, self._cut = count, load, cut
-        self._renew()
-        _all.add(self)
+        self.renew()
+        renew_in_children(self)
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Nothing kept, and nothing being read: nobody else would read what threads of the parent were to."""
         self._changed = threading.Condition()
         self._groups: list[Group] = []
         self._being_read: set[int] = set()
@@ -210,15 +210,3 @@ class Groups:
         with self._changed:
             self._groups = []
             self.kept[:] = False
-
-
-_all: "weakref.WeakSet[Groups]" = weakref.WeakSet()
-
-
-def _renew_all() -> None:
-    """In a forked child: threads that it does not have would never release their locks, nor read what they were to."""
-    for groups in list(_all):
-        groups._renew()
-
-
-os.register_at_fork(after_in_child=_renew_all)
