@@ -32,7 +32,7 @@ from ffrecord.errors import StateError, file_error
 from ffrecord.manifest import Manifest, Shard
 from ffrecord.sharding import ledger, publishing
 from ffrecord.sharding.layout import Start
-from ffrecord.sharding.ledger import Finished, Ledger, Publishing
+from ffrecord.sharding.ledger import Finished, Ledger, Publishing, Request
 
 INSIDE = f".dataset{PART_SUFFIX}"
 PATIENCE = 1.0  # seconds for the processes of a writer that was killed to end, and its lock with them
@@ -201,6 +201,15 @@ class PartDirectory:
         # What is finished, and the mark of a publication, are durable only if the way to them is.
         fsync_directory(self.path)
         fsync_directory(os.path.dirname(self.path))
+
+    def begin(self, request: Request) -> None:
+        """Take note of what is asked for, and that nothing of it is finished.
+
+        Raises:
+            OSError (also a RuntimeError): refused.
+        """
+        with self._naming("nothing was begun"):
+            self.ledger.begin(request)
 
     def keep(self, shard: Shard, following: Start) -> None:
         """Take note that a shard is complete and durable.

@@ -137,7 +137,7 @@ def claim(part: PartDirectory, *, added: bool = False) -> None:
         )
     part.claimed = True
     _remove_others(part, [])
-    part.ledger.begin({})
+    part.begin({})
 
 
 def go_on(part: PartDirectory, request: Request, start: Start, *, published: bool, threads: int) -> Kept:
@@ -186,7 +186,7 @@ def _complete(part: PartDirectory, start: Start) -> Kept:
 
 def _afresh(part: PartDirectory, request: Request, start: Start) -> Kept:
     _remove_others(part, [])
-    part.ledger.begin(request)
+    part.begin(request)
     part.first = start.shard
     return Kept([], start)
 
