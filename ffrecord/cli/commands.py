@@ -16,6 +16,15 @@ COMMANDS = {
     "head": ("head", "show the first samples, decoded"),
     "get": ("get", "show samples by index or name, or write their bytes"),
     "verify": ("verify", "read everything, compare all checksums, name what is bad"),
+    "write": ("write", "image folders, lists of files or numpy arrays to shards"),
+    "convert": ("convert", "any format to shards of typed samples"),
+    "export": ("export", "any format to zip, tar, WebDataset, TFRecord or a folder"),
+    "merge": ("merge", "several datasets to one"),
+    "split": ("split", "a dataset to several, by share or number"),
+    "shuffle": ("shuffle", "the same samples in a random order"),
+    "pack": ("pack", "a folder to one file"),
+    "unpack": ("unpack", "a packed folder, zip or tar to files"),
+    "recover": ("recover", "what a killed writer had flushed, as a file"),
     "completion": ("completion", "print what makes bash, zsh or fish complete this command"),
 }
 

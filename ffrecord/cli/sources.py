@@ -2,18 +2,20 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from ffrecord.sources.opening import FORMATS, open
 from ffrecord.store import Store
 
 
-def add_source(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """The argument `source`, and --format."""
+def add_source(parser: argparse.ArgumentParser, *, several: bool = False, formats: Sequence[str] = ()) -> None:
+    """The argument `source`, and --format; `formats`: those besides what `ffrecord.open` knows."""
     help = "a file, a directory, a pattern: .ffr, or any other format that ffrecord.open reads"
     parser.add_argument("source", metavar="PATH", nargs="+" if several else None, help=help)
+    known = [*FORMATS, *formats]
     parser.add_argument(
-        "--format", choices=FORMATS, metavar="NAME", help=f"what it is, if that is not found out: {', '.join(FORMATS)}"
+        "--format", choices=known, metavar="NAME", help=f"what it is, if not found out: {', '.join(known)}"
     )
 
 
@@ -23,6 +25,14 @@ def add_jobs(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "-j", "--jobs", type=_positive, default=cpus, metavar="N", help=f"{what} (default: {cpus}, one for each CPU)"
     )
+
+
+def seed_of(text: str) -> int:
+    """A seed, 0 <= seed < 2**32."""
+    number = int(text)
+    if not 0 <= number < 1 << 32:
+        raise argparse.ArgumentTypeError(f"{number}, expected 0 <= seed < 2**32")
+    return number
 
 
 def _positive(text: str) -> int:

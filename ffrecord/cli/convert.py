@@ -1,0 +1,33 @@
+"""`ffrecord convert`: any format → a directory of shards of typed samples."""
+
+import argparse
+
+from ffrecord.cli import exits
+from ffrecord.cli.making import add_out, conclude, options_of
+from ffrecord.cli.output import Output
+from ffrecord.cli.sources import add_source
+from ffrecord.conversion import convert
+
+EXAMPLES = """\
+examples:
+  ffrecord convert photos/ out/            # an image folder: its class directories become labels
+  ffrecord convert train.zip out/ --verify
+  ffrecord convert --format webdataset 'train-*.tar' out/"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH, OUT, and how."""
+    parser.epilog = EXAMPLES
+    add_source(parser, formats=("parquet",))
+    add_out(parser)
+    parser.add_argument("--verify", action="store_true", help="read source and result again and compare every sample")
+    parser.add_argument("--append", action="store_true", help="add shards to a dataset that is there")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Convert it."""
+    mode = {"mode": "append"} if given.append else {}
+    options = options_of(given, out)
+    summary = convert(given.source, given.out, format=given.format, verify=given.verify, **mode, **options)  # type: ignore[arg-type]
+    conclude([summary], out, verified=given.verify)
+    return exits.DONE

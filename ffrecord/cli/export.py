@@ -1,0 +1,45 @@
+"""`ffrecord export`: a dataset of any format → zip, tar, WebDataset, TFRecord or a folder."""
+
+import argparse
+
+from ffrecord.cli import exits
+from ffrecord.cli.making import conclude
+from ffrecord.cli.output import Output
+from ffrecord.cli.sources import add_jobs, add_source
+from ffrecord.conversion import export
+
+FORMATS = ("zip", "tar", "webdataset", "tfrecord", "folder")
+
+EXAMPLES = """\
+examples:
+  ffrecord export data/train train.zip
+  ffrecord export data/train shards/ --to webdataset --samples-per-shard 10000"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH, OUT, and how."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    parser.add_argument("out", metavar="OUT", help="a new file or directory")
+    parser.add_argument("--to", choices=FORMATS, help="what to write, if the suffix of OUT does not say")
+    parser.add_argument(
+        "--samples-per-shard", type=int, metavar="N", help="write several files, into the directory OUT"
+    )
+    parser.add_argument("--verify", action="store_true", help="compare every byte before OUT appears")
+    add_jobs(parser, "processes that write")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Export it."""
+    summary = export(
+        given.source,
+        given.out,
+        given.to,
+        samples_per_shard=given.samples_per_shard,
+        num_workers=given.jobs if given.jobs > 1 else 0,
+        verify=given.verify,
+        source_format=given.format,
+        progress=False if out.quiet or out.json else None,
+    )
+    conclude([summary], out, verified=given.verify)
+    return exits.DONE

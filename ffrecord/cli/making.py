@@ -1,0 +1,87 @@
+"""What commands share that make datasets: their options, their shards, and what they say at the end."""
+
+import argparse
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ffrecord.cli.output import Output, in_bytes
+from ffrecord.cli.sources import add_jobs
+from ffrecord.conversion.given import given as taken
+from ffrecord.dataset_writer import DatasetWriter, Summary
+from ffrecord.errors import ArgumentError
+
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+
+
+def add_out(parser: argparse.ArgumentParser, what: str = "a new directory of shards") -> None:
+    """The argument `out`, and the options of whatever writes shards."""
+    parser.add_argument("out", metavar="OUT", help=what)
+    add_writing(parser)
+
+
+def add_writing(parser: argparse.ArgumentParser) -> None:
+    """How the samples are divided into shards, and by how many processes."""
+    cut = parser.add_mutually_exclusive_group()
+    cut.add_argument(
+        "--shard-size", type=size_of, metavar="BYTES", help="of a shard at most, as 500M or 2Gi; 256Mi by default"
+    )
+    cut.add_argument("--samples-per-shard", type=int, metavar="N", help="of each shard but the last")
+    cut.add_argument("--num-shards", type=int, metavar="N", help="how many")
+    add_jobs(parser, "processes that write")
+    parser.add_argument(
+        "--restart", action="store_true", help="discard what an interrupted run of the same has finished"
+    )
+
+
+def size_of(text: str) -> int:
+    """Bytes, as people write them."""
+    number = text.rstrip("BKMGik")
+    unit = text[len(number) :].removesuffix("B")
+    try:
+        return int(float(number) * UNITS[unit])
+    except (KeyError, ValueError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes, such as 500M or 2Gi") from None
+
+
+def options_of(given: argparse.Namespace, out: Output) -> dict[str, Any]:
+    """What `DatasetWriter` and `convert` take."""
+    return {
+        "shard_size": given.shard_size,
+        "samples_per_shard": given.samples_per_shard,
+        "num_shards": given.num_shards,
+        "num_workers": given.jobs if given.jobs > 1 else 0,
+        "resume": not given.restart,
+        "progress": False if out.quiet or out.json else None,
+    }
+
+
+def rewrite(source: Any, out: str, choose: Any, format: str | None, options: Mapping[str, Any]) -> Summary:
+    """Write some of the samples of `source`, in some order, to `out`: records of .ffr files stay the bytes they are.
+
+    Args:
+        choose: number of samples → indices, int64 [k].
+
+    Raises:
+        As `ffrecord.convert`; ArgumentError: `source` has no order of its own to choose from.
+    """
+    with taken(source, format, None, {}) as found:
+        if found.dataset is None:
+            raise ArgumentError(f"{source}: samples come only one after the other; convert it first")
+        writer = DatasetWriter(out, found.fields, **options)
+        told = getattr(found.dataset, "fingerprint", None)
+        return writer.from_indexed_dataset(found.dataset, indices=choose(len(found.dataset)), fingerprint=told)
+
+
+def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> None:
+    """Say what was written."""
+    told = [{**asdict(each), **more} for each in summaries]
+    if out.json:
+        out.data(told[0] if len(told) == 1 else told)
+        return
+    for each in told:
+        size, seconds = in_bytes(each["bytes"]), each["seconds"]
+        rate = in_bytes(each["bytes"] / max(seconds, 1e-9))
+        out.line(
+            f"{each['path']}: {each['samples']:,} samples, {size}, {each['shards']:,} shards; {seconds:.3g} s, {rate}/s"
+        )

@@ -1,0 +1,35 @@
+"""`ffrecord pack`: a folder → one file, from which each of its files can be read by path."""
+
+import argparse
+import os
+
+from ffrecord.cli import exits
+from ffrecord.cli.output import Output, in_bytes
+from ffrecord.folder import PackedFolder
+from ffrecord.folder_pack import pack_folder
+
+EXAMPLES = """\
+examples:
+  ffrecord pack photos/ photos.ffr
+  ffrecord get photos.ffr cats/1.jpg --raw > 1.jpg"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """FOLDER and FILE."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("folder", metavar="FOLDER")
+    parser.add_argument("out", metavar="FILE.ffr", help="appears when all is written")
+    parser.add_argument("--replace", action="store_true", help="replace a file that is there")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Pack it."""
+    if os.path.lexists(given.out) and not given.replace:
+        raise FileExistsError(17, "there is something; --replace replaces it", given.out)
+    pack_folder(given.folder, given.out)
+    size = os.path.getsize(given.out)
+    with PackedFolder(given.out) as packed:
+        files = packed.num_files()
+    facts = {"path": given.out, "files": files, "bytes": size}
+    out.facts(facts) if out.json else out.line(f"{given.out}: {files:,} files, {in_bytes(size)}")
+    return exits.DONE

@@ -1,0 +1,35 @@
+"""`ffrecord recover`: what a writer that was killed had flushed, as a whole file."""
+
+import argparse
+
+from ffrecord.cli import exits
+from ffrecord.cli.output import Output, in_bytes
+from ffrecord.recovery import recover
+
+EXAMPLES = """\
+examples:
+  ffrecord recover run.ffr
+  ffrecord recover .run.ffr.0123456789ab.part"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH."""
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "path", metavar="PATH", help="of the file as it was given to its writer, or of what was left (.NAME.….part)"
+    )
+    parser.add_argument("--replace", action="store_true", help="replace a file that is there under the name")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Publish it; BAD_NEWS if samples that had been flushed are damaged."""
+    found = recover(given.path, replace=given.replace)
+    if out.json:
+        out.facts(found._asdict())
+    else:
+        out.line(f"{found.path}: {found.samples:,} samples, {in_bytes(found.bytes)}")
+        if found.dropped:
+            out.line(f"{found.dropped:,} bytes were written after the last flush: nothing tells what they were")
+        if found.damaged:
+            out.line(f"{found.damaged:,} samples had been flushed and are damaged: the disk did not keep what it said")
+    return exits.BAD_NEWS if found.damaged else exits.DONE

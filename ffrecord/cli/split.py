@@ -1,0 +1,103 @@
+"""`ffrecord split`: a dataset into several, such as for training and validation; every sample goes into one of them."""
+
+import argparse
+import math
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.cli import exits
+from ffrecord.cli.making import add_writing, conclude, options_of, rewrite
+from ffrecord.cli.output import Output
+from ffrecord.cli.sources import add_source, seed_of
+from ffrecord.errors import ArgumentError
+from ffrecord.order import Random
+
+EXAMPLES = """\
+examples:
+  ffrecord split data/all data/train=0.9 data/val=0.1          # by chance, with seed 0
+  ffrecord split data/all data/train=50000 data/val=rest --in-order"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH, parts, and a seed."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    help = "a new directory, and its share of the samples (0.1), their number (5000), or what is left (rest)"
+    parser.add_argument("parts", metavar="OUT=SHARE", nargs="+", type=_part, help=help)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--seed", type=seed_of, default=0, metavar="N", help="of the chance by which samples are chosen (default: 0)"
+    )
+    which.add_argument("--in-order", action="store_true", help="the first samples to the first part, and so on")
+    add_writing(parser)
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Write the parts; within each, samples keep their order."""
+    chosen: list[npt.NDArray[np.int64]] = []
+
+    def choose(n: int) -> npt.NDArray[np.int64]:
+        if not chosen:
+            order = np.arange(n) if given.in_order else Random().indices(np.arange(n), n, given.seed, 0)
+            chosen.extend(np.split(order, np.cumsum(sizes(given.parts, n))[:-1]))
+        return np.sort(chosen[len(summaries)])
+
+    _check(given.parts)
+    summaries: list[Any] = []
+    for path, _ in given.parts:
+        summaries.append(rewrite(given.source, path, choose, given.format, options_of(given, out)))
+    conclude(summaries, out)
+    return exits.DONE
+
+
+def sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:
+    """Samples of each part: [len(parts)], of n in all.
+
+    Raises:
+        ArgumentError: they ask for more or for fewer.
+    """
+    counts = [round(share * n) if isinstance(share, float) else share for _, share in parts]
+    known = sum(count for count in counts if count is not None)
+    if None in counts:
+        if known > n:
+            raise ArgumentError(f"the parts ask for {known} samples, and there are {n}")
+        return [n - known if count is None else count for count in counts]
+    total = sum(share for _, share in parts if isinstance(share, float))
+    if all(isinstance(share, float) for _, share in parts) and math.isclose(total, 1, abs_tol=1e-9):
+        return [*counts[:-1], n - sum(counts[:-1])]  # type: ignore[arg-type,list-item]  # what rounding leaves
+    if known != n:
+        raise ArgumentError(f"the parts ask for {known} samples, and there are {n}: every sample goes into one part")
+    return counts  # type: ignore[return-value]
+
+
+def _part(text: str) -> tuple[str, float | int | None]:
+    path, sign, share = text.rpartition("=")
+    if not sign or not path:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected OUT=SHARE, such as data/val=0.1")
+    try:
+        if share == "rest":
+            return path, None
+        if share.isdigit():
+            return path, int(share)
+        number = float(share)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: {share!r} is no share from 0 to 1, no number, and not 'rest'")
+    return path, number
+
+
+def _check(parts: list[tuple[str, float | int | None]]) -> None:
+    """Refuse before anything is written what would be refused at a later part."""
+    paths = [os.path.realpath(path) for path, _ in parts]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        raise ArgumentError(f"{twice} is given twice")
+    if sum(share is None for _, share in parts) > 1:
+        raise ArgumentError("only one part can be the rest")
+    for path in paths:
+        if os.path.isdir(path) and os.listdir(path):
+            raise FileExistsError(17, "there is something, expected a new directory", path)

@@ -1,0 +1,32 @@
+"""`ffrecord unpack`: a packed folder, zip or tar → a new directory of files, all or none."""
+
+import argparse
+
+from ffrecord.cli import exits
+from ffrecord.cli.making import size_of
+from ffrecord.cli.output import Output, in_bytes
+from ffrecord.cli.sources import add_source, open_source
+from ffrecord.sources.unpacking import unpack
+
+EXAMPLES = """\
+examples:
+  ffrecord unpack photos.ffr photos/
+  ffrecord unpack archive.zip cats/ --only cats/1.jpg --only cats/2.jpg"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH and FOLDER."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    parser.add_argument("folder", metavar="FOLDER", help="missing, or empty")
+    parser.add_argument("--only", action="append", metavar="NAME", help="this file; may be repeated")
+    parser.add_argument("--max-size", type=size_of, metavar="BYTES", help="refuse what has more in all, as 10G")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Unpack it."""
+    with open_source(given) as store:
+        path, files, size = unpack(store, given.folder, max_size=given.max_size, paths=given.only)
+    facts = {"path": path, "files": files, "bytes": size}
+    out.facts(facts) if out.json else out.line(f"{path}: {files:,} files, {in_bytes(size)}")
+    return exits.DONE

@@ -1,0 +1,93 @@
+"""`ffrecord write`: image folders, lists of files and numpy arrays → a directory of shards of typed samples."""
+
+import argparse
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ffrecord.cli import exits
+from ffrecord.cli.making import add_out, conclude, options_of
+from ffrecord.cli.output import Output
+from ffrecord.conversion import convert
+from ffrecord.dataset_writer import DatasetWriter
+from ffrecord.errors import ArgumentError, FormatError
+
+EXAMPLES = """\
+examples:
+  ffrecord write photos/ data/train                     # class/file.jpg: labels from the directories
+  ffrecord write train.txt data/train                   # lines of "path label", seen from here
+  ffrecord write images.npy labels.npy data/train       # columns "images" and "labels"
+  ffrecord write arrays.npz data/train                  # a column for each array in it"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What, and OUT."""
+    parser.epilog = EXAMPLES
+    help = "an image folder; a list of paths with labels; or .npy and .npz files, whose first axis is the samples"
+    parser.add_argument("sources", metavar="SOURCE", nargs="+", help=help)
+    add_out(parser)
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Write it."""
+    options = options_of(given, out)
+    if all(path.endswith((".npy", ".npz")) for path in given.sources):
+        writer = DatasetWriter(given.out, **options)
+        summary = writer.from_indexed_dataset(Rows(columns_of(given.sources)))
+    elif len(given.sources) > 1:
+        raise ArgumentError(
+            f"{given.sources[0]}: several sources are for .npy and .npz files; ffrecord merge puts datasets together"
+        )
+    else:
+        format = "image folder" if os.path.isdir(given.sources[0]) else "path list"
+        summary = convert(given.sources[0], given.out, format=format, **options)
+    conclude([summary], out)
+    return exits.DONE
+
+
+class Rows:
+    """Samples of columns: arrays of the same length, which may be mapped from files."""
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {name: column[index] for name, column in self.columns.items()}
+
+
+def columns_of(paths: list[str]) -> dict[str, Any]:
+    """Column → array, [n, ...], n the same for all; the name of a .npy file is its column's. Nothing is unpickled.
+
+    Raises:
+        FormatError: no such file, or lengths that differ.
+        ArgumentError: two columns of one name.
+    """
+    found: dict[str, Any] = {}
+    for path in paths:
+        for name, array in _arrays(path).items():
+            if name in found:
+                raise ArgumentError(f"{path}: a second column {name!r}")
+            if array.ndim == 0:
+                raise FormatError(f"{path}: {name!r} is a single number, expected an axis of samples")
+            found[name] = array
+    lengths = {name: len(array) for name, array in found.items()}
+    if len(set(lengths.values())) != 1:
+        told = ", ".join(f"{name} {length}" for name, length in lengths.items()) or "no arrays"
+        raise FormatError(f"{paths[0]} …: columns of different lengths: {told}")
+    return found
+
+
+def _arrays(path: str) -> dict[str, Any]:
+    try:
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {os.path.basename(path).removesuffix(".npy"): loaded}
+        with loaded:
+            return dict(loaded)
+    except (ValueError, EOFError, KeyError) as error:
+        raise FormatError(f"{path}: {error}") from error
