@@ -16,6 +16,7 @@ import pytest
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, FileWriter, pack_folder
 from ffrecord.dump import dump
+from ffrecord.safe_unpack import unpack_files
 from ffrecord.sharding import part_directory, shard_file
 from ffrecord.sharding.part_directory import PartDirectory
 from ffrecord.sources import RecordIOWriter, TFRecordWriter
@@ -313,6 +314,17 @@ def test_a_link_in_place_of_the_part_directory_is_refused(shared: Path, untouche
     assert os.listdir(shared) == [".set.part"]
 
 
+@pytest.mark.parametrize("target", ["file", "nothing"])
+def test_a_link_in_place_of_the_ledger_makes_nothing(
+    shared: Path, untouched: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.setattr(part_directory, "PATIENCE", 0.1)
+    (shared / ".set.part").mkdir()
+    (shared / ".set.part" / "ledger").symlink_to(untouched / target)
+    with pytest.raises(OSError, match=r"Failed to create directory .*set, or .*\.set\.part for it"):
+        write_dataset(shared, lambda: None)
+
+
 def test_a_link_inside_of_the_target_is_refused(shared: Path, untouched: Path) -> None:
     write_dataset(shared, lambda: None)
     (shared / "set" / part_directory.INSIDE).symlink_to(untouched)
@@ -375,6 +387,17 @@ def test_a_link_at_the_name_of_something_new_is_refused(shared: Path, untouched:
     with pytest.raises((OSError, ValueError)):
         WAYS[way](shared, lambda: None)
     assert os.listdir(shared) == [name]
+
+
+def test_a_link_that_comes_to_be_where_files_are_unpacked_leads_nowhere(shared: Path, untouched: Path) -> None:
+    def read(keys: list[Any]) -> list[bytes]:
+        (temporary,) = shared.glob(".out.*.unpacking")
+        (temporary / "a").symlink_to(untouched / "file")
+        return [b"x" for _ in keys]
+
+    with pytest.raises(FileExistsError):
+        unpack_files([("a", 1, None)], [], read, None, shared / "out")
+    assert os.listdir(shared) == []
 
 
 # Indexes

@@ -1,0 +1,14 @@
+"""Small mistakes in our own code, each of which some test must notice; `python3 run.py planted` sees to it."""
+
+from planted import asking, engines, formats, places, publishing, reading, writing
+from planted.defect import Defect
+
+DEFECTS: tuple[Defect, ...] = (
+    *writing.DEFECTS,
+    *publishing.DEFECTS,
+    *reading.DEFECTS,
+    *engines.DEFECTS,
+    *asking.DEFECTS,
+    *formats.DEFECTS,
+    *places.DEFECTS,
+)

@@ -1,0 +1,96 @@
+"""Copies of the project to plant defects in: the working tree is never changed."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+PARTS = ("ffrecord", "tests", "pyproject.toml", "setup.py", "README.md")
+# What git ignores, and what tests of other tests would find.
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.c", "*.so", ".hypothesis", "planted", "test_planted.py")
+OURS_IN_C = ("_crc_kernels.c",)
+# Only what is named, without optimizing: it takes a third of the time.
+BUILD = """
+import runpy, sys
+import Cython.Build
+real, names = Cython.Build.cythonize, {f"ffrecord.{name}" for name in sys.argv[1:]}
+def cythonize(modules, **options):
+    chosen = [module for module in modules if module.name in names]
+    assert {module.name for module in chosen} == names
+    for module in chosen:
+        module.extra_compile_args = [*module.extra_compile_args, "-O0"]
+    return real(chosen, force=True, quiet=True, **options)
+Cython.Build.cythonize = cythonize
+sys.argv = ["setup.py", "--quiet", "build_ext", "--inplace"]
+runpy.run_path("setup.py", run_name="__main__")
+"""
+IMPORT = """
+import importlib, pathlib, sys
+import ffrecord
+assert pathlib.Path(ffrecord.__file__).parents[1] == pathlib.Path(sys.argv[1]).resolve(), ffrecord.__file__
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+"""
+
+
+class Tree:
+    """A copy in a directory: sources, tests, and the compiled modules of another tree, which it refers to.
+
+    Args:
+        directory: made.
+        libraries: where compiled modules are; of the project itself they are copied, since somebody may build it anew.
+    """
+
+    def __init__(self, directory: Path, libraries: Path | None = None) -> None:
+        self.root = directory
+        directory.mkdir(parents=True)
+        for part in PARTS:
+            source = ROOT / part
+            if source.is_dir():
+                shutil.copytree(source, directory / part, ignore=LEFT_OUT)
+            else:
+                shutil.copy2(source, directory)
+        for name in OURS_IN_C:
+            shutil.copy2(ROOT / "ffrecord" / name, directory / "ffrecord")
+        for library in sorted(((libraries or ROOT) / "ffrecord").glob(f"*{SUFFIX}")):
+            place = directory / "ffrecord" / library.name
+            if libraries is None:
+                shutil.copy2(library, place)
+            else:
+                place.symlink_to(library)
+
+    def run(self, *command: object, seconds: float, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """A Python of this tree.
+
+        Raises:
+            subprocess.TimeoutExpired.
+        """
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("FFRECORD_")}
+        environment = {**kept, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run(
+            [sys.executable, *map(str, command)],
+            cwd=cwd or self.root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    def build(self, modules: Sequence[str]) -> str | None:
+        """Compile some modules anew; what went wrong, if anything did."""
+        for name in modules:
+            # A link to that of the other tree, which is to stay as it is.
+            (self.root / "ffrecord" / f"{name}{SUFFIX}").unlink(missing_ok=True)
+        done = self.run("-c", BUILD, *modules, seconds=600)
+        return (done.stdout + done.stderr)[-4000:] if done.returncode else None
+
+    def check_import(self, modules: Sequence[str]) -> str | None:
+        """What went wrong when this tree's package and some of its modules are imported from anywhere, if anything."""
+        done = self.run("-c", IMPORT, self.root, *modules, seconds=120, cwd=self.root.parent)
+        return done.stderr[-4000:] if done.returncode else None
