@@ -64,6 +64,11 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
             recovered = _publish(part, kept, noted, replace)
         part.remove()
         kept.remove()
+    except OSError as error:
+        if isinstance(error, RuntimeError):
+            raise  # it says more
+        sentence = f"{part.target}: not recovered, {part_path} stays for another try"
+        raise file_error(error.errno or errno.EIO, sentence, part.target) from None
     finally:
         part.discard()
     _clear(part.target)
