@@ -42,6 +42,7 @@ TASKS = {
     "ddp": "train on the digits with 2 processes, go on with 1, then with 3; check what each saw",
     "test": "run the tests; arguments are pytest's",
     "sanitize": "run the tests under the address and undefined behaviour sanitizers; arguments are pytest's",
+    "planted": "plant small mistakes in copies of the code, one at a time; say which no test notices",
     "lint": "run ruff, mypy and cython-lint",
     "bench": "list the benchmarks; with the name of one, run it",
 }
@@ -197,6 +198,8 @@ def commands(task: str, arguments: list[str]) -> list[list[str]]:
         return [[str(PYTHON), "-m", "pytest", *PARALLEL, *arguments]]
     if task == "sanitize":
         return [[str(PYTHON), str(ROOT / "tests" / "reliability" / "sanitizers.py"), *PARALLEL, *arguments]]
+    if task == "planted":
+        return [[str(PYTHON), str(ROOT / "tests" / "reliability" / "plant.py"), *arguments]]
     if task == "bench":
         return [*peers(arguments), benchmark(arguments)]
     checks = ["ruff check", "ruff format --check", "mypy", "cython-lint ffrecord"]

@@ -138,6 +138,7 @@ def test_tasks(run, monkeypatch):
     bench.touch()
     assert run.commands("digits", ["--epochs", "3"]) == [[python, f"{run.ROOT}/examples/digits.py", "--epochs", "3"]]
     assert run.commands("test", ["-k", "x"]) == [[python, "-m", "pytest", *run.PARALLEL, "-k", "x"]]
+    assert run.commands("planted", ["-j", "2"]) == [[python, f"{run.ROOT}/tests/reliability/plant.py", "-j", "2"]]
     assert run.commands("bench", ["crc", "--smoke"]) == [[python, str(bench), "--smoke"]]
     bench.with_name("bench_read.py").touch()
     peers, read = run.commands("bench", ["read", "--smoke"])
