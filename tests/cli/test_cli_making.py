@@ -1,4 +1,4 @@
-"""`ffrecord write`, `convert`, `export`, `merge`, `split`, `shuffle`, `pack`, `unpack` and `recover`, with what they make."""
+"""The commands that make things: write, convert, export, merge, split, shuffle, pack, unpack, recover."""
 
 import json
 import signal

@@ -1,0 +1,82 @@
+"""What is in the columns of some samples."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ffrecord.cli.shown import columns_of
+
+SHOWN_MOST = 5  # of the most frequent values
+
+
+def of_samples(samples: Iterable[Any]) -> dict[str, dict[str, Any]]:
+    """Column → facts: "kind", how many "samples" of it were looked at, and what makes sense for the kind."""
+    values: dict[str, list[Any]] = {}
+    for sample in samples:
+        for name, value in columns_of(sample).items():
+            values.setdefault(name, []).append(value)
+    return {name: facts(found) for name, found in values.items()}
+
+
+def facts(values: Sequence[Any]) -> dict[str, Any]:
+    """Of the values of one column."""
+    there = [value for value in values if value is not None]
+    told: dict[str, Any] = {"kind": kind_of(there), "samples": len(values)}
+    if len(there) < len(values):
+        told["missing"] = len(values) - len(there)
+    if not there:
+        return told
+    if all(isinstance(value, bool | np.bool_) for value in there):
+        return {**told, "true": sum(map(bool, there))}
+    if all(isinstance(value, int | float | np.integer | np.floating) for value in there):
+        return told | _numbers(np.array(there, np.float64)) | _distinct(there)
+    if all(isinstance(value, str) for value in there):
+        return told | _sizes([len(value) for value in there], "characters") | _distinct(there)
+    if all(isinstance(value, np.ndarray) for value in there):
+        return told | _arrays(there)
+    if all(isinstance(value, bytes | bytearray | memoryview) for value in there):
+        return told | _sizes([len(value) for value in there], "bytes")
+    return told
+
+
+def kind_of(values: Sequence[Any]) -> str:
+    """The types of values, of arrays with their dtypes."""
+    kinds = {f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__ for value in values}
+    return " or ".join(sorted(kinds)) or "None"
+
+
+def _numbers(numbers: Any) -> dict[str, Any]:
+    good = numbers[np.isfinite(numbers)]
+    told: dict[str, Any] = {} if len(good) == len(numbers) else {"not finite": len(numbers) - len(good)}
+    if len(good):
+        told |= {
+            "min": good.min().item(),
+            "max": good.max().item(),
+            "mean": good.mean().item(),
+            "std": good.std().item(),
+        }
+    return told
+
+
+def _distinct(values: Sequence[Any]) -> dict[str, Any]:
+    counter = Counter(values)
+    frequent = {str(value): count for value, count in counter.most_common(SHOWN_MOST)}
+    return {"distinct": len(counter)} | ({"frequent": frequent} if len(counter) < len(values) else {})
+
+
+def _sizes(sizes: Sequence[int], unit: str) -> dict[str, Any]:
+    return {f"min {unit}": min(sizes), f"max {unit}": max(sizes), f"mean {unit}": sum(sizes) / len(sizes)}
+
+
+def _arrays(arrays: Sequence[Any]) -> dict[str, Any]:
+    shapes = Counter(str(list(array.shape)) for array in arrays)
+    told: dict[str, Any] = {"shapes": dict(shapes.most_common(SHOWN_MOST))}
+    if len(shapes) > SHOWN_MOST:
+        told["other shapes"] = len(shapes) - SHOWN_MOST
+    filled = [array for array in arrays if array.size and array.dtype.kind in "fiub"]
+    if filled:
+        sums = np.array([[array.min(), array.max(), array.mean(dtype=np.float64)] for array in filled], np.float64)
+        told |= {"min": sums[:, 0].min().item(), "max": sums[:, 1].max().item(), "mean": sums[:, 2].mean().item()}
+    return told

@@ -1,0 +1,74 @@
+"""How large the records of a store are."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.cli.output import Output
+from ffrecord.store import Store
+
+CHUNK = 1 << 20  # records asked for at once
+KEPT_MOST = 16 << 20  # sizes; of more records every so-manieth is kept for percentiles
+BINS = 12
+PERCENTILES = {"min": 0, "1 %": 1, "25 %": 25, "median": 50, "75 %": 75, "99 %": 99, "max": 100}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of all records.
+
+    Attributes:
+        count, total: of records, and of their bytes. Records that cannot be read count with neither.
+        kept: sizes in ascending order: of all records, or of every `step`th, and the smallest and the largest one.
+        edges: [k + 1], bytes; histogram: [k], records of edges[i] <= size < edges[i + 1].
+    """
+
+    count: int
+    total: int
+    kept: npt.NDArray[np.int64]
+    step: int
+    edges: list[int]
+    histogram: list[int]
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        told: dict[str, Any] = {"records": self.count, "bytes": self.total}
+        if self.count:
+            told["mean"] = self.total / self.count
+            told["percentiles"] = {name: float(np.percentile(self.kept, at)) for name, at in PERCENTILES.items()}
+        return {**told, "percentiles_of_every": self.step, "edges": self.edges, "histogram": self.histogram}
+
+
+def sizes_of(store: Store, out: Output) -> Sizes:
+    """Ask for the sizes of all records, which are in tables where the format has some."""
+    step = max(1, -(-store.n // KEPT_MOST))
+    parts, total, count, bounds = [np.zeros(0, np.int64)], 0, 0, []
+    with out.progress(store.n, " records", "sizes") as bar:
+        for start in range(0, store.n, CHUNK):
+            found = store.record_sizes(np.arange(start, min(start + CHUNK, store.n)))
+            bar.update(len(found))
+            found = found[found >= 0]
+            total, count = total + int(found.sum()), count + len(found)
+            bounds += [found.min(), found.max()] if len(found) else []
+            parts.append(found[-start % step :: step])
+    kept = np.concatenate([*parts, np.array([min(bounds), max(bounds)] if bounds and step > 1 else [], np.int64)])
+    edges = edges_of(kept)
+    histogram = np.histogram(kept, edges)[0] if len(kept) else np.zeros(0, np.int64)
+    return Sizes(count, total, np.sort(kept), step, edges, (histogram * step).tolist())
+
+
+def edges_of(sizes: npt.NDArray[np.int64]) -> list[int]:
+    """Up to BINS bins of the same width, or, where the largest is much larger, of the same ratio."""
+    if not len(sizes):
+        return []
+    low, high = int(sizes.min()), int(sizes.max()) + 1
+    if high - low <= BINS:
+        return [*range(low, high + 1)]
+    if high / max(low, 1) > 100:
+        edges = np.geomspace(max(low, 1), high, BINS + 1)
+        edges[0] = low
+    else:
+        edges = np.linspace(low, high, BINS + 1)
+    return [int(each) for each in np.unique(np.ceil(edges))]

@@ -1,0 +1,126 @@
+"""`ffrecord stats`: sizes and columns in numbers, and as a figure."""
+
+import json
+
+import builders
+import numpy as np
+import pytest
+from cli_runs import run, run_in_terminal
+from PIL import Image
+
+from ffrecord import DatasetWriter
+from ffrecord.cli import column_facts, sizes
+from ffrecord.cli.output import Output
+
+SAMPLES = [
+    {
+        "x": np.arange(i % 3 + 1, dtype=np.float32),
+        "label": i % 5,
+        "text": "ab" * (i % 2),
+        "maybe": None if i % 4 else 1.5,
+    }
+    for i in range(40)
+]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    path = tmp_path_factory.mktemp("stats") / "train"
+    samples = [{name: value for name, value in sample.items() if name != "maybe"} for sample in SAMPLES]
+    DatasetWriter(path, num_workers=1, progress=False).from_indexed_dataset(samples)
+    return path
+
+
+def test_facts(tmp_path):
+    records = [bytes(size) for size in (0, 10, 10, 20, 1000)]
+    path = builders.write_samples(tmp_path / "a.ffr", records)
+    found = json.loads(run("stats", path, "--json").out)
+    assert found["sizes"]["records"] == 5
+    assert found["sizes"]["bytes"] == 1040
+    assert found["sizes"]["percentiles"] == {
+        name: np.percentile([len(each) for each in records], at) for name, at in sizes.PERCENTILES.items()
+    }
+    assert sum(found["sizes"]["histogram"]) == 5
+    assert found["columns"]["data"]["samples"] == 5
+
+
+def test_columns():
+    found = column_facts.of_samples(SAMPLES)
+    assert found["label"] == {
+        "kind": "int", "samples": 40, "min": 0.0, "max": 4.0, "mean": 2.0, "std": np.std([0, 1, 2, 3, 4] * 8),
+        "distinct": 5, "frequent": {str(i): 8 for i in range(5)},
+    }  # fmt: skip
+    assert found["x"]["shapes"] == {"[1]": 14, "[2]": 13, "[3]": 13}
+    assert (found["x"]["min"], found["x"]["max"]) == (0, 2)
+    assert found["text"]["max characters"] == 2
+    assert found["maybe"]["missing"] == 30
+
+
+def test_columns_of_odd_values():
+    found = column_facts.of_samples(
+        [{"a": np.float32("nan"), "b": b"12", "c": True}, {"a": 2.0, "b": b"", "c": False}, 7]
+    )
+    assert found["a"]["not finite"] == 1
+    assert found["b"]["mean bytes"] == 1
+    assert found["c"]["true"] == 1
+    assert found["value"]["kind"] == "int"
+
+
+@pytest.mark.parametrize(
+    "given", [[], [5], [5, 5], [0, 1], [1, 2, 3, 200], [0, 10**9], [*range(13)], [10**6, 10**6 + 50]]
+)
+def test_bins_hold_every_size(given):
+    edges = sizes.edges_of(np.array(given, np.int64))
+    assert edges == sorted(set(edges))
+    assert len(edges) <= sizes.BINS + 1
+    if given:
+        assert edges[0] <= min(given) <= max(given) < edges[-1]
+
+
+class _Many:
+    """A store of very many records, of 0 to 99 bytes, and of one of a million."""
+
+    n = 40_000_000
+
+    def record_sizes(self, indices):
+        return np.where(indices == 12_345_678, 1_000_000, indices % 100)
+
+
+def test_of_many_records_some_are_kept():
+    found = sizes.sizes_of(_Many(), Output(quiet=True))
+    assert (found.count, found.total) == (_Many.n, _Many.n * 99 // 2 - 78 + 1_000_000)
+    assert len(found.kept) < 17 << 20
+    assert (found.kept[0], found.kept[-1]) == (0, 1_000_000)
+
+
+def test_in_words(dataset):
+    ran = run("stats", dataset)
+    assert (ran.code, ran.err) == (0, "")
+    assert "40 records" in ran.out
+    assert "█" in ran.out
+    assert "label: int" in ran.out
+    ran = run_in_terminal("stats", dataset, columns=40)
+    assert ran.code == 0
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_the_figure(dataset, tmp_path, suffix):
+    path = tmp_path / f"sizes.{suffix}"
+    assert run("stats", dataset, "--plot", path).code == 0
+    data = path.read_bytes()
+    assert data.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix])
+    if suffix == "png":
+        with Image.open(path) as image:
+            assert image.width > 800
+            assert len(image.convert("RGB").getcolors(1 << 24)) > 10
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_no_figure(dataset, tmp_path):
+    ran = run("stats", dataset, "--plot", tmp_path / "a.txt")
+    assert (ran.code, ran.err.count("\n"), "a figure ends in" in ran.err) == (2, 1, True)
+
+
+def test_an_empty_dataset(tmp_path):
+    ran = run("stats", builders.write_samples(tmp_path / "a.ffr", []))
+    assert (ran.code, ran.out) == (0, "0 records, 0 B\n")
