@@ -158,6 +158,7 @@ def test_the_working_directory_can_be_written_to(tmp_path: Path, monkeypatch: py
 def test_an_empty_directory_of_ones_own_in_one_that_is_not(tmp_path: Path) -> None:
     program = """
 import os, sys, tempfile, ffrecord
+ffrecord.DatasetWriter, ffrecord.FileReader  # imported as somebody who may read them
 parent = tempfile.mkdtemp()
 os.chmod(parent, 0o755)
 mine = os.path.join(parent, "mine")
