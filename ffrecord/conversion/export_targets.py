@@ -63,6 +63,11 @@ class _Files(Target):
                 raise
             except ValueError as error:  # a name that its library does not encode, for instance
                 raise FormatError(f"{self.shown}: {file[0]!r} cannot be written: {error}") from None
+            except OSError as error:
+                if isinstance(error, RuntimeError):
+                    raise
+                sentence = f"{self.shown}: writing {file[0]!r} failed, nothing was published"
+                raise file_error(error.errno or EIO, sentence, self.shown) from None
         return [(name, content.data) for name, content in files]
 
     @abstractmethod

@@ -44,23 +44,29 @@ class Columns:
         return {"label": index, "data": record(index)}
 
 
-def cases(root: Path) -> dict[str, Callable[[], Case]]:
-    """Everything that is interrupted, by name; below `root` each has a directory of its own."""
+def cases(root: Path, place: Path | None = None) -> dict[str, Callable[[], Case]]:
+    """Everything that is interrupted, by name.
+
+    Args:
+        root: a directory for what is read.
+        place: that which is written to; None for one in `root`.
+    """
+    at = place or root / "d"
     source, zipped = folder(root / "source"), archive(root / "source.zip")
 
     def exported(name: str, **options: Any) -> Callable[[], Case]:
         return lambda: Whole(
-            root / "d", name, lambda target: export(Columns(), target, num_workers=0, progress=False, **options)
+            at, name, lambda target: export(Columns(), target, num_workers=0, progress=False, **options)
         )
 
     def file(**options: Any) -> Callable[[], Case]:
-        return lambda: File(root / "d", **options)
+        return lambda: File(at, **options)
 
     def recovery(**options: Any) -> Callable[[], Case]:
-        return lambda: Recovery(root / "d", **options)
+        return lambda: Recovery(at, **options)
 
     def dataset(**options: Any) -> Callable[[], Case]:
-        return lambda: Dataset(root / "d", **options)
+        return lambda: Dataset(at, **options)
 
     return {
         "file": file(n=True, flush=False),
@@ -69,6 +75,8 @@ def cases(root: Path) -> dict[str, Callable[[], Case]]:
         "file of any n, flushed": file(n=False, flush=True),
         "large file": file(n=True, flush=True, large=2_500_000),
         "large file of any n": file(n=False, flush=True, large=2_500_000),
+        "file of 300 kB": file(n=True, flush=False, large=100_000),
+        "file of 300 kB, any n": file(n=False, flush=True, large=100_000),
         "recovery": recovery(n=None, replace=True),
         "recovery of all": recovery(n=350, replace=False),
         "recovery, no room": recovery(n=353, replace=True),
@@ -79,16 +87,16 @@ def cases(root: Path) -> dict[str, Callable[[], Case]]:
         "dataset of an iterable": dataset(source="iterable"),
         "dataset resumed": dataset(resumed=True),
         "dataset inside resumed": dataset(inside=True, resumed=True),
-        "append": lambda: Append(root / "d"),
-        "append to bare shards": lambda: Append(root / "d", bare=True),
+        "append": lambda: Append(at),
+        "append to bare shards": lambda: Append(at, bare=True),
         "workers": dataset(workers=2),
         "workers, lines": dataset(workers=2, source="list"),
         "workers, iterable": dataset(workers=2, source="iterable"),
-        "workers, append": lambda: Append(root / "d", workers=2),
-        "dump": lambda: Dump(root / "d", among=False),
-        "dump among others": lambda: Dump(root / "d", among=True),
-        "packed folder": lambda: Whole(root / "d", "p.ffr", lambda out: pack_folder(source, out), replaces=True),
-        "converted": lambda: Converted(root / "d", zipped),
+        "workers, append": lambda: Append(at, workers=2),
+        "dump": lambda: Dump(at, among=False),
+        "dump among others": lambda: Dump(at, among=True),
+        "packed folder": lambda: Whole(at, "p.ffr", lambda out: pack_folder(source, out), replaces=True),
+        "converted": lambda: Converted(at, zipped),
         "zip": exported("a.zip"),
         "tar": exported("a.tar"),
         "TFRecord": exported("a.tfrecord"),

@@ -10,6 +10,7 @@ import random
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from disk_calls import Call, Kind
@@ -243,7 +244,7 @@ def sectors(call: Call) -> list[tuple[int, int]]:
     """The parts of a write's data that go into sectors of their own."""
     first = -call.at % SECTOR or SECTOR
     bounds = [0, *range(first, call.size, SECTOR), call.size]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(pairwise(bounds))
 
 
 def cut(disk: LossyDisk, chance: random.Random, end: int) -> tuple[set[int], Choice]:

@@ -52,7 +52,7 @@ def memory() -> Iterator[Path]:
         yield Path(made)
 
 
-@counts(200, 5_800)
+@counts(200, 6_500)
 def test_any_moment(
     preloadable: Callable[[str], Path], memory: Path, counted: figures.Counted, seed: int, count: int
 ) -> None:
@@ -61,7 +61,7 @@ def test_any_moment(
     library = preloadable("reliability/disk_calls.c")
     given = json.dumps({"cases": {name: count * share // 100 for name, share in SHARES.items()}, "seed": seed})
     found = json.loads(disk_calls.in_child(RUN, library, memory, given, timeout=900))
-    assert sum(found.values()) > 0.85 * count, found
+    assert sum(found.values()) > 0.75 * count, found
     counted.add("power cuts replayed", sum(found.values()))
 
 
