@@ -1,4 +1,4 @@
-"""`FileWriter.flush` and `recover`. Kills at every system call are in test_write_faults.py."""
+"""`FileWriter.flush` and `recover`. Kills are in reliability/test_kills_at_calls.py."""
 
 import errno
 import os

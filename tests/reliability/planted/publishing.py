@@ -25,7 +25,7 @@ DEFECTS = (
         "ffrecord/sharding/writing.py",
         "            part.publish([manifest.NAME, *names], listing.fingerprint, done.skipped)\n",
         "            part.publish([*names, manifest.NAME], listing.fingerprint, done.skipped)\n",
-        ("test_dataset_writer_kills.py", "test_durable_shards.py"),
+        ("test_power_cut.py", "test_durable_shards.py"),
     ),
     Defect(
         "shards-not-moved-back",
