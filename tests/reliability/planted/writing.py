@@ -51,7 +51,7 @@ DEFECTS = (
         "ffrecord/_writing.pyx",
         "            job.written += result\n",
         "            job.written = job.size\n",
-        ("test_writer_failures.py::test_full_disk", "test_writer_failures.py::test_file_size_limit"),
+        ("test_writer_failures.py::test_file_size_limit",),
     ),
     Defect(
         "error-of-the-thread-forgotten",
@@ -59,7 +59,7 @@ DEFECTS = (
         "ffrecord/_writing.pyx",
         "            ffr_store(&job.error, <int> -result if result < 0 else ENOSPC)\n            return\n",
         "            job.written = job.size\n",
-        ("test_writer_failures.py::test_full_disk", "test_writer_failures.py::test_file_size_limit"),
+        ("test_writer_failures.py::test_file_size_limit",),
     ),
     Defect(
         "length-not-compared-before-publishing",
@@ -85,14 +85,6 @@ DEFECTS = (
         "            crc[0] = crc32_update(crc[0], start, part)\n",
         "            crc[0] = crc32_update(0, start, part)\n",
         ("test_writer.py", "test_write_many.py"),
-    ),
-    Defect(
-        "samples-at-the-end-of-a-buffer-cut",
-        "G10",
-        "ffrecord/_writing.pyx",
-        "            part = min(size, self._room - self._fill, <int64_t> SLICE)\n",
-        "            part = min(size, BUFFER - self._fill, <int64_t> SLICE)\n",
-        ("test_write_many.py", "test_writer_buffers.py"),
     ),
     Defect(
         "strides-ignored",
