@@ -1,9 +1,10 @@
 """Figures for papers and slides: made by matplotlib, without a screen."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from ffrecord.cli.measuring import Measured
 from ffrecord.cli.output import in_bytes
 from ffrecord.cli.sizes import Sizes
 from ffrecord.errors import ArgumentError
@@ -74,19 +75,26 @@ def plot_sizes(sizes: Sizes, source: str, path: str) -> None:
     save(made, path)
 
 
-def plot_throughput(points: Mapping[str, Sequence[tuple[float, float]]], limit: float | None, path: str) -> None:
-    """Bytes per second against the size of a batch in bytes, a line for each way, and the limit of the machine."""
-    check_suffix(path)
-    made, axes = figure()
-    for name, line in points.items():
-        axes.plot(*zip(*line, strict=True), marker="o", markersize=3.5, linewidth=1.4, label=name)
-    if limit is not None:
-        axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1, label=f"limit here, {in_bytes(limit)}/s")
-    axes.set_xscale("log")
-    axes.set_xlabel("bytes in a batch")
-    axes.set_ylabel("bytes per second")
+def plot_measured(measured: Sequence[Measured], source: str, path: str) -> None:
+    """Bytes per second of each way of reading beside the limit of the machine, and how long batches took."""
+    found = [each for each in measured if not each.missing]
+    made, axes = figure(5.5, 0.9 + 0.75 * max(len(found), 1))
+    for place, each in enumerate(found):
+        axes.barh(place, each.bytes_per_second, height=0.55, color=OURS)
+        if each.limit is not None:
+            axes.plot(
+                [each.limit] * 2, [place - 0.38, place + 0.38], color=LIMIT, linewidth=2, label="limit of this machine"
+            )
+        took = f", batches of {each.latencies['50 %'] * 1e3:.2g} ms, 99 % within {each.latencies['99 %'] * 1e3:.2g} ms"
+        axes.text(0, place + 0.32, f" {each.samples_per_second:,.0f} samples/s{took}", fontsize=7, va="bottom")
+    axes.set_yticks(range(len(found)), [each.way for each in found])
+    axes.set_ylim(-0.6, max(len(found), 1) - 0.2)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("bytes per second")
     axes.xaxis.set_major_formatter(lambda value, _: in_bytes(value))
-    axes.yaxis.set_major_formatter(lambda value, _: in_bytes(value))
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize=8)
+    axes.grid(axis="y", visible=False)
+    axes.set_title(os.path.basename(os.path.normpath(source)), fontsize=9)
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        axes.legend(handles[:1], labels[:1], frameon=False, fontsize=7, loc="lower right")
     save(made, path)

@@ -23,7 +23,7 @@ def add_jobs(parser: argparse.ArgumentParser, what: str) -> None:
     """The option --jobs; all CPUs by default."""
     cpus = len(os.sched_getaffinity(0))
     parser.add_argument(
-        "-j", "--jobs", type=_positive, default=cpus, metavar="N", help=f"{what} (default: {cpus}, one for each CPU)"
+        "-j", "--jobs", type=positive, default=cpus, metavar="N", help=f"{what} (default: {cpus}, one for each CPU)"
     )
 
 
@@ -35,7 +35,8 @@ def seed_of(text: str) -> int:
     return number
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A number of things."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number}, expected 1 or more")

@@ -1,0 +1,236 @@
+"""How fast a store is read here, and how fast it could be read at most."""
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ffrecord import limits
+from ffrecord._crc import crc32
+from ffrecord.fields.optional import optional
+from ffrecord.order import Random
+from ffrecord.store import Store
+
+SHARE_MOST = 4  # of free memory, what is warmed: one part of so many
+WARM_BYTES = 1 << 30
+DIRECT_BYTES = 1 << 20
+DIRECT_THREADS = 8
+PERCENTILES = (50, 90, 99)
+
+
+class NotHere(Exception):
+    """Something cannot be measured; says why."""
+
+
+@dataclass
+class Measured:
+    """One way of reading.
+
+    Attributes:
+        limit: bytes per second that the machine gives at most; None where nobody knows.
+        latencies: seconds of a batch, "50 %", "90 %" and "99 %".
+        missing: why it was not measured; then all else is zero.
+    """
+
+    way: str
+    samples_per_second: float = 0
+    bytes_per_second: float = 0
+    bytes_per_batch: float = 0
+    limit: float | None = None
+    latencies: dict[str, float] = field(default_factory=dict)
+    missing: str = ""
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers are of."""
+    try:
+        with open("/proc/cpuinfo") as lines:
+            name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    except OSError:
+        name = ""
+    return {"cpu": name or platform.machine(), "cpus": len(os.sched_getaffinity(0)), "kernel": platform.release()}
+
+
+def cached(store: Store, batch_size: int, seconds: float) -> Measured:
+    """Random batches of records that are in the page cache: of all, or of as many as fit easily."""
+    sizes = store.record_sizes(np.arange(min(store.n, 1 << 16)))
+    mean = max(float(np.maximum(sizes, 0).mean()), 1.0)
+    room = min(WARM_BYTES, limits.available_memory() // SHARE_MOST)
+    count = max(1, min(store.n, int(room / mean)))
+    for start in range(0, count, 4096):
+        store.read_packed(np.arange(start, min(start + 4096, count)))
+    measured = _timed("cached", _reads(store, count, batch_size), seconds)
+    measured.limit = _memory_limit(int(measured.bytes_per_batch), min(seconds, 1.0))
+    return measured
+
+
+def cold(store: Store, batch_size: int, seconds: float) -> Measured:
+    """Random batches after the page cache was told to forget the files, and those of no other program.
+
+    Raises:
+        NotHere: it does not forget.
+    """
+    paths = [path for path in dict.fromkeys(store.fnames) if os.path.isfile(path)]
+    with _reopened(store) as fresh:
+        forget(paths)
+        measured = _timed("cold", _reads(fresh, fresh.n, batch_size), seconds)
+        share = fresh.stats().cache_hit_share
+    if share > 0.9 and measured.bytes_per_batch > 0 and _still_cached(paths):
+        raise NotHere("the page cache keeps these files, whatever it is told: they are in memory, or mapped elsewhere")
+    measured.limit = _storage_limit(paths, min(seconds, 1.5))
+    return measured
+
+
+def loader(store: Store, batch_size: int, seconds: float) -> Measured:
+    """Batches of `ffrecord.torch.Loader`.
+
+    Raises:
+        NotHere: no torch, or samples of which it makes no batches.
+    """
+    if optional("torch") is None:
+        raise NotHere("torch is not installed")
+    from ffrecord.torch import Loader
+
+    mean = float(np.maximum(store.record_sizes(np.arange(min(store.n, 4096))), 0).mean())
+    try:
+        with _reopened(store) as fresh:
+            made = Loader(fresh, min(batch_size, store.n), rank=0, world_size=1)
+            return _timed("loader", _epochs(made, batch_size, mean), seconds)
+    except (TypeError, ValueError) as error:  # samples that no tensor holds
+        raise NotHere(str(error)) from error
+
+
+def forget(paths: list[str]) -> None:
+    """Tell the page cache to drop these files."""
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+
+
+def _reads(store: Store, count: int, batch_size: int) -> Iterator[tuple[int, int]]:
+    """(samples, bytes) of each batch of endless epochs in random order over the first `count` records."""
+    order, epoch = Random(), 0
+    out: Any = None
+    while True:
+        for start in range(0, count, batch_size):
+            positions = np.arange(start, min(start + batch_size, count))
+            data, _ = store.read_packed(order.indices(positions, count, 0, epoch), out=out)
+            yield len(positions), len(data)
+        epoch += 1
+
+
+def _epochs(made: Any, batch_size: int, mean: float) -> Iterator[tuple[int, int]]:
+    while True:
+        for _ in made:
+            yield batch_size, round(batch_size * mean)
+
+
+def _timed(way: str, batches: Iterator[tuple[int, int]], seconds: float) -> Measured:
+    next(batches)  # what is made once
+    samples = size = 0
+    times: list[float] = []
+    began = last = time.perf_counter()
+    while last - began < seconds:
+        more, more_bytes = next(batches)
+        now = time.perf_counter()
+        times.append(now - last)
+        samples, size, last = samples + more, size + more_bytes, now
+    took = last - began
+    latencies = {f"{at} %": float(np.percentile(times, at)) for at in PERCENTILES}
+    return Measured(way, samples / took, size / took, size / len(times), None, latencies)
+
+
+def _memory_limit(size: int, seconds: float) -> float:
+    """Bytes per second of copying batches of that size, from memory that no cache of the CPU holds, and checking."""
+    size = max(size, 4096)
+    source = np.ones(max(256 << 20, 2 * size), np.uint8)
+    target = np.ones(size, np.uint8)
+
+    def batch() -> Iterator[int]:
+        while True:
+            for start in range(0, len(source) - size + 1, size):
+                np.copyto(target, source[start : start + size])
+                crc32(target.data)
+                yield size
+
+    return _rate(batch(), seconds)
+
+
+def _storage_limit(paths: list[str], seconds: float) -> float | None:
+    """Bytes per second of direct reads of 1 MiB, several at a time; None where the file system has none."""
+    pieces = [(path, at) for path in paths for at in range(0, os.path.getsize(path) - DIRECT_BYTES + 1, DIRECT_BYTES)]
+    if not pieces:
+        return None
+    np.random.default_rng(0).shuffle(pieces)
+    opened: dict[str, int] = {}
+    try:
+        for path in dict.fromkeys(path for path, _ in pieces[:4096]):
+            opened[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+        wanted = [(opened[path], at) for path, at in pieces[:4096] if path in opened]
+        return _direct_rate(wanted, seconds)
+    except OSError:
+        return None
+    finally:
+        for fd in opened.values():
+            os.close(fd)
+
+
+def _direct_rate(wanted: list[tuple[int, int]], seconds: float) -> float:
+    import mmap
+
+    deadline = time.perf_counter() + seconds
+
+    def read(number: int) -> int:
+        done, buffer = 0, mmap.mmap(-1, DIRECT_BYTES)  # page-aligned, as direct reads need it
+        with buffer:
+            for fd, at in wanted[number::DIRECT_THREADS]:
+                if time.perf_counter() > deadline:
+                    break
+                done += os.preadv(fd, [buffer], at)
+        return done
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(DIRECT_THREADS) as pool:
+        total = sum(pool.map(read, range(DIRECT_THREADS)))
+    return total / (time.perf_counter() - began)
+
+
+def _rate(steps: Iterator[int], seconds: float) -> float:
+    next(steps)
+    total, began = 0, time.perf_counter()
+    while (now := time.perf_counter()) - began < seconds:
+        total += next(steps)
+    return total / (now - began)
+
+
+def _still_cached(paths: list[str]) -> bool:
+    """Whether reading what nobody has read yet waits for no disk: the middle of the largest file, just forgotten."""
+    path = max(paths, key=os.path.getsize, default=None)
+    if path is None:
+        return True
+    forget([path])
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.preadv(fd, [bytearray(4096)], os.path.getsize(path) // 2 // 4096 * 4096, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _reopened(store: Store) -> Store:
+    """The same store, that has learned nothing yet."""
+    make: Callable[..., Store]
+    make, arguments = store.__reduce__()[:2]
+    return make(*arguments)

@@ -1,0 +1,89 @@
+"""`ffrecord bench`: real measurements of real files, and what is said of them."""
+
+import json
+import os
+from pathlib import Path
+
+import builders
+import numpy as np
+import pytest
+from cli_runs import run
+from PIL import Image
+
+from ffrecord import DatasetWriter
+from ffrecord.cli.bench import verdict
+from ffrecord.cli.measuring import Measured
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    """20 MB."""
+    path = tmp_path_factory.mktemp("bench") / "train"
+    samples = [{"x": np.full(5000, i, np.float32), "label": i} for i in range(1000)]
+    DatasetWriter(path, samples_per_shard=400, num_workers=1, progress=False).from_indexed_dataset(samples)
+    return path
+
+
+def bench(*arguments):
+    ran = run("bench", *arguments, "--seconds", "0.2", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    return {each["way"]: each for each in json.loads(ran.out)["measured"]}
+
+
+def test_what_is_measured(dataset, tmp_path):
+    found = bench(dataset, "--plot", tmp_path / "bench.png")
+    assert [*found] == ["cached", "cold", "loader"]
+    cached = found["cached"]
+    assert cached["samples_per_second"] > 1000
+    assert cached["bytes_per_batch"] == pytest.approx(64 * 20008, rel=0.2)
+    assert cached["bytes_per_second"] == pytest.approx(cached["samples_per_second"] * 20008)
+    assert cached["limit"] > 1e8
+    assert 0 < cached["latencies"]["50 %"] <= cached["latencies"]["99 %"]
+    assert found["loader"]["samples_per_second"] > 100 or found["loader"]["missing"]
+    with Image.open(tmp_path / "bench.png") as image:
+        assert image.width > 800
+
+
+def test_only_one_of_them(dataset):
+    assert [*bench(dataset, "--only", "cached", "--batch-size", "2000")] == ["cached"]
+
+
+def test_files_in_memory_are_never_cold():
+    directory = f"/dev/shm/ffrecord-test-{os.getpid()}"
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("/dev/shm cannot be written")
+    os.mkdir(directory)
+    try:
+        path = builders.write_samples(Path(directory, "a.ffr"), [bytes(1000)] * 100)
+        assert "the page cache keeps these files" in bench(path, "--only", "cold")["cold"]["missing"]
+    finally:
+        for name in os.listdir(directory):
+            os.unlink(f"{directory}/{name}")
+        os.rmdir(directory)
+
+
+def test_in_words(dataset):
+    ran = run("bench", dataset, "--only", "cached", "--seconds", "0.1")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[0].split() == ["samples/s", "read", "limit", "here", "batch,", "median", "99", "%"]
+    assert ran.out.splitlines()[-1].startswith("cached: ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--seconds", "0"], ["--seconds", "nan"], ["--batch-size", "0"], ["--plot", "a.txt"]]
+)
+def test_wrong_arguments(dataset, arguments):
+    assert run("bench", dataset, *arguments).code == 2
+
+
+def test_nothing_to_measure(tmp_path):
+    ran = run("bench", builders.write_samples(tmp_path / "a.ffr", []))
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+
+
+def test_verdicts():
+    assert verdict(Measured("cold", missing="because")) == "not measured: because"
+    assert verdict(Measured("cached", 10, 9e9, 1e6, 1e10)) == "as fast as memory allows here (90% of it)"
+    assert verdict(Measured("cold", 10, 3e8, 1e6, 1e9)) == "30% of what the storage allows here"
+    assert "larger batches" in verdict(Measured("cached", 10, 1e9, 1e4, 1e10))
+    assert "1,000 samples/s" in verdict(Measured("loader", 1000, 1e9, 1e6))
