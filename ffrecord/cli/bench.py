@@ -16,7 +16,7 @@ examples:
   ffrecord bench data/train
   ffrecord bench data/train --batch-size 256 --seconds 5 --plot bench.svg
 
-cached: random batches of what is in the page cache; the limit is to copy and check as many bytes in memory.
+cached: random batches of what is in the page cache; the limit is to compute checksums of memory, without a copy.
 cold: random batches after the page cache was told to forget the files; the limit is large direct reads of them.
 loader: batches of tensors for training, as ffrecord.torch.Loader gives them (needs torch)."""
 WAYS = ("cached", "cold", "loader")

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord import limits
+from ffrecord import filesystems, limits
 from ffrecord._crc import crc32
+from ffrecord._engine import filesystem_type
 from ffrecord.fields.optional import optional
 from ffrecord.order import Random
 from ffrecord.store import Store
@@ -62,10 +63,11 @@ def cached(store: Store, batch_size: int, seconds: float) -> Measured:
     mean = max(float(np.maximum(sizes, 0).mean()), 1.0)
     room = min(WARM_BYTES, limits.available_memory() // SHARE_MOST)
     count = max(1, min(store.n, int(room / mean)))
-    for start in range(0, count, 4096):
-        store.read_packed(np.arange(start, min(start + 4096, count)))
-    measured = _timed("cached", _reads(store, count, batch_size), seconds)
-    measured.limit = _memory_limit(int(measured.bytes_per_batch), min(seconds, 1.0))
+    with _reopened(store) as fresh:  # its mappings would keep what `cold` wants to be forgotten
+        for start in range(0, count, 4096):
+            fresh.read_packed(np.arange(start, min(start + 4096, count)))
+        measured = _timed("cached", _reads(fresh, count, batch_size), seconds)
+    measured.limit = _memory_limit(min(seconds, 1.0))
     return measured
 
 
@@ -78,10 +80,9 @@ def cold(store: Store, batch_size: int, seconds: float) -> Measured:
     paths = [path for path in dict.fromkeys(store.fnames) if os.path.isfile(path)]
     with _reopened(store) as fresh:
         forget(paths)
+        if _still_cached(paths):
+            raise NotHere("the page cache keeps these files, whatever it is told: they lie in memory, or are in use")
         measured = _timed("cold", _reads(fresh, fresh.n, batch_size), seconds)
-        share = fresh.stats().cache_hit_share
-    if share > 0.9 and measured.bytes_per_batch > 0 and _still_cached(paths):
-        raise NotHere("the page cache keeps these files, whatever it is told: they are in memory, or mapped elsewhere")
     measured.limit = _storage_limit(paths, min(seconds, 1.5))
     return measured
 
@@ -148,20 +149,17 @@ def _timed(way: str, batches: Iterator[tuple[int, int]], seconds: float) -> Meas
     return Measured(way, samples / took, size / took, size / len(times), None, latencies)
 
 
-def _memory_limit(size: int, seconds: float) -> float:
-    """Bytes per second of copying batches of that size, from memory that no cache of the CPU holds, and checking."""
-    size = max(size, 4096)
-    source = np.ones(max(256 << 20, 2 * size), np.uint8)
-    target = np.ones(size, np.uint8)
+def _memory_limit(seconds: float) -> float:
+    """Bytes per second of computing the CRC-32 of what no cache of the CPU holds."""
+    source = np.ones(256 << 20, np.uint8)
 
-    def batch() -> Iterator[int]:
+    def pieces() -> Iterator[int]:
         while True:
-            for start in range(0, len(source) - size + 1, size):
-                np.copyto(target, source[start : start + size])
-                crc32(target.data)
-                yield size
+            for start in range(0, len(source), DIRECT_BYTES):
+                crc32(source[start : start + DIRECT_BYTES].data)
+                yield DIRECT_BYTES
 
-    return _rate(batch(), seconds)
+    return _rate(pieces(), seconds)
 
 
 def _storage_limit(paths: list[str], seconds: float) -> float | None:
@@ -212,17 +210,16 @@ def _rate(steps: Iterator[int], seconds: float) -> float:
 
 
 def _still_cached(paths: list[str]) -> bool:
-    """Whether reading what nobody has read yet waits for no disk: the middle of the largest file, just forgotten."""
+    """Whether what was just forgotten is there all the same: the middle of the largest file."""
     path = max(paths, key=os.path.getsize, default=None)
     if path is None:
         return True
-    forget([path])
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.preadv(fd, [bytearray(4096)], os.path.getsize(path) // 2 // 4096 * 4096, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
+        if filesystems.of_type(filesystem_type(fd)).memory:
+            return True
+        os.preadv(fd, [bytearray(1)], os.path.getsize(path) // 2, os.RWF_NOWAIT)
+    except OSError:  # BlockingIOError: it is not there; others: nobody can tell
         return False
     finally:
         os.close(fd)

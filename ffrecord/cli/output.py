@@ -71,7 +71,8 @@ class Output:
             aligned = (
                 f"{cell:>{w}}" if right else f"{cell:{w}}" for cell, w, right in zip(row, widths, numbers, strict=True)
             )
-            self.line(cut((" " * GAP).join(aligned).rstrip(), self.width) if self.tty else (" " * GAP).join(row))
+            text = (" " * GAP).join(aligned).rstrip()
+            self.line(cut(text, self.width) if self.tty else text)
 
     def progress(self, total: int | None, unit: str, label: str) -> Any:
         """A bar of tqdm on stderr, for `with` and `update`; silent with --quiet, --json or without a terminal."""
