@@ -11,9 +11,7 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 
-import children
 import pytest
-from builders import GOLDEN
 from figures import Counted
 
 from ffrecord import FileWriter, FormatError
@@ -62,7 +60,7 @@ def refuse(path: Path, says: str = "", memory: int = 64 << 20) -> None:
         ):
             PackedFolder(path, check_data)
         assert says in str(error.value)
-        assert time.monotonic() - start < SECONDS
+        assert time.monotonic() - start < SECONDS * children.PATIENCE
 
 
 # Code. Each payload is first seen to work with pickle.
@@ -341,61 +339,6 @@ def test_a_put_far_away_takes_no_memory(tmp_path):
     pickled = NEW + b"r" + struct.pack("<I", 2**32 - 1) + b"."
     with little_memory(64 << 20), PackedFolder(write(tmp_path / "x.ffr", pickled)) as packed:
         assert len(packed) == 0
-
-
-# Damage of an index, behind a right checksum
-
-AUDITED = """
-import sys
-from pathlib import Path
-import ffr_twin
-from ffrecord import FormatError
-from ffrecord.folder import PackedFolder
-
-# What no reading of a file has to do.
-FORBIDDEN = {"import", "exec", "compile", "marshal.loads", "pickle.find_class", "os.system", "os.exec", "os.fork",
-             "os.posix_spawn", "subprocess.Popen", "ctypes.dlopen", "code.__new__", "socket.connect", "os.remove"}
-path, (*files, index) = Path(sys.argv[2]), ffr_twin.parse(Path(sys.argv[1]).read_bytes())
-happened, watching, outcomes = [], False, {True: 0, False: 0}
-
-def hook(event, arguments):
-    if watching and event in FORBIDDEN:
-        happened.append((event, arguments))
-
-def read(index):
-    path.write_bytes(ffr_twin.build([*files, index]))
-    try:
-        with PackedFolder(path) as packed:
-            assert packed.num_files() == len(files) == len(packed.read(list(packed)))
-            return True
-    except FormatError:
-        return False
-
-def changed():
-    for i in range(len(index)):
-        values = range(256) if sys.argv[3] == "every value" else [index[i] ^ 1 << bit for bit in range(8)]
-        yield from (index[:i] + bytes([value]) + index[i + 1:] for value in values)
-
-assert read(index) and not read(b"")
-sys.addaudithook(hook)
-watching = True
-for each in (index[:size] for size in range(len(index))):
-    assert not read(each), each
-for each in changed():
-    outcomes[read(each)] += 1
-assert not happened, happened
-print(*outcomes.values())
-"""
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("values", ["every bit", pytest.param("every value", marks=pytest.mark.long)])
-def test_every_change_of_an_index(tmp_path, values, counted):
-    """Other names or refused; and the interpreter's own audit hooks see that nothing is imported, called or started."""
-    done = children.run(AUDITED, GOLDEN / "packed_folder.ffr", tmp_path / "a.ffr", values, timeout=600)
-    read, refused = map(int, done.split())
-    assert read > 0 and refused > read
-    counted.add("packed-folder attacks", read + refused)
 
 
 # Hostile folders to pack; what else packing refuses is in test_folder_pack.py.
