@@ -1,6 +1,8 @@
 """The code in Markdown files. `python documents.py FILE` runs the Python blocks of one, in order, as one program.
 
-A block that begins with `>>>` is a doctest in the same namespace. What is not to be run is not called `python`.
+A block that begins with `>>>` is a doctest in the same namespace. Of a `console` block each line after `$ ` is run by
+bash in the working directory, and must print what follows; `...` stands for anything. What is not to be run is called
+neither.
 """
 
 import doctest
@@ -56,6 +58,8 @@ def run_here(path: Path) -> None:
     names = vars(sys.modules["__main__"])
     linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
     for block in blocks(text):
+        if block.language == "console":
+            run_console(block, path)
         if block.language != "python":
             continue
         if block.text.startswith(">>>"):
@@ -72,6 +76,21 @@ def run_doctest(block: Block, names: dict[str, object], path: Path) -> None:
     names.update(test.globs)
     if runner.failures:
         raise AssertionError(f"{path}: the block at line {block.line} prints something else")
+
+
+def run_console(block: Block, path: Path) -> None:
+    """Run the commands of a block; raises if one does not print what the block says."""
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, wanted = part.partition("\n")
+        shell = (
+            f'ffrecord() {{ "{sys.executable}" -m ffrecord "$@"; }}; python() {{ "{sys.executable}" "$@"; }}; {command}'
+        )
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=120, check=False)
+        said = done.stdout + done.stderr
+        if not doctest.OutputChecker().check_output(wanted, said, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE):
+            raise AssertionError(
+                f"{path}, the block at line {block.line}: {command!r} prints\n{said}\nexpected\n{wanted}"
+            )
 
 
 def broken_links(path: Path) -> list[str]:

@@ -83,9 +83,9 @@ def plot_measured(measured: Sequence[Measured], source: str, path: str) -> None:
         axes.barh(place, each.bytes_per_second, height=0.55, color=OURS)
         if each.limit is not None:
             axes.plot(
-                [each.limit] * 2, [place - 0.38, place + 0.38], color=LIMIT, linewidth=2, label="limit of this machine"
+                [each.limit] * 2, [place - 0.28, place + 0.28], color=LIMIT, linewidth=2, label="limit of this machine"
             )
-        took = f", batches of {each.latencies['50 %'] * 1e3:.2g} ms, 99 % within {each.latencies['99 %'] * 1e3:.2g} ms"
+        took = f", batches of {each.latencies['50 %'] * 1e3:.3g} ms, 99 % within {each.latencies['99 %'] * 1e3:.3g} ms"
         axes.text(0, place + 0.32, f" {each.samples_per_second:,.0f} samples/s{took}", fontsize=7, va="bottom")
     axes.set_yticks(range(len(found)), [each.way for each in found])
     axes.set_ylim(-0.6, max(len(found), 1) - 0.2)
