@@ -1,4 +1,4 @@
-"""T9 (guarantee G5): the index of a packed folder, each byte wrong behind a right checksum, under Python's audit hooks."""
+"""T9 (guarantee G5): the index of a packed folder, each byte wrong behind a right checksum, under audit hooks."""
 
 import children
 import pytest

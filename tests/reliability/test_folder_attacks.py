@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 
+import children
 import pytest
 from figures import Counted
 
