@@ -26,6 +26,7 @@ MESSAGE, FAILURE = b"m", b"f"
 TEXT_MAX = 64 << 10  # characters of a traceback that are passed on
 CAUSE_MAX = 1 << 20  # bytes of a pickled exception that are passed on
 PR_SET_PDEATHSIG = 1
+LOOK_SECONDS = 0.25  # between two looks whether the parent lives
 
 Work = Callable[..., None]
 
@@ -134,13 +135,22 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent.pid:
         # Started by a fork server, which lives as long as its children: the kernel's signal would never come.
-        threading.Thread(target=_exit_after, args=(parent,), name="ffrecord-parent", daemon=True).start()
+        watch_parent()
     elif not parent.is_alive():
         os._exit(1)
 
 
-def _exit_after(parent: BaseProcess) -> None:
-    parent.join()
+def watch_parent() -> None:
+    """End with the parent, within a moment, whichever of its threads started this process."""
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_exit_after, args=(parent, os.getppid()), name="ffrecord-parent", daemon=True).start()
+
+
+def _exit_after(parent: BaseProcess, above: int) -> None:
+    # Processes that were forked later hold the parent's end of what `join` waits for.
+    while parent.is_alive() and os.getppid() == above:
+        parent.join(LOOK_SECONDS)
     os._exit(1)
 
 

@@ -4,13 +4,14 @@ import contextlib
 import multiprocessing
 import os
 import threading
+import time
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
@@ -19,11 +20,16 @@ from ffrecord.order import Run
 from ffrecord.order.keys import key_of
 from ffrecord.torch.loading.finishing import Doing, Finished, Finisher
 from ffrecord.torch.loading.options import Options
+from ffrecord.workers import heartbeats
+from ffrecord.workers.heartbeats import Heart, Heartbeats
+from ffrecord.workers.process import watch_parent
 
 __all__ = ["Workers"]
 
 EXIT_SECONDS = 0.1  # from a broken pipe to the end of the process that broke it
 LEAVE_SECONDS = 1.0  # for workers to end by themselves when a loop is left
+LOOK_SECONDS = 0.25  # between two looks at all workers; torch's own take 5 s
+NO_SAMPLE = -1  # at all of a batch
 
 SENDABLE = (torch.Tensor, np.ndarray, str, bytes, int, float, complex, type(None))
 
@@ -40,20 +46,32 @@ class Workers:
 
     def __init__(self, run: Run, finisher: Finisher, options: Options, *, pin: bool = False) -> None:
         self._run, self._timeout, self._given = run, options.timeout, 0
+        self._finisher, self._options, self._pin = finisher, options, pin
         context = options.context or _start_method()
         _check_functions(finisher, context)
         # Drawn from nothing of the user's; what his functions draw unseeded in workers differs between epochs.
         seed = key_of("workers", run.epoch.seed, run.epoch.number, run.position)
-        self._iterator: Any = iter(
+        self._hearts = Heartbeats(options.workers)
+        try:
+            self._iterator: Any = self._begun(context, seed)
+        except BaseException:
+            self._hearts.close()
+            raise
+
+    def _begun(self, context: Any, seed: int) -> Any:
+        """Torch's iterator, with workers at work."""
+        options = self._options
+        return iter(
             _Loader(
-                _Batches(run, finisher, options.workers),
+                _Batches(self._run, self._finisher, options.workers, self._hearts),
                 batch_size=None,
-                sampler=range(len(run)),
+                sampler=range(len(self._run)),
                 num_workers=options.workers,
                 collate_fn=_same,
                 prefetch_factor=-(-options.prefetch // options.workers),
-                pin_memory=pin,
+                pin_memory=self._pin,
                 timeout=options.timeout or 0,
+                worker_init_fn=_end_with_parent,
                 generator=torch.Generator().manual_seed(seed >> 1),
                 multiprocessing_context=context,
             )
@@ -88,17 +106,29 @@ class Workers:
 
     def _explained(self, error: Exception) -> Exception:
         """What is to be raised for what torch raised, which for a dead worker is this or that."""
-        indices = self._run[self._given].indices
-        what = f"the batch of {len(indices)} samples, {int(indices[0])} and on"
         if type(error) is RuntimeError and str(error).startswith("DataLoader timed out"):
+            what = self._name(self._given)
             return BatchTimeoutError(f"{what}, was not there after {self._timeout:g} s: a worker is still at it")
         if isinstance(error, (OSError, EOFError)) or (type(error) is RuntimeError and "DataLoader" in str(error)):
-            codes = [code for worker in self._iterator._workers if (code := _exitcode(worker))]
-            if codes:
-                return WorkerError(
-                    f"a worker process ended with {codes[0]} before {what}, was there", exitcode=codes[0]
-                )
+            for number, worker in enumerate(self._iterator._workers):
+                code = _exitcode(worker)
+                if code is not None:
+                    return self._death(number, code)
         return error
+
+    def _name(self, step: int) -> str:
+        indices = self._run[step].indices
+        return f"the batch of {len(indices)} samples, {int(indices[0])} and on"
+
+    def _death(self, number: int, code: int) -> WorkerError:
+        """Of a worker, which its heart tells where it was."""
+        beat = self._hearts.heart(number).beat()
+        if beat.phase == heartbeats.IDLE:
+            return WorkerError(f"a worker process ended with {code} while it waited for work", exitcode=code)
+        known = beat.index != NO_SAMPLE
+        where = f"{beat.sample} of " if known else ""
+        sentence = f"a worker process ended with {code} at {where}{self._name(beat.task)}"
+        return WorkerError(sentence, index=beat.index if known else None, exitcode=code)
 
     def _kill(self, hanging: bool) -> None:
         iterator, self._iterator = self._iterator, None
@@ -112,6 +142,7 @@ class Workers:
             timer.start()
         iterator._shutdown_workers()
         timer.cancel()
+        self._hearts.close()
 
     def stop(self) -> None:
         """End the workers."""
@@ -156,11 +187,20 @@ def _exitcode(worker: Any) -> int | None:
 class _Batches(Dataset[Any]):
     """Number of a step → finished batch, in a worker."""
 
-    def __init__(self, run: Run, finisher: Finisher, workers: int) -> None:
-        self._run, self._finisher, self._workers = run, finisher, workers
+    def __init__(self, run: Run, finisher: Finisher, workers: int, hearts: Heartbeats) -> None:
+        self._run, self._finisher, self._workers, self._hearts = run, finisher, workers, hearts
         self._begun: dict[int, Any] = {}
 
     def __getitem__(self, number: int) -> Finished:
+        heart = self._hearts.heart(get_worker_info().id)  # type: ignore[union-attr]
+        heart.begin(number)
+        heart.at(heartbeats.SAMPLE, NO_SAMPLE)
+        try:
+            return self._finished(number, _Told(heart))
+        finally:
+            heart.idle()
+
+    def _finished(self, number: int, doing: Doing) -> Finished:
         before = self._finisher.reading()
         wait = self._begun.pop(number, None) or self._finisher.begin(self._run[number])
         self._begun.clear()
@@ -169,11 +209,24 @@ class _Batches(Dataset[Any]):
             # It is read while this one is finished. An error comes in its own turn, when it is begun again.
             with contextlib.suppress(Exception):
                 self._begun[following] = self._finisher.begin(self._run[following])
-        finished = self._finisher.finish(wait(), Doing())
+        finished = self._finisher.finish(wait(), doing)
         _check_sendable(finished.batch)
         finished.batch = _packed(finished.batch)
         finished.reading = self._finisher.reading() - before
         return finished
+
+
+class _Told(Doing):
+    """Doing, of which the parent knows the sample."""
+
+    def __init__(self, heart: Heart) -> None:
+        self._heart = heart
+        super().__init__()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "index":
+            self._heart.at(heartbeats.SAMPLE, NO_SAMPLE if value is None else value)
 
 
 def _check_sendable(batch: Any) -> None:
@@ -197,6 +250,15 @@ class _Iterator(_MultiProcessingDataLoaderIter):
     def __init__(self, loader: Any) -> None:
         self._owner = os.getpid()
         super().__init__(loader)
+
+    def _try_get_data(self, timeout: float = LOOK_SECONDS) -> Any:
+        # Each of torch's attempts ends with a look at the workers.
+        until = time.monotonic() + timeout
+        while True:
+            seconds = max(0.0, min(LOOK_SECONDS, until - time.monotonic()))
+            found = super()._try_get_data(seconds)  # type: ignore[no-untyped-call]
+            if found[0] or time.monotonic() >= until:
+                return found
 
     def _shutdown_workers(self) -> None:
         # Whoever inherits this iterator by a fork cannot wait for what are not its children.
@@ -240,6 +302,11 @@ def _unpacked(batch: Any) -> Any:
     if type(batch) is dict:
         return {key: _unpacked(value) for key, value in batch.items()}
     return type(batch)(map(_unpacked, batch)) if type(batch) in (tuple, list) else batch
+
+
+def _end_with_parent(number: int) -> None:
+    """In a worker; those of torch look every 5 s, and not while they work."""
+    watch_parent()
 
 
 def _same(value: Any) -> Any:
