@@ -26,6 +26,7 @@ FILES = ["file of 300 kB", "file of 300 kB, any n"]
 DATASETS = ["dataset", "workers", "append"]
 OTHERS = ["dump", "packed folder", "converted", "recovery", "recovery, no room", "tar", "exported folder"]
 LONG = ["dataset inside", "dataset of an iterable", "workers, iterable", "workers, append", "zip", "WebDataset shards"]
+pytestmark = pytest.mark.timeout(1800)  # of the long run, on a machine with other things to do
 
 
 @pytest.fixture(scope="module")

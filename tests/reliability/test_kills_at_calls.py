@@ -22,6 +22,7 @@ APPENDS = ["append", "append to bare shards"]
 WORKERS = ["workers", "workers, lines", "workers, iterable", "workers, append", "dump", "dump among others"]
 OTHERS = ["packed folder", "converted", "zip", "tar", "TFRecord", "exported folder", "WebDataset shards"]
 RUN = "import killing; killing.main(*sys.argv[1:])"
+pytestmark = pytest.mark.timeout(1800)  # of the long run, on a machine with other things to do
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,7 @@ SHARES = {
     "zip": 2,
     "exported folder": 1,
 }
+pytestmark = pytest.mark.timeout(1800)  # of the long run, on a machine with other things to do
 
 
 @pytest.fixture

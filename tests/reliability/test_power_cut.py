@@ -41,6 +41,7 @@ SHARES = {
     "zip": 3,
     "exported folder": 3,
 }
+pytestmark = pytest.mark.timeout(1800)  # of the long run, on a machine with other things to do
 
 
 @pytest.fixture
