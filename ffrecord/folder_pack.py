@@ -1,5 +1,6 @@
 """Pack a folder into one `.ffr` file: its files depth first, each directory's children by name, then the index."""
 
+import contextlib
 import errno
 import os
 import stat
@@ -48,7 +49,11 @@ def pack_folder(folder: PathLike, out_file: PathLike, verbose: bool = False) -> 
             links, unreadable, changed while it was packed, not writable. Nothing was published.
     """
     root = Path(folder).absolute()
-    if not root.is_dir():
+    try:
+        is_directory = root.is_dir()
+    except OSError as error:
+        raise _unreadable(str(root), error) from None
+    if not is_directory:
         raise NotAFolderError(errno.ENOTDIR, "'folder' must be a directory", os.fspath(folder))
     structure: Tree = OrderedDict()
     links: set[int] = set()
@@ -189,7 +194,8 @@ def _read_file(path: str, follow: bool) -> npt.NDArray[np.uint8]:
     except OSError as error:
         raise _unreadable(path, error) from None
     finally:
-        os.close(fd)
+        with contextlib.suppress(OSError):  # nothing was written to it
+            os.close(fd)
     if data is None:
         raise _unpackable(path, before.st_mode)
     if not before.st_size == len(data) == after.st_size:

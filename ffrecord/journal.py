@@ -102,9 +102,10 @@ class Journal:
             fsync_directory(os.path.dirname(self._path))
 
     def close(self) -> None:
-        """Leave it as it is; may be repeated."""
+        """Leave it as it is; may be repeated. All of it is on the disk, so a close that fails says nothing."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):
+                self._file.close()
 
     def remove(self) -> None:
         """Remove it from the disk, if it is there; may be repeated."""

@@ -146,12 +146,15 @@ def _read(path: str) -> bytes:
     """All bytes of a regular file of bounded size."""
     # Without O_NONBLOCK the open of a FIFO waits for a writer.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(fd, "rb") as file:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise FormatError(f"{path}: not a regular file")
-        # One byte more than allowed, so that a file growing meanwhile is noticed too.
-        data = file.read(SIZE_MAX + 1) if status.st_size <= SIZE_MAX else b""
+    try:
+        with open(fd, "rb") as file:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise FormatError(f"{path}: not a regular file")
+            # One byte more than allowed, so that a file growing meanwhile is noticed too.
+            data = file.read(SIZE_MAX + 1) if status.st_size <= SIZE_MAX else b""
+    except OSError as error:
+        raise file_error(error.errno or errno.EIO, f"{path} could not be read", path) from None
     try:
         _check_size(max(status.st_size, len(data)))
     except FormatError as error:

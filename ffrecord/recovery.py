@@ -53,6 +53,7 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
     part_path = given if is_part else _find(given)
     target = _noted_target(given) if is_part else given
     part = durable.PartFile(target, part_path)
+    kept = Journal(part_path)
     try:
         noted = _read(part_path)  # again, now that nobody else writes to it
         kept = Journal(part_path, noted.size)
@@ -70,6 +71,7 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
         sentence = f"{part.target}: not recovered, {part_path} stays for another try"
         raise file_error(error.errno or errno.EIO, sentence, part.target) from None
     finally:
+        kept.close()
         part.discard()
     _clear(part.target)
     return recovered
@@ -151,7 +153,18 @@ def _parts(target: str) -> list[str]:
     pattern = re.compile(re.escape(prefix) + "[0-9a-f]{12}" + re.escape(durable.PART_SUFFIX))
     directory = os.path.dirname(target)
     paths = [os.path.join(directory, name) for name in os.listdir(directory)]
-    return sorted(path for path in paths if pattern.fullmatch(path) and os.path.isfile(path))
+    return sorted(path for path in paths if pattern.fullmatch(path) and not _is_missing(path))
+
+
+def _is_missing(path: str) -> bool:
+    """For sure: a disk that cannot say is none that has nothing."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _publish(part: durable.PartFile, kept: Journal, noted: Noted, replace: bool) -> Recovered:
@@ -218,7 +231,7 @@ def _clear(target: str) -> None:
     prefix = durable.part_prefix(target)
     for entry in os.scandir(os.path.dirname(target)):
         part = entry.path.removesuffix(journal.SUFFIX) + durable.PART_SUFFIX
-        if entry.path.startswith(prefix) and entry.path.endswith(journal.SUFFIX) and not os.path.exists(part):
+        if entry.path.startswith(prefix) and entry.path.endswith(journal.SUFFIX) and _is_missing(part):
             with contextlib.suppress(OSError):
                 os.unlink(entry.path)
 

@@ -135,7 +135,11 @@ class FileWriter(Appender):
         self._replaced: durable.PartFile | None = None  # by one that has the samples elsewhere
         self._open = True
         self._allocate_tables()
-        self._begin(self._part.fd, self._data_start, -1 if self._n is None else self._n)
+        try:
+            self._begin(self._part.fd, self._data_start, -1 if self._n is None else self._n)
+        except MemoryError:
+            self._discard()
+            raise
 
     def _encode(self, given: extension.Extension | None) -> bytes | None:
         if given is None:
@@ -297,7 +301,11 @@ class FileWriter(Appender):
 
     def _check_size(self, end: int) -> None:
         """Trust no bookkeeping: what is published is as long as its tables say."""
-        size = os.fstat(self._part.fd).st_size
+        try:
+            size = os.fstat(self._part.fd).st_size
+        except OSError as error:
+            sentence = f"{self._path}: comparing its size with its tables"
+            raise file_error(error.errno or errno.EIO, sentence, self._path) from None
         if size != end:
             sentence = f"{self._path}: {size} bytes on the disk, its {self.count} samples end at {end}"
             raise file_error(errno.EIO, sentence, self._path)

@@ -219,9 +219,9 @@ class PartDirectory:
 
         Raises:
             StateError: too late.
-            OSError: refused.
+            OSError (also a RuntimeError): refused.
         """
-        with self._mutex:
+        with self._mutex, self._naming(f"{shard.name} is complete, but could not be noted"):
             if not self.held:
                 raise StateError(f"{self.target}: given up")
             os.rename(Path(self.open) / shard.name, Path(self.finished) / shard.name)
@@ -319,7 +319,7 @@ class PartDirectory:
         with self._mutex:
             if not self.held:
                 return []
-            shutil.rmtree(self.open, ignore_errors=True)
+            _remove_tree(self.open)
             kept = [] if self.claimed else self._usable()
             if kept:
                 self._unlock()
@@ -351,7 +351,7 @@ class PartDirectory:
         """Unlock, and leave everything as it was found; may be repeated."""
         with self._mutex:
             if self.held:
-                shutil.rmtree(self.open, ignore_errors=True)
+                _remove_tree(self.open)
                 self._unlock()
 
     def discard(self) -> None:
@@ -363,7 +363,7 @@ class PartDirectory:
     def _remove(self) -> None:
         # The ledger last: who waits for its lock must not be given a directory that is being emptied.
         for directory in (self.open, self.finished):
-            shutil.rmtree(directory, ignore_errors=True)
+            _remove_tree(directory)
         with contextlib.suppress(OSError):
             os.unlink(self.ledger_path)
             os.rmdir(self.path)
@@ -371,13 +371,20 @@ class PartDirectory:
 
     def _unlock(self) -> None:
         if self._lock is not None:
-            self._lock.close()
+            with contextlib.suppress(OSError):  # the lock is gone even so, and what is in it was synced
+                self._lock.close()
         _ours.discard(self)
 
     def forget(self) -> None:
         """In a forked child: leave everything to the parent."""
         self._mutex = threading.Lock()
         self._unlock()
+
+
+def _remove_tree(path: str) -> None:
+    # Of a close or fstat that fails rmtree tells nevertheless.
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 _ours: "weakref.WeakSet[PartDirectory]" = weakref.WeakSet()

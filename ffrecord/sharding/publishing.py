@@ -76,7 +76,8 @@ def add(source: str, target: str, names: Sequence[str], before: Manifest, listin
     try:
         _save(source, target, listing)
     except BaseException:
-        if fingerprint(target) != listing.fingerprint:
+        # Unless this is sure they stay: a manifest that lists what is gone is worse than files that none lists.
+        if fingerprint(target) == before.fingerprint:
             _move_back(source, target, names)
         raise
 

@@ -1,0 +1,269 @@
+"""What test_errno_sweep.py has done again and again: everything that puts files under their names."""
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import builders
+import children
+import ffr_twin
+
+from ffrecord import FileReader, FileWriter, pack_folder, recover
+from ffrecord.dataset_writer import DatasetWriter
+from ffrecord.errors import WorkerError
+from ffrecord.sources import open as open_source
+from ffrecord.sources.recordio_writer import RecordIOWriter
+from ffrecord.sources.tfrecord_writer import TFRecordWriter
+
+OLD = [b"old"]
+# Whose failing need not be told: nothing that was promised depends on it, or the same is had in another way.
+ASKED = ("stat", "lstat", "fstat", "fstatfs", "statx", "listdir", "scandir", "fcntl", "posix_fadvise", "madvise")
+SPARED = ("unlink", "rmdir", "flock", "mmap", "munmap", "malloc", "pthread_create", "preadv2", "io_setup", "io_destroy")
+HARMLESS = frozenset((*ASKED, *SPARED))
+# Asked again after a signal.
+AGAIN = frozenset(("open", "pread", "pwrite", "fsync", "ftruncate", "fchmod", "readv", "sync_file_range", "fallocate"))
+# What a file system answers that has no such call.
+REFUSED = {
+    "sync_file_range": (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP),
+    "fallocate": (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM),
+    "posix_fallocate": (errno.EINTR, errno.EINVAL, errno.EOPNOTSUPP),
+}
+
+
+def told(site: str, number: int, error: BaseException | None, place: Path) -> None:
+    """An error is the one of the call, and names what it is of; only where nothing is lost may there be none."""
+    if error is None:
+        again = number == errno.EINTR and site in AGAIN
+        assert site in HARMLESS or again or number in REFUSED.get(site, ()), "the error was lost"
+    elif isinstance(error, MemoryError):
+        assert site in ("malloc", "mmap")
+    else:
+        assert isinstance(error, OSError) and isinstance(error, RuntimeError), repr(error)
+        assert error.errno == number and place.name in str(error), error
+
+
+class Fresh:
+    """In a directory that is made anew each time."""
+
+    def __init__(self, directory: Path, samples: list[bytes]) -> None:
+        self.directory, self.samples = directory, samples
+        self.path = directory / "a.ffr"
+
+    def prepare(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir()
+
+    def left(self) -> list[str]:
+        return [name for name in os.listdir(self.directory) if name != self.path.name]
+
+    def nothing_left(self, site: str, number: int) -> None:
+        """A lock that is held says that somebody else takes the file for a leftover, and removes it."""
+        left = self.left()
+        assert not left or site == "unlink" or (site in ("flock", "stat", "fstat") and number == errno.EAGAIN), left
+
+
+class Writing(Fresh):
+    """One file, over an old one."""
+
+    def __init__(self, directory: Path, samples: list[bytes], n: int | None, flush: bool) -> None:
+        super().__init__(directory, samples)
+        self.n, self.flush = n, flush
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.path.write_bytes(ffr_twin.build(OLD))
+
+    def do(self) -> None:
+        with FileWriter(self.path, self.n) as writer:
+            for i, sample in enumerate(self.samples):
+                if self.flush and i in (3, 200):
+                    writer.flush()
+                writer.write_one(sample)
+
+    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
+        if error is not None or not self.flush or site != "close":  # of a journal or of a file that was moved away
+            told(site, number, error, self.path)
+        published = error is None or "is in place" in str(error)
+        assert ffr_twin.parse(self.path.read_bytes()) == (self.samples if published else OLD)
+        self.nothing_left(site, number)
+
+
+class Recovering(Fresh):
+    """What a killed writer left."""
+
+    def prepare(self) -> None:
+        super().prepare()
+
+        def dies() -> None:
+            writer = FileWriter(self.path)
+            writer.write_many(self.samples)
+            writer.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        assert children.in_child(dies) == -signal.SIGKILL
+
+    def do(self) -> None:
+        recover(self.path)
+
+    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
+        if error is not None:
+            assert isinstance(error, OSError | MemoryError), repr(error)
+            with contextlib.suppress(FileNotFoundError):  # all was done but the tidying up
+                recover(self.path)
+            assert self.path.exists()
+        elif site not in ("open", "close"):  # of a file that is there already, which is no reason to complain
+            told(site, number, error, self.path)
+        assert ffr_twin.parse(self.path.read_bytes()) == self.samples
+        self.nothing_left(site, number)
+
+
+class Packing(Fresh):
+    """A folder, over an old file."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.path.write_bytes(ffr_twin.build(OLD))
+        for i, sample in enumerate(self.samples):
+            inside = self.directory / "folder" / str(i % 3)
+            inside.mkdir(parents=True, exist_ok=True)
+            (inside / str(i)).write_bytes(sample)
+
+    def do(self) -> None:
+        pack_folder(self.directory / "folder", self.path)
+
+    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
+        if error is not None:
+            told(site, number, error, self.directory)
+        published = error is None or "is in place" in str(error)
+        found = ffr_twin.parse(self.path.read_bytes())
+        assert sorted(found[:-1]) == sorted(self.samples) if published else found == OLD
+
+    def left(self) -> list[str]:
+        return [name for name in super().left() if name != "folder"]
+
+
+class Dataset(Fresh):
+    """A directory of shards: made, or added to."""
+
+    def __init__(self, directory: Path, samples: list[bytes], options: dict[str, Any], appends: bool) -> None:
+        super().__init__(directory, samples)
+        self.path = directory / "set"
+        self.options, self.appends = {"samples_per_shard": 10, "progress": False, **options}, appends
+        super().prepare()
+        self.write()
+        self.before = self.visible()
+        self.write(mode="append")
+        self.after = self.visible()
+        if not appends:
+            self.before, self.after = {}, self.before
+
+    def visible(self) -> dict[str, bytes]:
+        """Without what an interrupted write left for the next one."""
+        return {path.name: path.read_bytes() for path in self.path.glob("[!.]*")} if self.path.exists() else {}
+
+    def write(self, **more: Any) -> None:
+        DatasetWriter(self.path, **self.options, **more).from_indexed_dataset(self.samples)
+
+    def prepare(self) -> None:
+        super().prepare()
+        if self.appends:
+            self.write()
+
+    def do(self) -> None:
+        self.write(**{"mode": "append"} if self.appends else {})
+
+    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
+        if error is not None and not isinstance(error, WorkerError | MemoryError):
+            assert isinstance(error, OSError), repr(error)
+            assert error.errno == number or site in ("stat", "lstat"), error
+            # What was only read has no more to say when its closing fails.
+            assert str(self.directory) in str(error) or site == "close", error
+        if error is None:
+            assert self.visible() == self.after
+        if self.appends:
+            # Where a move cannot be undone there are files more, but the manifest lists none of them.
+            with FileReader(self.path) as reader:
+                assert builders.read_all(reader) in (self.samples, self.samples * 2)
+        elif self.visible() not in (self.before, self.after):
+            raise AssertionError(sorted(self.visible()))
+        if self.visible() != self.after:
+            self.do()
+        assert self.visible() == self.after or (self.appends and for_good)
+        with FileReader(self.path) as reader:
+            assert builders.read_all(reader) == self.samples * (1 + self.appends)
+
+
+class OtherFormat(Fresh):
+    """A file of another format, over an old one."""
+
+    def __init__(self, directory: Path, samples: list[bytes], kind: str) -> None:
+        super().__init__(directory, samples)
+        self.path, self.kind = directory / f"a.{kind}", kind
+
+    def prepare(self) -> None:
+        super().prepare()
+        with self.writer() as writer:
+            writer.write(b"old")
+
+    def writer(self, **options: Any) -> Any:
+        return (TFRecordWriter if self.kind == "tfrecord" else RecordIOWriter)(self.path, **options)
+
+    def do(self) -> None:
+        with self.writer() as writer:
+            for sample in self.samples:
+                writer.write(sample)
+
+    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
+        told(site, number, error, self.path)
+        published = error is None or "is in place" in str(error)
+        with open_source(self.path) as store:
+            assert builders.read_all(store) == (self.samples if published else OLD)
+        self.nothing_left(site, number)
+
+
+class Added(OtherFormat):
+    """Records added to a file of RecordIO."""
+
+    def do(self) -> None:
+        try:
+            writer = self.writer(mode="append")
+        except ValueError:  # where nobody can tell that it is a file
+            raise OSError(errno.EINVAL, f"{self.path} is no file") from None
+        with writer:
+            for sample in self.samples:
+                writer.write(sample)
+                writer.flush()
+
+    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
+        if error is None and site != "close":
+            told(site, number, error, self.path)
+        elif error is not None:
+            assert isinstance(error, MemoryError | OSError | ValueError), repr(error)
+        with open_source(self.path) as store:
+            found = builders.read_all(store)
+        assert found == OLD + self.samples if error is None else found == (OLD + self.samples)[: len(found)]
+
+
+def works(directory: Path) -> dict[str, Callable[[], Fresh]]:
+    """All of them by name; they make something when they are made."""
+    many = builders.records([100, 0, 5000, *[7] * 400, 1])
+    few = builders.records([i * 10 for i in range(25)])
+    return {
+        "file of n": lambda: Writing(directory, many, len(many), False),
+        "file of n, flushed": lambda: Writing(directory, many, len(many), True),
+        "file": lambda: Writing(directory, many, None, False),
+        "file, flushed": lambda: Writing(directory, many, None, True),
+        "recover": lambda: Recovering(directory, many),
+        "pack": lambda: Packing(directory, few[:7]),
+        "dataset": lambda: Dataset(directory, few, {"num_workers": 0}, False),
+        "dataset of workers": lambda: Dataset(directory, few, {"num_workers": 2, "start_method": "fork"}, False),
+        "append": lambda: Dataset(directory, few, {"num_workers": 0}, True),
+        "tfrecord": lambda: OtherFormat(directory, few, "tfrecord"),
+        "recordio": lambda: OtherFormat(directory, few, "recordio"),
+        "recordio, appended": lambda: Added(directory, few[:5], "recordio"),
+    }
