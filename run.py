@@ -43,6 +43,7 @@ TASKS = {
     "test": "run the tests; arguments are pytest's",
     "sanitize": "run the tests under the address and undefined behaviour sanitizers; arguments are pytest's",
     "planted": "plant small mistakes in copies of the code, one at a time; say which no test notices",
+    "fuzz": "fuzz the parsers, led by coverage: [TARGET ...] [--seconds S] [--executions N]",
     "lint": "run ruff, mypy and cython-lint",
     "bench": "list the benchmarks; with the name of one, run it",
 }
@@ -200,6 +201,8 @@ def commands(task: str, arguments: list[str]) -> list[list[str]]:
         return [[str(PYTHON), str(ROOT / "tests" / "reliability" / "sanitizers.py"), *PARALLEL, *arguments]]
     if task == "planted":
         return [[str(PYTHON), str(ROOT / "tests" / "reliability" / "plant.py"), *arguments]]
+    if task == "fuzz":
+        return [[str(PYTHON), str(ROOT / "tests" / "fuzz" / "fuzz.py"), *arguments]]
     if task == "bench":
         return [*peers(arguments), benchmark(arguments)]
     checks = ["ruff check", "ruff format --check", "mypy", "cython-lint ffrecord"]

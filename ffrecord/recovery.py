@@ -43,7 +43,8 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
         FileExistsError: there is another file under the name.
         OSError (EBUSY): the writer lives, or another process recovers; OSError (EINVAL): several writers left
             something, the message names the part files; any other: it cannot be read or written.
-        FormatError: the journal is damaged in its first bytes, or names no `.ffr` file of its directory.
+        FormatError: the journal is damaged in its first bytes, names no `.ffr` file of its directory, or is of another
+            part file.
         All of OSError are RuntimeErrors, too.
     """
     given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
@@ -186,7 +187,13 @@ def _publish(part: durable.PartFile, kept: Journal, noted: Noted, replace: bool)
 
 def _intact(fd: int, noted: Noted) -> tuple[int, int]:
     """Where the samples begin, and how many of them are whole: a writer killed while it moved them did so or not."""
-    found = [(count_intact(fd, start, noted.sizes, noted.checksums), start) for start in dict.fromkeys(noted.starts)]
+    size = os.fstat(fd).st_size
+    # A journal may come from anywhere: of one that says far behind the end, as many zeros would be written.
+    most = max(size, format.BLOCK_MAX)
+    starts = [start for start in dict.fromkeys(noted.starts) if format.PREFIX.size <= start <= most]
+    if not starts:
+        raise FormatError(f"a journal with samples from offset {noted.starts[-1]} on, its part file has {size} bytes")
+    found = [(count_intact(fd, start, noted.sizes, noted.checksums), start) for start in starts]
     n, start = max(found, key=lambda each: each[0])
     return start, n
 

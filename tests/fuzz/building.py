@@ -1,0 +1,129 @@
+"""What the fuzzer needs compiled: itself, and the parsers with counters in them. Kept until a source changes."""
+
+import fcntl
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PACKAGE = ROOT / "ffrecord"
+SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
+# The parsers: those that go through bytes of files.
+PARSERS = [
+    *("_tar", "_zip", "_recordio", "_tfrecord", "_snappy", "_webdataset", "_names"),
+    *("_example", "_example_columns", "_example_entries", "_example_passes"),
+]
+COUNTERS = ["-fsanitize-coverage=trace-pc,trace-cmp"]
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
+
+
+def cache() -> Path:
+    """Where built things are kept: FFRECORD_FUZZ_CACHE, or a folder of this user's among temporary files."""
+    given = os.environ.get("FFRECORD_FUZZ_CACHE")
+    path = Path(given) if given else Path(tempfile.gettempdir(), f"ffrecord-fuzz-{os.getuid()}")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_uid != os.getuid():
+        raise PermissionError(f"{path} belongs to somebody else")
+    return path
+
+
+def fuzzer(sanitized: bool = False) -> Path:
+    """The folder with the fuzzer's module and the library to preload, `preload`."""
+    sources = [HERE / name for name in ("_fuzzer.pyx", "mutate.c", "mutate.h", "coverage.c", "coverage.h")]
+    extra = ["-DWITH_SANITIZER"] if sanitized else []
+
+    def build(folder: Path) -> None:
+        _compile([HERE / "coverage.c"], folder / "preload.so", extra)
+        _compile([_cython(HERE / "_fuzzer.pyx", folder), HERE / "mutate.c"], folder / f"_fuzzer{SUFFIX}", [f"-I{HERE}"])
+
+    return _kept("fuzzer-checked" if sanitized else "fuzzer", sources, extra, build)
+
+
+def package(sanitized: bool = False) -> Path:
+    """The folder with a copy of ffrecord whose parsers count; with `sanitized`, every module is checked as well."""
+    compiled = sorted(PACKAGE.glob("*.pyx"))
+    counted = [path for path in compiled if path.stem in PARSERS]
+    others = [] if sanitized else [path for path in compiled if path.stem not in PARSERS]
+    flags = [*COUNTERS, *(SANITIZERS if sanitized else [])]
+    sources = [path for pattern in ("*.pyx", "*.pxd", "*.h", "_crc_kernels.c") for path in PACKAGE.glob(pattern)]
+
+    def build(folder: Path) -> None:
+        def one(path: Path) -> None:
+            more = [PACKAGE / "_crc_kernels.c"] if path.stem == "_crc" else []
+            own = flags if path.stem in PARSERS else flags[1:]
+            target = folder / f"{path.stem}{SUFFIX}"
+            _compile([_cython(path, folder), *more], target, [f"-I{PACKAGE}", "-ffp-contract=off", *own])
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(one, compiled if sanitized else counted))
+
+    built = _kept("package-checked" if sanitized else "package", sources, flags, build)
+    return _assembled(built, [PACKAGE / f"{path.stem}{SUFFIX}" for path in others])
+
+
+def _assembled(built: Path, others: Iterable[Path]) -> Path:
+    """A package: the Python code as it is now, and links to what was built and to the rest of what is compiled."""
+    top = Path(tempfile.mkdtemp(prefix="tree-", dir=cache()))
+    shutil.copytree(
+        PACKAGE,
+        top / "ffrecord",
+        ignore=shutil.ignore_patterns("__pycache__", "*.c", "*.so", "*.h", "*.pxd", "*.pyx"),
+    )
+    for path in (*built.glob(f"*{SUFFIX}"), *others):
+        os.symlink(path, top / "ffrecord" / path.name)
+    return top
+
+
+def _kept(name: str, sources: list[Path], flags: list[str], build: Callable[[Path], None]) -> Path:
+    digest = hashlib.sha256(repr((sys.version, numpy.__version__, flags, PARSERS)).encode())
+    for path in sorted(sources):
+        digest.update(path.name.encode() + path.read_bytes())
+    folder = cache() / f"{name}-{digest.hexdigest()[:16]}"
+    with _alone(name):
+        if not (folder / "complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            build(folder)
+            (folder / "complete").touch()
+    return folder
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """One process builds, others wait for it."""
+    with open(cache() / f"{name}.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _cython(path: Path, folder: Path) -> Path:
+    target = folder / f"{path.stem}.c"
+    options = ["-3", "--module-name", f"ffrecord.{path.stem}" if path.parent == PACKAGE else path.stem]
+    _run([sys.executable, "-m", "cython", *options, "-I", str(ROOT), "-o", str(target), str(path)])
+    return target
+
+
+def _compile(sources: list[Path], target: Path, flags: list[str]) -> None:
+    compiler = shlex.split(os.environ.get("CC") or str(sysconfig.get_config_var("CC") or "cc"))[0]
+    include = [f"-I{sysconfig.get_path('include')}", f"-I{numpy.get_include()}", f"-I{HERE}"]
+    macros = ["-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION"]
+    _run([compiler, "-shared", "-fPIC", "-O1", "-g1", *include, *macros, *flags, *map(str, sources), "-o", str(target),
+          "-ldl", "-lpthread"])  # fmt: skip
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{shlex.join(command)}\n{done.stderr[-4000:]}")
