@@ -85,8 +85,8 @@ def run_console(block: Block, path: Path) -> None:
         shell = (
             f'ffrecord() {{ "{sys.executable}" -m ffrecord "$@"; }}; python() {{ "{sys.executable}" "$@"; }}; {command}'
         )
-        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=120, check=False)
-        said = done.stdout + done.stderr
+        shell = f"exec 2>&1; {shell}"
+        said = subprocess.run(["bash", "-c", shell], stdout=subprocess.PIPE, text=True, timeout=120, check=False).stdout
         if not doctest.OutputChecker().check_output(wanted, said, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE):
             raise AssertionError(
                 f"{path}, the block at line {block.line}: {command!r} prints\n{said}\nexpected\n{wanted}"

@@ -125,7 +125,7 @@ def in_a_line(error: BaseException) -> str:
     """What an error says, without line ends; errors that we did not mean keep the name of their type."""
     from ffrecord.errors import FFRecordError
 
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).partition("\nTraceback (most recent call last)")[0].split())  # a worker's is for --debug
     if (
         isinstance(error, OSError)
         and error.strerror

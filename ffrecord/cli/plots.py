@@ -6,7 +6,7 @@ from typing import Any
 
 from ffrecord.cli.measuring import Measured
 from ffrecord.cli.output import in_bytes
-from ffrecord.cli.sizes import Sizes
+from ffrecord.cli.sizes import Sizes, labels_of
 from ffrecord.errors import ArgumentError
 from ffrecord.fields.optional import require
 
@@ -62,7 +62,7 @@ def plot_sizes(sizes: Sizes, source: str, path: str) -> None:
     axes.bar(places, sizes.histogram, width=0.92, color=OURS)
     axes.set_xticks(
         [place - 0.5 for place in range(len(sizes.edges))],
-        [in_bytes(each) for each in sizes.edges],
+        labels_of(sizes.edges),
         rotation=45,
         ha="right",
     )

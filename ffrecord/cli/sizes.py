@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.cli.output import Output
+from ffrecord.cli.output import Output, in_bytes
 from ffrecord.store import Store
 
 CHUNK = 1 << 20  # records asked for at once
@@ -72,3 +72,9 @@ def edges_of(sizes: npt.NDArray[np.int64]) -> list[int]:
     else:
         edges = np.linspace(low, high, BINS + 1)
     return [int(each) for each in np.unique(np.ceil(edges))]
+
+
+def labels_of(edges: list[int]) -> list[str]:
+    """Edges in words that differ."""
+    short = [in_bytes(each) for each in edges]
+    return short if len(set(short)) == len(short) else [f"{each:,} B" for each in edges]

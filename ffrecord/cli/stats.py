@@ -7,7 +7,7 @@ import numpy as np
 
 from ffrecord.cli import column_facts, exits
 from ffrecord.cli.output import Output, in_bytes
-from ffrecord.cli.sizes import Sizes, sizes_of
+from ffrecord.cli.sizes import Sizes, labels_of, sizes_of
 from ffrecord.cli.sources import add_source, open_source
 from ffrecord.store import Store
 
@@ -72,7 +72,7 @@ def _print(sizes: Sizes, columns: dict[str, dict[str, Any]], out: Output) -> Non
 
 def _bars(sizes: Sizes, out: Output) -> None:
     most = max(sizes.histogram)
-    labels = [f"{in_bytes(low)} to {in_bytes(high)}" for low, high in zip(sizes.edges, sizes.edges[1:], strict=False)]
+    labels = [f"from {edge}" for edge in labels_of(sizes.edges)[:-1]]
     left = max(map(len, labels))
     room = max(5, min(BAR, out.width - left - 14))
     for label, count in zip(labels, sizes.histogram, strict=True):

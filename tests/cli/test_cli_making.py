@@ -1,6 +1,7 @@
 """The commands that make things: write, convert, export, merge, split, shuffle, pack, unpack, recover."""
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -208,6 +209,18 @@ os.kill(os.getpid(), signal.SIGKILL)
     with ffrecord.FileReader(tmp_path / "a.ffr") as reader:
         assert reader.read_one(9).tobytes() == b"\t" * 100
     assert run("recover", tmp_path / "a.ffr").code == 3
+
+
+def test_what_a_worker_met_is_one_line(dataset, tmp_path):
+    source = shutil.copytree(dataset, tmp_path / "damaged")
+    with open(min(source.glob("*.ffr")), "r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"!")
+    ran = run("shuffle", source, tmp_path / "out", "-j", "2")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1)
+    assert "ChecksumError" in ran.err
+    assert "Traceback" not in ran.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_ctrl_c_leaves_nothing_that_looks_whole(tmp_path):
