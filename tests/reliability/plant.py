@@ -29,7 +29,7 @@ def plant(defects: Sequence[Defect], jobs: int, tell: Callable[[Outcome], object
         RuntimeError: the tests fail where there is no defect.
     """
     with tempfile.TemporaryDirectory(prefix="planted-") as directory:
-        plain = Tree(Path(directory) / "plain")
+        plain = Tree(Path(directory) / "plain" / "tree")
         wrong = check_plain(plain, defects)
         if wrong is not None:
             raise RuntimeError(f"the tests fail without any defect:\n{wrong}")

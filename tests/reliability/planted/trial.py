@@ -53,7 +53,10 @@ def attempt(defect: Defect, plain: Tree, directory: Path) -> Outcome:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=directory) as place:
         tree = Tree(Path(place) / "tree", plain.root)
-        found, said = _attempt(defect, tree, Path(place) / "results.xml")
+        try:
+            found, said = _attempt(defect, tree, Path(place) / "results.xml")
+        except subprocess.TimeoutExpired as error:
+            found, said = False, f"neither built nor imported in {error.timeout:.0f} s"
     return Outcome(defect, found, said, time.monotonic() - began)
 
 
