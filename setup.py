@@ -14,6 +14,9 @@ from setuptools import Extension, setup
 COVERAGE = bool(os.environ.get("FFRECORD_COVERAGE"))
 SANITIZERS = os.environ.get("FFRECORD_SANITIZE")  # as -fsanitize has them: "address,undefined", "thread"
 SANITIZE = [f"-fsanitize={SANITIZERS}", "-fno-omit-frame-pointer", "-g", "-O1"] if SANITIZERS else []
+if "undefined" in (SANITIZERS or ""):
+    # The address sanitizer reports it. The library for the other, beside it in one process, does not find its log.
+    SANITIZE.append("-fsanitize-undefined-trap-on-error")
 
 FAULTS = bool(os.environ.get("FFRECORD_FAULTS"))
 TABLE = "tests/reliability"  # of calls that tests make fail

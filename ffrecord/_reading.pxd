@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 from ffrecord._ahead cimport Sweep
-from ffrecord._requests cimport Columns, Counters, Filesystem, Request, Table
+from ffrecord._requests cimport Columns, Counters, Filesystem, Request, Table, shared_int
 
 cdef struct Reading:
     # All that a thread needs to read a batch.
@@ -19,7 +19,7 @@ cdef struct Reading:
     bint go_on
     bint good
     bint sequential           # a piece of a long sequence
-    int stopped               # nobody wants it any more
+    shared_int stopped        # nobody wants it any more
     int64_t aio_error
 
 cdef void read_all(void* reading_) noexcept nogil

@@ -2,6 +2,18 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+# What threads look at and change without a lock: what was learned of a file system, whether a batch is still wanted. Each
+# read gives a value that was written, and says nothing of what else has changed.
+cdef extern from * nogil:
+    """
+    typedef _Atomic int ffr_shared_int;
+    typedef _Atomic int64_t ffr_shared_long;
+    typedef _Atomic double ffr_shared_double;
+    """
+    ctypedef int shared_int "ffr_shared_int"
+    ctypedef int64_t shared_long "ffr_shared_long"
+    ctypedef double shared_double "ffr_shared_double"
+
 cdef enum Status:
     MISSED = -1       # not in the page cache, to be read
     OK = 0
@@ -27,24 +39,24 @@ cdef enum Checksum:
 cdef struct Filesystem:
     int64_t device
     int64_t size              # bytes of the reader's files on it
-    int engine                # an Engine, for batches from now on
+    shared_int engine         # an Engine, for batches from now on
     bint pinned               # the user chose it
     bint network
-    bint nowait               # preadv2(RWF_NOWAIT) works
-    bint no_direct            # direct reads are refused, for now
-    bint fits                 # its files could all be in the page cache
+    shared_int nowait         # preadv2(RWF_NOWAIT) works
+    shared_int no_direct      # direct reads are refused, for now
+    shared_int fits           # its files could all be in the page cache
     int64_t batches
     int64_t ask_at            # batch from which free memory may be asked for again
     bint missing              # the last batch had records that were not cached
-    double missed             # moving average of the share of records that were not cached
+    shared_double missed      # moving average of the share of records that were not cached
     int64_t steady            # batches in COLD without misses
     double waits              # of the last batches in HOT, and their records: sums that fade
     double asked
     int64_t cold              # batches in COLD with most records missed
-    int64_t swept             # bytes read ahead since the sweep began, see _ahead.pyx
+    shared_long swept         # bytes read ahead since the sweep began, see _ahead.pyx
     int64_t since_sweep       # bytes asked for since the last sweep began
     int64_t held_up           # nanoseconds that batches waited for it
-    bint flowing              # the last piece of a sequence was cached
+    shared_int flowing        # the last piece of a sequence was cached
 
 cdef struct File:
     int fd                    # -1: closed to save descriptors, or not opened yet
@@ -73,7 +85,7 @@ cdef struct File:
     char* window              # the same, to copy from, while the file is open; NULL: not made, or that failed
     bint windowless           # that failed
     const char* path
-    int64_t seen              # last batch that compared its size
+    shared_long seen          # last batch that compared its size
 
 cdef struct Request:
     int64_t offset
@@ -135,7 +147,7 @@ cdef struct Work:
     const Columns* columns    # NULL: whole records, at their `dest`
     bint check
     bint go_on                # a bad record does not end the batch
-    const int* stopped        # nonzero when nobody wants the rest any more
+    const shared_int* stopped  # nonzero when nobody wants the rest any more
     bint good                 # all records so far
 
 

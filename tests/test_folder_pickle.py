@@ -6,6 +6,7 @@ import struct
 import time
 from collections import OrderedDict
 
+import children
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -270,7 +271,7 @@ def nested(levels: int) -> bytes:
 def test_depth_costs_no_recursion():
     start = time.monotonic()
     tree = read_tree(nested(200_000), 0, 0)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 10 * children.PATIENCE
     levels = 1
     while tree:
         tree = tree["a"]
@@ -283,4 +284,4 @@ def test_junk_is_refused_early(junk):
     start = time.monotonic()
     refuse(NEW + junk * 200_000, 0)
     refuse(NEW + b"\x94(" + junk * 200_000, 0)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 10 * children.PATIENCE

@@ -1,6 +1,5 @@
 """`_threads`: tasks for threads without the GIL, through its probe."""
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -412,40 +411,3 @@ assert stats()["threads"] == 2
 assert all(map(probe.finish, range(4)))
 """
     children.run(code, LD_PRELOAD=str(compiled(source, tmp_path)))
-
-
-SANITIZED = """
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("ffrecord._threads", sys.argv[1])
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-sys.modules["ffrecord._threads"] = module
-import test_threads_pool as tests
-assert tests._threads is module
-tests.test_every_task_runs_once(8, 0)
-tests.test_tasks_that_hand_out_tasks(16, 3)
-tests.test_many_submitters()
-tests.test_fork_while_tasks_run()
-tests.end_threads()
-tests.test_a_fork_loses_what_is_not_done()
-tests.test_two_may_wait_for_the_same_task()
-tests.test_nobody_has_to_finish_them(3, 0)
-"""
-
-
-@pytest.mark.long
-def test_thread_sanitizer_finds_nothing(tmp_path):
-    """With the module's C compiled for it. What is not (Python) is not looked at."""
-    if importlib.util.find_spec("Cython") is None:
-        pytest.skip("no Cython to make C with")
-    source = tmp_path / "made.c"
-    pyx = Path(_threads.__file__).with_name("_threads.pyx")
-    subprocess.run([sys.executable, "-m", "cython", pyx, "-o", source], check=True)
-    include = f"-I{sysconfig.get_paths()['include']}"
-    library = compiled(source.read_text(), tmp_path, include, "-fsanitize=thread")
-    runtime = subprocess.run(["cc", "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True)
-    options = "exitcode=66 halt_on_error=0 die_after_fork=0"
-    done = children.finished(SANITIZED, library, LD_PRELOAD=runtime.stdout.strip(), TSAN_OPTIONS=options, timeout=250)
-    if "unexpected memory mapping" in done.stderr:
-        pytest.skip(f"no thread sanitizer on this kernel: {done.stderr[-300:]}")
-    assert (done.returncode, done.stderr) == (0, "")

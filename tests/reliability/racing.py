@@ -1,0 +1,115 @@
+"""Everything the engine has threads for, at once: the program that the thread sanitizer watches. Arguments: files."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from ffrecord import ChecksumError, FileReader, _threads
+
+BATCHES = 6
+
+
+def together(*works: Callable[[], None]) -> None:
+    """Run all at once; the first that fails ends the process."""
+    barrier = threading.Barrier(len(works))
+
+    def run(work: Callable[[], None]) -> None:
+        barrier.wait()
+        try:
+            work()
+        except BaseException as error:
+            print(type(error).__name__, error, file=sys.stderr, flush=True)
+            os._exit(3)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def batches(reader: FileReader, samples: list[bytes], seed: int) -> Callable[[], None]:
+    """Read what was asked for, and while it is read ahead."""
+
+    def work() -> None:
+        random = np.random.default_rng(seed)
+        for _ in range(BATCHES):
+            indices = random.integers(0, len(samples), 30)
+            wanted = [samples[i] for i in indices]
+            assert [sample.tobytes() for sample in reader.read(indices)] == wanted
+            data, _ = reader.read_packed(indices)
+            assert data.tobytes() == b"".join(wanted)
+            for arrays in reader.iter_batches([indices] * 4, 3):
+                assert [sample.tobytes() for sample in arrays] == wanted
+            next(reader.iter_batches([indices] * 4, 3))  # the rest is dropped while it is read
+
+    return work
+
+
+def closing(path: str, io: str) -> Callable[[], None]:
+    """Readers of its own, closed while they read ahead."""
+
+    def work() -> None:
+        for _ in range(BATCHES):
+            reader = FileReader(path, io=io)
+            begun = reader.iter_batches([range(reader.n)] * 5, 4)
+            next(begun)
+            reader.close()
+
+    return work
+
+
+def failing(path: str, io: str) -> Callable[[], None]:
+    def work() -> None:
+        with FileReader(path, io=io) as reader:
+            for _ in range(BATCHES):
+                try:
+                    list(reader.iter_batches([range(reader.n)] * 3, 2))
+                except ChecksumError:
+                    continue
+                raise AssertionError("damage was not found")
+
+    return work
+
+
+def forgetting(path: str) -> Callable[[], None]:
+    """The page cache forgets the file, so that it has to be read, and read ahead."""
+
+    def work() -> None:
+        with open(path, "rb") as file:
+            for _ in range(10 * BATCHES):
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                time.sleep(0.01)
+
+    return work
+
+
+def forking(reader: FileReader, samples: list[bytes]) -> Callable[[], None]:
+    """Children that read while the threads of their parent do."""
+
+    def work() -> None:
+        for _ in range(2):
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if reader.read([1, 2, 3])[2].tobytes() == samples[3] else 4)
+            assert os.waitpid(child, 0)[1] == 0
+
+    return work
+
+
+def main(good: str, bad: str) -> None:
+    with FileReader(good, io="pread") as reader:
+        samples = [sample.tobytes() for sample in reader.read(range(reader.n))]
+    for io in ("pread", "auto", "direct", "mmap"):
+        with FileReader(good, io=io) as reader:
+            works = [batches(reader, samples, seed) for seed in range(4)]
+            together(*works, closing(good, io), failing(bad, io), forgetting(good), forking(reader, samples))
+    assert _threads.stats()["done"] > 0
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

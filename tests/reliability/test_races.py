@@ -1,0 +1,95 @@
+"""T18 (guarantee G6): no data races in the engine: under the thread sanitizer, which finds those that are planted.
+
+The modules below are compiled for it. CPython is not: that its lock orders what it guards, the sanitizer learns from
+the calls to the C library, which it intercepts. Compiling takes a minute the first time; so all of it is in long runs.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sanitizers
+from sanitizers import SUFFIX
+
+ENGINE = ["_calls", "_crc", "_aio", "_threads", "_guard", "_memory", "_descriptors", "_ahead", "_choice", "_plan"]
+ENGINE += ["_spans", "_columns", "_cached", "_copied", "_parallel", "_direct", "_mapped", "_reading", "_engine"]
+
+# What is planted: a module, text of it, and what stands there instead.
+LOCKED = "    pthread_mutex_lock(&_lock)\n{0}    pthread_mutex_unlock(&_lock)\n"
+GIVEN_BACK = """    table.files[f].users -= 1
+    crowded = table.files[f].users == 0 and table.held_count > table.held_most
+"""
+DONE = """    task.state = DONE  # from when the lock is next given back, the task may be gone
+    _done += 1
+"""
+PLANTED = {
+    "users of a file counted without the lock": ("_descriptors", LOCKED.format(GIVEN_BACK), GIVEN_BACK),
+    "a task done before the lock is had": (
+        "_threads",
+        f"    _enter()\n{DONE}",
+        f"    _done += 1\n    _enter()\n{DONE}",
+    ),
+}
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+
+
+@pytest.fixture(scope="module")
+def tree() -> Path:
+    why = sanitizers.missing("thread")
+    if why:
+        pytest.skip(why)
+    return sanitizers.build("thread", ENGINE)
+
+
+def races(tree: Path, reports: Path, *program: object) -> list[str]:
+    """What the sanitizer finds in a Python program that ends well."""
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir()
+    command = [*sanitizers.without_chance("thread"), sys.executable, *map(str, program)]
+    environment = sanitizers.environment("thread", reports, tree)
+    environment["PYTHONPATH"] += f":{tree / 'tests'}"
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=1800)
+    found = sanitizers.reports_in(reports)
+    assert done.returncode in (0, 66 if found else 0), done.stderr[-4000:]
+    return found
+
+
+def test_the_engine(tree, good_and_damaged, tmp_path):
+    found = races(tree, tmp_path / "reports", "tests/reliability/racing.py", *good_and_damaged)
+    assert found == []
+
+
+POOL = """
+import test_threads_pool as tests
+tests.test_every_task_runs_once(8, 0)
+tests.test_tasks_that_hand_out_tasks(16, 3)
+tests.test_many_submitters()
+tests.test_fork_while_tasks_run(20)
+tests.end_threads()
+tests.test_a_fork_loses_what_is_not_done()
+tests.test_two_may_wait_for_the_same_task()
+tests.test_nobody_has_to_finish_them(3, 0)
+"""
+
+
+def test_the_pool(tree, tmp_path):
+    assert races(tree, tmp_path / "reports", "-c", POOL) == []
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_planted_races_are_found(tree, good_and_damaged, tmp_path, kind):
+    module, text, planted = PLANTED[kind]
+    changed = tmp_path / "tree"
+    sanitizers.mirror(tree, changed)
+    for compiled in (tree / "ffrecord").glob(f"*{SUFFIX}"):
+        shutil.copy(compiled, changed / "ffrecord")
+    source = changed / "ffrecord" / f"{module}.pyx"
+    before = source.read_text()
+    assert before.count(text) == 1
+    source.write_text(before.replace(text, planted))
+    sanitizers.compile_one("thread", changed, module)
+    found = races(changed, tmp_path / "reports", "tests/reliability/racing.py", *good_and_damaged)
+    assert any("data race" in report and module in report for report in found)

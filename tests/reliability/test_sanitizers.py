@@ -1,0 +1,112 @@
+"""T18 (all guarantees): the sanitizers find what is planted, in any process; with them the core of the tests passes.
+
+`python3 run.py sanitize` runs everything so. Here only the core of it runs, and in the long run alone: compiling the
+package for it takes minutes the first time, and longer than everyday tests may after every change of a declaration.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sanitizers
+
+# T5 to T8, T14, and what has most C in it. The small counts of everyday are enough.
+CORE = ["test_bit_flips", "test_truncation", "test_corruption", "test_hostile", "test_differential", "test_threads"]
+OTHERS = ["test_aio.py", "test_crc.py", "test_records.py", "test_memory.py", "sources/test_every_format.py"]
+
+PLANTED = {
+    "AddressSanitizer: heap-buffer-overflow": "char *p = malloc(8); p[number] = 1; free(p);",
+    "AddressSanitizer: heap-use-after-free": "char *p = malloc(8); free(p); p[number - 8] = 1;",
+    "AddressSanitizer: ILL": "volatile int n = 0x7fffffff; n += number;",  # how undefined behaviour shows
+}
+
+
+def need(kind: str) -> None:
+    why = sanitizers.missing(kind)
+    if why:
+        pytest.skip(why)
+
+
+@pytest.fixture
+def library(tmp_path: Path):
+    """A function that makes a library whose `plant(8)` does what it should not."""
+
+    def compiled(kind: str, body: str) -> Path:
+        source, path = tmp_path / "planted.c", tmp_path / "planted.so"
+        source.write_text(f"#include <stdlib.h>\nvoid plant(int number) {{ {body} }}\n")
+        flags = [f"-fsanitize={sanitizers.FLAGS[kind]}", "-shared", "-fPIC", "-O0", "-g"]
+        flags += ["-fsanitize-undefined-trap-on-error"] if kind == "address" else []
+        subprocess.run(["cc", *flags, source, "-o", path], check=True)
+        return path
+
+    return compiled
+
+
+@pytest.mark.parametrize("report", PLANTED)
+def test_found_in_a_grandchild_whose_end_nobody_looks_at(tmp_path, library, capsys, report):
+    need("address")
+    planted = library("address", PLANTED[report])
+    grandchild = [sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]).plant(8)", str(planted)]
+    command = [sys.executable, "-c", f"import subprocess; subprocess.run({grandchild})"]
+    reports = tmp_path / "reports"
+    assert sanitizers.checked(command, reports, env=sanitizers.environment("address", reports)) == 1
+    assert report in capsys.readouterr().out
+
+
+def test_nothing_found(tmp_path, capsys):
+    need("address")
+    reports = tmp_path / "reports"
+    command = [sys.executable, "-c", "import numpy; numpy.zeros(3)"]
+    assert sanitizers.checked(command, reports, env=sanitizers.environment("address", reports)) == 0
+    assert capsys.readouterr().out == "sanitizers: 0 reports, exit status 0\n"
+
+
+def test_a_refused_allocation_is_no_report(tmp_path):
+    """Tests ask for more memory than there is."""
+    need("address")
+    reports = tmp_path / "reports"
+    command = [sys.executable, "-c", "try: bytes(1 << 62)\nexcept MemoryError: pass"]
+    assert sanitizers.checked(command, reports, env=sanitizers.environment("address", reports)) == 0
+
+
+def test_a_copy_of_the_tree_follows_it(tmp_path):
+    tree, copy = tmp_path / "tree", tmp_path / "copy"
+    for name in ("ffrecord/a.py", "ffrecord/_b.pyx", "ffrecord/_b.c", "ffrecord/_b.so", "build/c", ".git/d", "e.h"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(name)
+    sanitizers.mirror(tree, copy)
+
+    def files() -> set[str]:
+        return {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()}
+
+    assert files() == {"ffrecord/a.py", "ffrecord/_b.pyx", "e.h"}
+    (copy / "ffrecord/_b.c").write_text("made there")
+    (tree / "ffrecord/a.py").write_text("changed")
+    (tree / "e.h").unlink()
+    unchanged = (copy / "ffrecord/_b.pyx").stat().st_ino
+    sanitizers.mirror(tree, copy)
+    assert files() == {"ffrecord/a.py", "ffrecord/_b.pyx", "ffrecord/_b.c"}
+    assert (copy / "ffrecord/a.py").read_text() == "changed"
+    assert (copy / "ffrecord/_b.pyx").stat().st_ino == unchanged
+    assert (copy / "ffrecord/_b.pyx").stat().st_mtime_ns == (tree / "ffrecord/_b.pyx").stat().st_mtime_ns
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_the_core(monkeypatch, capfd):
+    need("address")
+    monkeypatch.setenv("HYPOTHESIS_PROFILE", "default")
+    paths = [f"tests/reliability/{name}.py" for name in CORE] + [f"tests/{name}" for name in OTHERS]
+    status = sanitizers.main([*paths, "-q", "-p", "no:cacheprovider"])
+    assert status == 0, capfd.readouterr().out[-20_000:]
+
+
+@pytest.mark.skipif(not os.environ.get("FFRECORD_SANITIZED"), reason="only where `python3 run.py sanitize` runs it")
+def test_the_package_is_sanitized():
+    """Else all of it would run with what is compiled for daily use, and find nothing."""
+    from ffrecord import _engine
+
+    flag = b"__tsan_init" if os.environ["FFRECORD_SANITIZED"] == "thread" else b"__asan_init"
+    assert flag in Path(_engine.__file__).read_bytes()
