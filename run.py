@@ -26,7 +26,7 @@ PYTHON = BIN / "python"
 STATE = VENV / "ready.json"
 CONSTRAINTS = ROOT / "constraints.txt"
 INSTALL = [
-    *("--editable", f"{ROOT}[torch,image,jpeg,zstd,snappy,parquet,huggingface,fsspec]"),
+    *("--editable", f"{ROOT}[torch,image,jpeg,zstd,snappy,parquet,huggingface,fsspec,plot]"),
     *("--group", "test", "--group", "lint", "--group", "examples"),
     *("--constraint", str(CONSTRAINTS), "--build-constraint", str(CONSTRAINTS)),
 ]

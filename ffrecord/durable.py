@@ -12,7 +12,9 @@ import io
 import os
 import secrets
 import stat
+import sys
 import weakref
+from collections.abc import Callable
 
 from ffrecord._calls import fallocate
 from ffrecord.errors import file_error
@@ -303,9 +305,10 @@ class PartFile:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
 
-    def __del__(self) -> None:
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # After an exception of a signal handler, nobody else may have hold of it, or not even it of the file it made.
-        if hasattr(self, "path"):
+        # At the end of the interpreter our modules are gone; what is left then is recognised as every leftover is.
+        if hasattr(self, "path") and not finalizing():
             self.discard()
 
     def remove(self) -> None:
