@@ -6,7 +6,7 @@ the disk works on many misses at a time while the second pass waits for the firs
 and right when everything is cached.
 """
 
-from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP
+from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP, ESTALE
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -14,8 +14,9 @@ from libc.string cimport memcpy
 from ffrecord._ahead cimport Sweep, catch_up, sweep
 from ffrecord._checking cimport copy, copy_and_fetch, update
 from ffrecord._columns cimport copy_pieces
+from ffrecord._descriptors cimport renew
 from ffrecord._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, ffr_will_need, iovec
-from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, TRUNCATED, UNCHECKED, File, Request, Work
+from ffrecord._requests cimport FAILED, MISMATCH, MISSED, OK, REPLACED, TRUNCATED, UNCHECKED, File, Request, Work
 
 cdef enum:
     RUN_BYTES = 1 << 20
@@ -102,22 +103,38 @@ cdef bint copy_record(Work* work, Request* request, const char* source, bint aro
     return _arrived(work, request)
 
 
-cdef bint finish(Work* work, Request* request) noexcept nogil:
-    """Read what is still missing of a record, waiting for it; whether the record is good."""
-    cdef int64_t rc = 1, start = ffr_now_ns(), read
-    request.status = OK
-    while request.got < request.size:
-        rc = ffr_pread(_descriptor(work, request.file), request.dest + request.got, request.size - request.got,
-                       request.offset + request.got)
+cdef bint read_rest(Work* work, Request* request, int fd, int64_t low, int64_t high) noexcept nogil:
+    """Read bytes low .. high of the file to their place in a record, waiting for them; whether they could be had."""
+    cdef int64_t rc
+    cdef bint renewed = False
+    while low < high:
+        rc = ffr_pread(fd, request.dest + (low - request.offset), high - low, low)
         work.counters.requests += 1
+        if rc == -ESTALE and not renewed:
+            renewed = True
+            rc = renew(&work.files[request.file])
+            if rc == REPLACED:
+                request.status = REPLACED
+                work.good = False
+                return False
+            rc = rc if rc != 0 else -EINTR
         if rc == -EINTR:
             continue
         if rc <= 0:
             request.status = TRUNCATED if rc == 0 else FAILED
-            request.detail = request.got if rc == 0 else -rc
+            request.detail = low - request.offset if rc == 0 else -rc
             work.good = False
-            break
-        request.got += rc
+            return False
+        low += rc
+    return True
+
+
+cdef bint finish(Work* work, Request* request) noexcept nogil:
+    """Read what is still missing of a record, waiting for it; whether the record is good."""
+    cdef int64_t start = ffr_now_ns(), read, end = request.offset + request.size
+    request.status = OK
+    if read_rest(work, request, _descriptor(work, request.file), request.offset + request.got, end):
+        request.got = request.size
     read = ffr_now_ns()
     work.counters.io_ns += read - start
     if request.status == OK:

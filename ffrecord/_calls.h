@@ -53,6 +53,7 @@
 #define call_pthread_create pthread_create
 #ifdef __linux__
 #define call_fstatfs fstatfs
+#define call_dup3 dup3
 #define call_fallocate fallocate
 #define call_sync_file_range sync_file_range
 #define call_statx(fd, path, flags, mask, answer) syscall(SYS_statx, fd, path, flags, mask, answer)

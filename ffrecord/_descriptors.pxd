@@ -12,6 +12,7 @@ cdef enum Access:
 
 cdef bint is_same(const File* file, int fd) noexcept nogil
 cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil
+cdef int64_t renew(File* file) noexcept nogil
 cdef void let_go(Table* table, int64_t f) noexcept nogil
 cdef void keep(Table* table, int64_t f, int fd) noexcept nogil
 cdef int64_t size_now(Table* table, int64_t f) noexcept nogil

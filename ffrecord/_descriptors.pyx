@@ -8,7 +8,7 @@ tables are copied, size, time of change and the header's CRC-32 tell. Where they
 the same: they tell nothing of what was written to it meanwhile.
 """
 
-from libc.errno cimport EINVAL, EMFILE, ENFILE
+from libc.errno cimport EINVAL, EMFILE, ENFILE, ENOENT, ESTALE
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
@@ -23,6 +23,7 @@ from ffrecord._linux cimport (
     ffr_open_again,
     ffr_pread,
     ffr_random_access,
+    ffr_replace,
     ffr_sequential_access,
     ffr_size_by_name,
     ffr_unmap,
@@ -174,6 +175,28 @@ cdef void _open_again(File* file, int* kept, bint direct) noexcept nogil:
         call_close(<int> fd)
 
 
+cdef int64_t renew(File* file) noexcept nogil:
+    """Open a file again that is held, since its server has forgotten what was open (ESTALE): 0, -errno, or REPLACED.
+
+    Descriptors keep their numbers, which other batches may be reading by.
+    """
+    cdef int64_t fd = ffr_open(file.path) if file.fd >= 0 else -ESTALE, again
+    if fd < 0:
+        return REPLACED if fd == -ENOENT else fd
+    if not is_same(file, <int> fd):
+        call_close(<int> fd)
+        return REPLACED
+    again = ffr_open_again(<int> fd, False) if file.sequential_fd >= 0 else -EINVAL
+    if again >= 0:
+        ffr_sequential_access(<int> again)
+        ffr_replace(file.sequential_fd, <int> again)
+    again = ffr_open_again(<int> fd, True) if file.direct_fd >= 0 else -EINVAL
+    if again >= 0:
+        ffr_replace(file.direct_fd, <int> again)
+    ffr_random_access(<int> fd)
+    return ffr_replace(file.fd, <int> fd)
+
+
 cdef void _open_window(File* file) noexcept nogil:
     """Map the file, which is open; where that fails, not again."""
     cdef char* window = ffr_map_file(file.fd, file.size)
@@ -227,6 +250,8 @@ cdef int64_t size_now(Table* table, int64_t f) noexcept nogil:
     pthread_mutex_unlock(&_lock)
     if file.fd >= 0:
         size = ffr_file_size(file.fd)
+        if size == -ESTALE and renew(file) == 0:
+            size = ffr_file_size(file.fd)
     elif file.copied:
         size = file.size
     else:

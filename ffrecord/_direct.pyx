@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False
 """Read requests with O_DIRECT and Linux AIO: aligned pieces, many in flight, each record's part copied out as it arrives."""
 
-from libc.errno cimport EINTR, EINVAL, ENOMEM
+from libc.errno cimport EINVAL, ENOMEM
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from ffrecord._aio cimport SLOT_SIZE, Piece, read_pieces
-from ffrecord._cached cimport finish, goes_on, read_cached, read_run, settle
-from ffrecord._linux cimport ffr_now_ns, ffr_pread
-from ffrecord._requests cimport FAILED, MISSED, OK, TRUNCATED, Request, Work
+from ffrecord._cached cimport finish, goes_on, read_cached, read_rest, read_run, settle
+from ffrecord._linux cimport ffr_now_ns
+from ffrecord._requests cimport MISSED, OK, Request, Work
 
 cdef enum:
     PROBES = 4
@@ -28,23 +28,14 @@ cdef bint _deliver(Direct* direct, Request* request, const Piece* piece, const c
     cdef Work* work = direct.work
     cdef int64_t low = max(request.offset, piece.offset)
     cdef int64_t high = min(request.offset + request.size, piece.offset + piece.size)
-    cdef int64_t rc, start
+    cdef int64_t start
     if request.status != OK or low >= high or request.got == request.size:
         return request.status <= OK
     if result >= high - piece.offset:
         memcpy(request.dest + (low - request.offset), data + (low - piece.offset), high - low)
     else:
-        while low < high:
-            rc = ffr_pread(work.files[request.file].fd, request.dest + (low - request.offset), high - low, low)
-            if rc == -EINTR:
-                continue
-            if rc <= 0:
-                request.status = TRUNCATED if rc == 0 else FAILED
-                request.detail = low - request.offset if rc == 0 else -rc
-                work.good = False
-                return False
-            low += rc
-        low = max(request.offset, piece.offset)
+        if not read_rest(work, request, work.files[request.file].fd, low, high):
+            return False
     request.got += high - low
     if request.got < request.size:
         return True

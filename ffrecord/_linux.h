@@ -106,6 +106,18 @@ static inline int64_t ffr_open_again(int fd, int direct) {
 #endif
 }
 
+/* Have `fd` lead where `by` does, which is closed. One step: who reads `fd` meanwhile reads the one file or the other. */
+static inline int64_t ffr_replace(int fd, int by) {
+#ifdef __linux__
+    int64_t result = ffr_result(call_dup3(by, fd, O_CLOEXEC));
+#else
+    int64_t result = -EOPNOTSUPP;
+    (void)fd;
+#endif
+    call_close(by);
+    return result < 0 ? result : 0;
+}
+
 static inline int64_t ffr_file_size(int fd) {
     struct stat status;
     return call_fstat(fd, &status) < 0 ? -(int64_t)errno : (int64_t)status.st_size;

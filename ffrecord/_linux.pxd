@@ -34,6 +34,7 @@ cdef extern from "_linux.h" nogil:
     int64_t ffr_preadv(int fd, const iovec* parts, int count, int64_t offset, int cached_only)
     uint32_t ffr_direct_alignment(int fd)
     int64_t ffr_open_again(int fd, bint direct)
+    int64_t ffr_replace(int fd, int by)
     int64_t ffr_file_size(int fd)
     void* ffr_map_unforked(size_t size)
     char* ffr_map_file(int fd, int64_t size)

@@ -71,7 +71,7 @@ def test_noticed_and_named(
 @pytest.mark.long
 @pytest.mark.parametrize("kind", OPERATIONS)
 def test_killed_at_any_sample(tmp_path: Path, random: np.random.Generator, kind: str, counted: Counted) -> None:
-    for turn in range(50):
+    for turn in range(35):
         directory = tmp_path / str(turn)
         directory.mkdir()
         seconds = noticed(kind, "killed", int(random.integers(dying.N)), directory)
