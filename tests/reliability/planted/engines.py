@@ -1,6 +1,6 @@
 """Planted in the engines: system calls that stop short or fail, forks, threads, memory of batches."""
 
-from planted.defect import HANG, Defect
+from planted.defect import CRASH, HANG, Defect
 
 DEFECTS = (
     Defect(
@@ -9,7 +9,7 @@ DEFECTS = (
         "ffrecord/_cached.pyx",
         "        requests[i].got = max(<int64_t> 0, min(end - requests[i].offset, requests[i].size))\n",
         "        requests[i].got = requests[i].size\n",
-        ("test_faults.py::test_every_call_at_every_occurrence",),
+        ("test_short_transfers.py::test_every_read_stopping_short",),
     ),
     Defect(
         "interrupted-read-taken-for-an-error",
@@ -17,7 +17,7 @@ DEFECTS = (
         "ffrecord/_cached.pyx",
         "        if rc == -EINTR:\n            continue\n        if rc <= 0:\n",
         "        if rc <= 0:\n",
-        ("test_faults.py::test_every_call_at_every_occurrence",),
+        ("test_errno_sweep.py::test_readers",),
     ),
     Defect(
         "error-of-a-read-taken-for-the-end",
@@ -25,7 +25,7 @@ DEFECTS = (
         "ffrecord/_cached.pyx",
         "            request.status = TRUNCATED if rc == 0 else FAILED\n",
         "            request.status = TRUNCATED\n",
-        ("test_faults.py::test_every_call_at_every_occurrence",),
+        ("test_errno_sweep.py::test_readers",),
     ),
     Defect(
         "short-answer-of-aio-ignored",
@@ -33,23 +33,15 @@ DEFECTS = (
         "ffrecord/_direct.pyx",
         "    if result >= high - piece.offset:\n",
         "    if result > 0:\n",
-        ("test_faults.py::test_events_in_any_state_and_order",),
+        ("test_short_transfers.py::test_events_in_any_state_and_order",),
     ),
     Defect(
-        "unaligned-tail-forgotten",
-        "G2, G3",
+        "unaligned-start-forgotten",
+        "G3",
         "ffrecord/_direct.pyx",
-        "            most = min(start + SLOT_SIZE, (record_end + alignment - 1) // alignment * alignment)\n",
-        "            most = min(start + SLOT_SIZE, max(position + 1, record_end // alignment * alignment))\n",
-        ("test_alignment.py", "test_engine.py"),
-    ),
-    Defect(
-        "repeat-of-a-long-record-not-covered",
-        "G2, G3",
-        "ffrecord/_direct.pyx",
-        "            if stop < 0 or position < start or position > stop + GAP or position >= start + SLOT_SIZE:\n",
-        "            if stop < 0 or position > stop + GAP or position >= start + SLOT_SIZE:\n",
-        ("test_engine.py", "test_differential.py"),
+        "data + (low - piece.offset), high - low)",
+        "data, high - low)",
+        ("test_engine.py",),
     ),
     Defect(
         "eagain-of-aio-lost",
@@ -57,7 +49,7 @@ DEFECTS = (
         "ffrecord/_aio.pyx",
         "        elif rc == 0 or rc == -EAGAIN:\n",
         "        elif rc == 0:\n",
-        ("test_faults.py::test_direct_reads_leave_nothing_to_the_last_resort",),
+        ("test_last_resort.py",),
     ),
     Defect(
         "stale-event-of-aio-believed",
@@ -65,7 +57,7 @@ DEFECTS = (
         "ffrecord/_aio.pyx",
         "        if context.events[i].data >> 32 != context.batch:\n",
         "        if context.events[i].data >> 32 > context.batch:\n",
-        ("test_faults.py::test_events_of_another_batch_are_dropped",),
+        ("test_short_transfers.py::test_events_of_another_batch_are_dropped",),
     ),
     Defect(
         "partial-submission-taken-for-all",
@@ -73,7 +65,7 @@ DEFECTS = (
         "ffrecord/_aio.pyx",
         "                context.queue[i] = context.queue[i + rc]\n",
         "                context.queue[i] = context.queue[i]\n",
-        ("test_faults.py::test_every_call_at_every_occurrence",),
+        ("test_last_resort.py",),
     ),
     Defect(
         "context-of-aio-not-given-back",
@@ -123,6 +115,7 @@ DEFECTS = (
         "    cnp.set_array_base(array, owner)\n    if type(owner) is Mapping:\n",
         "    if type(owner) is Mapping:\n        cnp.set_array_base(array, owner)\n",
         ("test_engine.py", "test_compat.py"),
+        CRASH,
     ),
     Defect(
         "page-that-was-cut-off-kills",
