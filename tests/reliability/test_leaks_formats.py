@@ -69,7 +69,7 @@ def work():
 
 
 @pytest.mark.timeout(600)
-@counts(20, 1000)
+@counts(20, 400)
 def test_opening(tmp_path: Path, count: int) -> None:
     leaking.run(OPENED, count, 200, tmp_path, turns=FORMATS, files=[tmp_path])
 

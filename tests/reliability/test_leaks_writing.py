@@ -138,7 +138,7 @@ def test_files(tmp_path: Path, kind: str, count: int, counted: Counted) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", DATASETS)
-@counts(8, 150)
+@counts(8, 60)
 def test_datasets(tmp_path: Path, kind: str, count: int, counted: Counted) -> None:
     code = f"""
 import shutil

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 import sanitizers
-from sanitizers import SUFFIX
-
-ENGINE = ["_calls", "_crc", "_aio", "_threads", "_guard", "_memory", "_descriptors", "_ahead", "_choice", "_plan"]
-ENGINE += ["_spans", "_columns", "_cached", "_copied", "_parallel", "_direct", "_mapped", "_reading", "_engine"]
+from sanitizers import ENGINE, SUFFIX
 
 # What is planted: a module, text of it, and what stands there instead.
 LOCKED = "    pthread_mutex_lock(&_lock)\n{0}    pthread_mutex_unlock(&_lock)\n"
