@@ -140,9 +140,9 @@ def at_random(killer: Killer, case: Case, count: int, clock: random.Random) -> i
             else:
                 os.kill(clock.choice(workers) if workers else child, signal.SIGKILL)
         ended = killer.ended(child, case, worker=bool(workers))
-        # A writer that ended before its time has come was faster than the one before.
+        # So that five of six writers are killed before they end, however busy the machine is meanwhile.
         kills += ended.died
-        seconds *= 1.01 if ended.died else 0.97
+        seconds *= 1.01 if ended.died else 0.95
         case.check(ended.said)
         killer.gone(child)
     assert kills >= count, f"{kills} of {count} kills found somebody to kill"
