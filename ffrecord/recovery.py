@@ -192,7 +192,8 @@ def _intact(fd: int, noted: Noted) -> tuple[int, int]:
     most = max(size, format.BLOCK_MAX)
     starts = [start for start in dict.fromkeys(noted.starts) if format.PREFIX.size <= start <= most]
     if not starts:
-        raise FormatError(f"a journal with samples from offset {noted.starts[-1]} on, its part file has {size} bytes")
+        said = f"a journal with samples from offset {noted.starts[-1]} on"
+        raise FormatError(f"{noted.about.name}: {said}, its part file has {size} bytes")
     found = [(count_intact(fd, start, noted.sizes, noted.checksums), start) for start in starts]
     n, start = max(found, key=lambda each: each[0])
     return start, n

@@ -103,8 +103,12 @@ def _wrong_size(size: int, expanded: int, most: int) -> FormatError:
 
 def _expand_raw(data: Array, most: int) -> Array:
     out, _, failures = expand_pieces(data, np.zeros(1, np.int64), np.array([len(data)]), most)
-    for error in failures.values():
-        raise error
+    error = failures.pop(0, None)
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # or the two of them, and `out`, stay until garbage is collected
     return out
 
 

@@ -52,22 +52,20 @@ def fuzzer(sanitized: bool = False) -> Path:
 
 
 def package(sanitized: bool = False) -> Path:
-    """The folder with a copy of ffrecord whose parsers count; with `sanitized`, every module is checked as well."""
+    """The folder with a copy of ffrecord whose parsers count; with `sanitized`, they are checked as well."""
     compiled = sorted(PACKAGE.glob("*.pyx"))
     counted = [path for path in compiled if path.stem in PARSERS]
-    others = [] if sanitized else [path for path in compiled if path.stem not in PARSERS]
+    others = [path for path in compiled if path.stem not in PARSERS]
     flags = [*COUNTERS, *(SANITIZERS if sanitized else [])]
-    sources = [path for pattern in ("*.pyx", "*.pxd", "*.h", "_crc_kernels.c") for path in PACKAGE.glob(pattern)]
+    sources = [*counted, *PACKAGE.glob("*.pxd"), *PACKAGE.glob("*.h")]
 
     def build(folder: Path) -> None:
         def one(path: Path) -> None:
-            more = [PACKAGE / "_crc_kernels.c"] if path.stem == "_crc" else []
-            own = flags if path.stem in PARSERS else flags[1:]
             target = folder / f"{path.stem}{SUFFIX}"
-            _compile([_cython(path, folder), *more], target, [f"-I{PACKAGE}", "-ffp-contract=off", *own])
+            _compile([_cython(path, folder)], target, [f"-I{PACKAGE}", "-ffp-contract=off", *flags])
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(one, compiled if sanitized else counted))
+            list(pool.map(one, counted))
 
     built = _kept("package-checked" if sanitized else "package", sources, flags, build)
     return _assembled(built, [PACKAGE / f"{path.stem}{SUFFIX}" for path in others])
