@@ -117,7 +117,10 @@ def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> 
         if not scan.run():
             error = _error(path, size, scan, os.pread(fd, 8, 0))
             if cut is None or not isinstance(error, TruncatedError):
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # or the two of them, and the memory of `scan`, stay until garbage is collected
             cut(str(error))
         return _regular(path, scan.arrays())
     finally:
