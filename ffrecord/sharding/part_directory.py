@@ -368,6 +368,9 @@ class PartDirectory:
             os.unlink(self.ledger_path)
             os.rmdir(self.path)
         self._unlock()
+        # On NFS and FUSE what is open still has a name in there. It is not empty either where somebody else has come.
+        with contextlib.suppress(OSError):
+            os.rmdir(self.path)
 
     def _unlock(self) -> None:
         if self._lock is not None:
