@@ -18,6 +18,7 @@ COMMANDS = {
     "verify": ("verify", "read everything, compare all checksums, name what is bad"),
     "stats": ("stats", "sizes of records and contents of columns, as numbers and as a figure"),
     "bench": ("bench", "how fast it is read here, beside what the machine could give"),
+    "view": ("view", "a dataset in the browser, or as one page to show to others"),
     "write": ("write", "image folders, lists of files or numpy arrays to shards"),
     "convert": ("convert", "any format to shards of typed samples"),
     "export": ("export", "any format to zip, tar, WebDataset, TFRecord or a folder"),

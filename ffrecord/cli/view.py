@@ -1,0 +1,124 @@
+"""`ffrecord view`: a dataset in the browser, or as one file to show to others."""
+
+import argparse
+import os
+import sys
+import webbrowser
+from contextlib import closing
+from errno import EADDRINUSE
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from ffrecord.cli import exits
+from ffrecord.cli.output import Output
+from ffrecord.cli.sources import add_source, open_source, positive
+from ffrecord.errors import ChecksumError
+from ffrecord.store import Store
+
+if TYPE_CHECKING:
+    from ffrecord.cli.viewing.answers import Answers
+    from ffrecord.cli.viewing.records import Records
+    from ffrecord.cli.viewing.server import Server
+
+EXAMPLES = """\
+examples:
+  ffrecord view data/train
+  ffrecord view photos.zip --port 8000 --no-open
+  ffrecord view data/train --export report.html
+
+The page is for this machine only. Ctrl-C ends it, with exit code 0."""
+
+PORT_MOST = 65535
+REPORTED = 100  # samples
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH, and where to show it."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    parser.add_argument("--port", type=_port, default=0, metavar="N", help="of the page (default: a free one)")
+    help = "open it in a browser (default: if there is a screen, and output goes to a terminal)"
+    parser.add_argument("--open", action=argparse.BooleanOptionalAction, default=None, help=help)
+    parser.add_argument(
+        "--export", metavar="FILE", help="write a page with samples, facts and sizes in it, and show nothing"
+    )
+    help = "samples in the page of --export, from the first (default: %(default)s)"
+    parser.add_argument("-n", "--count", type=positive, default=REPORTED, metavar="N", help=help)
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Show it until Ctrl-C, or export it."""
+    from ffrecord.cli.viewing.answers import Answers
+    from ffrecord.cli.viewing.records import Records
+
+    store, remark = _opened(given)
+    with store:
+        records = Records(store)
+        with closing(Answers(records, given.source, remark)) as answers:
+            if remark:
+                out.remark(f"ffrecord view: {remark}")
+            if given.export:
+                return _export(records, answers, given, out)
+            from ffrecord.cli.viewing.server import Server
+
+            with _listening(Server, answers, given) as server:
+                return _serve(server, given, out)
+
+
+def _opened(given: argparse.Namespace) -> tuple[Store, str]:
+    """The dataset; if only its tables are damaged, as it is, and what to say of it."""
+    try:
+        return open_source(given), ""
+    except ChecksumError as error:
+        try:
+            store = open_source(given, check_data=False)
+        except Exception:
+            raise error from None
+        return store, f"damaged, so nothing of it is compared with checksums: {error}"
+
+
+def _export(records: "Records", answers: "Answers", given: argparse.Namespace, out: Output) -> int:
+    from ffrecord.cli.viewing.report import report, save
+
+    with out.progress(min(given.count, records.store.n), " samples", "export") as bar:
+        data = report(records, answers, given.count, bar.update)
+    save(data, given.export)
+    return exits.DONE
+
+
+def _listening(server: type["Server"], answers: "Answers", given: argparse.Namespace) -> "Server":
+    try:
+        return server(answers, given.port, debug=given.debug)
+    except OSError as error:
+        if error.errno == EADDRINUSE:
+            raise OSError(f"port {given.port} is in use; --port 0 takes a free one") from None
+        raise OSError(f"port {given.port}: {error.strerror}") from None
+
+
+def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:
+    """Until Ctrl-C, which is how it is meant to end."""
+    try:
+        if out.json:
+            out.data({"url": server.url})
+        else:
+            out.line(server.url)
+        sys.stdout.flush()
+        if out.tty:
+            out.remark("Ctrl-C ends it")
+        if _has_screen(out) if given.open is None else given.open:
+            Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    return exits.DONE
+
+
+def _has_screen(out: Output) -> bool:
+    return out.tty and any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= PORT_MOST:
+        raise argparse.ArgumentTypeError(f"{number}, expected 0 <= port <= {PORT_MOST}")
+    return number

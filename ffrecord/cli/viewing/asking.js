@@ -1,0 +1,95 @@
+"use strict";
+// Where samples come from: the server, or this file itself. Both give the same.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const begin = data.begin;
+
+async function ask(address, query = {}, signal = undefined) {
+  const answer = await fetch(`${address}?${new URLSearchParams(query)}`, { signal });
+  const told = await answer.json();
+  if (!answer.ok) throw new Error(told.error);
+  return told;
+}
+
+const server = {
+  count: begin.count,
+  cells: (indices, signal) => ask("samples", { at: indices.join(",") }, signal),
+  whole: (index) => ask("sample", { at: index }),
+  picture: (cell, column, small) => `picture?${new URLSearchParams({ at: cell.at, column, ...(small ? { small: "" } : {}) })}`,
+  find: async (what) => (await ask("find", { what })).at,
+  facts: () => ask("facts"),
+  sizes: () => ask("sizes"),
+  columns: () => ask("columns"),
+  async *matches(column, value, stopped) {
+    const { id } = await ask("filter", column.damaged ? { column: column.name, damaged: "" } : { column: column.name, value });
+    for (let after = 0; ; ) {
+      const told = await ask("matches", stopped() ? { id, after, stop: "" } : { id, after });
+      after += told.matches.length;
+      yield told;
+      if (stopped() || (told.ended && after >= told.found)) return;
+      if (!told.matches.length) await new Promise((resolve) => setTimeout(resolve, 150));
+    }
+  },
+};
+
+const thisFile = {
+  count: begin.kept,
+  cells: async (indices) => indices.map((index) => data.cells[index]),
+  whole: async (index) => ({ ...data.cells[index], fields: data.cells[index].whole }),
+  picture: (cell, column) => cell.data[column],
+  async find(what) {
+    const index = /^-?\d+$/.test(what) ? Number(what) : data.cells.findIndex((cell) => cell.name === what);
+    const found = index < 0 && what.startsWith("-") ? begin.count + index : index;
+    if (found < 0 || found >= begin.kept) throw new Error(`${what} is not among the ${amount(begin.kept)} samples of this page`);
+    return found;
+  },
+  facts: async () => data.facts,
+  sizes: async () => data.sizes,
+  columns: async () => data.columns,
+  async *matches(column, value) {
+    const matches = data.cells.filter((cell) => isWanted(cell, column, value)).map((cell) => cell.at);
+    yield { matches, found: matches.length, looked: begin.kept, total: begin.kept, ended: true, unreadable: 0, failure: "" };
+  },
+};
+
+function isWanted(cell, column, value) {
+  if (column.damaged) return Boolean(cell.error);
+  const row = (cell.whole || []).find(([name]) => name === column.name);
+  const text = (row ? row[1] : column.name === "key" ? cell.name || "" : "").toLowerCase();
+  return value.toLowerCase().split(",").map((part) => part.trim()).filter(Boolean).some((part) => {
+    const [low, high] = part.split("..").map(Number);
+    const number = Number(text.match(/^-?[\d.]+$/) ? text : (text.match(/\((\d+)\)$/) || [])[1] ?? NaN);
+    if (!Number.isNaN(low) && !Number.isNaN(number)) return number >= low && number <= (high ?? low);
+    return text.includes(part);
+  });
+}
+
+const source = data.cells ? thisFile : server;
+
+// Words for numbers, and elements. Text is always text: nothing from a dataset becomes HTML.
+
+const amount = (number) => number.toLocaleString("en-US");
+
+function inBytes(size) {
+  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  let power = 0;
+  for (; size >= 999.5 && power < units.length - 1; power++) size /= 1000;
+  return `${power ? Number(size.toPrecision(3)) : Math.round(size)} ${units[power]}`;
+}
+
+function inWords(value) {
+  if (typeof value === "number") return Number.isInteger(value) ? amount(value) : String(Number(value.toPrecision(5)));
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (value && typeof value === "object") return Object.entries(value).map(([name, each]) => `${name}: ${inWords(each)}`).join(", ");
+  return String(value);
+}
+
+function make(tag, kind = "", text = "", ...children) {
+  const made = document.createElement(tag);
+  if (kind) made.className = kind;
+  if (text) made.textContent = text;
+  made.append(...children);
+  return made;
+}
+
+const part = (id) => document.getElementById(id);

@@ -1,0 +1,139 @@
+"""Values that are pictures, as files that browsers show."""
+
+import io
+import struct
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.fields.optional import optional
+
+Pixels = npt.NDArray[np.uint8]
+
+SIDE_LEAST = 8  # pixels; smaller arrays are numbers rather than pictures
+SIDE_MOST = 16_384
+DARK = 64  # grey arrays without any value above are brightened: classes of masks, digits of 17 shades
+SMALL = 320  # pixels of the longer side of a thumbnail
+SMALL_BYTES = 64 << 10  # files up to this are their own thumbnails
+PIXELS_MOST = 100 << 20  # of a file that a thumbnail is made of
+MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG\r\n\x1a\n": "image/png", b"GIF8": "image/gif"}
+COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # channels → what PNG calls them
+
+
+class Picture(NamedTuple):
+    """A file, and its media type."""
+
+    type: str
+    data: bytes
+
+
+def picture_of(value: Any, *, small: bool = False) -> Picture | None:
+    """A value as a file that browsers show; None if it is no picture.
+
+    Bytes that are JPEG, PNG, GIF or WebP are given as they are; PIL images, and arrays that look like pixels, as PNG.
+
+    Args:
+        small: a thumbnail will do.
+    """
+    data = bytes_of(value)
+    if data is not None:
+        kind = type_of(data[:16])
+        return None if kind is None else _file(Picture(kind, bytes(data)), small)
+    pixels = pixels_of(value)
+    if pixels is None:
+        return None
+    step = max(1, -(-max(pixels.shape[:2]) // SMALL)) if small else 1
+    return Picture("image/png", png(pixels[::step, ::step]))
+
+
+def is_picture(value: Any) -> bool:
+    """Whether `picture_of` gives one."""
+    data = bytes_of(value)
+    return type_of(data[:16]) is not None if data is not None else _looks_like_pixels(value)
+
+
+def bytes_of(value: Any) -> memoryview | None:
+    """The bytes of what is bytes: an array of records has them as flat uint8."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return memoryview(value)
+    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
+        return np.ascontiguousarray(value).data
+    return None
+
+
+def type_of(start: memoryview) -> str | None:
+    """The media type of a file that begins so, if browsers show it."""
+    head = bytes(start)
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), None)
+
+
+def _looks_like_pixels(value: Any) -> bool:
+    if _is_image(value):
+        return True
+    if not isinstance(value, np.ndarray) or value.dtype not in (np.uint8, np.bool_):
+        return False
+    shape = value.shape
+    if len(shape) == 3 and shape[2] not in COLOUR_TYPES and shape[0] in COLOUR_TYPES:
+        shape = shape[1:]
+    elif len(shape) == 3 and shape[2] not in COLOUR_TYPES:
+        return False
+    return len(shape) in (2, 3) and all(SIDE_LEAST <= side <= SIDE_MOST for side in shape[:2])
+
+
+def pixels_of(value: Any) -> Pixels | None:
+    """[H, W, channels] of a picture; None for what is none.
+
+    Pictures are PIL images, and uint8 or bool arrays [H, W], [H, W, c] or [c, H, W] with c of 1, 3 or 4.
+    """
+    if not _looks_like_pixels(value):
+        return None
+    if _is_image(value):
+        mode = value.mode if value.mode in ("L", "RGB", "RGBA") else "RGBA" if "A" in value.mode else "RGB"
+        value = np.asarray(value.convert(mode))
+    pixels: Pixels = value.view(np.uint8) * 255 if value.dtype == np.bool_ else value
+    if pixels.ndim == 3 and pixels.shape[2] not in COLOUR_TYPES:
+        pixels = pixels.transpose(1, 2, 0)
+    pixels = pixels.reshape(*pixels.shape[:2], -1)
+    most = int(pixels.max()) if pixels.shape[2] == 1 else 255
+    return pixels * np.uint8(255 // most) if 0 < most < DARK else pixels
+
+
+def _is_image(value: Any) -> bool:
+    image = optional("PIL.Image") if type(value).__module__.startswith("PIL.") else None
+    return image is not None and isinstance(value, image.Image)
+
+
+def png(pixels: Pixels) -> bytes:
+    """A PNG of [H, W, 1, 3 or 4]: rows as they are, compressed fast rather than well."""
+    height, width, channels = pixels.shape
+    rows = np.zeros((height, 1 + width * channels), np.uint8)  # each begins with its filter, 0 for none
+    rows[:, 1:] = pixels.reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 8, COLOUR_TYPES[channels], 0, 0, 0)
+    parts = (b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, data) for name, data in parts)
+
+
+def _chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def _file(picture: Picture, small: bool) -> Picture:
+    """The picture, or a thumbnail of a large one where Pillow is installed and reads it."""
+    image = optional("PIL.Image") if small and len(picture.data) > SMALL_BYTES else None
+    if image is None:
+        return picture
+    try:
+        with image.open(io.BytesIO(picture.data), formats=("JPEG", "PNG", "WEBP")) as opened:
+            if opened.width * opened.height > PIXELS_MOST:
+                return picture
+            opened.draft("RGB", (SMALL, SMALL))  # of a JPEG only as much is decoded as this takes
+            opened.thumbnail((SMALL, SMALL))
+            out = io.BytesIO()
+            opened.convert("RGB").save(out, "JPEG", quality=85)
+    except Exception:  # Pillow documents no list of what bad bytes may raise: the browser may do better
+        return picture
+    return Picture("image/jpeg", out.getvalue())

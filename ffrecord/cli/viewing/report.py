@@ -1,0 +1,72 @@
+"""The page of some samples as one file, which asks nobody for anything."""
+
+import base64
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ffrecord.cli.viewing.answers import Answers
+from ffrecord.cli.viewing.jobs import ColumnsJob, Job, SizesJob
+from ffrecord.cli.viewing.page import standalone
+from ffrecord.cli.viewing.pictures import picture_of
+from ffrecord.cli.viewing.records import Records, Unreadable
+
+TOGETHER = 16  # samples taken at once
+
+
+def report(records: Records, answers: Answers, count: int, advance: Callable[[int], object]) -> bytes:
+    """The first `count` samples, facts, columns and sizes; `advance` gets how many samples more are in it."""
+    count = min(count, records.store.n)
+    cells: list[dict[str, Any]] = []
+    for start in range(0, count, TOGETHER):
+        found = answers.cells(list(range(start, min(start + TOGETHER, count))))
+        cells += [{**each, **_more(records, answers, each)} for each in found]
+        advance(len(found))
+    return standalone(
+        {
+            "begin": {**answers.begin(), "kept": count},
+            "cells": cells,
+            "facts": answers.facts(),
+            "columns": _told(ColumnsJob(records)),
+            "sizes": _told(SizesJob(records)),
+        }
+    )
+
+
+def _told(job: Job) -> dict[str, Any]:
+    job.run()
+    return job.told()
+
+
+def _more(records: Records, answers: Answers, told: dict[str, Any]) -> dict[str, Any]:
+    """What is asked for when a cell is opened."""
+    whole = answers.whole(told["at"])
+    where: dict[str, Any] = {name: whole[name] for name in ("file", "place", "bytes") if name in whole}
+    return {**where, "whole": whole["fields"], "error": whole["error"], "data": _pictures(records, told)}
+
+
+def _pictures(records: Records, told: dict[str, Any]) -> dict[str, str]:
+    """Column → address that has the picture in it."""
+    (columns,) = records.of([told["at"]])
+    found = {}
+    for name in told["pictures"]:
+        value = None if isinstance(columns, Exception) else columns.get(name)
+        picture = None if isinstance(value, Unreadable) else picture_of(value, small=True)
+        if picture is not None:
+            found[name] = f"data:{picture.type};base64,{base64.b64encode(picture.data).decode()}"
+    return found
+
+
+def save(data: bytes, path: str) -> None:
+    """Whole, or not at all."""
+    partial = f"{path}.{secrets.token_hex(4)}.part"
+    try:
+        with open(partial, "xb") as file:
+            file.write(data)
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial)
+        raise

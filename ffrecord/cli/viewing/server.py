@@ -1,0 +1,137 @@
+"""HTTP for one page: for this machine only, and for whoever knows the address.
+
+Anybody on this machine can connect, and any web site can make a browser on it do so. So the address has a secret in
+it; a name that somebody else points at this machine (DNS rebinding) is refused by the header Host; and there is
+nothing to ask for but what `Answers` makes: no files, and nothing that changes anything.
+"""
+
+import hmac
+import json
+import secrets
+import sys
+import traceback
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+from ffrecord.cli.viewing.answers import Answer, Answers, NotThereError
+from ffrecord.cli.viewing.records import reason
+from ffrecord.errors import ArgumentError, SampleIndexError
+
+ADDRESS = "127.0.0.1"
+NAMES = (ADDRESS, "localhost")
+IDLE = 60  # seconds until a connection is closed
+QUERY_MOST = 32  # arguments
+
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Server(ThreadingHTTPServer):
+    """Answers on a port of this machine.
+
+    Args:
+        answers: what is answered.
+        port: 0 for a free one.
+        debug: print where errors came from.
+
+    Raises:
+        OSError: the port cannot be had.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, answers: Answers, port: int, *, debug: bool = False) -> None:
+        super().__init__((ADDRESS, port), Handler)
+        self.answers, self.debug, self.token = answers, debug, secrets.token_urlsafe(16)
+
+    @property
+    def url(self) -> str:
+        """Of the page."""
+        return f"http://{ADDRESS}:{self.server_port}/{self.token}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Of a connection: mostly a browser that went away."""
+        if self.debug and not isinstance(sys.exception() if sys.version_info >= (3, 11) else None, OSError):
+            traceback.print_exc()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "ffrecord", ""
+    timeout = IDLE
+
+    def do_GET(self) -> None:
+        """Answer, or say why not."""
+        server = cast(Server, self.server)
+        if not self._is_for_us(server):
+            self._refuse(HTTPStatus.FORBIDDEN, "this page is for a browser on this machine only")
+            return
+        path, _, arguments = self.path.partition("?")
+        names = path.split("/")  # "", the secret, the address
+        if len(names) != 3 or not hmac.compare_digest(names[1].encode(errors="replace"), server.token.encode()):
+            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
+            return
+        try:
+            query = dict(parse_qsl(arguments, keep_blank_values=True, max_num_fields=QUERY_MOST))
+            self._send(HTTPStatus.OK, server.answers(names[2], query))
+        except NotThereError as error:
+            self._refuse(HTTPStatus.NOT_FOUND, f"there is nothing here: {error}")
+        except (ArgumentError, SampleIndexError, KeyError, ValueError) as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, reason(error))
+        except ConnectionError:
+            self.close_connection = True
+        except Exception as error:  # of a field of the user's own, or ours: the page tells of it, and goes on
+            if server.debug:
+                traceback.print_exc()
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, reason(error))
+
+    def _is_for_us(self, server: Server) -> bool:
+        """Whether the browser was told one of our names, and not one that only leads here."""
+        hosts = self.headers.get_all("Host") or []
+        return len(hosts) == 1 and hosts[0].lower() in [f"{name}:{server.server_port}" for name in NAMES]
+
+    def _not_get(self) -> None:
+        self.close_connection = True  # what comes with it is not read
+        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "only GET")
+
+    def __getattr__(self, name: str) -> Any:
+        """Any other method: http.server looks for `do_` and its name."""
+        if name.startswith("do_"):
+            return self._not_get
+        raise AttributeError(name)
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self._send(status, Answer(json.dumps({"error": why}).encode()))
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What http.server itself refuses, without the page that it would make."""
+        self.close_connection = True
+        self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
+
+    def _send(self, status: HTTPStatus, answer: Answer) -> None:
+        try:
+            self.send_response(status)
+            for name, value in HEADERS.items():
+                self.send_header(name, value)
+            if status == HTTPStatus.METHOD_NOT_ALLOWED:
+                self.send_header("Allow", "GET")
+            self.send_header("Content-Security-Policy", answer.policy)
+            self.send_header("Content-Type", answer.type)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body if self.command != "HEAD" else b"")
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody wants to read it."""
