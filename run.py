@@ -27,7 +27,7 @@ STATE = VENV / "ready.json"
 CONSTRAINTS = ROOT / "constraints.txt"
 INSTALL = [
     *("--editable", f"{ROOT}[torch,image,jpeg,zstd,snappy,parquet,huggingface,fsspec,plot]"),
-    *("--group", "test", "--group", "lint", "--group", "examples"),
+    *("--group", "test", "--group", "lint", "--group", "examples", "--group", "docs"),
     *("--constraint", str(CONSTRAINTS), "--build-constraint", str(CONSTRAINTS)),
 ]
 # It asks for an older numpy, and for clients of clouds; the tests use a part of it that needs neither.
@@ -45,6 +45,7 @@ TASKS = {
     "planted": "plant small mistakes in copies of the code, one at a time; say which no test notices",
     "fuzz": "fuzz the parsers, led by coverage: [TARGET ...] [--seconds S] [--executions N]",
     "lint": "run ruff, mypy and cython-lint",
+    "docs": "build the documentation into out/site; warnings are errors",
     "bench": "list the benchmarks; with the name of one, run it",
 }
 
@@ -205,6 +206,9 @@ def commands(task: str, arguments: list[str]) -> list[list[str]]:
         return [[str(PYTHON), str(ROOT / "tests" / "fuzz" / "fuzz.py"), *arguments]]
     if task == "bench":
         return [*peers(arguments), benchmark(arguments)]
+    if task == "docs":
+        # What the theme says about its own future is no warning about these pages.
+        return [["env", "NO_MKDOCS_2_WARNING=1", str(PYTHON), "-m", "mkdocs", "build", "--strict", *arguments]]
     checks = ["ruff check", "ruff format --check", "mypy", "cython-lint ffrecord"]
     return [[str(BIN / name), *options, *arguments] for name, *options in map(str.split, checks)]
 

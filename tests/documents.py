@@ -31,7 +31,7 @@ class Block(NamedTuple):
 
 def documents() -> list[Path]:
     """Every Markdown file that people read."""
-    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 
 
 def blocks(text: str) -> Iterator[Block]:
