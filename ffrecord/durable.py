@@ -85,13 +85,26 @@ def read_all(fd: int, size: int, offset: int) -> bytes:
     Raises:
         OSError: of the failed call; EIO if the file ends before.
     """
-    parts = []
-    while size:
-        part = os.pread(fd, size, offset)
-        if not part:
-            raise OSError(errno.EIO, f"{size} bytes missing at offset {offset}")
-        parts.append(part)
-        size, offset = size - len(part), offset + len(part)
+    data = read_up_to(fd, size, offset)
+    if len(data) < size:
+        raise OSError(errno.EIO, f"{size - len(data)} bytes missing at offset {offset + len(data)}")
+    return data
+
+
+def read_up_to(fd: int, size: int, offset: int) -> bytes:
+    """The same, but fewer bytes at the end of the file.
+
+    Raises:
+        OSError: of the failed call.
+    """
+    data = os.pread(fd, size, offset)
+    if len(data) == size or not data:
+        return data
+    parts = [data]
+    while data:
+        size, offset = size - len(data), offset + len(data)
+        data = os.pread(fd, size, offset) if size else b""
+        parts.append(data)
     return b"".join(parts)
 
 

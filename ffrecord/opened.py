@@ -13,6 +13,7 @@ from ffrecord import extension, filesystems, format
 from ffrecord._crc import crc32
 from ffrecord._engine import filesystem_type
 from ffrecord._memory import Mapping
+from ffrecord.durable import read_up_to
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, NotAFileError, TruncatedError, file_error
 
 CHUNK = 1 << 20
@@ -87,9 +88,9 @@ class OpenedFile:
 
     def close(self) -> None:
         """Close the descriptor; the tables stay."""
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
+        fd, self.fd = self.fd, -1  # first: even a close that fails has closed it
+        if fd >= 0:
+            os.close(fd)
 
     def _identify(self) -> None:
         status = os.fstat(self.fd)
@@ -102,11 +103,11 @@ class OpenedFile:
         self.filesystem = filesystems.of_type(filesystem_type(self.fd))
 
     def _map(self) -> None:
-        self.crc, self.n = format.unpack_prefix(os.pread(self.fd, format.PREFIX.size, 0), self.size)
+        self.crc, self.n = format.unpack_prefix(read_up_to(self.fd, format.PREFIX.size, 0), self.size)
         self.data_start = self.size
         if self.n > 0:
             # One read that rejects sparse files and zeros before anything is mapped or allocated by n.
-            first = os.pread(self.fd, format.OFFSET.itemsize, format.offsets_start(self.n))
+            first = read_up_to(self.fd, format.OFFSET.itemsize, format.offsets_start(self.n))
             self.data_start = int.from_bytes(first, "little", signed=True)
             format.check_first_offset(self.data_start, self.n, self.size)
         self.mapping = Mapping(self.fd, format.tables_end(self.n), self.filesystem.network)
@@ -153,9 +154,9 @@ class OpenedFile:
         gap = self.data_start - start
         if gap == 0:
             return None
-        data = os.pread(self.fd, format.BLOCK.size, start)
+        data = read_up_to(self.fd, format.BLOCK.size, start)
         header = format.unpack_block_header(data, gap, self.size)
-        payload = os.pread(self.fd, header.payload_size, start + format.BLOCK.size)
+        payload = read_up_to(self.fd, header.payload_size, start + format.BLOCK.size)
         if len(payload) != header.payload_size:
             raise FormatError(f"extension block: {len(payload)} bytes of payload, expected {header.payload_size}")
         if check:
@@ -165,6 +166,6 @@ class OpenedFile:
     def _check_zeros(self, start: int, stop: int) -> None:
         """Every byte is accounted for: reserved space hides nothing."""
         for offset in range(start, stop, CHUNK):
-            data = os.pread(self.fd, min(CHUNK, stop - offset), offset)
+            data = read_up_to(self.fd, min(CHUNK, stop - offset), offset)
             if data.count(0) != len(data) or not data:
                 raise FormatError(f"reserved space at offsets {start} .. {stop} is not zeros")

@@ -98,9 +98,9 @@ class SpanFile:
 
     def close(self) -> None:
         """Close the descriptor; the table stays."""
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
+        fd, self.fd = self.fd, -1  # first: even a close that fails has closed it
+        if fd >= 0:
+            os.close(fd)
 
 
 def mapping_of(array: object) -> Mapping | None:

@@ -13,7 +13,7 @@ from ffrecord import filesystems
 from ffrecord._crc import crc32
 from ffrecord._engine import PACKED, Failure, filesystem_type
 from ffrecord._memory import Mapping as FileMapping
-from ffrecord.durable import read_all
+from ffrecord.durable import read_all, read_up_to
 from ffrecord.errors import ArgumentError, FormatError, file_error
 from ffrecord.forms import Array
 from ffrecord.opened import naming
@@ -53,7 +53,7 @@ class BetonFile(SpanFile):
         try:
             status = os.fstat(fd)
             with naming(path):
-                head = os.pread(fd, HEADER.size, 0)
+                head = read_up_to(fd, HEADER.size, 0)
                 described = read_all(fd, descriptors_size(head, status.st_size), HEADER.size)
                 self.layout = layout = parse(head, described, status.st_size, custom)
                 network = filesystems.of_type(filesystem_type(fd)).network

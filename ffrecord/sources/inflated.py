@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from errno import EIO, ESTALE
 from typing import Any, NamedTuple
 
+from ffrecord.durable import read_up_to
 from ffrecord.errors import FormatError, TruncatedError, file_error
 from ffrecord.forms import Array
 from ffrecord.sources.forks import renew_in_children
@@ -227,7 +228,7 @@ class Inflated:
         """Bytes of the file at `source`."""
         fd = self._opened()
         try:
-            return os.pread(fd, size, self.source)
+            return read_up_to(fd, size, self.source)
         except OSError as error:
             sentence = f"{self.path}: reading {size} bytes at offset {self.source}"
             raise file_error(error.errno or EIO, sentence, self.path) from None

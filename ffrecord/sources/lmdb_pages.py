@@ -21,6 +21,7 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord.durable import read_up_to
 from ffrecord.errors import ArgumentError, FormatError, NotAFileError, TruncatedError, file_error
 from ffrecord.forms import Array
 
@@ -190,9 +191,9 @@ class Pages:
 
     def close(self) -> None:
         """Close the file; may be repeated."""
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
+        fd, self.fd = self.fd, -1  # first: even a close that fails has closed it
+        if fd >= 0:
+            os.close(fd)
 
     def __enter__(self) -> "Pages":
         return self
@@ -249,7 +250,7 @@ def snapshot(fd: int, path: str) -> Snapshot:
 
 
 def _meta(fd: int, path: str, number: int, offset: int) -> np.void:
-    data = os.pread(fd, HEADER.itemsize + META.itemsize, offset)
+    data = read_up_to(fd, HEADER.itemsize + META.itemsize, offset)
     if len(data) < HEADER.itemsize + META.itemsize:
         raise FormatError(f"{path}: no LMDB environment: {len(data)} bytes of page {number} at offset {offset}")
     header, meta = np.frombuffer(data, HEADER, 1)[0], np.frombuffer(data, META, 1, HEADER.itemsize)[0]

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from ffrecord import _recordio
 from ffrecord._crc import crc32, crc32c
+from ffrecord.durable import read_up_to
 from ffrecord.errors import FormatError, TruncatedError
 from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.recordio_format import (
@@ -189,7 +190,7 @@ def _torn(fd: int, path: str, dialect: Dialect, chunk: int, stop: int, end: int)
     Raises:
         FormatError: not what an unfinished write leaves: a part of one chunk, or zeros; or that cannot be told.
     """
-    head = os.pread(fd, HEADER.size, stop)
+    head = read_up_to(fd, HEADER.size, stop)
     expected = 0
     if len(head) == HEADER.size and head.startswith(MAGIC_BYTES):
         # The size word is in no checksum: damaged, it would pass everything behind it for one torn chunk.
@@ -219,7 +220,7 @@ def _chunk_after(fd: int, dialect: Dialect, start: int, end: int) -> int | None:
     """
     tried = 0
     for offset in range(start, end, PIECE):
-        piece = os.pread(fd, PIECE + HEADER.size - 1, offset)
+        piece = read_up_to(fd, PIECE + HEADER.size - 1, offset)
         at = piece.find(MAGIC_BYTES)
         while 0 <= at < PIECE:
             words = np.frombuffer(piece, "<u4", 5, at)[None] if at + HEADER.size <= len(piece) else None
@@ -235,7 +236,7 @@ def _chunk_after(fd: int, dialect: Dialect, start: int, end: int) -> int | None:
 
 def _only_zeros(fd: int, start: int, end: int) -> bool:
     """As some file systems leave the end of a file that was being written when the machine stopped."""
-    pieces = (os.pread(fd, min(PIECE, end - offset), offset) for offset in range(start, end, PIECE))
+    pieces = (read_up_to(fd, min(PIECE, end - offset), offset) for offset in range(start, end, PIECE))
     return all(piece.count(0) == len(piece) for piece in pieces)
 
 
@@ -251,7 +252,7 @@ def torn_error(path: str, torn: Torn, remedy: str = "on_torn='skip' reads everyt
 
 def _told(fd: int, path: str, end: int) -> Dialect:
     """The dialect of a file, from its first chunk; and if that is damaged from those behind it."""
-    head = os.pread(fd, HEADER.size, 0)
+    head = read_up_to(fd, HEADER.size, 0)
     if len(head) < HEADER.size:
         if not (head + MAGIC_BYTES[len(head) :]).startswith(MAGIC_BYTES):
             raise FormatError(f"{path}: begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}: no RecordIO")
@@ -297,5 +298,5 @@ def checksum_at(fd: int, dialect: Dialect, offset: int, size: int) -> int:
     """The checksum of bytes of a file; of what is there of them."""
     update, value = (crc32c if dialect.checksum_kind == "crc32c" else crc32), 0
     for start in range(offset, offset + size, PIECE):
-        value = update(os.pread(fd, min(PIECE, offset + size - start), start), value)
+        value = update(read_up_to(fd, min(PIECE, offset + size - start), start), value)
     return value

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import _tar
+from ffrecord.durable import read_up_to
 from ffrecord.errors import FormatError, TruncatedError, file_error
 from ffrecord.sources.files import check_file, each_of
 from ffrecord.sources.index_file import IndexCache, cached
@@ -115,7 +116,7 @@ def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> 
             raise FormatError(f"{path}: an empty file is no tar archive")
         scan = _tar.Scan(fd, size, ignore_zeros)
         if not scan.run():
-            error = _error(path, size, scan, os.pread(fd, 8, 0))
+            error = _error(path, size, scan, read_up_to(fd, 8, 0))
             if cut is None or not isinstance(error, TruncatedError):
                 try:
                     raise error

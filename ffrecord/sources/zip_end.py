@@ -9,10 +9,10 @@
 PKWARE's APPNOTE.TXT 6.3.10, sections 4.3.14 to 4.3.16.
 """
 
-import os
 import struct
 from dataclasses import dataclass
 
+from ffrecord.durable import read_up_to
 from ffrecord.errors import FormatError
 
 END = struct.Struct("<4sHHHHIIH")
@@ -58,7 +58,7 @@ def read_end(fd: int, size: int) -> End:
         FormatError: there is none; says what the last one contradicts.
     """
     start = max(0, size - END.size - COMMENT_MOST)
-    tail = os.pread(fd, size - start, start)
+    tail = read_up_to(fd, size - start, start)
     wrong, empty, padded = "no end record in its last 65557 bytes", None, None
     at = len(tail) - END.size + len(END_MAGIC)
     while (at := tail.rfind(END_MAGIC, 0, at)) >= 0:
@@ -102,7 +102,7 @@ def _end_at(fd: int, record: bytes, position: int) -> End:
     start = position - size
     if start < 0 or offset > start:
         raise FormatError(f"its directory, {size} bytes at {offset}, does not end before its end record at {position}")
-    if entries and os.pread(fd, 4, start) != ENTRY_MAGIC:
+    if entries and read_up_to(fd, 4, start) != ENTRY_MAGIC:
         raise FormatError(f"no directory entry at offset {start}, where {entries} of them in {size} bytes should be")
     if exact and entries > size // ENTRY_SIZE:
         raise FormatError(f"{entries} entries do not fit in a directory of {size} bytes")
@@ -116,13 +116,13 @@ def _end64(fd: int, position: int, needed: bool) -> tuple[int, int, int, int, in
         FormatError: there is none where its locator says, and it is needed; else those bytes may be no locator.
     """
     at = position - LOCATOR.size
-    locator = os.pread(fd, LOCATOR.size, at) if at >= 0 else b""
+    locator = read_up_to(fd, LOCATOR.size, at) if at >= 0 else b""
     if locator[:4] != LOCATOR_MAGIC:
         return None
     stated = LOCATOR.unpack(locator)[2]
     # Bytes before the archive move it away from where it is said to be; then it has its least size.
     for place in (stated, at - END64.size):
-        record = os.pread(fd, END64.size, place) if 0 <= place <= at - END64.size else b""
+        record = read_up_to(fd, END64.size, place) if 0 <= place <= at - END64.size else b""
         if record[:4] == END64_MAGIC:
             _, own, _, _, disk, first_disk, here, entries, size, offset = END64.unpack(record)
             if place + 12 + own == at:

@@ -11,6 +11,7 @@ The parent never waits longer than TICK without looking at every process.
 """
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import selectors
@@ -115,6 +116,9 @@ class Crew:
         try:
             for number in range(self.count):
                 self._start_one(number)
+        except OSError as error:
+            sentence = f"worker {number} of {self.count} could not be started: {os.strerror(error.errno or errno.EIO)}"
+            raise OSError(error.errno or errno.EIO, sentence) from None
         except Exception as error:
             if self._method != "fork":
                 self._blame_argument(error)

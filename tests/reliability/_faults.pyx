@@ -117,9 +117,9 @@ def clear():
         _shared.calls[i] = 0
 
 
-def fired():
-    """How many calls were changed since `clear`."""
-    return sum([_shared.faults[i].fired for i in range(_shared.used)])
+def fired(which=None):
+    """How many calls were changed since `clear`; which: by the first fault that was set (0), by the second ..."""
+    return sum([_shared.faults[i].fired for i in range(_shared.used) if which is None or which == i])
 
 
 def count(site):

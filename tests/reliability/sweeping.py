@@ -4,7 +4,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ffrecord import _calls
 
@@ -27,8 +27,25 @@ TRANSIENT = (errno.EINTR, errno.EAGAIN)  # whoever is told so asks again, so the
 MOST = 1000  # calls: many times what any of these works needs
 
 
+class Change(NamedTuple):
+    """What becomes of a call, and of the later ones if for good."""
+
+    action: str
+    value: int
+    for_good: bool
+
+    def __str__(self) -> str:
+        value = errno.errorcode[self.value] if "fail" in self.action else str(self.value)
+        return f"{self.action} {value}{' for good' if self.for_good else ''}"
+
+
+Fault = tuple[str, int, Change]  # site, number of the call, what becomes of it
+
+
 class Work(Protocol):
     """What is done again and again, each time with another call failing."""
+
+    beside: Sequence[Fault]  # calls that are changed each time, so that what is to fail comes to be called
 
     def prepare(self) -> None:
         """Before each time; calls do not fail here."""
@@ -36,47 +53,46 @@ class Work(Protocol):
     def do(self) -> None:
         """Itself."""
 
-    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
+    def check(self, site: str, change: Change, error: BaseException | None) -> None:
         """That what is there afterwards is as promised, and the error, if any, the right one."""
+
+
+def errors(numbers: Sequence[int] = NUMBERS) -> list[Change]:
+    """Each once, and for good where that makes sense."""
+    once = [Change("fail", number, False) for number in numbers]
+    return once + [Change("fail", number, True) for number in numbers if number not in TRANSIENT]
 
 
 def used(work: Work) -> list[str]:
     """The sites that some work comes by."""
     work.prepare()
-    _calls.clear()
-    work.do()
-    found = [site for site in _calls.sites() if _calls.count(site)]
-    _calls.clear()
-    return found
+    with faults(*work.beside):
+        work.do()
+        return [site for site in _calls.sites() if _calls.count(site)]
 
 
-def sweep(work: Work, sites: Sequence[str], numbers: Sequence[int] = NUMBERS) -> int:
-    """Have every call at these sites fail, once and for good; how many calls failed."""
-    injected = 0
-    for site in sites:
-        for number in numbers:
-            for for_good in (False, True)[: 1 if number in TRANSIENT else 2]:
-                injected += _every_call(work, site, number, for_good)
-    return injected
+def sweep(work: Work, sites: Sequence[str], changes: Sequence[Change]) -> int:
+    """Have every call at these sites changed in each of these ways; how many calls were."""
+    return sum(_every_call(work, site, change) for site in sites for change in changes)
 
 
-def _every_call(work: Work, site: str, number: int, for_good: bool) -> int:
+def _every_call(work: Work, site: str, change: Change) -> int:
     for call in range(1, MOST):
         work.prepare()
         before = descriptors()
-        with faults((site, call, "fail", number, for_good)) as fired:
+        with faults((site, call, change), *work.beside) as fired:
             error = attempt(work)
-        what = f"{site}, call {call}, {errno.errorcode[number]}{', for good' if for_good else ''}"
         try:
-            if fired:
-                work.check(site, number, error, for_good)
+            if fired[0]:
+                work.check(site, change, error)
             elif error is not None:
                 raise error
-            left = descriptors() - before
+            # multiprocessing leaves the pipes that it made for a fork that fails.
+            left = set() if site == "fork" else descriptors() - before
             assert not left, f"descriptors left open: {left}"
         except BaseException as wrong:
-            raise AssertionError(f"{what}: ended with {error!r}") from wrong
-        if not fired:
+            raise AssertionError(f"{site}, call {call}, {change}: ended with {error!r}") from wrong
+        if not fired[0]:
             return call - 1
     raise AssertionError(f"{site} is called more than {MOST} times")
 
@@ -91,17 +107,16 @@ def attempt(work: Work) -> BaseException | None:
 
 
 @contextlib.contextmanager
-def faults(*wanted: tuple[str, int, str, int, bool]) -> Iterator[list[int]]:
-    """Set faults; afterwards the list holds how many calls were changed, and is empty if none was."""
+def faults(*wanted: Fault) -> Iterator[list[int]]:
+    """Set faults; afterwards the list holds how many calls each has changed."""
     fired: list[int] = []
     _calls.clear()
-    for site, call, action, value, for_good in wanted:
-        _calls.fault(site, call, action, value, for_good=for_good)
+    for site, call, change in wanted:
+        _calls.fault(site, call, change.action, change.value, for_good=change.for_good)
     try:
         yield fired
     finally:
-        if _calls.fired():
-            fired.append(_calls.fired())
+        fired += [_calls.fired(i) for i in range(len(wanted))]
         _calls.clear()
 
 

@@ -5,13 +5,14 @@ import errno
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import builders
 import children
 import ffr_twin
+from sweeping import Change, Fault
 
 from ffrecord import FileReader, FileWriter, pack_folder, recover
 from ffrecord.dataset_writer import DatasetWriter
@@ -35,9 +36,12 @@ REFUSED = {
 }
 
 
-def told(site: str, number: int, error: BaseException | None, place: Path) -> None:
+def told(site: str, change: Change, error: BaseException | None, place: Path) -> None:
     """An error is the one of the call, and names what it is of; only where nothing is lost may there be none."""
-    if error is None:
+    number = change.value
+    if change.action != "fail":
+        assert error is None, repr(error)
+    elif error is None:
         again = number == errno.EINTR and site in AGAIN
         assert site in HARMLESS or again or number in REFUSED.get(site, ()), "the error was lost"
     elif isinstance(error, MemoryError):
@@ -49,6 +53,8 @@ def told(site: str, number: int, error: BaseException | None, place: Path) -> No
 
 class Fresh:
     """In a directory that is made anew each time."""
+
+    beside: Sequence[Fault] = ()
 
     def __init__(self, directory: Path, samples: list[bytes]) -> None:
         self.directory, self.samples = directory, samples
@@ -85,12 +91,17 @@ class Writing(Fresh):
                     writer.flush()
                 writer.write_one(sample)
 
-    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
+    def check(self, site: str, change: Change, error: BaseException | None) -> None:
         if error is not None or not self.flush or site != "close":  # of a journal or of a file that was moved away
-            told(site, number, error, self.path)
-        published = error is None or "is in place" in str(error)
-        assert ffr_twin.parse(self.path.read_bytes()) == (self.samples if published else OLD)
-        self.nothing_left(site, number)
+            told(site, change, error, self.path)
+        if error is None or "is in place" in str(error):
+            self.compare()
+        else:
+            assert ffr_twin.parse(self.path.read_bytes()) == OLD
+        self.nothing_left(site, change.value)
+
+    def compare(self) -> None:
+        assert ffr_twin.parse(self.path.read_bytes()) == self.samples
 
 
 class Recovering(Fresh):
@@ -110,16 +121,16 @@ class Recovering(Fresh):
     def do(self) -> None:
         recover(self.path)
 
-    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
+    def check(self, site: str, change: Change, error: BaseException | None) -> None:
         if error is not None:
             assert isinstance(error, OSError | MemoryError), repr(error)
             with contextlib.suppress(FileNotFoundError):  # all was done but the tidying up
                 recover(self.path)
             assert self.path.exists()
         elif site not in ("open", "close"):  # of a file that is there already, which is no reason to complain
-            told(site, number, error, self.path)
+            told(site, change, error, self.path)
         assert ffr_twin.parse(self.path.read_bytes()) == self.samples
-        self.nothing_left(site, number)
+        self.nothing_left(site, change.value)
 
 
 class Packing(Fresh):
@@ -136,9 +147,9 @@ class Packing(Fresh):
     def do(self) -> None:
         pack_folder(self.directory / "folder", self.path)
 
-    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
+    def check(self, site: str, change: Change, error: BaseException | None) -> None:
         if error is not None:
-            told(site, number, error, self.directory)
+            told(site, change, error, self.directory)
         published = error is None or "is in place" in str(error)
         found = ffr_twin.parse(self.path.read_bytes())
         assert sorted(found[:-1]) == sorted(self.samples) if published else found == OLD
@@ -177,12 +188,13 @@ class Dataset(Fresh):
     def do(self) -> None:
         self.write(**{"mode": "append"} if self.appends else {})
 
-    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
+    def check(self, site: str, change: Change, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, WorkerError | MemoryError):
             assert isinstance(error, OSError), repr(error)
-            assert error.errno == number or site in ("stat", "lstat"), error
+            assert error.errno == change.value or site in ("stat", "lstat"), error
             # What was only read has no more to say when its closing fails.
-            assert str(self.directory) in str(error) or site == "close", error
+            names = "could not be started" if site == "fork" else str(self.directory)
+            assert names in str(error) or site == "close", error
         if error is None:
             assert self.visible() == self.after
         if self.appends:
@@ -193,7 +205,7 @@ class Dataset(Fresh):
             raise AssertionError(sorted(self.visible()))
         if self.visible() != self.after:
             self.do()
-        assert self.visible() == self.after or (self.appends and for_good)
+        assert self.visible() == self.after or (self.appends and change.for_good)
         with FileReader(self.path) as reader:
             assert builders.read_all(reader) == self.samples * (1 + self.appends)
 
@@ -210,6 +222,13 @@ class OtherFormat(Fresh):
         with self.writer() as writer:
             writer.write(b"old")
 
+    def found(self) -> list[bytes]:
+        with open_source(self.path) as store:
+            return builders.read_all(store)
+
+    def compare(self) -> None:
+        assert self.found() == self.samples
+
     def writer(self, **options: Any) -> Any:
         return (TFRecordWriter if self.kind == "tfrecord" else RecordIOWriter)(self.path, **options)
 
@@ -218,12 +237,11 @@ class OtherFormat(Fresh):
             for sample in self.samples:
                 writer.write(sample)
 
-    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
-        told(site, number, error, self.path)
+    def check(self, site: str, change: Change, error: BaseException | None) -> None:
+        told(site, change, error, self.path)
         published = error is None or "is in place" in str(error)
-        with open_source(self.path) as store:
-            assert builders.read_all(store) == (self.samples if published else OLD)
-        self.nothing_left(site, number)
+        assert self.found() == (self.samples if published else OLD)
+        self.nothing_left(site, change.value)
 
 
 class Added(OtherFormat):
@@ -239,14 +257,19 @@ class Added(OtherFormat):
                 writer.write(sample)
                 writer.flush()
 
-    def check(self, site: str, number: int, error: BaseException | None, for_good: bool) -> None:
+    def check(self, site: str, change: Change, error: BaseException | None) -> None:
         if error is None and site != "close":
-            told(site, number, error, self.path)
+            told(site, change, error, self.path)
         elif error is not None:
             assert isinstance(error, MemoryError | OSError | ValueError), repr(error)
-        with open_source(self.path) as store:
-            found = builders.read_all(store)
-        assert found == OLD + self.samples if error is None else found == (OLD + self.samples)[: len(found)]
+        if error is None:
+            self.compare()
+        else:
+            found = self.found()
+            assert found == (OLD + self.samples)[: len(found)]
+
+    def compare(self) -> None:
+        assert self.found() == OLD + self.samples
 
 
 def works(directory: Path) -> dict[str, Callable[[], Fresh]]:
