@@ -6,6 +6,7 @@ import builders
 import children
 import pytest
 from builders import IO_MODES
+from figures import counts
 
 in_every_mode = pytest.mark.parametrize("io", IO_MODES)
 
@@ -105,7 +106,7 @@ def test_threads_share_the_descriptors(directory, io):
     children.run(SHARING, directory, io)
 
 
-@pytest.mark.parametrize("count", [600, pytest.param(10_000, marks=pytest.mark.long)])
+@counts(3000, 10_000)
 def test_many_shards(tmp_path, count):
     """No more descriptors than documented: a quarter of the limit."""
     data = [builders.ffr_twin.build([b"%d" % i, b""]) for i in range(count)]
