@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-import webbrowser
 from contextlib import closing
 from errno import EADDRINUSE
 from threading import Thread
@@ -106,11 +105,17 @@ def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:
         if out.tty:
             out.remark("Ctrl-C ends it")
         if _has_screen(out) if given.open is None else given.open:
-            Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+            Thread(target=_show, args=(server.url,), daemon=True).start()
         server.serve_forever()
     except KeyboardInterrupt:
         pass
     return exits.DONE
+
+
+def _show(url: str) -> None:
+    import webbrowser  # which takes as long as reading a hundred samples, and mostly nobody needs it
+
+    webbrowser.open(url)
 
 
 def _has_screen(out: Output) -> bool:

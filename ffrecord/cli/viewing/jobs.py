@@ -159,11 +159,12 @@ class ColumnsJob(Job):
         self._found = {name: self._named(name, facts) for name, facts in column_facts.of_samples(samples).items()}
 
     def _named(self, name: str, facts: dict[str, Any]) -> dict[str, Any]:
-        """With names of classes for their numbers."""
-        classes, frequent = self._records.classes.get(name), facts.get("frequent")
-        if classes and frequent:
-            facts["frequent"] = {_class(classes, number): count for number, count in frequent.items()}
-        return facts
+        """With names of classes for their numbers, which have no mean."""
+        classes, frequent = self._records.classes.get(name), facts.get("frequent", {})
+        if not classes:
+            return facts
+        told = {"kind": "class", "samples": facts["samples"], "classes": len(classes)}
+        return told | {"frequent": {_class(classes, number): count for number, count in frequent.items()}}
 
     def told(self) -> dict[str, Any]:
         """With "columns" at the end."""
