@@ -111,7 +111,7 @@ def test_the_wheel_has_what_it_takes_and_no_more(built: Distributions) -> None:
     inside = {name for name in names if name.startswith("ffrecord/")}
     libraries = {name.split(".")[0] for name in inside if name.endswith(".so")}
     assert libraries == {name.removesuffix(".pyx") for name in ours if name.endswith(".pyx")}
-    wanted = {name for name in ours if name.endswith((".py", ".pyi", ".pxd", "py.typed"))}
+    wanted = {name for name in ours if name.endswith((".py", ".pyi", ".pxd", "py.typed", ".html", ".css", ".js"))}
     assert {name for name in inside if not name.endswith(".so")} == wanted
     assert {name.partition("/")[2] for name in names - inside} == {
         *("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt")
