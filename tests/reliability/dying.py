@@ -165,15 +165,12 @@ def exported(given: Fatal, path: Path) -> None:
     export(given, path, "tar", num_workers=2, samples_per_shard=50)
 
 
-WRITERS: dict[str, Callable[..., None]] = {
+OPERATIONS: dict[str, Callable[..., None]] = {
     "dataset": of_dataset,
     "iterable": of_iterable,
     "lines": of_lines,
     "streams": of_streams,
     "append": appended,
-}
-OPERATIONS: dict[str, Callable[..., None]] = {
-    **WRITERS,
     "dump": dumped,
     "convert": converted,
     "verify": verified,
