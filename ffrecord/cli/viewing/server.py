@@ -59,7 +59,7 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Of a connection: mostly a browser that went away."""
-        if self.debug and not isinstance(sys.exception() if sys.version_info >= (3, 11) else None, OSError):
+        if self.debug and not isinstance(sys.exc_info()[1], OSError):
             traceback.print_exc()
 
 
