@@ -100,22 +100,6 @@ DEFECTS = (
         ("test_tfrecord_damage.py::test_every_byte_flipped", "test_tfrecord_chain.py::test_checksums"),
     ),
     Defect(
-        "record-of-tfrecord-beyond-the-file",
-        "G4",
-        "ffrecord/_tfrecord.pyx",
-        "            have = self._size - self.at - LINK_SIZE\n",
-        "            have = self._size - self.at\n",
-        ("test_tfrecord_damage.py", "test_tfrecord_chain.py"),
-    ),
-    Defect(
-        "record-of-recordio-beyond-its-chunk",
-        "G4",
-        "ffrecord/_recordio.pyx",
-        "        if <int64_t> size > end - at - LENGTH:\n            return at\n",
-        "        if <int64_t> size > end - at:\n            return at\n",
-        ("test_recordio_damage.py",),
-    ),
-    Defect(
         "pages-of-lmdb-that-lead-back",
         "G4, G8",
         "ffrecord/sources/lmdb_tree.py",

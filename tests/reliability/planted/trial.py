@@ -95,6 +95,9 @@ def _judge(defect: Defect, done: subprocess.CompletedProcess[str], results: Path
         return hung and defect.sign == HANG, "a test hung" if hung else (done.stdout + done.stderr)[-4000:]
     for case in ElementTree.parse(results).iter("testcase"):
         name, failure = f"{case.get('classname', '').split('.')[-1]}::{case.get('name')}", case.find("failure")
+        error = case.find("error")
+        if error is not None and (error.get("message") or "").startswith("failed on teardown"):
+            failure = error  # of a fixture that looks at what is left
         if failure is not None:
             sign = HANG if "Timeout" in (failure.get("message") or "") else FAILURE
             # Where memory is not what it should be, either may come first.
