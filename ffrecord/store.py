@@ -30,6 +30,7 @@ __all__ = [
     "check_on_error",
 ]
 
+AT_ONCE = 256  # records that are read for their sizes alone
 SlotList = Sequence[tuple[int, int]]  # (offset, size) of pieces of a record, bytes
 S = TypeVar("S", bound="Store")
 
@@ -141,9 +142,13 @@ class Store(BatchReading):
         Raises:
             IndexError, TypeError: as `read`.
         """
-        outcome = self._now(PACKED, self._in_range(indices), go_on=True)
-        sizes: Indices = np.diff(outcome.result[1])
-        sizes[[place for place, _ in outcome.failures]] = -1
+        positions = self._in_range(indices)
+        sizes = np.zeros(len(positions), np.int64)
+        for start in range(0, len(positions), AT_ONCE):
+            outcome = self._now(PACKED, positions[start : start + AT_ONCE], go_on=True)
+            piece = sizes[start : start + AT_ONCE]
+            piece[:] = np.diff(outcome.result[1])
+            piece[[place for place, _ in outcome.failures]] = -1
         return sizes
 
     def stats(self) -> ReadStats:
