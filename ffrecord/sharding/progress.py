@@ -1,5 +1,6 @@
 """A progress bar in samples/s and MB/s."""
 
+import sys
 from typing import Any
 
 from tqdm import tqdm  # type: ignore[import-untyped]
@@ -22,15 +23,16 @@ class Progress:
     """
 
     def __init__(self, total: int | None, show: bool | None, label: str, done: int = 0) -> None:
-        disable = None if show is None else not show
-        self._bar: Any = Bar(
-            total=total, initial=done, desc=label, unit=" samples", unit_scale=True, miniters=1, disable=disable
-        )
+        # Not one that is merely disabled: making a bar takes tqdm's lock, which all forks share, and which one of them
+        # that was killed with it never gives back.
+        self._bar: Any = None
+        if _is_terminal(sys.stderr) if show is None else show:
+            self._bar = Bar(total=total, initial=done, desc=label, unit=" samples", unit_scale=True, miniters=1)
         self._bytes = 0
 
     def add(self, samples: int, size: int) -> None:
         """That many more samples, and bytes, are written."""
-        if self._bar.disable:
+        if self._bar is None:
             return
         self._bytes += size
         seconds = self._bar.format_dict["elapsed"]
@@ -40,4 +42,13 @@ class Progress:
 
     def close(self) -> None:
         """Leave the bar as it is. May be repeated."""
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _is_terminal(stream: Any) -> bool:
+    """False too where there is no stream, or a closed one."""
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):
+        return False

@@ -5,10 +5,12 @@ flushed comes back; and the next write gives the bytes of an undisturbed one.
 """
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import children
 import disk_calls
 import figures
 import pytest
@@ -55,3 +57,27 @@ def test_any_time(
 
 def test_shares() -> None:
     assert sum(share for group in SHARES.values() for share in group.values()) == 100
+
+
+KILLED_WITH_LOCK = """
+import os, signal
+from tqdm import tqdm
+from ffrecord.dataset_writer import DatasetWriter
+from ffrecord.dump import dump
+
+lock = tqdm.get_lock()
+child = os.fork()
+if child == 0:
+    lock.acquire()
+    os.kill(os.getpid(), signal.SIGKILL)
+os.waitpid(child, 0)
+for show in (False, None):
+    DatasetWriter(f"{sys.argv[1]}/{show}", num_workers=0, progress=show).from_iterable([b"a"] * 10)
+dump([b"a"] * 10, f"{sys.argv[1]}/a.ffr", 1)
+"""
+
+
+def test_killed_while_it_draws_a_bar(tmp_path: Path) -> None:
+    """All forks share the lock of tqdm's bars: who draws none must not wait for it."""
+    children.run("import sys" + KILLED_WITH_LOCK, tmp_path, timeout=20)
+    assert sorted(os.listdir(tmp_path)) == ["False", "None", "a.ffr"]
