@@ -17,6 +17,7 @@ import errno
 import hashlib
 import logging
 import os
+import re
 import stat
 import struct
 import time
@@ -41,6 +42,8 @@ HEAD = struct.Struct("<8sII")
 SUFFIX = ".ffindex"
 ALIGNMENT = 64
 DESCRIPTION_MOST = 1 << 20  # bytes
+NUMBERS = re.compile(r"[<>|=]?(?:[iu][1248]|f[248])")  # dtypes of arrays
+REFUSED = (OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError)
 # Two changes of a file less apart may give it the same time: ticks of the kernel's clock, or what file systems that
 # know no more keep: FAT, 2 s.
 TICK_NS, COARSE_TICK_NS = 10_000_000, 2_000_000_000
@@ -225,7 +228,7 @@ def _load(
             if check is not None:
                 check(arrays)
             return arrays
-        except (OSError, ValueError, TypeError, LookupError, OverflowError, msgspec.MsgspecError) as error:
+        except (*REFUSED, msgspec.MsgspecError) as error:
             logger.info("%s is made anew: %s", place, error)
     return None
 
@@ -270,6 +273,7 @@ def _arrays(data: memoryview, format: str, status: os.stat_result) -> dict[str, 
 
 
 def _array(data: memoryview, each: _Array, start: int) -> npt.NDArray[np.generic]:
-    if each.count < 0 or np.dtype(each.dtype).kind not in "iuf":
+    # Looked at first: numpy takes a string for many things, and warns of some, or fails as Python's parser does.
+    if each.count < 0 or not NUMBERS.fullmatch(each.dtype):
         raise FormatError(f"{each.name}: {each.count} times {each.dtype}, expected numbers")
     return np.frombuffer(data, each.dtype, each.count, start + each.offset)

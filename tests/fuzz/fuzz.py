@@ -19,7 +19,7 @@ TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS))
 
 from fuzz import building, corpus  # noqa: E402  # found by the line above
-from fuzz.targets import Target, target_of, targets  # noqa: E402
+from fuzz.targets import SCRATCH, Scratch, Target, target_of, targets  # noqa: E402
 
 PAGE = 4096
 WORDS = struct.Struct("<8Q")  # as `_fuzzer` writes them: what it is at
@@ -112,12 +112,14 @@ class Session:
         with self._lock:
             self._seeds += 1
             seed = 1000 * self.seed + self._seeds
-        with tempfile.NamedTemporaryFile(prefix="ffrecord-fuzz-") as state, tempfile.TemporaryFile() as said:
+        with Scratch() as scratch, tempfile.NamedTemporaryFile() as state, tempfile.TemporaryFile() as said:
             os.ftruncate(state.fileno(), PAGE + target.size_most)
             job = {"target": target.name, "state": state.name, "out": str(self.out), "executions": executions}
             job |= {"seconds": seconds, "seed": seed, "way": way, "enough": self.enough, "limited": not self.sanitized}
             command = [sys.executable, "-X", "faulthandler", "-m", "fuzz.child", json.dumps(job)]
-            child = subprocess.Popen(command, cwd=TESTS, env=self._environment(), stdout=said, stderr=said)
+            child = subprocess.Popen(
+                command, cwd=TESTS, env=self._environment(scratch.folder), stdout=said, stderr=said
+            )
             hung, usage = _watch(child, state.fileno(), self.hangs)
             status = child.returncode
             words = WORDS.unpack(os.pread(state.fileno(), WORDS.size, 0))
@@ -133,7 +135,7 @@ class Session:
                 place.with_suffix(".txt").write_text(f"{ended}\n{text}")
         return words, usage, ended
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, scratch: Path) -> dict[str, str]:
         paths = [self._fuzzer, *([self._tree] if self._tree else []), TESTS, TESTS.parent]
         preload = [str(self._fuzzer / "preload.so")]
         more = {}
@@ -154,6 +156,8 @@ class Session:
             **more,
             "LD_PRELOAD": " ".join(preload),
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
+            SCRATCH: str(scratch),
+            "TMPDIR": str(scratch),
             "PYTHONHASHSEED": "0",
             "PYTHONDONTWRITEBYTECODE": "1",
             "OPENBLAS_NUM_THREADS": "1",

@@ -19,6 +19,7 @@ FAMILIES = (
 )
 TESTS = Path(__file__).resolve().parents[2]
 GOLDEN = TESTS / "golden"
+SCRATCH = "FFRECORD_FUZZ_SCRATCH"
 READ_MOST = 12  # records of an input that are read
 
 Run = Callable[[memoryview], object]
@@ -28,10 +29,9 @@ class Scratch:
     """A folder in memory, where inputs lie as files. Leaving a `with` removes it."""
 
     def __init__(self) -> None:
-        memory = "/dev/shm"
-        self.folder = Path(
-            tempfile.mkdtemp(prefix="ffrecord-fuzz-", dir=memory if os.access(memory, os.W_OK) else None)
-        )
+        # A process that dies leaves it behind: whoever started it says where, and removes that.
+        above = os.environ.get(SCRATCH) or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+        self.folder = Path(tempfile.mkdtemp(prefix="ffrecord-fuzz-", dir=above))
 
     def file(self, name: str) -> "File":
         """One whose content changes from input to input."""
