@@ -7,6 +7,7 @@ neither.
 
 import doctest
 import linecache
+import os
 import re
 import subprocess
 import sys
@@ -45,7 +46,11 @@ def run_elsewhere(path: Path, directory: Path) -> "subprocess.CompletedProcess[s
     # Since Python 3.12 a fork beside torch's threads warns; whoever follows the document sees no error either.
     warnings = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
     command = [sys.executable, *warnings, __file__, str(path)]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120, check=False)
+    # Threads of torch that wait for each other turn, which on a busy machine takes most of the time.
+    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command, cwd=directory, env=variables, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def run_here(path: Path) -> None:

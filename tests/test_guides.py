@@ -1,0 +1,55 @@
+"""What guides say of this tree is so: the table of contents is complete, the commands and tests they name are there."""
+
+import importlib.util
+import re
+
+import pytest
+from documents import ROOT, blocks, documents, prose
+from test_peers import absent
+
+CONTENTS = (ROOT / "docs" / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+QUESTIONS = (ROOT / "docs" / "faq.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def tasks() -> set[str]:
+    """What run.py does."""
+    spec = importlib.util.spec_from_file_location("run", ROOT / "run.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return set(module.TASKS)
+
+
+def test_the_table_of_contents_has_every_page():
+    linked = {(ROOT / "docs" / target).resolve() for target in re.findall(r"\]\(([^)#]+\.md)", CONTENTS)}
+    assert [page.name for page in documents() if page not in linked and page.name != "README.md"] == []
+    assert {ROOT / "README.md", ROOT / "benchmarks" / "README.md"} <= linked
+
+
+def test_commands_of_contributors_are_there(tasks):
+    named = set(re.findall(r"python3 run\.py (\w+)", CONTRIBUTING))
+    assert named <= tasks
+    assert tasks - named <= {"digits", "photographs", "ddp"}  # the examples, which the README is about
+
+
+def test_files_that_contributors_are_sent_to_are_there():
+    named = set(re.findall(r"`((?:ffrecord|tests|benchmarks|docs)/[\w/.]+?)/?`", prose(CONTRIBUTING)))
+    assert len(named) > 8
+    assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
+
+
+def test_answers_lead_to_tests_that_are_there():
+    assert absent(prose(QUESTIONS)) == []
+
+
+def test_every_answer_says_what_shows_it():
+    answers = re.split(r"^### ", QUESTIONS, flags=re.MULTILINE)[1:]
+    assert len(answers) > 20
+    assert [answer.splitlines()[0] for answer in answers if "](" not in answer] == []
+
+
+@pytest.mark.parametrize("page", ["tutorial", "ddp", "resume", *(f"from-{name}" for name in ("ffcv", "zip"))])
+def test_guides_are_programs(page):
+    """Or nothing would be run."""
+    assert any(block.language == "python" for block in blocks((ROOT / "docs" / f"{page}.md").read_text()))
