@@ -89,8 +89,8 @@ def test_schedules_of_reading(tmp_path: Path, counted: figures.Counted, count: i
 
 @figures.counts(80, 3_000)
 @pytest.mark.timeout(600)
-def test_schedules_of_writing(tmp_path: Path, counted: figures.Counted, count: int, seed: int) -> None:
-    changed = int(faults.run(WRITE, tmp_path, count, seed, timeout=580))
+def test_schedules_of_writing(in_memory: Path, counted: figures.Counted, count: int, seed: int) -> None:
+    changed = int(faults.run(WRITE, in_memory, count, seed, timeout=580))
     assert changed > count / 2
     counted.add("shortened or delayed calls", changed)
 
