@@ -87,7 +87,7 @@ def test_some_seconds(fuzzer, tmp_path, seed, counted):
 def test_ten_million(fuzzer, tmp_path, seed, counted):
     """Every target has some seconds of a CPU; those that are fast have the rest."""
     with Session(tmp_path, seed=seed) as session:
-        outcomes = fuzz(session, TARGETS, 10.0, LONG, 2)
+        outcomes = fuzz(session, TARGETS, 8.0, LONG, 2)
     check(outcomes)
     executions = sum(each.executions for each in outcomes)
     assert executions >= LONG
@@ -103,7 +103,7 @@ def test_sanitizers(fuzzer, tmp_path, seed, counted):
         pytest.skip("gcc has no address sanitizer here")
     with Session(tmp_path, sanitized=True) as session, ThreadPoolExecutor(2) as pool:
         compiled = [name for name, target in TARGETS.items() if target.compiled]
-        outcomes = list(pool.map(lambda name: session.run(Outcome(name), "fuzz", 1 << 60, 4.0), compiled))
+        outcomes = list(pool.map(lambda name: session.run(Outcome(name), "fuzz", 1 << 60, 3.0), compiled))
     check(outcomes)
     counted.add("fuzz executions under sanitizers", sum(each.executions for each in outcomes))
 
