@@ -96,7 +96,7 @@ TIMES = {"beside other threads": (30, 1_000_000)}
 
 
 @pytest.mark.timeout(900)
-@counts(leaking.EVERYDAY, leaking.LONG)
+@counts(1, 5)
 @pytest.mark.parametrize("kind", WORKS)
 def test_prefetching(good_and_damaged: tuple[str, str], kind: str, count: int) -> None:
     times, slope = TIMES.get(kind, (60, 1000))
@@ -104,7 +104,7 @@ def test_prefetching(good_and_damaged: tuple[str, str], kind: str, count: int) -
     leaking.run(code, times * count, slope, *good_and_damaged, turns=IO_MODES, kept=True)
 
 
-@counts(leaking.EVERYDAY, leaking.LONG)
+@counts(1, 5)
 def test_more_files_than_may_be_open(tmp_path: Path, count: int) -> None:
     """Opened and closed again and again, by several threads."""
     for i in range(30):
