@@ -1,4 +1,4 @@
-"""T2 (guarantees G1, G2): the order in which the shards of a dataset reach the disk and get their names."""
+"""T2 (guarantees G1, G2, G3): The shards of a dataset reach the disk, and get their names, in the right order."""
 
 import os
 from pathlib import Path

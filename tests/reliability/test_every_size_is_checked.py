@@ -1,4 +1,4 @@
-"""T7 (guarantees G3, G9): samples of every size are checked to the last byte in every mode; cut ones are no zeros."""
+"""T7 (guarantees G3, G9): Samples of every size are checked to the last byte in every mode; cut ones are no zeros."""
 
 import os
 from pathlib import Path

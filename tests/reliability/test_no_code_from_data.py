@@ -1,4 +1,4 @@
-"""G5: opening and reading run no code that comes from data. What could is named in one short list, with its reason."""
+"""Surface (guarantees G5): No code that comes from data is run. What could run some is in one list, with its reason."""
 
 import ast
 import re

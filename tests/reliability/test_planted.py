@@ -1,4 +1,4 @@
-"""The tests of the guarantees notice mistakes: small ones, planted in copies of our own code, one at a time."""
+"""Surface (guarantees G1, G2, G3, G4, G5, G6, G7, G8, G9, G10): Mistakes planted in copies of our own code are noticed."""
 
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from planted.defect import FAILURE
 from planted.tree import ROOT
 
 # Some of every list: `python3 run.py planted` tries all of them, which takes longer than a test may.
-QUICK = [defect for defect in DEFECTS if not defect.compiled and defect.sign == FAILURE][::3]
-COMPILED = [defect for defect in DEFECTS if defect.compiled and defect.sign == FAILURE][::8]
+QUICK = [defect for defect in DEFECTS if not defect.compiled and defect.sign == FAILURE][::2]
+COMPILED = [defect for defect in DEFECTS if defect.compiled and defect.sign == FAILURE][::6]
 
 
 def test_the_list_is_true_of_the_sources() -> None:

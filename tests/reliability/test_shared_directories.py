@@ -1,5 +1,4 @@
-"""Guarantees G1 and G5 in directories that others may write to: names that cannot be guessed or led elsewhere, and
-modes that the umask decides."""
+"""Surface (guarantees G1, G5): Others may write to the directory: names are not guessed or led away, modes the umask's."""
 
 import os
 import re
