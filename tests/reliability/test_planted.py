@@ -1,4 +1,4 @@
-"""Surface (guarantees G1, G2, G3, G4, G5, G6, G7, G8, G9, G10): Mistakes planted in copies of our own code are noticed."""
+"""Surface (guarantees G1, G2, G3, G4, G5, G6, G7, G8, G9, G10): Mistakes planted in copies of our code are found."""
 
 from pathlib import Path
 

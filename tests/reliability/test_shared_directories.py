@@ -1,4 +1,4 @@
-"""Surface (guarantees G1, G5): Others may write to the directory: names are not guessed or led away, modes the umask's."""
+"""Surface (guarantees G1, G5): In directories that others may write to, no name is led away."""
 
 import os
 import re
