@@ -21,10 +21,13 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 PAGE = ROOT / "docs" / "guarantees.md"
+SANITIZED = " under sanitizers"
 RESULTS = HERE / "results.jsonl"
 HEADING = re.compile(
-    r'"""(?P<number>T\d+|Load|Surface) \(guarantees? (?P<guards>G\d+(?:, G\d+)*)\): (?P<does>.*?[.:])(?:\s|"""|$)'
+    r'"""(?P<number>T\d+(?:, T\d+)*|Load|Cases|Surface) '
+    r'\((?:guarantees? (?P<guards>G\d+(?:, G\d+)*)|all guarantees)\): (?P<does>.*?[.:])(?:\s|"""|$)'
 )
+ALL = tuple(f"G{i}" for i in range(1, 11))
 
 
 class Guard(NamedTuple):
@@ -51,12 +54,19 @@ def _guard(path: Path) -> Guard:
     if heading is None:
         raise SystemExit(f"{path}: the first line does not say what it guards: T1 (guarantees G1, G2): What it does.")
     name = path.relative_to(HERE).as_posix()
-    return Guard(name, heading["number"], tuple(heading["guards"].split(", ")), heading["does"])
+    guarded = tuple(heading["guards"].split(", ")) if heading["guards"] else ALL
+    return Guard(name, heading["number"], guarded, heading["does"])
 
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The lines of a file of figures; the head of results.jsonl, which has a "date", is the first."""
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def sanitized(line: dict[str, Any]) -> dict[str, Any]:
+    """A line whose figures say that they were counted under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    sums = {name if name.endswith(SANITIZED) else name + SANITIZED: number for name, number in line["sums"].items()}
+    return {**line, "sums": sums, "most": {}}
 
 
 def head() -> dict[str, Any]:
@@ -127,6 +137,8 @@ def _tests(lines: list[dict[str, Any]]) -> str:
 
 
 def _in_order(guarded: set[str]) -> str:
+    if guarded == set(ALL):
+        return "all"
     return ", ".join(sorted(guarded, key=lambda name: int(name[1:])))
 
 
@@ -144,9 +156,11 @@ def main() -> None:
     """Keep the figures, fill the page."""
     parser = argparse.ArgumentParser(description="Put what a run of the tests counted into docs/guarantees.md.")
     parser.add_argument("figures", nargs="*", type=Path, help="what --figures wrote; without: fill the page again")
-    given = parser.parse_args().figures
-    if given:
-        lines = [head(), *(line for path in given for line in read(path))]
+    parser.add_argument("--sanitized", nargs="*", type=Path, default=[], help="what it wrote for `run.py sanitize`")
+    given = parser.parse_args()
+    if given.figures:
+        lines = [head(), *(line for path in given.figures for line in read(path))]
+        lines += [sanitized(line) for path in given.sanitized for line in read(path)]
         RESULTS.write_text("".join(json.dumps(line) + "\n" for line in lines))
     PAGE.write_text(filled(PAGE.read_text(), rendered(read(RESULTS))))
 

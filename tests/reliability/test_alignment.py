@@ -1,4 +1,4 @@
-"""T16: direct reads on file systems that ask for another alignment of O_DIRECT than the one the tests run on."""
+"""T16 (guarantee G3): direct reads on file systems that ask for another alignment of O_DIRECT than that of this one."""
 
 import os
 import shutil

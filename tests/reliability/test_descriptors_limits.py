@@ -1,4 +1,4 @@
-"""Under load (guarantee G7): readers of many files beside the limit of descriptors of their process."""
+"""Load (guarantee G7): readers of many files beside the limit of descriptors of their process."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""T17 (guarantees G4, G5, and G3): every parser of bytes from files, fuzzed, gives what is there or a documented error.
+"""T17 (guarantees G3, G4, G5): every parser of bytes from files, fuzzed, gives what is there or a documented error.
 
 Everyday: what is kept is replayed by the ordinary build, and a few changes more are made blindly. Long: 10 million
 executions, led by coverage of the parsers, with a limit for memory, time, and each allocation.

@@ -1,4 +1,4 @@
-"""Permanent cases of all guarantees: what was once wrong, each as the smallest program that showed it."""
+"""Cases (all guarantees): what was once wrong, each as the smallest program that showed it."""
 
 import gc
 import itertools

@@ -1,4 +1,4 @@
-"""Permanent cases of all guarantees: what the original did wrong, U1 to U11g, each with tests that it would fail.
+"""Cases (all guarantees): what the original did wrong, U1 to U11g, each with tests that it would fail.
 
 Most are where their subject is; what is nowhere else is here.
 """
