@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import deadlocks
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILDS = ROOT / "build" / "sanitize"
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
@@ -211,11 +213,13 @@ def checked(command: list[str], reports: Path, **options: object) -> int:
     """Run it; its exit status, or 1 if it ended with 0 but a sanitizer of any process wrote into `reports`."""
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir(parents=True)
-    status = subprocess.run(command, **options).returncode
+    with subprocess.Popen(command, **options) as process, deadlocks.ended(process.pid) as killed:
+        status = process.wait()
     found = reports_in(reports)
     for text in found:
         print(text[:20_000], flush=True)
-    print(f"sanitizers: {len(found)} reports, exit status {status}", flush=True)
+    also = f", {len(killed)} children killed that the allocator did not let go on" if killed else ""
+    print(f"sanitizers: {len(found)} reports, exit status {status}{also}", flush=True)
     return status or bool(found)
 
 
@@ -236,8 +240,7 @@ def main(arguments: list[str], only: list[str] | None = None, name: str = "addre
     variables = environment("address", reports, tree)
     status = checked(command, reports, cwd=tree, env=variables)
     if status == TESTS_FAILED and not reports_in(reports):
-        # The allocator of older sanitizers is left locked in a child that is forked while another thread allocates.
-        print("sanitizers: what failed once more, for a fork may come at the wrong moment", flush=True)
+        print("sanitizers: what failed once more, for its children may have been killed; see deadlocks.py", flush=True)
         status = checked([*command, "--last-failed"], reports, cwd=tree, env=variables)
     return status
 

@@ -5,10 +5,12 @@ in the long run alone: compiling them takes a minute, the first time and after e
 """
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import deadlocks
 import pytest
 import sanitizers
 
@@ -53,6 +55,35 @@ def test_found_in_a_grandchild_whose_end_nobody_looks_at(tmp_path, library, caps
     reports = tmp_path / "reports"
     assert sanitizers.checked(command, reports, env=sanitizers.environment("address", reports)) == 1
     assert report in capsys.readouterr().out
+
+
+def test_a_child_that_waits_for_the_allocator_is_ended(monkeypatch):
+    """One that waits for another lock is not."""
+    monkeypatch.setattr(deadlocks, "LOOK_SECONDS", 0.2)
+    code = """
+import ctypes, mmap, sys
+libc, memory = ctypes.CDLL(None), mmap.mmap(-1, 4096)
+libc.mmap.restype = ctypes.c_void_p
+where = libc.mmap(ctypes.c_void_p(int(sys.argv[1])), ctypes.c_size_t(4096), 3, 0x22, -1, 0)
+print(where, flush=True)
+libc.syscall(int(sys.argv[2]), ctypes.c_void_p(where), 0, 0, None)
+"""
+    places = [deadlocks.LOCKS.start, deadlocks.LOCKS.start - (1 << 30)]
+    if not deadlocks.SPACE_END:
+        pytest.skip("not known where the allocator of this machine has its locks")
+    command = [sys.executable, "-c", code]
+    pipes = {"stdout": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen([*command, str(place), str(deadlocks.FUTEX)], **pipes) for place in places]
+    try:
+        assert [int(child.stdout.readline()) for child in started] == places
+        with deadlocks.ended(os.getpid()) as killed:
+            assert started[0].wait(30) == -signal.SIGKILL
+            assert killed == [started[0].pid]
+            assert started[1].poll() is None
+    finally:
+        for child in started:
+            child.kill()
+            child.communicate()
 
 
 def test_nothing_found(tmp_path, capsys):
