@@ -28,7 +28,8 @@ class Counted:
         self.most[name] = max(value, self.most.get(name, value))
 
     def append(self, path: Path, test: str, seconds: float) -> None:
-        """One line for this test; lines of several processes do not mix."""
+        """One line for this test, in a directory that is made if need be; lines of several processes do not mix."""
+        path.parent.mkdir(parents=True, exist_ok=True)
         line = {"test": test, "seconds": round(seconds, 3), "sums": self.sums, "most": self.most}
         with open(path, "ab", buffering=0) as file:
             file.write(json.dumps(line).encode() + b"\n")
