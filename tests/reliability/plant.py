@@ -3,6 +3,7 @@
     python3 run.py planted                  every defect of tests/reliability/planted; 1 if one survives
     python3 run.py planted NAME ... -j 2    some of them, two at a time
     python3 run.py planted --list           what there is
+    python3 run.py planted --figures FILE   append how many were found, as the tests of the guarantees do
 
 A defect that survives is a test that is missing.
 """
@@ -10,10 +11,12 @@ A defect that survives is a test that is missing.
 import argparse
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from figures import Counted
 from planted import DEFECTS, Defect
 from planted.tree import Tree
 from planted.trial import Outcome, attempt, check_plain
@@ -62,11 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="of defects; default: all")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="how many at a time; default: 1")
     parser.add_argument("--list", action="store_true", help="say what there is, and do nothing")
+    parser.add_argument("--figures", type=Path, help="append the number of defects found to this file")
     given = parser.parse_args(arguments)
     if given.list:
         for defect in chosen(given.names):
             print(f"{defect.name:42} {defect.breaks:12} {defect.file}")
         return 0
+    began = time.monotonic()
     try:
         outcomes = plant(chosen(given.names), given.jobs, lambda outcome: print(row(outcome), flush=True))
     except RuntimeError as error:
@@ -74,9 +79,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     survivors = [outcome.defect.name for outcome in outcomes if not outcome.found]
     print(f"{len(outcomes) - len(survivors)} of {len(outcomes)} planted defects found")
+    if given.figures:
+        append_figures(given.figures, len(outcomes), len(survivors), time.monotonic() - began)
     if survivors:
         print(f"not found: {', '.join(survivors)}")
     return 1 if survivors else 0
+
+
+def append_figures(path: Path, planted: int, survived: int, seconds: float) -> None:
+    """As tests/reliability do, for docs/guarantees.md."""
+    counted = Counted()
+    counted.add("planted defects found", planted - survived)
+    counted.add("planted defects not found", survived)
+    counted.append(path, "python3 run.py planted", seconds)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 """Surface (guarantees G1, G2, G3, G4, G5, G6, G7, G8, G9, G10): Mistakes planted in copies of our code are found."""
 
+import json
 from pathlib import Path
 
+import plant as planting
 import pytest
 from figures import Counted
 from plant import plant
 from planted import DEFECTS, Defect
 from planted.defect import FAILURE
 from planted.tree import ROOT
+from planted.trial import Outcome
 
 # Some of every list: `python3 run.py planted` tries all of them, which takes longer than a test may.
 QUICK = [defect for defect in DEFECTS if not defect.compiled and defect.sign == FAILURE][::2]
@@ -38,6 +41,20 @@ def test_a_mistake_whose_place_is_gone_is_told(tmp_path: Path) -> None:
             f"name: name: its text is in ffrecord/a.py {count} times, expected once",
             "name: there is no test test_none.py::test_nothing",
         ]
+
+
+def test_the_command_appends_how_many_were_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that survives is not counted among them; here the trials themselves are left out."""
+    first, second = DEFECTS[:2]
+    outcomes = [Outcome(first, True, "test_a", 1), Outcome(second, False, "survived: every test passed", 1)]
+    monkeypatch.setattr(planting, "plant", lambda defects, jobs, tell: outcomes)
+    assert planting.main([first.name, second.name, "--figures", str(tmp_path / "out" / "figures.jsonl")]) == 1
+    assert "1 of 2 planted defects found" in capsys.readouterr().out
+    (line,) = map(json.loads, (tmp_path / "out" / "figures.jsonl").read_text().splitlines())
+    assert line["test"] == "python3 run.py planted"
+    assert line["sums"] == {"planted defects found": 1, "planted defects not found": 1}
 
 
 @pytest.mark.long
