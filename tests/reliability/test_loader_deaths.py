@@ -85,7 +85,7 @@ def noticed(path: str, how: str, at: int, counted: Counted, **options: Any) -> N
     )
     assert seconds < 1
     assert child_processes() <= before
-    counted.add("worker kills noticed")
+    counted.add("worker kills noticed" if how == "killed" else "worker deaths noticed")
     counted.at_most("seconds to notice a dead worker", seconds)
 
 
