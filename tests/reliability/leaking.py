@@ -94,6 +94,9 @@ def run(
 ) -> str:
     """Run the function `work` of that code in a child, so many times; nothing may grow but memory, by `slope` a time.
 
+    2 MiB in all are not told from noise, so a leak of memory is noticed from 2 MiB / `times` on: 200 bytes a time in
+    10,000 times, 7 kB in 300. All else is counted exactly.
+
     What the child printed is returned.
 
     Args:
