@@ -94,12 +94,20 @@ def test_nothing_found(tmp_path, capsys):
     assert capsys.readouterr().out == "sanitizers: 0 reports, exit status 0\n"
 
 
-def test_a_refused_allocation_is_no_report(tmp_path):
-    """Tests ask for more memory than there is."""
+WANTED = {
+    "refused allocation": "try: bytes(1 << 62)\nexcept MemoryError: pass",
+    "killed": "import os; child = os.fork(); child or os.kill(os.getpid(), 11); os.waitpid(child, 0)",
+    "raised": "import os, signal; child = os.fork(); child or signal.raise_signal(11); os.waitpid(child, 0)",
+}
+
+
+@pytest.mark.parametrize("kind", WANTED)
+def test_what_tests_want_is_no_report(tmp_path, kind):
     need("address")
     reports = tmp_path / "reports"
-    command = [sys.executable, "-c", "try: bytes(1 << 62)\nexcept MemoryError: pass"]
+    command = [sys.executable, "-c", WANTED[kind]]
     assert sanitizers.checked(command, reports, env=sanitizers.environment("address", reports)) == 0
+    assert list(reports.iterdir())
 
 
 def test_a_copy_of_the_tree_follows_it(tmp_path):
