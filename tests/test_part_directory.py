@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord import FormatError, manifest
+from ffrecord import DatasetWriter, FileReader, FormatError, manifest
 from ffrecord.errors import ChecksumError, StateError
 from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
-from ffrecord.sharding import part_directory, publishing, verify
+from ffrecord.sharding import ledger, part_directory, publishing, verify
 from ffrecord.sharding.differences import differences
 from ffrecord.sharding.layout import Start
 from ffrecord.sharding.ledger import Begun, Finished, Ledger, Publishing, Story, tell
@@ -247,6 +247,48 @@ def test_an_addition_that_fails_is_undone(two: tuple[Path, Path], monkeypatch: p
     assert publishing.fingerprint(str(old)) == after.fingerprint
     mark = Publishing(["b.ffr", "c.ffr", "d.ffr"], before.fingerprint, after.fingerprint)
     assert publishing.happened(str(old), mark)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("mode", ["create", "append"])
+def test_in_place_though_the_last_fsync_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, inside: bool
+) -> None:
+    """The error says so, and the same call again finds what is there: it adds nothing twice."""
+    samples = [b"x", b"y", b"z"]
+    place = tmp_path / "set"
+    place.mkdir()
+    if inside:
+        monkeypatch.chdir(place)
+
+    def write(mode: str) -> None:
+        writer = DatasetWriter(place, mode=mode, num_workers=0, samples_per_shard=2, progress=False)
+        writer.from_indexed_dataset(samples)
+
+    if mode == "append":
+        write("create")
+    real, synced = part_directory.fsync_directory, tmp_path if mode == "create" and not inside else place
+
+    def fails(directory: str) -> None:
+        mark = ledger.peek(found.ledger_path).publishing
+        if directory == str(synced) and mark is not None and publishing.happened(str(place), mark):
+            raise OSError(errno.EIO, "disk")
+        real(directory)
+
+    found = PartDirectory(str(place), among_others=mode == "append")
+    for _ in range(3):
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError) as caught:
+            patch.setattr(part_directory, "fsync_directory", fails)
+            write(mode)
+        expected = samples * (2 if mode == "append" else 1)
+        with FileReader(place) as reader:
+            assert builders.read_all(reader) == expected
+        # Of the second and third, which could not make sure of it either.
+        assert "is in place, but fsync" in str(caught.value) or "Failed to create directory" in str(caught.value)
+    write(mode)
+    with FileReader(place) as reader:
+        assert builders.read_all(reader) == expected
+    assert not os.path.exists(found.path)
 
 
 @pytest.mark.parametrize("moved", range(4))

@@ -149,9 +149,19 @@ class PartDirectory:
             )
             raise file_error(errno.EWOULDBLOCK, sentence, self.target) from None
         except OSError as error:
-            self.leave()
+            self._back_out()
             sentence = f"Failed to create directory {self.target}, or {self.path} for it"
             raise file_error(error.errno or errno.EIO, sentence, self.target) from None
+
+    def _back_out(self) -> None:
+        """Remove what was made, unless there is a ledger that tells of an earlier write, or nobody knows."""
+        told = 1
+        with contextlib.suppress(OSError):
+            told = os.path.getsize(self.ledger_path)
+        if told:
+            self.release()
+        else:
+            self.leave()
 
     def _locked(self) -> io.FileIO:
         """The ledger, open and locked.
@@ -252,8 +262,13 @@ class PartDirectory:
             else:
                 fsync_directory(self.finished)
                 publishing.replace(self.finished, self.target)
+        self._make_durable(self.target if self.inside else os.path.dirname(self.target))
+
+    def _make_durable(self, directory: str) -> None:
+        """After the last step, which a failure does not undo: `leave` keeps the ledger, and the same call written
+        again finds what is there."""
         with self._naming("all is in place, but fsync of a directory failed and a crash may undo it"):
-            fsync_directory(self.target if self.inside else os.path.dirname(self.target))
+            fsync_directory(directory)
 
     def publish_bare(self, names: Sequence[str], guard: Manifest) -> None:
         """`publish` shards without a manifest. Where they are moved in one by one, there is one meanwhile: a directory
@@ -293,6 +308,7 @@ class PartDirectory:
         with self._naming("nothing was added"):
             self._mark(Publishing(list(names), before.fingerprint, listing.fingerprint, skipped))
             publishing.add(self.finished, self.target, names, before, listing)
+        self._make_durable(self.target)
 
     def _mark(self, mark: Publishing) -> None:
         fsync_directory(self.finished)
@@ -311,21 +327,31 @@ class PartDirectory:
     def leave(self) -> list[str]:
         """Remove what no later write can use, and if nothing else is there, or it is claimed, everything; unlock.
 
-        Of use are finished shards up to the first that is missing. May be repeated.
+        Of use are finished shards up to the first that is missing; and everything, where files are under their final
+        names already: only the ledger tells the next write that they are no others. May be repeated.
 
         Returns:
-            the names of the finished shards that stay.
+            the names of the finished shards that stay and are to be published yet.
         """
         with self._mutex:
             if not self.held:
                 return []
             _remove_tree(self.open)
+            if self._has_published():
+                self._unlock()
+                return []
             kept = [] if self.claimed else self._usable()
             if kept:
                 self._unlock()
             else:
                 self._remove()
             return kept
+
+    def _has_published(self) -> bool:
+        """Whether a publication has left its traces at the target, or may have."""
+        ledger: Ledger | None = getattr(self, "ledger", None)
+        mark = None if ledger is None else ledger.story.publishing
+        return mark is not None and not publishing.undone(self.finished, self.target, mark)
 
     def _usable(self) -> list[str]:
         """Names of finished shards without a gap before them; removes the others."""

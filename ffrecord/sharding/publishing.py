@@ -27,7 +27,8 @@ def replace(source: str, target: str) -> None:
 
 def move(source: str, target: str, names: Sequence[str]) -> None:
     """Move files from one directory to another of the same file system, in this order; after a manifest nothing moves
-    before that is durable, since file systems may bring names of one directory to the disk in any order.
+    before that is durable, since file systems may bring names of one directory to the disk in any order. When all are
+    moved they are durable after another fsync of `target`.
 
     Raises:
         OSError: a step failed, or a name is taken; what was moved is back.
@@ -42,7 +43,6 @@ def move(source: str, target: str, names: Sequence[str]) -> None:
             moved.append(name)
             if name == manifest.NAME:
                 fsync_directory(target)
-        fsync_directory(target)
     except BaseException:
         _move_back(source, target, moved)
         raise
@@ -64,17 +64,21 @@ def add(source: str, target: str, names: Sequence[str], before: Manifest, listin
         before: what is there; saved where there is no manifest, since without one the files would be read as they come.
         listing: what is there afterwards.
 
+    All is in place then, and durable after another fsync of `target`.
+
     Raises:
-        OSError: a step failed. The directory reads as before, unless `listing` is in place.
+        OSError: a step failed. The directory reads as before.
     """
     there = fingerprint(target)
     if there is None:
-        _save(source, target, before)
+        _put(source, target, before)
+        fsync_directory(target)
     elif there != before.fingerprint:
         raise FileExistsError(errno.EEXIST, f"{target}: its {manifest.NAME} was changed meanwhile")
     move(source, target, names)
     try:
-        _save(source, target, listing)
+        fsync_directory(target)
+        _put(source, target, listing)
     except BaseException:
         # Unless this is sure they stay: a manifest that lists what is gone is worse than files that none lists.
         if fingerprint(target) == before.fingerprint:
@@ -82,11 +86,10 @@ def add(source: str, target: str, names: Sequence[str], before: Manifest, listin
         raise
 
 
-def _save(source: str, target: str, listing: Manifest) -> None:
+def _put(source: str, target: str, listing: Manifest) -> None:
     """Write a manifest where a crash may leave a part of it, then put it in place at once."""
     manifest.save(source, listing, target)
     os.rename(Path(source) / manifest.NAME, Path(target) / manifest.NAME)
-    fsync_directory(target)
 
 
 def fingerprint(directory: str) -> str | None:
@@ -101,6 +104,13 @@ def happened(target: str, mark: Publishing) -> bool:
     """Whether a publication that was interrupted had got to its end."""
     there = all(os.path.lexists(Path(target) / name) for name in mark.names)
     return there and fingerprint(target) == mark.after
+
+
+def undone(source: str, target: str, mark: Publishing) -> bool:
+    """Whether a publication is as if it had not begun, for sure."""
+    if not mark.names:
+        return fingerprint(target) == mark.before
+    return all(os.path.lexists(Path(source) / name) for name in mark.names)
 
 
 def take_back(source: str, target: str, mark: Publishing) -> bool:
