@@ -114,8 +114,7 @@ def decode(header: format.BlockHeader, payload: bytes, path: str) -> Extension:
         ChecksumError: header or payload are damaged.
         FormatError: the payload is not what this module writes.
     """
-    checked = format.pack_block_header(header)[format.BLOCK_CHECKED_FROM :] + payload
-    computed = crc32(checked)
+    computed = crc32(payload, crc32(format.pack_block_header(header)[format.BLOCK_CHECKED_FROM :]))
     if computed != header.crc:
         raise ChecksumError(
             f"{path}: extension block: checksum of metadata mismached! "

@@ -1,8 +1,12 @@
-"""T8 (guarantee G4): headers made to harm: each is opened and read under a limit of memory, in bounded time."""
+"""T8 (guarantee G4): headers made to harm: each is opened within the memory that is promised, and in bounded time.
+
+What the first open of a process makes once and keeps is left out: in the second turn every byte of data counts.
+"""
 
 import json
 import os
 import struct
+import zlib
 from pathlib import Path
 
 import builders
@@ -23,7 +27,15 @@ def crc_right(*damages: builders.Damage) -> bytes:
     return chain(*damages, fix_checksum)(PLAIN)
 
 
+def empty_samples(n: int) -> bytes:
+    """A legal file."""
+    covered = struct.pack("<q", n) + bytes(4 * n) + struct.pack("<q", 12 + 12 * n) * n
+    return struct.pack("<I", zlib.crc32(covered)) + covered
+
+
+MILLION = 1_000_000
 FILES = {
+    "a million samples": empty_samples(MILLION),
     **{
         f"n = {n}": set_n(n)(PLAIN)
         for n in (-1, -(2**63), 2**63 - 1, 2**60, 2**64 // 12 - 1, 2**64 // 12 + 1, SIZE // 12 + 1)
@@ -71,7 +83,7 @@ SPARSE = {
 }
 SPECIAL = {"directory", "fifo", "zero", "proc"}
 # What has no error: legal, however strange.
-READABLE = {"offsets all equal", "duplicate keys", "12 zeros", "sparse, last sample of 1 TiB"}
+READABLE = {"a million samples", "offsets all equal", "duplicate keys", "12 zeros", "sparse, last sample of 1 TiB"}
 # What hides bytes in space that is only looked through with checks on.
 HIDING = {"two blocks in one"}
 # What opens, and is refused at the sample.
@@ -79,40 +91,76 @@ AT_USE = {
     "offsets decrease",
     *(name for name in FILES if name.startswith(("offset 3", "offset 7")) and "old" not in name),
 }
+# Opening any of them takes no longer, by the clock, busy machines included.
+SECONDS = 0.5
+# Of the interpreter and of malloc, for pages and objects beside what is promised.
+ALLOWANCE = 64 << 10
+# The C library gives large blocks back at once, so that none is there to hide what an open asks for.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(64 << 10), "MALLOC_TRIM_THRESHOLD_": "0"}
+
+
+def promised(name: str) -> int:
+    """Bytes that opening the file may need: 12 for each sample there is room for, its extension block, 64 KiB."""
+    tables = 12 * (MILLION if name == "a million samples" else len(SAMPLES))
+    block = len(NESTED) if "payload" in name else 0
+    return tables + block + (64 << 10)
+
 
 CHILD = """
 import json, os, resource, sys, time, warnings
 from ffrecord import FileReader, FFRecordError
 warnings.simplefilter("ignore")
-if not os.environ.get("FFRECORD_SANITIZED"):
+SANITIZED = bool(os.environ.get("FFRECORD_SANITIZED"))
+REFUSED = FFRecordError, OSError, AssertionError
+if not SANITIZED:
     resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 
 def status(key):
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith(key))
 
-def attempt(path, check, io):
-    try:
-        with FileReader(path, check, io=io) as reader:
-            outcome = []
-            for i in range(min(reader.n, 8)):
-                try:
-                    outcome.append(len(reader.read_one(i) if i % 2 else reader.read_packed([i])[0]))
-                except (FFRecordError, OSError, MemoryError) as error:
-                    outcome.append(type(error).__name__)
-            return outcome
-    except (FFRecordError, OSError, AssertionError) as error:
-        return type(error).__name__
+def limit_data(most):
+    if not SANITIZED:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
 
-directory, results = sys.argv[1], {}
-for check, io in ((check, io) for check in (True, False) for io in sys.argv[2:]):
+def opened(path, check, io):
+    'Seconds it took, bytes it needed more, and the reader or what it was refused with.'
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    before, start = status("VmRSS"), time.perf_counter()
+    try:
+        found = FileReader(path, check, io=io)
+    except (*REFUSED, MemoryError) as error:
+        found = type(error).__name__
+    return time.perf_counter() - start, status("VmHWM") - before, found
+
+def each(reader):
+    outcome = []
+    for i in range(min(reader.n, 8)):
+        try:
+            outcome.append(len(reader.read_one(i) if i % 2 else reader.read_packed([i])[0]))
+        except (FFRecordError, OSError, MemoryError) as error:
+            outcome.append(type(error).__name__)
+    return outcome
+
+directory, limits, results = sys.argv[1], json.loads(sys.argv[2]), {}
+for turn, check, io in ((turn, check, io) for turn in (0, 1) for check in (True, False) for io in sys.argv[3:]):
     for name in sorted(os.listdir(directory)):
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-        before, start = status("VmRSS"), time.process_time()
-        outcome = attempt(os.path.join(directory, name), check, io)
-        seconds, grown = time.process_time() - start, status("VmHWM") - before
-        results.setdefault(name, {})[f"{io} {check}"] = (outcome, seconds, grown)
+        # Whatever is made once, and kept, has been made in the first turn.
+        limit_data(status("VmData") + limits[name] if turn else resource.RLIM_INFINITY)
+        seconds, grown, found = opened(os.path.join(directory, name), check, io)
+        limit_data(resource.RLIM_INFINITY)
+        if not isinstance(found, str):
+            with found:
+                found = each(found)
+        results.setdefault(name, {})[f"{io} {check}"] = (found, seconds, grown)
+try:
+    limit_data(status("VmData") + (192 << 10))
+    much = bytes(1 << 20) and SANITIZED
+except MemoryError:
+    much = True
+assert much, "what is more than the limit was to be had"
+limit_data(resource.RLIM_INFINITY)
 print(json.dumps(results))
 """
 
@@ -127,7 +175,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tu
     }
     for number, name in names.items():
         make(directory / number, name)
-    found = json.loads(children.run(CHILD, directory, *IO_MODES, OPENBLAS_NUM_THREADS="1"))
+    limits = json.dumps({number: promised(name) + ALLOWANCE for number, name in names.items()})
+    found = json.loads(children.run(CHILD, directory, limits, *IO_MODES, OPENBLAS_NUM_THREADS="1", **MALLOC))
     return {names[number]: results for number, results in found.items()}
 
 
@@ -158,8 +207,8 @@ def test_refused_in_bounds(outcomes, name, counted):
     for check in (True, False):
         for io in IO_MODES:
             outcome, seconds, grown = outcomes[name][f"{io} {check}"]
-            assert seconds < 0.1 * children.PATIENCE, io
-            assert grown < 16 << 20 or children.SANITIZER, io
+            assert seconds < SECONDS * children.PATIENCE, io
+            assert grown <= promised(name) + ALLOWANCE or children.SANITIZER, io
             check_outcome(name, check, io, outcome)
             counted.at_most("seconds to refuse a hostile file", seconds)
             counted.at_most("MiB more memory for a hostile file", grown / (1 << 20))
