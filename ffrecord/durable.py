@@ -209,6 +209,9 @@ class PartFile:
         target: the final path; a symbolic link is followed. Missing or replaced whole.
         left: an existing part file whose writer is gone, to go on with; only `publish` removes its name.
 
+    Attributes:
+        in_doubt: whether it is under its final name, and a crash may undo that.
+
     Raises:
         OSError (also a RuntimeError): the file cannot be created, or `left` be opened (EBUSY: its writer lives).
     """
@@ -219,6 +222,7 @@ class PartFile:
             raise file_error(errno.EISDIR, f"Failed to open file {target}", target)
         self._owner = os.getpid()
         self._published = False
+        self.in_doubt = False
         self._keeps = left is not None
         try:
             self._open(left)
@@ -302,6 +306,7 @@ class PartFile:
         try:
             fsync_directory(os.path.dirname(self.target))
         except OSError as error:
+            self.in_doubt = True
             sentence = f"{self.target}: the file is in place, but fsync of its directory failed and a crash may undo it"
             raise file_error(error.errno or errno.EIO, sentence, self.target) from None
         finally:
@@ -324,7 +329,12 @@ class PartFile:
         if hasattr(self, "path") and not finalizing():
             self.discard()
 
+    def leave(self) -> None:
+        """Close it and leave it where it is, as a killed writer would."""
+        self._keeps = True
+        self.discard()
+
     def remove(self) -> None:
-        """The same for a file that was left."""
+        """Discard it, also if it was left by another writer."""
         self._keeps = False
         self.discard()

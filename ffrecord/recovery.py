@@ -150,11 +150,13 @@ def _find(given: str) -> str:
 
 def _parts(target: str) -> list[str]:
     """Part files of this name, or of one that begins alike where names are long."""
-    prefix = durable.part_prefix(target)
-    pattern = re.compile(re.escape(prefix) + "[0-9a-f]{12}" + re.escape(durable.PART_SUFFIX))
-    directory = os.path.dirname(target)
+    pattern, directory = _part_pattern(target), os.path.dirname(target)
     paths = [os.path.join(directory, name) for name in os.listdir(directory)]
     return sorted(path for path in paths if pattern.fullmatch(path) and not _is_missing(path))
+
+
+def _part_pattern(target: str) -> re.Pattern[str]:
+    return re.compile(re.escape(durable.part_prefix(target)) + "[0-9a-f]{12}" + re.escape(durable.PART_SUFFIX))
 
 
 def _is_missing(path: str) -> bool:
@@ -236,12 +238,21 @@ def _clear(target: str) -> None:
         with contextlib.suppress(OSError):
             if not _has_journal(part):
                 durable.PartFile(target, part).remove()
-    prefix = durable.part_prefix(target)
-    for entry in os.scandir(os.path.dirname(target)):
-        part = entry.path.removesuffix(journal.SUFFIX) + durable.PART_SUFFIX
-        if entry.path.startswith(prefix) and entry.path.endswith(journal.SUFFIX) and _is_missing(part):
-            with contextlib.suppress(OSError):
-                os.unlink(entry.path)
+    journals = _lone_journals(target)
+    with contextlib.suppress(OSError):
+        if journals:
+            # A crash that undoes the publication of such a part file must not find its journal gone.
+            durable.fsync_directory(os.path.dirname(target))
+        for path in journals:
+            os.unlink(path)
+
+
+def _lone_journals(target: str) -> list[str]:
+    """Those whose part file is gone."""
+    pattern, directory = _part_pattern(target), os.path.dirname(target)
+    paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(journal.SUFFIX)]
+    parts = [path.removesuffix(journal.SUFFIX) + durable.PART_SUFFIX for path in paths]
+    return [path for path, part in zip(paths, parts, strict=True) if pattern.fullmatch(part) and _is_missing(part)]
 
 
 def _has_journal(part: str) -> bool:

@@ -281,7 +281,8 @@ class FileWriter(Appender):
         Raises:
             RuntimeError (also ValueError): not n samples were written; the writer stays open.
             RuntimeError (also AssertionError): called in the middle of a sample; the writer goes on.
-            OSError (also RuntimeError): nothing was published; raised again by later calls.
+            OSError (also RuntimeError): nothing was published, unless the message says that only its durability is
+                unknown; raised again by later calls.
         """
         if self._failure is not None:
             raise self._failure
@@ -338,11 +339,23 @@ class FileWriter(Appender):
         if self._open:
             self._end()
             self._part.discard()
-            if self._replaced is not None:
-                self._replaced.discard()
-            if self._part.owned:
-                self._journal.remove()
+            if self._part.in_doubt:
+                self._leave_flushed()
+            else:
+                self._remove_flushed()
             self._open = False  # last: interrupted, all of it is done again
+
+    def _remove_flushed(self) -> None:
+        if self._replaced is not None:
+            self._replaced.discard()
+        if self._part.owned:
+            self._journal.remove()
+
+    def _leave_flushed(self) -> None:
+        """For `recover`: the part file is back under its old name if a crash undoes the new one."""
+        if self._replaced is not None:
+            self._replaced.leave()
+        self._journal.close()
 
     def __enter__(self) -> "FileWriter":
         return self

@@ -15,7 +15,7 @@ import children
 import ffr_twin
 import pytest
 
-from ffrecord import FileReader, FileWriter, durable, journal, writer
+from ffrecord import FileReader, FileWriter, durable, journal, recover, writer
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 SAMPLES = builders.records([700_000, 10, 1 << 20, 0, 600_000, 600_000])
@@ -167,6 +167,32 @@ def test_tables_that_cannot_be_written_blame_no_sample(tmp_path, monkeypatch):
         opened.close()
     assert "wrote" not in str(caught.value)
     assert left(tmp_path) == {}
+
+
+def failing_directory(directory: str) -> None:
+    raise OSError(errno.EIO, "disk")
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_in_doubt_what_was_flushed_stays(tmp_path, monkeypatch, n, crashes):
+    """The file is in place, but a crash may bring its old name back; recover tidies up in either case."""
+    opened = FileWriter(tmp_path / "a.ffr", n)
+    for sample in SAMPLES:
+        opened.write_one(sample)
+    opened.flush()
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "fsync_directory", failing_directory)
+        with pytest.raises(OSError, match="is in place"):
+            opened.close()
+    (kept,) = tmp_path.glob("*.journal")
+    if crashes:
+        (tmp_path / "a.ffr").rename(kept.with_suffix(".part"))
+        assert recover(tmp_path / "a.ffr").samples == len(SAMPLES)
+    else:
+        with pytest.raises(FileNotFoundError):
+            recover(tmp_path / "a.ffr")
+    assert ffr_twin.parse((tmp_path / "a.ffr").read_bytes()) == SAMPLES
+    assert list(left(tmp_path)) == ["a.ffr"]
 
 
 # Interruptions, wherever they come

@@ -98,7 +98,20 @@ class Writing(Fresh):
             self.compare()
         else:
             assert ffr_twin.parse(self.path.read_bytes()) == OLD
+        if error is not None and self.flush and "is in place" in str(error):
+            self.recover_after_a_crash()
         self.nothing_left(site, change.value)
+
+    def recover_after_a_crash(self) -> None:
+        """One that undoes the publication: what was flushed can be had back."""
+        (journal,) = (path for path in self.directory.iterdir() if path.suffix == ".journal")
+        part = journal.with_suffix(".part")
+        if part.exists():
+            self.path.write_bytes(ffr_twin.build(OLD))
+        else:
+            self.path.rename(part)
+        samples = recover(self.path, replace=True).samples
+        assert samples >= 200 and ffr_twin.parse(self.path.read_bytes()) == self.samples[:samples]
 
     def compare(self) -> None:
         assert ffr_twin.parse(self.path.read_bytes()) == self.samples
