@@ -137,8 +137,8 @@ OFFERED = {"WRITING": WRITING, **{each.__name__: each for each in (clear, count,
 _BETWEEN = ("shutil", "pathlib", "contextlib", "tempfile", "genericpath", "posixpath", "os", "multiprocessing", "io")
 # Python asks these again after a signal.
 _AGAIN = frozenset((
-    "open", "read", "pread", "readv", "pwrite", "write", "fsync", "ftruncate", "posix_fallocate", "fchmod", "flock",
-    "copy_file_range",
+    "open", "read", "pread", "readv", "preadv", "pwrite", "write", "fsync", "ftruncate", "posix_fallocate",
+    "posix_fadvise", "fchmod", "flock", "copy_file_range",
 ))
 
 
@@ -206,8 +206,8 @@ class _Call:
             return first, memoryview(second).cast("B")[:most], *rest
         if self.name in ("read", "pread"):
             return first, min(second, most), *rest
-        if self.name == "readv":
-            return first, [memoryview(second[0]).cast("B")[:most]]
+        if self.name in ("readv", "preadv"):
+            return first, [memoryview(second[0]).cast("B")[:most]], *rest
         return first, second, *rest
 
     def _close(self, fd):
@@ -261,7 +261,7 @@ def _replace():
     for name in (
         "open", "close", "read", "readv", "pread", "write", "pwrite", "fsync", "rename", "link", "unlink", "mkdir",
         "rmdir", "ftruncate", "posix_fallocate", "chmod", "fchmod", "stat", "lstat", "fstat", "listdir", "scandir",
-        "copy_file_range", "fork",
+        "copy_file_range", "fork", "preadv", "posix_fadvise", "replace", "memfd_create", "set_blocking", "dup2",
     ):
         if hasattr(os, name):
             real = getattr(os, name)

@@ -15,7 +15,9 @@ from ffrecord.sources import open as open_source
 # Neighbours, gaps, an empty one, one of several direct pieces.
 SIZES = [3000, 0, 5000, 100, 600_000, 70_000, 1, 4096]
 # Which cannot be done without; what fails elsewhere is done in another way.
-NEEDED = ("open", "fstat", "pread", "mmap", "malloc")
+NEEDED = ("open", "fstat", "pread", "mmap", "malloc", "set_blocking")
+# Which no signal interrupts.
+UNINTERRUPTED = ("stat", "fstat", "mmap", "close", "set_blocking")
 # With what else, always, so that the plain pread comes to be called.
 BESIDE = {
     "pread": ("preadv", 1, Change("short", 512, True)),
@@ -69,7 +71,7 @@ class Reading:
             assert site in ("malloc", "mmap")
         else:
             assert change.action == "fail" and site in (*NEEDED, "stat", "close"), repr(error)
-            assert number != errno.EINTR or site in ("stat", "fstat", "mmap", "close"), "a signal is no error"
+            assert number != errno.EINTR or site in UNINTERRUPTED, "a signal is no error"
             assert isinstance(error, OSError), repr(error)
             assert error.errno == number or site == "stat", repr(error)  # a file that seems not to be there
             assert site == "close" or self.path in str(error), repr(error)
