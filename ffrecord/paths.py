@@ -77,12 +77,20 @@ def _expand_one(path: str) -> Expanded:
     return Expanded(files, [None] * len(files))
 
 
+def _interrupted(path: str) -> str:
+    """What to say of a dataset that is not there because its writing did not end."""
+    directory, name = os.path.split(os.path.abspath(path))
+    if os.path.isdir(os.path.join(directory, f".{name}.part")):
+        return "; a write of it was interrupted, and the same call goes on from there"
+    return ""
+
+
 def check_file(path: str) -> None:
     """Raise unless `path` exists, is no directory and ends in `.ffr`."""
     try:
         mode = os.stat(path).st_mode  # once: others may replace it meanwhile
     except (OSError, ValueError):
-        raise MissingFileError(2, f"{path} does not exist", path) from None
+        raise MissingFileError(2, f"{path} does not exist{_interrupted(path)}", path) from None
     if stat.S_ISDIR(mode):
         raise NotAFileError(21, f"{path} is not a file", path)
     if not stat.S_ISREG(mode):

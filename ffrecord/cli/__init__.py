@@ -12,7 +12,7 @@ import signal
 import sys
 import traceback
 import warnings
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from ffrecord.cli import exits
 from ffrecord.cli.commands import COMMANDS, command
@@ -42,11 +42,19 @@ def main(argv: list[str] | None = None) -> int:
         argv: without the name of the program; sys.argv[1:] if None.
     """
     argv = sys.argv[1:] if argv is None else argv
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     try:
-        given = parsed(argv)
+        return _run(parsed(argv))
     except SystemExit as ended:
         return int(ended.code or 0)
-    return _run(given)
+    except KeyboardInterrupt:
+        _say(argv[0] if argv else "", "interrupted")
+        return exits.INTERRUPTED
+
+
+def _nowhere() -> TextIO:
+    """In place of a stream that was closed by whoever started this; open to the end."""
+    return open(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
 
 
 def parsed(argv: list[str]) -> argparse.Namespace:
@@ -92,7 +100,12 @@ def _run(given: argparse.Namespace) -> int:
     if given.command is None:
         from importlib.metadata import version
 
-        print(f"ffrecord {version('ffrecord')}")
+        try:
+            print(f"ffrecord {version('ffrecord')}", flush=True)
+        except OSError as error:
+            silence(sys.stdout)
+            _say("", f"standard output: {error.strerror}")
+            return exits.FAILED
         return exits.DONE
     out = Output(json=given.json, quiet=given.quiet)
     warnings.showwarning = lambda message, *_: out.remark(f"ffrecord {given.command}: {message}")
@@ -103,9 +116,9 @@ def _run(given: argparse.Namespace) -> int:
     except BrokenPipeError:
         silence(sys.stdout)
         return exits.PIPE_CLOSED
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would only interrupt the cleaning up
-        _say(given.command, "interrupted")
+        _say(given.command, f"interrupted{_notes(error)}")
         return exits.INTERRUPTED
     except (argparse.ArgumentError, Exception) as error:
         return _failed(given, error)
@@ -117,8 +130,13 @@ def _failed(given: argparse.Namespace, error: Exception) -> int:
 
     if given.debug:
         traceback.print_exc()
-    _say(given.command, in_a_line(error))
+    _say(given.command, in_a_line(error) + _notes(error))
     return exits.USAGE if isinstance(error, ArgumentError | ArgumentTypeError) else exits.FAILED
+
+
+def _notes(error: BaseException) -> str:
+    """What an exception was told on its way: what stays, and how to go on."""
+    return "".join(f"; {' '.join(note.split())}" for note in getattr(error, "__notes__", []))
 
 
 def in_a_line(error: BaseException) -> str:
@@ -140,4 +158,4 @@ def in_a_line(error: BaseException) -> str:
 
 
 def _say(name: str, text: str) -> None:
-    sys.stderr.write(f"ffrecord {name}: {printable(text)}\n")
+    sys.stderr.write(f"{f'ffrecord {name}'.strip()}: {printable(text)}\n")

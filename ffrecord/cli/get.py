@@ -9,7 +9,7 @@ from ffrecord.cli import exits
 from ffrecord.cli.output import Output
 from ffrecord.cli.showing import show
 from ffrecord.cli.sources import add_source, open_source
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, MissingNamesError
 from ffrecord.store import Store
 
 EXAMPLES = """\
@@ -30,6 +30,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Show them, or write their bytes."""
+    if given.raw and out.json:
+        raise ArgumentError("--raw writes bytes, which are no JSON")
     with open_source(given) as store:
         indices = [index for text in given.index for index in indices_of(store, text)]
         if not given.raw:
@@ -62,7 +64,11 @@ def indices_of(store: Store, text: str) -> Iterator[int]:
 
 def _named(store: Store, name: str) -> int:
     """The index of the record of that name; the last one, where several have it."""
-    names = store.keys()
+    try:
+        names = store.keys()
+    except MissingNamesError:
+        wanted = "0, -1 or 3:7 (no steps)" if ":" in name else "0, -1 or 3:7"
+        raise ArgumentError(f"{name!r} is no index, such as {wanted}, and {store.format} has no names") from None
     found = names.find(name) if hasattr(names, "find") else _last(list(names), name)
     if found < 0:
         raise ArgumentError(f"{name!r} is neither an index nor the name of a record: {store.fnames[0]} …")

@@ -4,7 +4,7 @@ import argparse
 
 from ffrecord.cli.output import Output
 from ffrecord.cli.showing import show
-from ffrecord.cli.sources import add_source, open_source
+from ffrecord.cli.sources import add_source, open_source, whole_number
 
 EXAMPLES = """\
 examples:
@@ -26,7 +26,4 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{number} samples, expected 0 or more")
-    return number
+    return whole_number(text, 0)

@@ -11,7 +11,7 @@ from ffrecord.conversion.given import given as taken
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ArgumentError
 
-UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
 def add_out(parser: argparse.ArgumentParser, what: str = "a new directory of shards") -> None:
@@ -81,7 +81,6 @@ def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> None:
         return
     for each in told:
         size, seconds = in_bytes(each["bytes"]), each["seconds"]
-        rate = in_bytes(each["bytes"] / max(seconds, 1e-9))
-        out.line(
-            f"{each['path']}: {each['samples']:,} samples, {size}, {each['shards']:,} shards; {seconds:.3g} s, {rate}/s"
-        )
+        seed = f", seed {each['seed']}" if each["seed"] is not None else ""
+        count = f"{each['samples']:,} samples, {size}, {each['shards']:,} shards{seed}"
+        out.line(f"{each['path']}: {count}; {seconds:.3g} s, {in_bytes(each['bytes'] / max(seconds, 1e-9))}/s")

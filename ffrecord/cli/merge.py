@@ -7,6 +7,8 @@ from ffrecord.cli.making import add_writing, conclude, options_of
 from ffrecord.cli.output import Output
 from ffrecord.cli.sources import add_source
 from ffrecord.conversion import convert
+from ffrecord.errors import ArgumentError
+from ffrecord.sources.opening import recognised
 
 EXAMPLES = """\
 examples:
@@ -23,5 +25,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Write the samples of all, one dataset after the other: records of .ffr files stay the bytes that they are."""
+    _check(given.source if given.format is None else [])
     conclude([convert(given.source, given.out, format=given.format, **options_of(given, out))], out)
     return exits.DONE
+
+
+def _check(sources: list[str]) -> None:
+    """Raise ArgumentError if they are of more than one format."""
+    found = {path: recognised([path]) for path in sources}
+    other = next((path for path, format in found.items() if format != found[sources[0]]), None)
+    if other is not None:
+        formats = f"{other} is {found[other]}, {sources[0]} is {found[sources[0]]}"
+        raise ArgumentError(f"{formats}: ffrecord convert one of them first")

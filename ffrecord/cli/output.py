@@ -1,6 +1,7 @@
 """What a command says: facts for people or for programs, and how far it is."""
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -46,7 +47,7 @@ class Output:
 
     def data(self, value: Any) -> None:
         """A JSON document."""
-        json.dump(value, self._stream, indent=1 if self.tty else None, default=str)
+        json.dump(_finite(value), self._stream, indent=1 if self.tty else None, default=str, allow_nan=False)
         self._stream.write("\n")
 
     def facts(self, facts: Mapping[str, Any]) -> None:
@@ -80,6 +81,15 @@ class Output:
 
         silent = self.quiet or self.json or not sys.stderr.isatty()
         return Bar(total=total, unit=unit, desc=label, unit_scale=True, disable=silent, leave=False)
+
+
+def _finite(value: Any) -> Any:
+    """What JSON has no numbers for, as text: "NaN", "Infinity"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def printable(text: str) -> str:

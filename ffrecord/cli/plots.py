@@ -1,9 +1,11 @@
 """Figures for papers and slides: made by matplotlib, without a screen."""
 
+import io
 import os
 from collections.abc import Sequence
 from typing import Any
 
+from ffrecord.cli import saving
 from ffrecord.cli.measuring import Measured
 from ffrecord.cli.output import in_bytes
 from ffrecord.cli.sizes import Sizes, labels_of
@@ -44,14 +46,9 @@ def figure(width: float = 5.5, height: float = 3.2) -> tuple[Any, Any]:
 def save(made: Any, path: str) -> None:
     """Write a figure; a file that is there is replaced when all is written."""
     check_suffix(path)
-    root, suffix = os.path.splitext(path)
-    part = f"{root}.{os.getpid()}.part{suffix}"
-    try:
-        made.savefig(part, dpi=200, metadata={"Date": None} if suffix == ".svg" else None)
-        os.replace(part, path)
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)
+    kind, data = path.rpartition(".")[2], io.BytesIO()
+    made.savefig(data, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
+    saving.save(data.getvalue(), path)
 
 
 def plot_sizes(sizes: Sizes, source: str, path: str) -> None:

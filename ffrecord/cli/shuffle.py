@@ -37,6 +37,4 @@ def run(given: argparse.Namespace, out: Output) -> int:
         return Random().indices(np.arange(n), n, seed, 0)
 
     conclude([rewrite(given.source, given.out, choose, given.format, options_of(given, out))], out, seed=seed)
-    if not out.json:
-        out.remark(f"seed {seed}")
     return exits.DONE

@@ -29,17 +29,27 @@ def add_jobs(parser: argparse.ArgumentParser, what: str) -> None:
 
 def seed_of(text: str) -> int:
     """A seed, 0 <= seed < 2**32."""
-    number = int(text)
-    if not 0 <= number < 1 << 32:
-        raise argparse.ArgumentTypeError(f"{number}, expected 0 <= seed < 2**32")
-    return number
+    return whole_number(text, 0, (1 << 32) - 1)
 
 
 def positive(text: str) -> int:
     """A number of things."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number}, expected 1 or more")
+    return whole_number(text, 1)
+
+
+def whole_number(text: str, least: int, most: int | None = None) -> int:
+    """A number of a command line, in a range.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    wanted = f"{least} or more" if most is None else f"{least} to {most}"
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number, {wanted}") from None
+    if number < least or (most is not None and number > most):
+        raise argparse.ArgumentTypeError(f"{number}, expected {wanted}")
     return number
 
 

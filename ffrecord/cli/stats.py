@@ -8,7 +8,7 @@ import numpy as np
 from ffrecord.cli import column_facts, exits
 from ffrecord.cli.output import Output, in_bytes
 from ffrecord.cli.sizes import Sizes, labels_of, sizes_of
-from ffrecord.cli.sources import add_source, open_source
+from ffrecord.cli.sources import add_source, open_source, whole_number
 from ffrecord.store import Store
 
 BAR = 40  # characters of the longest
@@ -25,10 +25,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_source(parser)
     help = "decode so many, spread over the dataset, for the facts of columns (default: %(default)s; 0 for none)"
-    parser.add_argument("--samples", type=int, default=1000, metavar="N", help=help)
+    parser.add_argument("--samples", type=_count, default=1000, metavar="N", help=help)
     parser.add_argument(
         "--plot", metavar="FILE", help="save the histogram of sizes as .png, .svg or .pdf (needs the extra 'plot')"
     )
+
+
+def _count(text: str) -> int:
+    return whole_number(text, 0)
 
 
 def run(given: argparse.Namespace, out: Output) -> int:

@@ -114,6 +114,7 @@ def check(store: Store, jobs: int, report: Report, out: Output) -> None:
                 bar.update(len(futures[future]))
                 for index, error in future.result():
                     path, local = store.locate(index)
+                    bar.clear()
                     _tell(report, out, path, local, error)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

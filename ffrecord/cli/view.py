@@ -9,9 +9,9 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from ffrecord.cli import exits
-from ffrecord.cli.output import Output
-from ffrecord.cli.sources import add_source, open_source, positive
-from ffrecord.errors import ChecksumError
+from ffrecord.cli.output import Output, in_bytes
+from ffrecord.cli.sources import add_source, open_source, positive, whole_number
+from ffrecord.errors import ArgumentError, ChecksumError
 from ffrecord.store import Store
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Show it until Ctrl-C, or export it."""
+    """Show it until Ctrl-C, or export it; BAD_NEWS if samples of the exported page are damaged."""
+    if given.export and not given.export.endswith((".html", ".htm")):
+        raise ArgumentError(f"{given.export}: a page ends in .html")
     from ffrecord.cli.viewing.answers import Answers
     from ffrecord.cli.viewing.records import Records
 
@@ -77,12 +79,20 @@ def _opened(given: argparse.Namespace) -> tuple[Store, str]:
 
 
 def _export(records: "Records", answers: "Answers", given: argparse.Namespace, out: Output) -> int:
-    from ffrecord.cli.viewing.report import report, save
+    from ffrecord.cli.saving import save
+    from ffrecord.cli.viewing.report import report
 
-    with out.progress(min(given.count, records.store.n), " samples", "export") as bar:
+    count = min(given.count, records.store.n)
+    with out.progress(count, " samples", "export") as bar:
         data = report(records, answers, given.count, bar.update)
     save(data, given.export)
-    return exits.DONE
+    damaged = sum(isinstance(columns, Exception) for index in range(count) for columns in records.of([index]))
+    if out.json:
+        out.facts({"path": given.export, "samples": count, "damaged": damaged, "bytes": len(data)})
+    else:
+        told = f", {damaged:,} of them damaged" if damaged else ""
+        out.line(f"{given.export}: {count:,} samples{told}, {in_bytes(len(data))}")
+    return exits.BAD_NEWS if damaged else exits.DONE
 
 
 def _listening(server: type["Server"], answers: "Answers", given: argparse.Namespace) -> "Server":
@@ -123,7 +133,4 @@ def _has_screen(out: Output) -> bool:
 
 
 def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= PORT_MOST:
-        raise argparse.ArgumentTypeError(f"{number}, expected 0 <= port <= {PORT_MOST}")
-    return number
+    return whole_number(text, 0, PORT_MOST)

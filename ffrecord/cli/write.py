@@ -13,6 +13,7 @@ from ffrecord.cli.output import Output
 from ffrecord.conversion import convert
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.sources.opening import open
 
 EXAMPLES = """\
 examples:
@@ -42,6 +43,11 @@ def run(given: argparse.Namespace, out: Output) -> int:
         )
     else:
         format = "image folder" if os.path.isdir(given.sources[0]) else "path list"
+        with open(given.sources[0], format) as store:
+            if not store.n:
+                raise FormatError(
+                    f"{given.sources[0]}: nothing to write: no pictures in directories of classes, no lines"
+                )
         summary = convert(given.sources[0], given.out, format=format, **options)
     conclude([summary], out)
     return exits.DONE

@@ -1,6 +1,7 @@
 """The frame of the command: help, versions, errors in one line, exit codes, pipes, Ctrl-C, narrow terminals."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from cli_runs import COMMAND, run, run_in_terminal
 
 from ffrecord.cli.commands import COMMANDS
-from ffrecord.cli.output import cut, in_bytes, printable
+from ffrecord.cli.output import Output, cut, in_bytes, printable
 
 
 @pytest.fixture
@@ -154,3 +155,22 @@ def test_bash_completes_with_it(tmp_path):
 
 def test_json_is_one_document(path):
     assert json.loads(run("info", path, "--json").out)["samples"] == 8
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_closed_streams(path, closed):
+    done = subprocess.run(
+        ["bash", "-c", f'"$@" {closed}', "bash", *COMMAND, "info", path], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_full_standard_output():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*COMMAND, "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "ffrecord: standard output: No space left on device\n")
+
+
+def test_what_json_has_no_numbers_for(capsys):
+    Output(json=True).data({"a": [float("nan"), -math.inf], "b": (1.5, math.inf)})
+    assert json.loads(capsys.readouterr().out) == {"a": ["NaN", "-Infinity"], "b": [1.5, "Infinity"]}

@@ -124,3 +124,12 @@ def test_no_figure(dataset, tmp_path):
 def test_an_empty_dataset(tmp_path):
     ran = run("stats", builders.write_samples(tmp_path / "a.ffr", []))
     assert (ran.code, ran.out) == (0, "0 records, 0 B\n")
+
+
+def test_the_figure_follows_no_link(dataset, tmp_path):
+    (tmp_path / "victim.svg").write_text("mine")
+    before = {each.name for each in tmp_path.iterdir()}
+    assert run("stats", dataset, "--plot", tmp_path / "sizes.svg", "--samples", "0").code == 0
+    assert {each.name for each in tmp_path.iterdir()} == before | {"sizes.svg"}
+    assert (tmp_path / "victim.svg").read_text() == "mine"
+    assert run("stats", dataset, "--plot", tmp_path / "no" / "sizes.svg").code == 3

@@ -1,10 +1,7 @@
 """The page of some samples as one file, which asks nobody for anything."""
 
 import base64
-import os
-import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from ffrecord.cli.viewing.answers import Answers
@@ -57,16 +54,3 @@ def _pictures(records: Records, told: dict[str, Any]) -> dict[str, str]:
         if picture is not None:
             found[name] = f"data:{picture.type};base64,{base64.b64encode(picture.data).decode()}"
     return found
-
-
-def save(data: bytes, path: str) -> None:
-    """Whole, or not at all."""
-    partial = f"{path}.{secrets.token_hex(4)}.part"
-    try:
-        with open(partial, "xb") as file:
-            file.write(data)
-        os.replace(partial, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(partial)
-        raise
