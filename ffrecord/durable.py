@@ -23,6 +23,7 @@ PART_SUFFIX = ".part"
 FALLOC_FL_INSERT_RANGE = 0x20  # <linux/falloc.h>
 CANNOT_INSERT = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # file systems that do not, or not there
 COPY_CHUNK = 8 << 20
+LOCK_TRIES = 3  # new files, each of which somebody might take for a leftover before it is locked
 NAME_BYTES = 200  # of the target's in the temporary name, which must stay under NAME_MAX, 255
 
 
@@ -243,7 +244,7 @@ class PartFile:
             raise file_error(error.errno or errno.EIO, sentence, target) from None
 
     def _open(self, left: str | None) -> None:
-        while True:
+        for tries_left in reversed(range(LOCK_TRIES)):
             self.path = left or part_name(self.target)
             # Mode 0666 less the umask. A file object, since no signal gets between its closing and its knowing so.
             try:
@@ -259,10 +260,14 @@ class PartFile:
                     return  # no locks here: nobody will take it for a leftover
                 self._file.close()
                 raise
+            if not left and not tries_left:
+                return  # nor are there any where each is refused, or no path ever leads to the file that was opened
             self._file.close()
             if left:
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-            # It was taken for a leftover between its making and its locking, and is gone: another one.
+            # It was taken for a leftover between its making and its locking, and is gone or about to be: another one.
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
 
     @property
     def fd(self) -> int:

@@ -346,6 +346,26 @@ def test_a_lock_is_of_the_file_that_has_the_name(tmp_path):
         assert not durable.lock(opened.fileno(), str(path))
 
 
+def refused(fd, operation):
+    raise BlockingIOError(errno.EWOULDBLOCK, "somebody has it")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "answer"),
+    [(durable.fcntl, "flock", refused), (os.path, "samestat", lambda one, other: False)],
+    ids=["locks refused", "files that are never the same"],
+)
+def test_no_lock_is_ever_to_be_had(tmp_path, monkeypatch, place, name, answer):
+    """As on some network file systems: a few attempts that leave nothing, then as where there are no locks."""
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, answer)
+        part = PartFile(str(tmp_path / "a.ffr"))
+    assert len(names(tmp_path)) == 1
+    write_all(part.fd, memoryview(b"new"), 0)
+    part.publish()
+    assert (names(tmp_path), (tmp_path / "a.ffr").read_bytes()) == (["a.ffr"], b"new")
+
+
 def test_a_forked_child_has_no_descriptor_of_it(tmp_path):
     part = PartFile(str(tmp_path / "a.ffr"))
     assert children.in_child(lambda: not any(".part" in path for path in children.descriptors().values())) == 0

@@ -57,6 +57,15 @@ with open(sys.argv[1], "w+b") as file:
         else:
             raise AssertionError(f"{name} was lost")
 """
+LOCKS = """
+import errno, sys
+from pathlib import Path
+import sweeping, written_works
+
+work = written_works.works(Path(sys.argv[1]) / "d")[sys.argv[2]]()
+refused = sweeping.Change("fail", errno.EAGAIN, True)
+print(sweeping.sweep(work, ["flock", "stat", "fstat"], [refused]))
+"""
 FORKS = """
 import errno, sys
 from pathlib import Path
@@ -135,6 +144,12 @@ def test_readers_of_every_kind(tmp_path: Path, counted: figures.Counted) -> None
     names = [name for name in listed.splitlines() if name not in done]
     said = faults.run(READ, tmp_path, json.dumps(names), timeout=600)
     counted.add("injected errors", sum(int(line.rpartition(" ")[2]) for line in said.splitlines()))
+
+
+@pytest.mark.parametrize("work", ["file of n", "tfrecord"])
+def test_locks_refused_for_good(in_memory: Path, counted: figures.Counted, work: str) -> None:
+    """As if somebody else had each lock: it is not waited for, and no file is left of the attempts."""
+    counted.add("injected errors", int(faults.run(LOCKS, in_memory, work, timeout=30)))
 
 
 def test_errors_of_write_back(in_memory: Path) -> None:

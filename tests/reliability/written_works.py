@@ -67,10 +67,9 @@ class Fresh:
     def left(self) -> list[str]:
         return [name for name in os.listdir(self.directory) if name != self.path.name]
 
-    def nothing_left(self, site: str, number: int) -> None:
-        """A lock that is held says that somebody else takes the file for a leftover, and removes it."""
+    def nothing_left(self, site: str) -> None:
         left = self.left()
-        assert not left or site == "unlink" or (site in ("flock", "stat", "fstat") and number == errno.EAGAIN), left
+        assert not left or site == "unlink", left
 
 
 class Writing(Fresh):
@@ -100,7 +99,7 @@ class Writing(Fresh):
             assert ffr_twin.parse(self.path.read_bytes()) == OLD
         if error is not None and self.flush and "is in place" in str(error):
             self.recover_after_a_crash()
-        self.nothing_left(site, change.value)
+        self.nothing_left(site)
 
     def recover_after_a_crash(self) -> None:
         """One that undoes the publication: what was flushed can be had back."""
@@ -143,7 +142,7 @@ class Recovering(Fresh):
         elif site not in ("open", "close"):  # of a file that is there already, which is no reason to complain
             told(site, change, error, self.path)
         assert ffr_twin.parse(self.path.read_bytes()) == self.samples
-        self.nothing_left(site, change.value)
+        self.nothing_left(site)
 
 
 class Packing(Fresh):
@@ -256,7 +255,7 @@ class OtherFormat(Fresh):
         told(site, change, error, self.path)
         published = error is None or "is in place" in str(error)
         assert self.found() == (self.samples if published else OLD)
-        self.nothing_left(site, change.value)
+        self.nothing_left(site)
 
 
 class Added(OtherFormat):
