@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import deadlocks
+import failures
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILDS = ROOT / "build" / "sanitize"
@@ -235,16 +236,31 @@ def main(arguments: list[str], only: list[str] | None = None, name: str = "addre
     tree = build("address", only, name)
     reports = BUILDS / f"{name}-reports"
     # All is slower, and files are meant where this was started.
-    command = [sys.executable, "-m", "pytest", "--timeout", "900", *arguments]
+    results = BUILDS / f"{name}-results.xml"
+    command = [sys.executable, "-m", "pytest", "--timeout", "900", *arguments, *failures.options(results)]
     for place, word in enumerate(command):
         if word == "--figures":
             command[place + 1] = os.path.abspath(command[place + 1])
     variables = environment("address", reports, tree)
+    results.unlink(missing_ok=True)
     status = checked(command, reports, cwd=tree, env=variables)
-    if status == TESTS_FAILED and not reports_in(reports):
-        print("sanitizers: what failed once more, for its children may have been killed; see deadlocks.py", flush=True)
-        status = checked([*command, "--last-failed"], reports, cwd=tree, env=variables)
-    return status
+    if status != TESTS_FAILED or reports_in(reports) or not results.exists():
+        return status
+    return once_more(command, failures.failed(results), reports, cwd=tree, env=variables)
+
+
+def once_more(command: list[str], failed: dict[str, str], reports: Path, **options: object) -> int:
+    """The status of a run some of whose tests failed: those that lost a child run again, and no other is forgiven."""
+    wrong = [name for name, message in failed.items() if not failures.lost(message)]
+    lost = [name for name in failed if name not in wrong]
+    if wrong:
+        print("sanitizers: failed:", *wrong, sep="\n  ", flush=True)
+    if not lost:
+        return TESTS_FAILED
+    print("sanitizers: once more, their children may have been stuck or killed:", *lost, sep="\n  ", flush=True)
+    others = [f"--deselect={name}" for name in wrong]
+    status = checked([*command, "--last-failed", *others], reports, **options)
+    return TESTS_FAILED if wrong else status
 
 
 if __name__ == "__main__":

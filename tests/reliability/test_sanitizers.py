@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import deadlocks
+import failures
 import pytest
 import sanitizers
 
@@ -130,6 +131,45 @@ def test_a_copy_of_the_tree_follows_it(tmp_path):
     assert (copy / "ffrecord/a.py").read_text() == "changed"
     assert (copy / "ffrecord/_b.pyx").stat().st_ino == unchanged
     assert (copy / "ffrecord/_b.pyx").stat().st_mtime_ns == (tree / "ffrecord/_b.pyx").stat().st_mtime_ns
+
+
+OUTCOMES = """
+import os, pathlib, pytest, subprocess, sys
+ran = pathlib.Path("ran")
+FIRST = not ran.exists()
+
+@pytest.mark.parametrize("what", {what})
+def test_now_and_then(what):
+    with ran.open("a") as file:
+        file.write(what + " ")
+    if FIRST and what == "waits in vain":
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.1)
+    assert not FIRST or what != "is killed", "child ended with -9"
+    assert not FIRST or what != "differs"
+    assert what != "always"
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "ran"),
+    [
+        (["waits in vain", "is killed", "good"], 0, "waits in vain is killed good waits in vain is killed "),
+        (["waits in vain", "differs", "good"], 1, "waits in vain differs good waits in vain "),
+        (["differs"], 1, "differs "),
+        (["always"], 1, "always "),
+    ],
+)
+def test_only_who_lost_a_child_has_another_chance(tmp_path, capsys, what, status, ran):
+    """A test that fails for another reason and would pass then has found something."""
+    (tmp_path / "test_outcomes.py").write_text(OUTCOMES.replace("{what}", repr(what)))
+    (tmp_path / "pytest.ini").touch()
+    results, reports = tmp_path / "results.xml", tmp_path / "reports"
+    command = [sys.executable, "-m", "pytest", "-q", *failures.options(results)]
+    assert sanitizers.checked(command, reports, cwd=tmp_path) == 1
+    again = sanitizers.once_more(command, failures.failed(results), reports, cwd=tmp_path)
+    assert (again, (tmp_path / "ran").read_text()) == (status, ran)
+    told = capsys.readouterr().out
+    assert all(f"\n  test_outcomes.py::test_now_and_then[{each}]\n" in told for each in what if each != "good")
 
 
 @pytest.mark.long
