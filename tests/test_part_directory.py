@@ -249,6 +249,40 @@ def test_an_addition_that_fails_is_undone(two: tuple[Path, Path], monkeypatch: p
     assert publishing.happened(str(old), mark)
 
 
+@pytest.mark.parametrize("mode", ["create", "append"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_an_undoing_that_fails_says_what_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, at: int
+) -> None:
+    """The error is the first one, and the same call again goes on from what is there."""
+    monkeypatch.chdir(tmp_path)
+    samples = [b"x", b"y", b"z"]
+
+    def write(mode: Any) -> None:
+        writer = DatasetWriter(tmp_path, mode=mode, num_workers=0, samples_per_shard=1, progress=False)
+        writer.from_indexed_dataset(samples)
+
+    if mode == "append":
+        write("create")
+    real, numbers = os.rename, iter([*[0] * at, errno.ENOSPC, *[errno.EIO] * 99])
+
+    def refuse(source: Any, place: Any) -> None:
+        among = {Path(source).parent, Path(place).parent}
+        if tmp_path in among and (number := next(numbers)):
+            raise OSError(number, os.strerror(number))
+        real(source, place)
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="not published, but some files stay") as caught:
+        patch.setattr(os, "rename", refuse)
+        write(mode)
+    assert isinstance(caught.value, OSError) and caught.value.errno == errno.ENOSPC
+    assert os.strerror(errno.EIO) in str(caught.value) and "nothing" not in str(caught.value)
+    write(mode)
+    with FileReader(tmp_path) as reader:
+        assert builders.read_all(reader) == samples * (2 if mode == "append" else 1)
+    assert not (tmp_path / part_directory.INSIDE).exists()
+
+
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("mode", ["create", "append"])
 def test_in_place_though_the_last_fsync_failed(
@@ -261,7 +295,7 @@ def test_in_place_though_the_last_fsync_failed(
     if inside:
         monkeypatch.chdir(place)
 
-    def write(mode: str) -> None:
+    def write(mode: Any) -> None:
         writer = DatasetWriter(place, mode=mode, num_workers=0, samples_per_shard=2, progress=False)
         writer.from_indexed_dataset(samples)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ffrecord import manifest
 from ffrecord.durable import fsync_directory
+from ffrecord.errors import file_error
 from ffrecord.manifest import Manifest
 from ffrecord.sharding.ledger import Publishing
 
@@ -43,9 +44,29 @@ def move(source: str, target: str, names: Sequence[str]) -> None:
             moved.append(name)
             if name == manifest.NAME:
                 fsync_directory(target)
-    except BaseException:
-        _move_back(source, target, moved)
+    except BaseException as error:
+        _undo(source, target, moved, error)
         raise
+
+
+def _undo(source: str, target: str, names: Sequence[str], cause: BaseException) -> None:
+    """Move files back because of an error; one of this is told only along with that.
+
+    Raises:
+        OSError (also a RuntimeError): that error, if it was one, and some files stay at the target.
+    """
+    try:
+        _move_back(source, target, names)
+    except OSError as error:
+        _stay(target, cause, f" ({error})")
+
+
+def _stay(target: str, cause: BaseException, reason: str = "") -> None:
+    """Raise an error that says which one has left files at the target; nothing if it was none of a call."""
+    if isinstance(cause, OSError):
+        sentence = f"{target}: not published, but some files stay there that could not be taken back{reason}; the next "
+        sentence += "write to it does that. What failed first"
+        raise file_error(cause.errno or errno.EIO, sentence, target) from None
 
 
 def _move_back(source: str, target: str, names: Sequence[str]) -> None:
@@ -79,10 +100,12 @@ def add(source: str, target: str, names: Sequence[str], before: Manifest, listin
     try:
         fsync_directory(target)
         _put(source, target, listing)
-    except BaseException:
+    except BaseException as error:
         # Unless this is sure they stay: a manifest that lists what is gone is worse than files that none lists.
         if fingerprint(target) == before.fingerprint:
-            _move_back(source, target, names)
+            _undo(source, target, names, error)
+        else:
+            _stay(target, error, f": {manifest.NAME} cannot be read")
         raise
 
 
