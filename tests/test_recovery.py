@@ -225,6 +225,28 @@ def test_nothing_was_flushed(tmp_path):
         recover(tmp_path / ".a.ffr.part")
 
 
+def test_what_stays_of_killed_writers(tmp_path):
+    """A later writer leaves it alone, and readers do not open it; `recover` never clears away what was flushed."""
+    path = tmp_path / "a.ffr"
+    for _ in range(2):
+        assert children.in_child(lambda: (FileWriter(path), os.kill(os.getpid(), signal.SIGKILL))) < 0
+    die(path, None, samples(5))
+    with FileWriter(path) as opened:
+        opened.write_many(samples(9))
+    (kept,) = names(tmp_path, ".journal")
+    parts = names(tmp_path, ".part")
+    assert len(parts) == 3 and len(os.listdir(tmp_path)) == 5
+    with pytest.raises(FileExistsError):
+        recover(path)
+    assert names(tmp_path, ".part") == parts and names(tmp_path, ".journal") == [kept]
+    with FileReader(tmp_path) as reader:
+        assert builders.read_all(reader) == samples(9)
+    (tmp_path / kept).with_suffix(".part").unlink()
+    with pytest.raises(FileNotFoundError):
+        recover(path)
+    assert os.listdir(tmp_path) == ["a.ffr"]
+
+
 def renamed(directory: Path, name: str) -> Path:
     """The part file of a dead writer whose journal says another name."""
     die(directory / "a.ffr", 3, [b"x"])
