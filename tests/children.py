@@ -18,6 +18,8 @@ HERE = Path(__file__).parent
 # The sanitizer that this process runs under, which tests/reliability/sanitizers.py starts it with; children are slower.
 SANITIZER = os.environ.get("FFRECORD_SANITIZED", "")
 PATIENCE = 10 if SANITIZER else 1
+# How a process ends that touches memory which is not there.
+CRASH = signal.SIGABRT if SANITIZER else signal.SIGSEGV
 limits_memory = pytest.mark.unsanitized("it has mapped more than any RLIMIT_AS allows")
 measures_memory = pytest.mark.unsanitized("it keeps what is freed, and much beside")
 # Python 3.12 and later warn of what these tests are about.

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from itertools import pairwise
 from pathlib import Path
 
+import children
 import pytest
 
 from ffrecord import FileReader, FileWriter, folder_pack
@@ -305,6 +306,7 @@ def test_file_removed(folder, out, monkeypatch):
     refused(folder, out, FileNotFoundError, "a cannot be packed")
 
 
+@children.limits_memory
 def test_file_larger_than_memory(folder, out):
     os.truncate(folder / "a", 1 << 40)
     limits = resource.getrlimit(resource.RLIMIT_AS)

@@ -39,7 +39,7 @@ FOUND = ("ERROR: AddressSanitizer: ", "WARNING: ThreadSanitizer: ")
 SENT = re.compile(r"^ *#0 \w+ in (kill|raise|gsignal|\w*pthread_kill\w*) ", re.MULTILINE)
 
 # Directories of the tree that are made from it, or are others' altogether.
-_MADE = {"build", "dist", "out", "__pycache__"}
+_MADE = {"build", "dist", "out", "__pycache__", ".git", ".venv", ".hypothesis"}
 
 
 def missing(kind: str) -> str | None:
@@ -119,9 +119,13 @@ def build(kind: str, only: list[str] | None = None, name: str | None = None) -> 
     """
     tree = BUILDS / (name or kind)
     with _alone(tree):
-        mirror(ROOT, tree)
-        compile_modules(kind, tree, only)
+        _build(kind, tree, only)
     return tree
+
+
+def _build(kind: str, tree: Path, only: list[str] | None) -> None:
+    mirror(ROOT, tree)
+    compile_modules(kind, tree, only)
 
 
 def compile_modules(kind: str, tree: Path, only: list[str] | None = None) -> None:
@@ -190,19 +194,18 @@ def mirror(tree: Path, copy: Path) -> None:
 def _sources(tree: Path) -> Iterator[Path]:
     """Files of the tree that are not made from others; C that Cython made is not in question either way."""
     for directory, names, files in os.walk(tree):
-        top = Path(directory) == tree
-        names[:] = [name for name in names if not name.startswith(".") and name not in _MADE | {"built", "objects"}]
-        names[:] = [name for name in names if not name.endswith(".egg-info")]
+        names[:] = [name for name in names if name not in _MADE | {"built", "objects"}]
+        names[:] = [name for name in names if not name.endswith((".egg-info", "_cache"))]
         for name in files:
             path = Path(directory, name)
             made = path.suffix in (".so", ".pyc") or (path.suffix == ".c" and path.with_suffix(".pyx").exists())
-            if not made and (not name.startswith(".") or not top) and path.is_file():
+            if not made and path.is_file():
                 yield path
 
 
 @contextmanager
 def _alone(tree: Path) -> Iterator[None]:
-    """Two builds in one directory would break each other: wait."""
+    """Two builds in one directory would break each other, and the tests that run there: wait."""
     tree.parent.mkdir(parents=True, exist_ok=True)
     with open(tree.with_suffix(".lock"), "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -233,10 +236,16 @@ def main(arguments: list[str], only: list[str] | None = None, name: str = "addre
         print(f"sanitizers: {why}", file=sys.stderr)
         return 2
     print(f"sanitizers: building in {BUILDS / name}, which takes minutes the first time", flush=True)
-    tree = build("address", only, name)
-    reports = BUILDS / f"{name}-reports"
+    tree = BUILDS / name
+    with _alone(tree):
+        _build("address", tree, only)
+        return _run_tests(tree, arguments)
+
+
+def _run_tests(tree: Path, arguments: list[str]) -> int:
+    """Exit status of the tests of a tree that is built, and of those again that lost a child."""
+    reports, results = tree.with_name(f"{tree.name}-reports"), tree.with_name(f"{tree.name}-results.xml")
     # All is slower, and files are meant where this was started.
-    results = BUILDS / f"{name}-results.xml"
     command = [sys.executable, "-m", "pytest", "--timeout", "900", *arguments, *failures.options(results)]
     for place, word in enumerate(command):
         if word == "--figures":

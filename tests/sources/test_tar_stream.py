@@ -137,6 +137,7 @@ def test_memory_is_that_of_a_member(tmp_path):
         tracemalloc.stop()
 
 
+@pytest.mark.unsanitized("it looks at megabytes of each decompressor")
 @pytest.mark.parametrize("packer", [bz2, lzma])
 def test_many_empty_streams(tmp_path, packer):
     """As many as there are bytes for their headers take time in proportion."""
