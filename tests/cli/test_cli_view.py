@@ -279,7 +279,8 @@ def test_damaged_tables_are_said(tmp_path):
 
 def test_export(pictures, tmp_path):
     ran = run("view", pictures, "--export", tmp_path / "report.html", "-n", "40")
-    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert (ran.code, ran.err) == (1, "")
+    assert ran.out.startswith(f"{tmp_path / 'report.html'}: 40 samples, 1 of them damaged, ")
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
     text = (tmp_path / "report.html").read_text()
     assert "Content-Security-Policy" in text

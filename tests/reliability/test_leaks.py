@@ -165,7 +165,7 @@ def test_no_shared_memory_and_no_threads(good_and_damaged):
     code = f"""{leaking.LOOP}
 tasks = len(os.listdir("/proc/self/task"))
 for io in ("pread", "auto", "direct"):
-    with FileReader(sys.argv[1], io=turn) as reader:
+    with FileReader(sys.argv[1], io=io) as reader:
         reader.read(range(40))
         reader.read_packed(range(40))
 assert len(os.listdir("/proc/self/task")) == tasks
