@@ -1,7 +1,6 @@
 """Worker processes: messages arrive, and every way to fail is noticed within a second and names the sample."""
 
 import faulthandler
-import fcntl
 import gc
 import multiprocessing
 import os
@@ -474,11 +473,31 @@ def test_an_alarm_leaves_the_signals_of_others_to_them() -> None:
     assert seen == [signal.SIGURG]
 
 
-def test_an_alarm_is_turned_off() -> None:
+def test_an_alarm_rings_until_it_is_heard() -> None:
+    with crew_of(at_17, act=kill_me) as crew, Alarm(crew.sentinels) as alarm:
+        ring = signal.getsignal(signal.SIGURG)
+        rung: list[object] = []
+        assert callable(ring)
+        signal.signal(signal.SIGURG, lambda *which: ring(*which) if len(rung) == 3 else rung.append(which))
+        started = time.monotonic()
+        with pytest.raises(WorkerError, match="was ended by SIGKILL at sample 17"), alarm.armed(crew):
+            time.sleep(20)
+    assert len(rung) == 3 and time.monotonic() - started < 5
+    assert signal.getsignal(signal.SIGURG) == signal.SIG_DFL
+
+
+@children.forks
+def test_an_alarm_is_turned_off_though_a_child_of_the_iterable_lives_on() -> None:
     with crew_of(echo, 2) as crew:
         with Alarm(crew.sentinels):
-            assert all(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ASYNC for fd in crew.sentinels)
-        assert not any(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ASYNC for fd in crew.sentinels)
+            child = os.fork()
+            if child == 0:
+                time.sleep(20)
+                os._exit(0)
+        assert "ffrecord-alarm" not in [thread.name for thread in threading.enumerate()]
+        assert signal.getsignal(signal.SIGURG) == signal.SIG_DFL
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
 
 
 def test_an_alarm_lets_exceptions_of_others_pass() -> None:

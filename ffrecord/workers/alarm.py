@@ -5,7 +5,6 @@ code comes back.
 """
 
 import contextlib
-import fcntl
 import multiprocessing.connection
 import os
 import signal
@@ -19,6 +18,7 @@ from ffrecord.errors import WorkerError
 from ffrecord.workers.crew import Crew
 
 SIGNAL = signal.SIGURG  # ignored by default, so one that comes late does no harm
+AGAIN = 0.05  # seconds; a signal that comes just before the user's code begins to sleep does not wake it
 CERTAIN = 5.0  # seconds within which a worker that has ended is known to have
 
 
@@ -38,25 +38,36 @@ class Alarm:
         self._sentinels = sentinels if main else []
         self._armed = self._rung = False
         self._before: Any = None
+        self._over = (-1, -1)
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> "Alarm":
         # A handler that was not installed from Python cannot be put back, so it stays.
         self._before = signal.getsignal(SIGNAL) if self._sentinels else None
         if self._before is not None:
+            self._over = os.pipe()
+            ident = threading.get_ident()
+            self._thread = threading.Thread(target=self._watch, args=(ident,), name="ffrecord-alarm", daemon=True)
+            self._thread.start()
             signal.signal(SIGNAL, self._ring)
-            for fd in self._sentinels:
-                fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
-                fcntl.fcntl(fd, fcntl.F_SETSIG, SIGNAL)
-                fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
-            # One that ended before sends no signal any more.
-            self._rung |= self._any_ended()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._before is not None:
-            for fd in self._sentinels:
-                fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_ASYNC)
+        if self._thread is not None:
+            # Closing would not do: processes that the iterable has forked have it open.
+            os.write(self._over[1], b"\0")
+            self._thread.join()
             signal.signal(SIGNAL, self._before)
+            for fd in self._over:
+                os.close(fd)
+
+    def _watch(self, thread: int) -> None:
+        """Once a worker has ended, send the signal to a thread until its handler has run."""
+        over = self._over[0]
+        multiprocessing.connection.wait([*self._sentinels, over])
+        while not self._rung and not multiprocessing.connection.wait([over], 0):
+            signal.pthread_kill(thread, SIGNAL)
+            multiprocessing.connection.wait([over], AGAIN)
 
     def _any_ended(self) -> bool:
         return bool(multiprocessing.connection.wait(self._sentinels, 0))

@@ -236,7 +236,9 @@ def dies(sample):
 def test_worker_that_dies(path):
     before = child_processes()
     loader = Loader(path, 4, "sequential", transform=dies, num_workers=2)
-    with pytest.raises(WorkerError, match="worker process ended with -9 at sample 17 of the batch of 4 samples, 16 and on"):
+    with pytest.raises(
+        WorkerError, match="worker process ended with -9 at sample 17 of the batch of 4 samples, 16 and on"
+    ):
         list(loader)
     assert child_processes() <= before
 

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import threading
 import time
+from multiprocessing import connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
@@ -26,7 +27,8 @@ from ffrecord.workers.process import watch_parent
 
 __all__ = ["Workers"]
 
-EXIT_SECONDS = 0.1  # from a broken pipe to the end of the process that broke it
+EXIT_SECONDS = 0.1  # within which a worker has ended if that is why there was an error
+RESET_SECONDS = 1.0  # the same if its connection was reset: kernels close what a killed process had open before it ends
 LEAVE_SECONDS = 1.0  # for workers to end by themselves when a loop is left
 LOOK_SECONDS = 0.25  # between two looks at all workers; torch's own take 5 s
 NO_SAMPLE = -1  # at all of a batch
@@ -110,10 +112,10 @@ class Workers:
             what = self._name(self._given)
             return BatchTimeoutError(f"{what}, was not there after {self._timeout:g} s: a worker is still at it")
         if isinstance(error, (OSError, EOFError)) or (type(error) is RuntimeError and "DataLoader" in str(error)):
-            for number, worker in enumerate(self._iterator._workers):
-                code = _exitcode(worker)
-                if code is not None:
-                    return self._death(number, code)
+            reset = isinstance(error, (ConnectionError, EOFError))
+            ended = _ended(self._iterator._workers, RESET_SECONDS if reset else EXIT_SECONDS)
+            if ended is not None:
+                return self._death(*ended)
         return error
 
     def _name(self, step: int) -> str:
@@ -177,11 +179,15 @@ def _disarm(iterator: Any) -> None:
         iterator._worker_pids_set = False
 
 
-def _exitcode(worker: Any) -> int | None:
-    """How a process ended; None if it has not."""
-    worker.join(EXIT_SECONDS)
-    code: int | None = worker.exitcode
-    return code
+def _ended(workers: list[Any], seconds: float) -> tuple[int, int] | None:
+    """Number and exit code of the first worker that has ended or does so within some time."""
+    ready = connection.wait([worker.sentinel for worker in workers], seconds)
+    for number, worker in enumerate(workers):
+        if worker.sentinel in ready:
+            worker.join(seconds)  # a sentinel is closed a little before the end
+            if worker.exitcode is not None:
+                return number, worker.exitcode
+    return None
 
 
 class _Batches(Dataset[Any]):
