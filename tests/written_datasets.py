@@ -73,13 +73,16 @@ def read_all(directory: Path) -> list[bytes]:
 
 
 def left_behind(directory: Path) -> list[str]:
-    """Names in a directory, but for that of a part directory with nothing in it but finished, whole shards."""
+    """Names in a directory, but for that of a part directory with nothing in it but finished, whole shards.
+
+    An end just before the dataset appears leaves the manifest there, too.
+    """
     names = sorted(os.listdir(directory))
     if ".set.part" in names and os.listdir(directory / ".set.part" / "finished"):
         part = directory / ".set.part"
         assert sorted(os.listdir(part)) == ["finished", "ledger"]
-        for name in os.listdir(part / "finished"):
-            read_all(part / "finished" / name)
+        for path in (part / "finished").glob("*.ffr"):
+            read_all(path)
         names.remove(".set.part")
     return names
 
