@@ -17,6 +17,7 @@ with contextlib.suppress(OSError):  # where it is everybody's, what others put t
     SHARED_IS_OURS = True
 
 import logging, warnings
+from collections import Counter
 import numpy as np
 import builders
 from ffrecord import FFRecordError, FileReader, FileWriter, _threads
@@ -52,7 +53,8 @@ def loop(work, times, slope, where, kept, settle):
     the next batches, files and shared memory; but memory may, by less than `slope` bytes a time. Threads of users'
     functions have `settle` seconds to end.'''
     def have():
-        return descriptors(), processes(), None if kept else contexts(), files(*where)
+        numbers = Counter(processes=processes(), contexts=0 if kept else contexts())
+        return Counter(descriptors()) + Counter(files(*where)) + numbers
     for _ in range(max(min(10, times), times // 5)):
         work()
     gc.collect()
@@ -61,10 +63,11 @@ def loop(work, times, slope, where, kept, settle):
         work()
     gc.collect()
     at, until = globals().get("turn", ""), time.monotonic() + settle
-    while have() != before and time.monotonic() < until:
+    # What the warm-up had not let go of yet may be gone, so nothing more than before is asked for, not the same.
+    while have() - before and time.monotonic() < until:
         time.sleep(0.01)
         gc.collect()
-    assert have() == before, (at, have(), before)
+    assert not have() - before, (at, have() - before)
     # Threads of the engine stay for a second, for whoever reads next.
     assert (tasks() <= 1 + 32, contexts() <= 16) == (True, True), (at, tasks(), contexts())
     assert _threads.stats()["queued"] == 0
