@@ -96,7 +96,7 @@ def load(directory: str) -> Manifest | None:
     """
     path = str(Path(directory) / NAME)
     try:
-        data = _read(path)
+        data = read(path, SIZE_MAX)
     except FileNotFoundError:
         return None
     try:
@@ -126,7 +126,7 @@ def save(directory: str, manifest: Manifest, label: str | None = None) -> None:
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
     try:
         _check(manifest)
-        _check_size(len(data))
+        _check_size(len(data), SIZE_MAX)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
     part = PartFile(path)
@@ -142,8 +142,13 @@ def save(directory: str, manifest: Manifest, label: str | None = None) -> None:
         part.discard()
 
 
-def _read(path: str) -> bytes:
-    """All bytes of a regular file of bounded size."""
+def read(path: str, most: int) -> bytes:
+    """All bytes of a regular file of bounded size.
+
+    Raises:
+        FormatError: it is another kind of file, or larger than `most` bytes.
+        OSError: it cannot be read.
+    """
     # Without O_NONBLOCK the open of a FIFO waits for a writer.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -152,19 +157,19 @@ def _read(path: str) -> bytes:
             if not stat.S_ISREG(status.st_mode):
                 raise FormatError(f"{path}: not a regular file")
             # One byte more than allowed, so that a file growing meanwhile is noticed too.
-            data = file.read(SIZE_MAX + 1) if status.st_size <= SIZE_MAX else b""
+            data = file.read(most + 1) if status.st_size <= most else b""
     except OSError as error:
         raise file_error(error.errno or errno.EIO, f"{path} could not be read", path) from None
     try:
-        _check_size(max(status.st_size, len(data)))
+        _check_size(max(status.st_size, len(data)), most)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
     return data
 
 
-def _check_size(size: int) -> None:
-    if size > SIZE_MAX:
-        raise FormatError(f"{size} bytes, expected at most {SIZE_MAX}")
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise FormatError(f"{size} bytes, expected at most {most}")
 
 
 def _check(manifest: Manifest) -> None:

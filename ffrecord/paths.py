@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from ffrecord import manifest
-from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError
+from ffrecord import manifest, unfinished
+from ffrecord.errors import ArgumentError, FormatError, MissingFileError, NotAFileError
 from ffrecord.format import SUFFIX
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -46,6 +46,7 @@ def expand(fname: Source) -> Expanded:
         TypeError: of another type.
         FileNotFoundError, IsADirectoryError, ValueError (also AssertionError): missing, a directory where a file is
             needed, no `.ffr` suffix, or nothing to open.
+        FormatError: a directory that is left half written, or whose dataset.json is damaged.
     """
     if isinstance(fname, list | tuple):
         items = [_expand_item(path) for path in [check_type(each) for each in fname]]
@@ -53,7 +54,7 @@ def expand(fname: Source) -> Expanded:
         items = [_expand_one(check_type(fname))]
     expanded = Expanded([path for each in items for path in each.files], [s for each in items for s in each.shards])
     if not expanded.files:
-        raise ArgumentError(f"At least one .ffr file as input, {fname!r} has none")
+        raise ArgumentError(f"At least one .ffr file as input, {fname!r} has none{_remark(fname)}")
     for path in expanded.files:
         check_file(path)
     return expanded
@@ -68,12 +69,26 @@ def _expand_item(path: str) -> Expanded:
 def _expand_one(path: str) -> Expanded:
     files = [path]
     if os.path.isdir(path):
-        listed = manifest.load(path)
-        if listed is not None:
-            return Expanded([os.path.join(path, shard.name) for shard in listed.shards], list(listed.shards))
-        files = sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(SUFFIX))
-    elif glob.has_magic(path) and not os.path.exists(path):
+        return _expand_directory(path)
+    if glob.has_magic(path) and not os.path.exists(path):
         files = sorted(glob.glob(path))
+    return Expanded(files, [None] * len(files))
+
+
+def _expand_directory(path: str) -> Expanded:
+    listed = manifest.load(path)
+    if listed is None:
+        names = os.listdir(path)
+        try:
+            unfinished.check_bare(path, names)
+        except FormatError:
+            # A write may have begun meanwhile: it puts the manifest first.
+            listed = manifest.load(path)
+            if listed is None:
+                raise
+    if listed is not None:
+        return Expanded([os.path.join(path, shard.name) for shard in listed.shards], list(listed.shards))
+    files = sorted(os.path.join(path, name) for name in names if name.endswith(SUFFIX))
     return Expanded(files, [None] * len(files))
 
 
@@ -81,8 +96,13 @@ def _interrupted(path: str) -> str:
     """What to say of a dataset that is not there because its writing did not end."""
     directory, name = os.path.split(os.path.abspath(path))
     if os.path.isdir(os.path.join(directory, f".{name}.part")):
-        return "; a write of it was interrupted, and the same call goes on from there"
-    return ""
+        return "; a write of it was interrupted, or is going on: the same call again goes on from there"
+    return unfinished.remark(directory)
+
+
+def _remark(fname: Source) -> str:
+    """The same of a directory that holds no shards."""
+    return "" if isinstance(fname, list | tuple) else unfinished.remark(check_type(fname))
 
 
 def check_file(path: str) -> None:

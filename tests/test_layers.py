@@ -32,6 +32,7 @@ ROWS = [
     {"_files", "_reading", "_tar", "_webdataset"},
     {"extension", "journal", "_engine"},
     {"manifest"},
+    {"unfinished"},
     {"opened", "paths"},
     {"file_set", "forms", "partition", "span_file"},
     {"failures", "fields"},

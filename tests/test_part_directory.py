@@ -19,8 +19,9 @@ from ffrecord.opened import OpenedFile
 from ffrecord.sharding import ledger, part_directory, publishing, verify
 from ffrecord.sharding.differences import differences
 from ffrecord.sharding.layout import Start
-from ffrecord.sharding.ledger import Begun, Finished, Ledger, Publishing, Story, tell
+from ffrecord.sharding.ledger import Begun, Finished, Ledger, Story, tell
 from ffrecord.sharding.part_directory import PartDirectory, hidden_name
+from ffrecord.unfinished import INSIDE, Publishing
 
 SHARD = Shard("PART_00000.ffr", 3, 100, 7)
 
@@ -223,6 +224,29 @@ def test_a_move_that_fails_is_undone(two: tuple[Path, Path], monkeypatch: pytest
 
 
 @pytest.mark.parametrize("at", range(4))
+def test_an_exception_after_a_rename_strands_nothing(
+    two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """As a signal's handler may raise one before the next line."""
+    new, old = two
+    real, calls = os.rename, [0]
+
+    def renamed(source: Any, place: Any) -> None:
+        real(source, place)
+        calls[0] += 1
+        if calls[0] == at + 1:
+            raise KeyboardInterrupt
+
+    names = [manifest.NAME, "b.ffr", "c.ffr", "d.ffr"]
+    manifest.save(str(new), listing(new, "b", "c", "d"))
+    monkeypatch.setattr(os, "rename", renamed)
+    with pytest.raises(KeyboardInterrupt):
+        publishing.move(str(new), str(old), names)
+    assert sorted(os.listdir(new)) == ["b.ffr", "c.ffr", "d.ffr", manifest.NAME]
+    assert os.listdir(old) == ["a.ffr"]
+
+
+@pytest.mark.parametrize("at", range(4))
 def test_an_addition_that_fails_is_undone(two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     new, old = two
     before = listing(old, "a")
@@ -280,7 +304,7 @@ def test_an_undoing_that_fails_says_what_stays(
     write(mode)
     with FileReader(tmp_path) as reader:
         assert builders.read_all(reader) == samples * (2 if mode == "append" else 1)
-    assert not (tmp_path / part_directory.INSIDE).exists()
+    assert not (tmp_path / INSIDE).exists()
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -334,7 +358,7 @@ def test_taken_back_from_wherever_it_got_to(two: tuple[Path, Path], moved: int) 
     for name in mark.names[:moved]:
         os.rename(new / name, old / name)
     assert not publishing.happened(str(old), mark)
-    assert publishing.take_back(str(new), str(old), mark)
+    assert publishing.take_back(str(new), str(old), mark, {})
     assert sorted(os.listdir(new)) == mark.names and sorted(os.listdir(old)) == ["a.ffr", "dataset.json"]
 
 
@@ -342,9 +366,11 @@ def test_taken_back_from_wherever_it_got_to(two: tuple[Path, Path], moved: int) 
 def test_nothing_is_taken_from_a_directory_without_a_manifest(two: tuple[Path, Path], before: str | None) -> None:
     new, old = two
     mark = Publishing(["b.ffr", "c.ffr", "d.ffr"], before, "later")
-    assert publishing.take_back(str(new), str(old), mark)
+    assert publishing.take_back(str(new), str(old), mark, {})
+    theirs = {"b.ffr": named(str(new / "c.ffr"))}
     shutil.move(new / "b.ffr", old / "b.ffr")
-    assert not publishing.take_back(str(new), str(old), mark)
+    assert not publishing.take_back(str(new), str(old), mark, {})
+    assert not publishing.take_back(str(new), str(old), mark, theirs)
     assert sorted(os.listdir(old)) == ["a.ffr", "b.ffr"]
 
 
@@ -353,5 +379,5 @@ def test_nothing_is_taken_from_another_dataset(two: tuple[Path, Path]) -> None:
     shutil.move(new / "b.ffr", old / "b.ffr")
     manifest.save(str(old), listing(old, "a", "b"))
     mark = Publishing(["b.ffr", "c.ffr", "d.ffr"], "earlier", "later")
-    assert not publishing.take_back(str(new), str(old), mark)
+    assert not publishing.take_back(str(new), str(old), mark, {})
     assert sorted(os.listdir(old)) == ["a.ffr", "b.ffr", "dataset.json"]

@@ -13,10 +13,9 @@ import msgspec
 from ffrecord.durable import read_all, write_all
 from ffrecord.manifest import Shard
 from ffrecord.sharding.layout import Start
+from ffrecord.unfinished import LEDGER_MAX, Publishing
 
-NAME = "ledger"
 VERSION = 1
-SIZE_MAX = 64 << 20  # bytes; about 400,000 shards. What a reader takes in, whatever a file says
 
 Request = dict[str, Any]
 
@@ -38,22 +37,6 @@ class Finished(msgspec.Struct, tag="finished"):
 
     shard: Shard
     next: Start
-
-
-class Publishing(msgspec.Struct, tag="publishing"):
-    """All is complete and about to get its final names.
-
-    Attributes:
-        names: of the files, in the order in which they are moved.
-        before: fingerprint of the manifest that is there before; None for none.
-        after: of the one that is there afterwards.
-        skipped: samples left out in all, those after the last shard's too.
-    """
-
-    names: list[str]
-    before: str | None
-    after: str
-    skipped: int = 0
 
 
 Entry = Begun | Finished | Publishing
@@ -85,7 +68,7 @@ class Ledger:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self.story = tell(read_all(fd, min(os.fstat(fd).st_size, SIZE_MAX), 0))
+        self.story = tell(read_all(fd, min(os.fstat(fd).st_size, LEDGER_MAX), 0))
         self._end = self.story.end
 
     def clear(self) -> None:
@@ -119,7 +102,7 @@ def peek(path: str) -> Story:
     """What the ledger at `path` tells, or would if there were one."""
     try:
         with open(path, "rb") as file:
-            return tell(file.read(SIZE_MAX))
+            return tell(file.read(LEDGER_MAX))
     except OSError:
         return Story()
 

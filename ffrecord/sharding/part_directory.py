@@ -32,9 +32,9 @@ from ffrecord.errors import StateError, file_error
 from ffrecord.manifest import Manifest, Shard
 from ffrecord.sharding import ledger, publishing
 from ffrecord.sharding.layout import Start
-from ffrecord.sharding.ledger import Finished, Ledger, Publishing, Request
+from ffrecord.sharding.ledger import Finished, Ledger, Request
+from ffrecord.unfinished import FINISHED, INSIDE, LEDGER, Publishing
 
-INSIDE = f".dataset{PART_SUFFIX}"
 PATIENCE = 1.0  # seconds for the processes of a writer that was killed to end, and its lock with them
 PAUSE = 0.02
 PASSING = {errno.EWOULDBLOCK, errno.ENOENT, errno.ESTALE}  # while the one who had a lock tidies up
@@ -117,8 +117,8 @@ class PartDirectory:
         self.inside = others or os.path.isdir(inside) or _irreplaceable(self.target)
         self.path = inside if self.inside else hidden_name(self.target)
         self.open = str(Path(self.path) / f"open-{secrets.token_hex(6)}")
-        self.finished = str(Path(self.path) / "finished")
-        self.ledger_path = str(Path(self.path) / ledger.NAME)
+        self.finished = str(Path(self.path) / FINISHED)
+        self.ledger_path = str(Path(self.path) / LEDGER)
         self.claimed = False
         self.first: int | None = None
         self._lock: io.FileIO | None = None

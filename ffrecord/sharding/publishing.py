@@ -5,14 +5,15 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ffrecord import manifest
 from ffrecord.durable import fsync_directory
-from ffrecord.errors import file_error
-from ffrecord.manifest import Manifest
-from ffrecord.sharding.ledger import Publishing
+from ffrecord.errors import FormatError, file_error
+from ffrecord.manifest import Manifest, Shard
+from ffrecord.sharding.verify import check_listed
+from ffrecord.unfinished import Publishing
 
 
 def replace(source: str, target: str) -> None:
@@ -40,8 +41,8 @@ def move(source: str, target: str, names: Sequence[str]) -> None:
             place = Path(target) / name
             if os.path.lexists(place):
                 raise FileExistsError(errno.EEXIST, f"{place} came to be meanwhile")
+            moved.append(name)  # first: an exception may come between the two
             os.rename(Path(source) / name, place)
-            moved.append(name)
             if name == manifest.NAME:
                 fsync_directory(target)
     except BaseException as error:
@@ -70,9 +71,11 @@ def _stay(target: str, cause: BaseException, reason: str = "") -> None:
 
 
 def _move_back(source: str, target: str, names: Sequence[str]) -> None:
-    """Undo `move`, the last one first; what a manifest lists is durably gone before that goes."""
-    for name in reversed(names):
-        if name == manifest.NAME and len(names) > 1:
+    """Undo `move` of those that are not at the source, the last one first; what a manifest lists is durably gone before
+    that goes."""
+    moved = [name for name in names if not os.path.lexists(Path(source) / name)]
+    for name in reversed(moved):
+        if name == manifest.NAME and len(moved) > 1:
             fsync_directory(source)
             fsync_directory(target)
         os.rename(Path(target) / name, Path(source) / name)
@@ -136,8 +139,11 @@ def undone(source: str, target: str, mark: Publishing) -> bool:
     return all(os.path.lexists(Path(source) / name) for name in mark.names)
 
 
-def take_back(source: str, target: str, mark: Publishing) -> bool:
+def take_back(source: str, target: str, mark: Publishing, finished: Mapping[str, Shard]) -> bool:
     """Undo a publication that was interrupted before its end.
+
+    Args:
+        finished: shards by name, as they were when they were finished.
 
     Returns:
         whether that could be done; not if the directory has become another dataset meanwhile, which is left alone.
@@ -145,10 +151,18 @@ def take_back(source: str, target: str, mark: Publishing) -> bool:
     gone = [name for name in mark.names if not os.path.lexists(Path(source) / name)]
     arrived = [name for name in gone if os.path.lexists(Path(target) / name)]
     found = fingerprint(target)
-    # A manifest is there before anything else arrives: files of these names without one are somebody else's.
-    if found is None and not arrived:
-        return True
-    if found is None or found not in (mark.before, mark.after):
+    # A manifest is there before anything else arrives. If it is gone, files of these names may be somebody else's.
+    ours = all(_is_shard(target, finished.get(name)) for name in arrived) if found is None else False
+    if not ours and (found is None or found not in (mark.before, mark.after)):
         return False
     _move_back(source, target, arrived)
     return True
+
+
+def _is_shard(directory: str, shard: Shard | None) -> bool:
+    if shard is None:
+        return False
+    with contextlib.suppress(OSError, FormatError):
+        check_listed(directory, shard).close()
+        return True
+    return False

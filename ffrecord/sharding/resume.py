@@ -96,10 +96,12 @@ def take_over(part: PartDirectory, *, resume: bool) -> bool:
     Raises:
         MismatchError: the publication cannot be undone, since the target has become another dataset.
     """
-    mark = part.ledger.story.publishing
+    story = part.ledger.story
+    mark = story.publishing
     published = mark is not None and publishing.happened(part.target, mark)
     if mark is not None and part.inside and not published:
-        undone = publishing.take_back(part.finished, part.target, mark)
+        finished = {name: entry.shard for name, entry in story.finished.items()}
+        undone = publishing.take_back(part.finished, part.target, mark, finished)
         if resume and not undone:
             part.release()
             raise MismatchError(

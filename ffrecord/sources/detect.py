@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable
 from itertools import islice
 
-from ffrecord import _tar, manifest
+from ffrecord import _tar, manifest, unfinished
 from ffrecord import format as ffr
 from ffrecord._crc import crc32c, mask
 from ffrecord.errors import FormatError, MissingFileError
@@ -219,9 +219,8 @@ def _of_most(path: str, names: list[str]) -> str:
     most = max(most, counts["image folder"])
     found = [format for format, count in counts.items() if count == most]
     if most == 0:
-        raise FormatError(
-            f"{path}: a directory of {len(names)} entries, in no format known here{hints.of_directory(names)}"
-        )
+        hint = hints.of_directory(names) or unfinished.remark(path)
+        raise FormatError(f"{path}: a directory of {len(names)} entries, in no format known here{hint}")
     if len(found) > 1:
         raise FormatError(f"{path}: as many entries of {' as of '.join(found)}; say which format it is")
     return found[0]

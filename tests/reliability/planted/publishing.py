@@ -36,6 +36,23 @@ DEFECTS = (
         ("test_part_directory.py::test_a_move_that_fails_is_undone",),
     ),
     Defect(
+        "moved-noted-after-the-rename",
+        "G1",
+        "ffrecord/sharding/publishing.py",
+        "            moved.append(name)  # first: an exception may come between the two\n"
+        "            os.rename(Path(source) / name, place)\n",
+        "            os.rename(Path(source) / name, place)\n            moved.append(name)\n",
+        ("test_part_directory.py::test_an_exception_after_a_rename_strands_nothing",),
+    ),
+    Defect(
+        "shards-of-an-interrupted-write-read-as-all",
+        "G1",
+        "ffrecord/paths.py",
+        "            unfinished.check_bare(path, names)\n",
+        "            pass\n",
+        ("test_unfinished.py::test_the_manifest_is_gone",),
+    ),
+    Defect(
         "in-place-told-as-nothing-added",
         "G2",
         "ffrecord/sharding/part_directory.py",
