@@ -12,12 +12,12 @@ from typing import Any
 import builders
 import children
 import ffr_twin
+import other_readers
 from sweeping import Change, Fault
 
 from ffrecord import FileReader, FileWriter, pack_folder, recover
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.errors import WorkerError
-from ffrecord.sources import open as open_source
 from ffrecord.sources.recordio_writer import RecordIOWriter
 from ffrecord.sources.tfrecord_writer import TFRecordWriter
 
@@ -237,14 +237,16 @@ class OtherFormat(Fresh):
             writer.write(b"old")
 
     def found(self) -> list[bytes]:
-        with open_source(self.path) as store:
-            return builders.read_all(store)
+        read = other_readers.of_tfrecord if self.kind == "tfrecord" else other_readers.of_recordio
+        return read(self.path)
 
     def compare(self) -> None:
         assert self.found() == self.samples
 
     def writer(self, **options: Any) -> Any:
-        return (TFRecordWriter if self.kind == "tfrecord" else RecordIOWriter)(self.path, **options)
+        if self.kind == "tfrecord":
+            return TFRecordWriter(self.path)
+        return RecordIOWriter(self.path, "A", **options)  # which other_readers can read
 
     def do(self) -> None:
         with self.writer() as writer:
