@@ -76,7 +76,7 @@ cdef bint settle(Work* work, Request* request) noexcept nogil:
 cdef bint copy_record(Work* work, Request* request, const char* source, bint around, const char* next) noexcept nogil:
     """Read a record from memory; whether it is good, else `detail` is the checksum computed.
 
-    What is checked is the copy: others may write to `source`.
+    What is checked is the copy, where one is wanted: others may write to `source`.
 
     Args:
         around: as for crc32_copy.
@@ -88,6 +88,8 @@ cdef bint copy_record(Work* work, Request* request, const char* source, bint aro
         next = NULL
     if work.columns != NULL:
         computed = copy_pieces(work.columns, request.order, source, kind, True, around, next)
+    elif work.discard and kind != UNCHECKED:
+        computed = update(kind, 0, source, request.size)
     elif request.size >= FUSED_LEAST and kind != UNCHECKED and not around:
         computed = copy_and_fetch(kind, 0, request.dest, source, request.size, next)
     elif request.size >= FUSED_LEAST and around:  # faster than memcpy, even if it is not to be checked

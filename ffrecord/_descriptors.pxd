@@ -9,6 +9,7 @@ cdef enum Access:
     AROUND = 1                # with a descriptor for direct reads, if the file takes them
     SEQUENTIAL = 2            # with a descriptor that has a read-ahead of its own
     COPYING = 3               # with a window, if there is memory to map it
+    CHECKING = 4              # with both of the last
 
 cdef bint is_same(const File* file, int fd) noexcept nogil
 cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil

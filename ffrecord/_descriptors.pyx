@@ -223,9 +223,9 @@ cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
         error = _open(table, f)
     if error == 0 and access == AROUND and file.direct_fd == -1:
         _open_again(file, &file.direct_fd, True)
-    if error == 0 and access == SEQUENTIAL and file.sequential_fd == -1:
+    if error == 0 and access in (SEQUENTIAL, CHECKING) and file.sequential_fd == -1:
         _open_again(file, &file.sequential_fd, False)
-    if error == 0 and access == COPYING and file.window == NULL and not file.windowless:
+    if error == 0 and access in (COPYING, CHECKING) and file.window == NULL and not file.windowless:
         _open_window(file)
     return error
 

@@ -12,6 +12,7 @@ from ffrecord.filesystems import Filesystem
 MODES: tuple[str, ...]
 ARRAYS: Literal["arrays"]
 PACKED: Literal["packed"]
+CHECKED: Literal["checked"]
 
 _Bytes = npt.NDArray[np.uint8]
 _T_co = TypeVar("_T_co", covariant=True)

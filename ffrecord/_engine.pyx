@@ -85,7 +85,7 @@ _STATUS = {
     REPLACED: "replaced",
     WRONG_SIZE: "size",
 }
-ARRAYS, PACKED = "arrays", "packed"
+ARRAYS, PACKED, CHECKED = "arrays", "packed", "checked"
 
 
 def filesystem_type(int fd):
@@ -269,10 +269,11 @@ cdef class Batch:
         return 0
 
     cdef int _place(self, object form, object out) except -1:
-        """Memory for what is to be delivered: ARRAYS, PACKED or Slots."""
+        """Memory for what is to be delivered: ARRAYS, PACKED, CHECKED or Slots."""
         if isinstance(form, Slots):
             return self._place_columns(<Slots> form, out)
-        return self._place_packed(out) if form == PACKED else self._place_arrays()
+        self.reading.discard = form == CHECKED
+        return self._place_arrays() if form == ARRAYS else self._place_packed(out)
 
     cdef int _wait(self) except -1:
         """Wait until it is read, and let signals through meanwhile: then it goes on, and can be waited for again.
@@ -540,7 +541,8 @@ cdef class Files:
             check: compare CRC-32.
             go_on: read the rest of the batch after a failure.
             form: what to deliver. ARRAYS: a 1-D uint8 array of each record's own bytes, writable, but with io="mmap".
-                PACKED: (uint8 [sum of sizes], int64 offsets [k + 1]). `Slots`: a uint8 array [k, size] for each, in the order
+                PACKED: (uint8 [sum of sizes], int64 offsets [k + 1]). CHECKED: the same, but what there is of the records
+                is garbage: for failures alone. `Slots`: a uint8 array [k, size] for each, in the order
                 they were given; records of another size than theirs are failures.
             out: memory to fill, for PACKED a writable C-contiguous 1-D uint8 array of at least the sum of sizes, for
                 `Slots` a list with one for each.

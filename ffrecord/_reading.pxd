@@ -15,6 +15,7 @@ cdef struct Reading:
     Request* requests
     int64_t k
     Columns* columns          # NULL: whole records, with all `dest` set
+    bint discard              # they are to be checked, and nothing else
     bint check
     bint go_on
     bint good

@@ -7,7 +7,7 @@ from libc.stdlib cimport free, malloc
 
 from ffrecord._cached cimport goes_on, read_cached
 from ffrecord._copied cimport read_copied
-from ffrecord._descriptors cimport AROUND, COPYING, RANDOM, SEQUENTIAL, Access, hold, let_go
+from ffrecord._descriptors cimport AROUND, CHECKING, COPYING, RANDOM, SEQUENTIAL, Access, hold, let_go
 from ffrecord._direct cimport NOT_NOW, read_direct
 from ffrecord._guard cimport guard_ready
 from ffrecord._linux cimport ffr_sleep_ms, ffr_sleeps
@@ -43,7 +43,8 @@ cdef bint _in_sequence(const Reading* reading, const Filesystem* fs, int engine)
 cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
     """Whether to copy from mappings what is cached. Of a sequence that is known by its last piece."""
     cdef bint cached = fs.flowing if reading.sequential else engine == HOT
-    return cached and not fs.pinned and not fs.network and reading.k >= COPIED_LEAST and fs.size <= WINDOWS_MOST
+    cdef bint pays = reading.k >= COPIED_LEAST or reading.discard
+    return cached and pays and not fs.pinned and not fs.network and fs.size <= WINDOWS_MOST
 
 
 cdef int64_t _read_calls(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
@@ -118,7 +119,7 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
     work.files, work.filesystem, work.sweep = reading.table.files, fs, &reading.sweeps[number]
     work.sequential = _in_sequence(reading, fs, engine)
     work.counters, work.check, work.go_on, work.good = counters, reading.check, reading.go_on, reading.good
-    work.stopped, work.columns = &reading.stopped, reading.columns
+    work.stopped, work.columns, work.discard = &reading.stopped, reading.columns, reading.discard
     error = _read_by(reading, &work, engine, reading.requests + i, j - i)
     if counters.waits == waits:
         counters.waits += ffr_sleeps() - sleeps
@@ -161,7 +162,7 @@ cdef int64_t _hold_files(Reading* reading, int number, int engine, int64_t i) no
     cdef Access access = AROUND if engine == DIRECT else RANDOM
     cdef int64_t error
     if _in_sequence(reading, &reading.filesystems[number], engine):
-        access = SEQUENTIAL
+        access = CHECKING if reading.discard and _copies(reading, &reading.filesystems[number], engine) else SEQUENTIAL
     elif _copies(reading, &reading.filesystems[number], engine):
         access = COPYING
     while i < reading.k:

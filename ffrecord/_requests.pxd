@@ -145,6 +145,7 @@ cdef struct Work:
     Counters* counters
     bint sequential           # a piece of a long sequence
     const Columns* columns    # NULL: whole records, at their `dest`
+    bint discard              # nobody wants the records: what has a checksum need not get to its `dest`
     bint check
     bint go_on                # a bad record does not end the batch
     const shared_int* stopped  # nonzero when nobody wants the rest any more

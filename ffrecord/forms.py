@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._columns import Slots
-from ffrecord._engine import ARRAYS
+from ffrecord._engine import ARRAYS, CHECKED
 from ffrecord.errors import ArgumentError
 
 Array = npt.NDArray[np.uint8]
 Packed = tuple[Array, npt.NDArray[np.int64]]  # bytes back to back, and where each sample begins
-Form = str | Slots  # ARRAYS, PACKED, or which pieces of each record make columns
+Form = str | Slots  # ARRAYS, PACKED, CHECKED (for failures alone), or which pieces of each record make columns
 Out = Array | list[Array] | None  # memory for it
 Instead = dict[int, Array | None]  # place in a batch → the bytes to have there, None to leave the sample out
 
@@ -35,7 +35,7 @@ def delivered(form: Form, arrays: list[Array], out: Out) -> Any:
     Raises:
         ArgumentError: `out` is too small for them.
     """
-    if form is ARRAYS:
+    if form in (ARRAYS, CHECKED):
         return arrays
     if isinstance(form, Slots):
         return columns_of(arrays, form, out if isinstance(out, list) else None)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._columns import Slots
-from ffrecord._engine import ARRAYS, PACKED
+from ffrecord._engine import ARRAYS, CHECKED, PACKED
 from ffrecord.batching import SKIPPED_MOST, THREADS, BatchReading, Indices, OnError, as_out, as_outs, check_on_error
 from ffrecord.errors import ArgumentError, FFRecordError, MissingFileError, MissingNamesError, SampleIndexError
 from ffrecord.forms import Array, Packed
@@ -256,7 +256,7 @@ class Store(BatchReading):
 
     def _bad(self, indices: range) -> Iterator[tuple[int, Exception]]:
         def begin(positions: Indices) -> Callable[[], list[tuple[int, Exception]]]:
-            wait = self._begin(PACKED, positions, sequential=True, go_on=True)
+            wait = self._begin(CHECKED, positions, sequential=True, go_on=True)
             return lambda: [(int(positions[place]), error) for place, error in wait().failures]
 
         return chain.from_iterable(Prefetcher(self._cut(indices), begin, 1))
