@@ -105,7 +105,10 @@ def unpack_files(
     _check_target(path)
     base = os.fsdecode(os.fsencode(os.path.basename(path))[:100])
     temporary = os.path.join(os.path.dirname(path), f".{base}.{secrets.token_hex(6)}.unpacking")
-    os.mkdir(temporary)
+    try:
+        os.mkdir(temporary)
+    except OSError as error:
+        raise OSError(error.errno, f"{os.strerror(error.errno or 0)}, making a directory beside it", path) from None
     try:
         with _Directories(temporary) as made:
             for parts in directories:
@@ -113,7 +116,7 @@ def unpack_files(
             for place, data in _contents(files, read, total if open_one is None else STREAMED):
                 name, size, key = files[place]
                 with _source(data, open_one, key) as source:
-                    _write(made, places[place], name, size, source)
+                    _write(made, places[place], name, size, source, path)
         os.rename(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -154,7 +157,7 @@ def _source(data: Any, open_one: Callable[[Any], BinaryIO] | None, key: Any) -> 
     return io.BytesIO(data) if data is not None or open_one is None else open_one(key)
 
 
-def _write(made: "_Directories", parts: list[str], name: str, size: int, source: BinaryIO) -> None:
+def _write(made: "_Directories", parts: list[str], name: str, size: int, source: BinaryIO, target: str) -> None:
     try:
         fd = os.open(parts[-1], NEW_FILE, 0o666, dir_fd=made.descriptor(parts[:-1]))
     except OSError as error:
@@ -162,8 +165,11 @@ def _write(made: "_Directories", parts: list[str], name: str, size: int, source:
     with open(fd, "wb", buffering=0) as file:
         while piece := source.read(PIECE):
             view = memoryview(piece)
-            while len(view):
-                view = view[file.write(view) :]
+            try:
+                while len(view):
+                    view = view[file.write(view) :]
+            except OSError as error:
+                raise OSError(error.errno, f"{os.strerror(error.errno or 0)}, writing {name!r}", target) from None
         written = file.tell()
     if written != size:
         raise FormatError(f"{name!r}: {written} bytes of content, expected {size}")

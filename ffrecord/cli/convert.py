@@ -5,7 +5,7 @@ import argparse
 from ffrecord.cli import exits
 from ffrecord.cli.making import add_out, conclude, options_of
 from ffrecord.cli.output import Output
-from ffrecord.cli.sources import add_source
+from ffrecord.cli.sources import add_source, refuse_inside
 from ffrecord.conversion import convert
 
 EXAMPLES = """\
@@ -26,6 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Convert it."""
+    refuse_inside([given.source], given.out)
     mode = {"mode": "append"} if given.append else {}
     options = options_of(given, out)
     summary = convert(given.source, given.out, format=given.format, verify=given.verify, **mode, **options)  # type: ignore[arg-type]

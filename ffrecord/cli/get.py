@@ -2,13 +2,13 @@
 
 import argparse
 import operator
-import sys
 from collections.abc import Iterator
 
 from ffrecord.cli import exits
 from ffrecord.cli.output import Output
+from ffrecord.cli.rest import open_rest
 from ffrecord.cli.showing import show
-from ffrecord.cli.sources import add_source, open_source
+from ffrecord.cli.sources import add_source
 from ffrecord.errors import ArgumentError, MissingNamesError
 from ffrecord.store import Store
 
@@ -32,18 +32,20 @@ def run(given: argparse.Namespace, out: Output) -> int:
     """Show them, or write their bytes."""
     if given.raw and out.json:
         raise ArgumentError("--raw writes bytes, which are no JSON")
-    with open_source(given) as store:
-        indices = [index for text in given.index for index in indices_of(store, text)]
+    with open_rest(given) as rest:
+        indices = [index for text in given.index for index in indices_of(rest.store, text, rest.n)]
         if not given.raw:
-            return show(store, indices, out)
+            return show(rest, indices, out)
         for index in indices:
-            sys.stdout.buffer.write(store.read_one(index).data)
-        sys.stdout.buffer.flush()
+            out.raw(rest.store.read_one(rest.place(index)).data)
     return exits.DONE
 
 
-def indices_of(store: Store, text: str) -> Iterator[int]:
+def indices_of(store: Store, text: str, n: int) -> Iterator[int]:
     """The indices, in [0, n), that INDEX means.
+
+    Args:
+        n: samples of the dataset, of which `store` may be a part.
 
     Raises:
         ArgumentError: it means none.
@@ -51,15 +53,15 @@ def indices_of(store: Store, text: str) -> Iterator[int]:
     first, colon, last = text.partition(":")
     try:
         if colon:
-            yield from range(store.n)[slice(*(int(each) if each else None for each in (first, last)))]
+            yield from range(n)[slice(*(int(each) if each else None for each in (first, last)))]
             return
         index = operator.index(int(text))
     except ValueError:
         yield _named(store, text)
         return
-    if not -store.n <= index < store.n:
-        raise ArgumentError(f"index {index}, expected {-store.n} <= index < {store.n}: {store.fnames[0]} …")
-    yield index % store.n
+    if not -n <= index < n:
+        raise ArgumentError(f"index {index}, expected {-n} <= index < {n}: {store.fnames[0]} …")
+    yield index % n
 
 
 def _named(store: Store, name: str) -> int:

@@ -3,8 +3,9 @@
 import argparse
 
 from ffrecord.cli.output import Output
+from ffrecord.cli.rest import open_rest
 from ffrecord.cli.showing import show
-from ffrecord.cli.sources import add_source, open_source, whole_number
+from ffrecord.cli.sources import add_source, whole_number
 
 EXAMPLES = """\
 examples:
@@ -21,8 +22,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Show them."""
-    with open_source(given) as store:
-        return show(store, range(min(given.count, store.n)), out)
+    with open_rest(given) as rest:
+        return show(rest, range(min(given.count, rest.n)), out)
 
 
 def _count(text: str) -> int:

@@ -13,11 +13,13 @@ from typing import Any
 from ffrecord import manifest
 from ffrecord.cli import exits
 from ffrecord.cli.output import Output, in_bytes
-from ffrecord.cli.sources import add_source, open_source
+from ffrecord.cli.sources import add_source, manifest_of, open_source
 from ffrecord.errors import FormatError, MissingNamesError
 from ffrecord.fields import Schema
 from ffrecord.opened import OpenedFile
 from ffrecord.store import Store
+
+FILE_EACH = ("image folder", "path list")  # formats that have a file for each sample, none of which is looked at
 
 EXAMPLES = """\
 examples:
@@ -33,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Print the facts; BAD_NEWS for a dataset of which shards are missing or of another size."""
-    listed = manifest.load(given.source) if os.path.isdir(given.source) and given.format in (None, "ffrecord") else None
+    listed = manifest_of(given)
     if listed is None:
         with open_source(given, check_data=False) as store:
             facts, wrong = of_store(given.source, store), []
@@ -59,8 +61,8 @@ def of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
 
 def of_store(source: str, store: Store) -> dict[str, Any]:
     """What any store tells of itself."""
-    size = sum(map(_bytes, store.fnames))
-    facts = _counts(source, store.format, store.n, len(store.fnames), size)
+    size = None if store.format in FILE_EACH else sum(map(_bytes, store.fnames))
+    facts = _counts(source, store.format, store.n, None if size is None else len(store.fnames), size)
     extension = getattr(store, "extension", None)
     facts |= {"schema": _columns(extension.schema) if extension else None, "checksum": store.checksum or "none"}
     try:
@@ -87,15 +89,16 @@ def _differences(shards: Iterable[manifest.Shard], sizes: Mapping[str, int]) -> 
             yield f"{shard.name} has {size} bytes, expected {shard.size}"
 
 
-def _counts(path: str, format: str, samples: int, files: int, size: int) -> dict[str, Any]:
+def _counts(path: str, format: str, samples: int, files: int | None, size: int | None) -> dict[str, Any]:
+    """`files` and `size` are None where nobody knows without looking at each of very many files."""
     return {
         "path": path,
         "format": format,
         "samples": samples,
         "files": files,
         "bytes": size,
-        "size": in_bytes(size),
-        "mean sample": in_bytes(size / samples) if samples else None,
+        "size": None if size is None else in_bytes(size),
+        "size / samples": in_bytes(size / samples) if samples and size is not None else None,
     }
 
 

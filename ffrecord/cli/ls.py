@@ -9,7 +9,8 @@ import numpy as np
 
 from ffrecord.cli import exits
 from ffrecord.cli.output import Output
-from ffrecord.cli.sources import add_source, open_source
+from ffrecord.cli.rest import Rest, open_rest
+from ffrecord.cli.sources import add_source
 from ffrecord.errors import MissingNamesError
 from ffrecord.store import Store
 
@@ -31,18 +32,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """List them: lines as they are found, so that a pipe may stop it."""
-    with open_source(given, check_data=False) as store:
+    with open_rest(given, None if given.shards else out, check_data=False) as rest:
         if given.shards:
-            out.table(("file", "samples", "bytes"), list(shards(store)))
+            _print_shards(rest, out)
         elif out.json:
-            out.data(list(records(store)))
+            out.data(list(records(rest)))
         else:
-            _print(store, out)
-    return exits.DONE
+            _print(rest, out)
+        return exits.BAD_NEWS if rest.wrong else exits.DONE
 
 
-def records(store: Store) -> Iterator[dict[str, Any]]:
-    """Each record."""
+def records(rest: Rest) -> Iterator[dict[str, Any]]:
+    """Each record that is there."""
+    store = rest.store
     try:
         names: Any = store.keys()
     except MissingNamesError:
@@ -50,7 +52,7 @@ def records(store: Store) -> Iterator[dict[str, Any]]:
     for start in range(0, store.n, CHUNK):
         positions = np.arange(start, min(start + CHUNK, store.n))
         for index, size in zip(positions.tolist(), store.record_sizes(positions).tolist(), strict=True):
-            yield {"index": index, "bytes": size} | ({} if names is None else {"name": names[index]})
+            yield {"index": rest.index(index), "bytes": size} | ({} if names is None else {"name": names[index]})
 
 
 def shards(store: Store) -> Iterator[tuple[str, int, int]]:
@@ -66,9 +68,20 @@ def shards(store: Store) -> Iterator[tuple[str, int, int]]:
         yield path, counts.get(path, 0), sizes.get(path, 0)
 
 
-def _print(store: Store, out: Output) -> None:
-    found = records(store)
+def _print_shards(rest: Rest, out: Output) -> None:
+    """As a table, with what is wrong beside those that are not there."""
+    rows: list[tuple[Any, ...]] = [(*row, None) for row in shards(rest.store)]
+    if rest.pieces:
+        found = {row[0]: row for row in rows}
+        rows = [found.get(each.path, (each.path, each.samples, None, each.wrong)) for each in rest.pieces]
+    columns = ("file", "samples", "bytes", "wrong")
+    plain = not rest.wrong and not out.json
+    out.table(columns[:3] if plain else columns, [row[:3] if plain else row for row in rows])
+
+
+def _print(rest: Rest, out: Output) -> None:
+    found = records(rest)
     first = list(itertools.islice(found, 1))
-    width = len(f"{store.n - 1:,}")
+    width = len(f"{rest.n - 1:,}")
     for each in itertools.chain(first, found):
         out.line(f"{each['index']:>{width},}  {each['bytes']:>12,}  {each.get('name', '')}".rstrip())

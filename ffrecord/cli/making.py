@@ -1,12 +1,14 @@
 """What commands share that make datasets: their options, their shards, and what they say at the end."""
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from ffrecord.cli.output import Output, in_bytes
+from ffrecord.cli.output import Output, StandardOutputError, counted, in_bytes
 from ffrecord.cli.sources import add_jobs
+from ffrecord.conversion.given import Given
 from ffrecord.conversion.given import given as taken
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ArgumentError
@@ -65,22 +67,51 @@ def rewrite(source: Any, out: str, choose: Any, format: str | None, options: Map
     Raises:
         As `ffrecord.convert`; ArgumentError: `source` has no order of its own to choose from.
     """
+    with indexed(source, format) as found:
+        return write_some(found, out, choose(len(found.dataset)), options)
+
+
+@contextmanager
+def indexed(source: Any, format: str | None) -> Iterator[Given]:
+    """The samples of `source`, to be had by index.
+
+    Raises:
+        As `rewrite`.
+    """
     with taken(source, format, None, {}) as found:
         if found.dataset is None:
             raise ArgumentError(f"{source}: samples come only one after the other; convert it first")
-        writer = DatasetWriter(out, found.fields, **options)
-        told = getattr(found.dataset, "fingerprint", None)
-        return writer.from_indexed_dataset(found.dataset, indices=choose(len(found.dataset)), fingerprint=told)
+        yield found
+
+
+def write_some(found: Given, out: str, indices: Any, options: Mapping[str, Any]) -> Summary:
+    """Write the samples at `indices` to `out`."""
+    writer = DatasetWriter(out, found.fields, **options)
+    return writer.from_indexed_dataset(found.dataset, indices=indices, fingerprint=told_apart(found))
+
+
+def told_apart(found: Given) -> str | None:
+    """What tells these samples from others; None if nobody knows."""
+    told = getattr(found.dataset, "fingerprint", None)
+    return told if isinstance(told, str) else None
 
 
 def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> None:
     """Say what was written."""
-    told = [{**asdict(each), **more} for each in summaries]
+    try:
+        _conclude([{**asdict(each), **more} for each in summaries], out)
+        out.flush()
+    except StandardOutputError as error:
+        error.add_note("all is written")
+        raise
+
+
+def _conclude(told: list[dict[str, Any]], out: Output) -> None:
     if out.json:
         out.data(told[0] if len(told) == 1 else told)
         return
     for each in told:
         size, seconds = in_bytes(each["bytes"]), each["seconds"]
         seed = f", seed {each['seed']}" if each["seed"] is not None else ""
-        count = f"{each['samples']:,} samples, {size}, {each['shards']:,} shards{seed}"
+        count = f"{counted(each['samples'], 'sample')}, {size}, {counted(each['shards'], 'shard')}{seed}"
         out.line(f"{each['path']}: {count}; {seconds:.3g} s, {in_bytes(each['bytes'] / max(seconds, 1e-9))}/s")

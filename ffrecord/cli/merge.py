@@ -5,7 +5,7 @@ import argparse
 from ffrecord.cli import exits
 from ffrecord.cli.making import add_writing, conclude, options_of
 from ffrecord.cli.output import Output
-from ffrecord.cli.sources import add_source
+from ffrecord.cli.sources import add_source, refuse_inside
 from ffrecord.conversion import convert
 from ffrecord.errors import ArgumentError
 from ffrecord.sources.opening import recognised
@@ -25,6 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Write the samples of all, one dataset after the other: records of .ffr files stay the bytes that they are."""
+    refuse_inside(given.source, given.out)
     _check(given.source if given.format is None else [])
     conclude([convert(given.source, given.out, format=given.format, **options_of(given, out))], out)
     return exits.DONE

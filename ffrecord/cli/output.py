@@ -5,10 +5,13 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 PIPED_WIDTH = 80
+NARROW = 10  # columns in which nothing is wrapped any more
 GAP = 2  # spaces between columns
 UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -38,17 +41,31 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """A line of what was asked for."""
-        self._stream.write(printable(text) + "\n")
+        self._write(printable(text) + "\n")
+
+    def raw(self, data: Any) -> None:
+        """Bytes of what was asked for."""
+        with _naming_standard_output():
+            self._stream.buffer.write(data)
+
+    def flush(self) -> None:
+        """Give away what was said so far."""
+        with _naming_standard_output():
+            self._stream.flush()
+
+    def _write(self, text: str) -> None:
+        with _naming_standard_output():
+            self._stream.write(text)
 
     def remark(self, text: str) -> None:
         """A line for people, on stderr; not with --quiet."""
         if not self.quiet:
-            sys.stderr.write(printable(text) + "\n")
+            with suppress(OSError):
+                sys.stderr.write(printable(text) + "\n")
 
     def data(self, value: Any) -> None:
         """A JSON document."""
-        json.dump(_finite(value), self._stream, indent=1 if self.tty else None, default=str, allow_nan=False)
-        self._stream.write("\n")
+        self._write(json.dumps(_finite(value), indent=1 if self.tty else None, default=str, allow_nan=False) + "\n")
 
     def facts(self, facts: Mapping[str, Any]) -> None:
         """One JSON object, or a line for each: its name, and its value in words. None is left out for people."""
@@ -58,7 +75,14 @@ class Output:
         shown = {name: in_words(value) for name, value in facts.items() if value is not None}
         left = max(map(len, shown), default=0)
         for name, text in shown.items():
-            self.line(f"{name:{left}}  {text}")
+            self.wrapped(f"{name:{left}}  ", text)
+
+    def wrapped(self, label: str, text: str) -> None:
+        """A line that goes on below its own beginning where the terminal ends; a single one where there is none."""
+        room = self.width - len(label)
+        pieces = textwrap.wrap(text, room) if self.tty and room >= NARROW else [text]
+        for number, piece in enumerate(pieces or [""]):
+            self.line(f"{label if number == 0 else ' ' * len(label)}{piece}".rstrip())
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """A list of JSON objects, or aligned columns, of which the last is cut where the terminal ends."""
@@ -81,6 +105,25 @@ class Output:
 
         silent = self.quiet or self.json or not sys.stderr.isatty()
         return Bar(total=total, unit=unit, desc=label, unit_scale=True, disable=silent, leave=False)
+
+
+class StandardOutputError(OSError):
+    """What was asked for could not be given away."""
+
+
+@contextmanager
+def _naming_standard_output() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StandardOutputError(error.errno, error.strerror, "standard output") from None
+
+
+def counted(count: int, what: str) -> str:
+    """How many of something, with the plural that it needs."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _finite(value: Any) -> Any:

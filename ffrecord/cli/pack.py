@@ -4,7 +4,8 @@ import argparse
 import os
 
 from ffrecord.cli import exits
-from ffrecord.cli.output import Output, in_bytes
+from ffrecord.cli.output import Output, counted, in_bytes
+from ffrecord.cli.sources import refuse_inside
 from ffrecord.folder import PackedFolder
 from ffrecord.folder_pack import pack_folder
 
@@ -24,6 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Pack it."""
+    refuse_inside([given.folder], given.out)
     if os.path.lexists(given.out) and not given.replace:
         raise FileExistsError(17, "there is something; --replace replaces it", given.out)
     pack_folder(given.folder, given.out)
@@ -31,5 +33,5 @@ def run(given: argparse.Namespace, out: Output) -> int:
     with PackedFolder(given.out) as packed:
         files = packed.num_files()
     facts = {"path": given.out, "files": files, "bytes": size}
-    out.facts(facts) if out.json else out.line(f"{given.out}: {files:,} files, {in_bytes(size)}")
+    out.facts(facts) if out.json else out.line(f"{given.out}: {counted(files, 'file')}, {in_bytes(size)}")
     return exits.DONE

@@ -1,9 +1,10 @@
 """`ffrecord recover`: what a writer that was killed had flushed, as a whole file."""
 
 import argparse
+import os
 
 from ffrecord.cli import exits
-from ffrecord.cli.output import Output, in_bytes
+from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.recovery import recover
 
 EXAMPLES = """\
@@ -25,11 +26,17 @@ def run(given: argparse.Namespace, out: Output) -> int:
     """Publish it; BAD_NEWS if samples that had been flushed are damaged."""
     found = recover(given.path, replace=given.replace)
     if out.json:
-        out.facts(found._asdict())
+        out.facts(found._asdict() | {"path": _as_given(found.path)})
     else:
-        out.line(f"{found.path}: {found.samples:,} samples, {in_bytes(found.bytes)}")
+        out.line(f"{_as_given(found.path)}: {counted(found.samples, 'sample')}, {in_bytes(found.bytes)}")
         if found.dropped:
             out.line(f"{found.dropped:,} bytes were written after the last flush: nothing tells what they were")
         if found.damaged:
             out.line(f"{found.damaged:,} samples had been flushed and are damaged: the disk did not keep what it said")
     return exits.BAD_NEWS if found.damaged else exits.DONE
+
+
+def _as_given(path: str) -> str:
+    """A path as it is from here, if it lies below."""
+    here = os.path.join(os.path.realpath(os.getcwd()), "")
+    return path.removeprefix(here)

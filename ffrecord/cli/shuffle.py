@@ -8,7 +8,7 @@ import numpy as np
 from ffrecord.cli import exits
 from ffrecord.cli.making import add_out, conclude, options_of, rewrite
 from ffrecord.cli.output import Output
-from ffrecord.cli.sources import add_source, seed_of
+from ffrecord.cli.sources import add_source, refuse_inside, seed_of
 from ffrecord.order import Random
 
 EXAMPLES = """\
@@ -31,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Write them in the order that `ffrecord.order.Random` has in epoch 0."""
+    refuse_inside([given.source], given.out)
     seed = secrets.randbelow(1 << 32) if given.seed is None else given.seed
 
     def choose(n: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

@@ -2,11 +2,16 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
+from ffrecord import manifest
+from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.sources.opening import FORMATS, open
 from ffrecord.store import Store
+
+JOBS_MOST = 1024  # threads or processes: above that it is a slip
 
 
 def add_source(parser: argparse.ArgumentParser, *, several: bool = False, formats: Sequence[str] = ()) -> None:
@@ -23,8 +28,12 @@ def add_jobs(parser: argparse.ArgumentParser, what: str) -> None:
     """The option --jobs; all CPUs by default."""
     cpus = len(os.sched_getaffinity(0))
     parser.add_argument(
-        "-j", "--jobs", type=positive, default=cpus, metavar="N", help=f"{what} (default: {cpus}, one for each CPU)"
+        "-j", "--jobs", type=_jobs, default=cpus, metavar="N", help=f"{what} (default: {cpus}, one for each CPU)"
     )
+
+
+def _jobs(text: str) -> int:
+    return whole_number(text, 1, JOBS_MOST)
 
 
 def seed_of(text: str) -> int:
@@ -59,5 +68,36 @@ def open_source(given: argparse.Namespace, **options: Any) -> Store:
     Raises:
         As `ffrecord.open`.
     """
-    source = given.source
-    return open(source[0] if isinstance(source, list) and len(source) == 1 else source, given.format, **options)
+    source = given.source[0] if isinstance(given.source, list) and len(given.source) == 1 else given.source
+    if isinstance(source, str):
+        with suppress(FileNotFoundError, NotADirectoryError, ValueError):  # a pattern, a URI, or nothing
+            os.stat(source)  # what may not be looked at is told from what is not there
+    try:
+        return open(source, given.format, **options)
+    except FormatError:
+        manifest_of(given)
+        raise
+
+
+def manifest_of(given: argparse.Namespace) -> manifest.Manifest | None:
+    """What dataset.json says, where `source` is a directory that has one.
+
+    Raises:
+        FormatError: it is damaged; says what can be done.
+    """
+    if isinstance(given.source, str) and given.format in (None, "ffrecord") and os.path.isdir(given.source):
+        try:
+            return manifest.load(given.source)
+        except FormatError as error:
+            error.add_note("ffrecord verify reads the shards without it")
+            raise
+    return None
+
+
+def refuse_inside(sources: Iterable[str], *outs: str) -> None:
+    """Raise ArgumentError if something is to be written into a directory that is read."""
+    for source in sources:
+        top = os.path.join(os.path.realpath(source), "")
+        wrong = next((out for out in outs if os.path.isdir(source) and os.path.realpath(out).startswith(top)), None)
+        if wrong is not None:
+            raise ArgumentError(f"{wrong} lies in {source}, which would then have it as a part: name a place outside")

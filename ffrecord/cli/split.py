@@ -3,17 +3,21 @@
 import argparse
 import math
 import os
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ffrecord.cli import exits
-from ffrecord.cli.making import add_writing, conclude, options_of, rewrite
+from ffrecord.cli.making import add_writing, conclude, indexed, options_of, told_apart, write_some
 from ffrecord.cli.output import Output
-from ffrecord.cli.sources import add_source, seed_of
+from ffrecord.cli.parts import Part, publish
+from ffrecord.cli.sources import add_source, refuse_inside, seed_of
+from ffrecord.conversion.given import Given
 from ffrecord.errors import ArgumentError
 from ffrecord.order import Random
+from ffrecord.sharding.resume import fingerprint
 
 EXAMPLES = """\
 examples:
@@ -37,20 +41,47 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Write the parts; within each, samples keep their order."""
-    chosen: list[npt.NDArray[np.int64]] = []
-
-    def choose(n: int) -> npt.NDArray[np.int64]:
-        if not chosen:
-            order = np.arange(n) if given.in_order else Random().indices(np.arange(n), n, given.seed, 0)
-            chosen.extend(np.split(order, np.cumsum(sizes(given.parts, n))[:-1]))
-        return np.sort(chosen[len(summaries)])
-
     _check(given.parts)
-    summaries: list[Any] = []
-    for path, _ in given.parts:
-        summaries.append(rewrite(given.source, path, choose, given.format, options_of(given, out)))
-    conclude(summaries, out)
+    refuse_inside([given.source], *(path for path, _ in given.parts))
+    with indexed(given.source, given.format) as found, ExitStack() as stack:
+        chosen = choose(given, len(found.dataset))
+        parts = [stack.enter_context(Part(path, restart=given.restart)) for path, _ in given.parts]
+        for part, indices in zip(parts, chosen, strict=True):
+            part.begin(_request(given, found, indices))
+        try:
+            for part, indices in zip(parts, chosen, strict=True):
+                part.write(lambda path, wanted=indices: write_some(found, path, wanted, options_of(given, out)))  # type: ignore[misc]
+        except BaseException as error:
+            _tell(parts, error)
+            raise
+        publish(parts)
+    for part, indices in zip(parts, chosen, strict=True):
+        if not len(indices):
+            out.remark(f"ffrecord split: {part.path} has no samples")
+    conclude([part.summary for part in parts if part.summary is not None], out)
     return exits.DONE
+
+
+def choose(given: argparse.Namespace, n: int) -> list[npt.NDArray[np.int64]]:
+    """Indices of each part, ascending."""
+    order = np.arange(n) if given.in_order else Random().indices(np.arange(n), n, given.seed, 0)
+    return [np.sort(each) for each in np.split(order, np.cumsum(sizes(given.parts, n))[:-1])]
+
+
+def _request(given: argparse.Namespace, found: Given, indices: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """What makes a part the one that it is."""
+    cuts = {name: getattr(given, name) for name in ("shard_size", "samples_per_shard", "num_shards")}
+    return {"samples": len(indices), "indices": fingerprint(indices), "source": told_apart(found), **cuts}
+
+
+def _tell(parts: list[Part], error: BaseException) -> None:
+    """Add to an error what stays."""
+    whole = [part.path for part in parts if part.summary is not None]
+    if whole:
+        error.add_note(
+            f"nothing was published; {', '.join(whole)} is complete and stays hidden: the same call goes on "
+            "from there, and --restart discards it"
+        )
 
 
 def sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:
@@ -98,6 +129,3 @@ def _check(parts: list[tuple[str, float | int | None]]) -> None:
         raise ArgumentError(f"{twice} is given twice")
     if sum(share is None for _, share in parts) > 1:
         raise ArgumentError("only one part can be the rest")
-    for path in paths:
-        if os.path.isdir(path) and os.listdir(path):
-            raise FileExistsError(17, "there is something, expected a new directory", path)

@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 
 from ffrecord.cli import column_facts, exits
-from ffrecord.cli.output import Output, in_bytes
+from ffrecord.cli.messages import in_a_line
+from ffrecord.cli.output import Output, counted, in_bytes
+from ffrecord.cli.rest import Rest, open_rest
 from ffrecord.cli.sizes import Sizes, labels_of, sizes_of
-from ffrecord.cli.sources import add_source, open_source, whole_number
-from ffrecord.store import Store
+from ffrecord.cli.sources import add_source, whole_number
+from ffrecord.errors import FFRecordError
 
 BAR = 40  # characters of the longest
+DAMAGED_SHOWN = 5
 
 EXAMPLES = """\
 examples:
@@ -37,33 +40,57 @@ def _count(text: str) -> int:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Print the facts."""
-    with open_source(given) as store:
-        sizes = sizes_of(store, out)
-        columns = column_facts.of_samples(_spread(store, given.samples))
+    with open_rest(given, out) as rest:
+        sizes = sizes_of(rest.store, out)
+        samples, damaged = _spread(rest, given.samples)
+        columns = column_facts.of_samples(samples)
     if given.plot:
         from ffrecord.cli.plots import plot_sizes
 
         plot_sizes(sizes, given.source, given.plot)
     if out.json:
-        out.data({"path": given.source, "sizes": sizes.facts(), "columns": columns})
-        return exits.DONE
-    _print(sizes, columns, out)
-    return exits.DONE
+        facts = {"path": given.source, "sizes": sizes.facts(), "columns": columns}
+        out.data({**facts, "looked_at": len(samples) + len(damaged), "damaged": damaged, "wrong": rest.wrong})
+    else:
+        _print(sizes, columns, out)
+        _print_damaged(len(samples), damaged, out)
+    return exits.BAD_NEWS if damaged or rest.wrong else exits.DONE
 
 
-def _spread(store: Store, count: int) -> list[Any]:
-    """Up to so many samples, evenly spread."""
-    count = min(count, store.n)
+def _spread(rest: Rest, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Up to so many samples, evenly spread; and of those among them that cannot be read, "index" and "error"."""
+    count = min(count, rest.store.n)
     if count < 1:
-        return []
-    return store.samples(np.unique(np.linspace(0, store.n - 1, count).astype(np.int64)))
+        return [], []
+    chosen = np.unique(np.linspace(0, rest.store.n - 1, count).astype(np.int64))
+    try:
+        return rest.store.samples(chosen), []
+    except (FFRecordError, OSError):  # some of them; which, is found by reading each
+        samples: list[Any] = []
+        damaged: list[dict[str, Any]] = []
+        for place in chosen.tolist():
+            try:
+                samples.append(rest.store.sample(place))
+            except (FFRecordError, OSError) as error:
+                damaged.append({"index": rest.index(place), "error": in_a_line(error)})
+        return samples, damaged
+
+
+def _print_damaged(good: int, damaged: list[dict[str, Any]], out: Output) -> None:
+    if damaged:
+        out.line()
+        out.line(f"{len(damaged):,} of {counted(good + len(damaged), 'sample')} looked at cannot be read:")
+        for each in damaged[:DAMAGED_SHOWN]:
+            out.line(f"  {each['error']}")
+        if len(damaged) > DAMAGED_SHOWN:
+            out.line("  … ffrecord verify names all")
 
 
 def _print(sizes: Sizes, columns: dict[str, dict[str, Any]], out: Output) -> None:
-    out.line(f"{sizes.count:,} records, {in_bytes(sizes.total)}")
+    out.line(f"{counted(sizes.count, 'record')}, {in_bytes(sizes.total)}")
     if sizes.count:
         told = {name: in_bytes(value) for name, value in sizes.facts()["percentiles"].items()}
-        out.line(", ".join(f"{name} {value}" for name, value in told.items()))
+        out.wrapped("", ", ".join(f"{name} {value}" for name, value in told.items()))
         out.line()
         _bars(sizes, out)
     for name, facts in columns.items():
@@ -71,7 +98,7 @@ def _print(sizes: Sizes, columns: dict[str, dict[str, Any]], out: Output) -> Non
         out.line(f"{name}: {facts['kind']}")
         for fact, value in facts.items():
             if fact != "kind":
-                out.line(f"  {fact:10}  {value if not isinstance(value, float) else f'{value:.6g}'}")
+                out.wrapped(f"  {fact:10}  ", str(value) if not isinstance(value, float) else f"{value:.6g}")
 
 
 def _bars(sizes: Sizes, out: Output) -> None:

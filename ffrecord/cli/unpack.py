@@ -4,8 +4,9 @@ import argparse
 
 from ffrecord.cli import exits
 from ffrecord.cli.making import size_of
-from ffrecord.cli.output import Output, in_bytes
+from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.sources import add_source, open_source
+from ffrecord.errors import ArgumentError, MissingFileError
 from ffrecord.sources.unpacking import unpack
 
 EXAMPLES = """\
@@ -18,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """PATH and FOLDER."""
     parser.epilog = EXAMPLES
     add_source(parser)
-    parser.add_argument("folder", metavar="FOLDER", help="missing, or empty")
+    parser.add_argument("folder", metavar="FOLDER", help="missing, or empty; the directory that it is in is there")
     parser.add_argument("--only", action="append", metavar="NAME", help="this file; may be repeated")
     parser.add_argument("--max-size", type=size_of, metavar="BYTES", help="refuse what has more in all, as 10G")
 
@@ -26,7 +27,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, out: Output) -> int:
     """Unpack it."""
     with open_source(given) as store:
-        path, files, size = unpack(store, given.folder, max_size=given.max_size, paths=given.only)
-    facts = {"path": path, "files": files, "bytes": size}
-    out.facts(facts) if out.json else out.line(f"{path}: {files:,} files, {in_bytes(size)}")
+        try:
+            _, files, size = unpack(store, given.folder, max_size=given.max_size, paths=given.only)
+        except MissingFileError as error:
+            if error.filename not in (given.only or []):
+                raise
+            raise ArgumentError(f"--only {error.filename}: {given.source} has no file of that name") from None
+    facts = {"path": given.folder, "files": files, "bytes": size}
+    out.facts(facts) if out.json else out.line(f"{given.folder}: {counted(files, 'file')}, {in_bytes(size)}")
     return exits.DONE

@@ -10,7 +10,7 @@ from typing import Any
 
 from ffrecord import manifest
 from ffrecord.cli import exits
-from ffrecord.cli.output import Output, in_bytes
+from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.sources import add_jobs, add_source, open_source
 from ffrecord.errors import FFRecordError
 from ffrecord.format import SUFFIX
@@ -157,7 +157,7 @@ def _conclude(given: argparse.Namespace, report: Report, seconds: float, out: Ou
         )
         return
     speed = f"{in_bytes(report.bytes)} in {seconds:.3g} s, {in_bytes(report.bytes / max(seconds, 1e-9))}/s"
-    out.line(f"{report.records:,} records in {report.files:,} files, {speed}: {_verdict(report)}")
+    out.line(f"{counted(report.records, 'record')} in {counted(report.files, 'file')}, {speed}: {_verdict(report)}")
 
 
 def _verdict(report: Report) -> str:

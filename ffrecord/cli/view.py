@@ -2,14 +2,15 @@
 
 import argparse
 import os
-import sys
 from contextlib import closing
 from errno import EADDRINUSE
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from ffrecord.cli import exits
-from ffrecord.cli.output import Output, in_bytes
+from ffrecord.cli.output import Output, counted, in_bytes
+from ffrecord.cli.rest import open_rest
 from ffrecord.cli.sources import add_source, open_source, positive, whole_number
 from ffrecord.errors import ArgumentError, ChecksumError
 from ffrecord.store import Store
@@ -52,30 +53,34 @@ def run(given: argparse.Namespace, out: Output) -> int:
     from ffrecord.cli.viewing.answers import Answers
     from ffrecord.cli.viewing.records import Records
 
-    store, remark = _opened(given)
+    store, remark, missing = _opened(given)
     with store:
         records = Records(store)
         with closing(Answers(records, given.source, remark)) as answers:
             if remark:
                 out.remark(f"ffrecord view: {remark}")
             if given.export:
-                return _export(records, answers, given, out)
+                return max(_export(records, answers, given, out), exits.BAD_NEWS if missing else exits.DONE)
             from ffrecord.cli.viewing.server import Server
 
             with _listening(Server, answers, given) as server:
                 return _serve(server, given, out)
 
 
-def _opened(given: argparse.Namespace) -> tuple[Store, str]:
-    """The dataset; if only its tables are damaged, as it is, and what to say of it."""
+def _opened(given: argparse.Namespace) -> tuple[Store, str, bool]:
+    """The dataset, or what is left of it; what to say of that; whether shards are missing.
+
+    If only its tables are damaged, it is taken as it is.
+    """
     try:
-        return open_source(given), ""
+        rest = open_rest(given)
+        return rest.store, rest.remark(given.source), bool(rest.wrong)
     except ChecksumError as error:
         try:
             store = open_source(given, check_data=False)
         except Exception:
             raise error from None
-        return store, f"damaged, so nothing of it is compared with checksums: {error}"
+        return store, f"damaged, so nothing of it is compared with checksums: {error}", False
 
 
 def _export(records: "Records", answers: "Answers", given: argparse.Namespace, out: Output) -> int:
@@ -91,7 +96,7 @@ def _export(records: "Records", answers: "Answers", given: argparse.Namespace, o
         out.facts({"path": given.export, "samples": count, "damaged": damaged, "bytes": len(data)})
     else:
         told = f", {damaged:,} of them damaged" if damaged else ""
-        out.line(f"{given.export}: {count:,} samples{told}, {in_bytes(len(data))}")
+        out.line(f"{given.export}: {counted(count, 'sample')}{told}, {in_bytes(len(data))}")
     return exits.BAD_NEWS if damaged else exits.DONE
 
 
@@ -111,21 +116,26 @@ def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:
             out.data({"url": server.url})
         else:
             out.line(server.url)
-        sys.stdout.flush()
+        out.flush()
         if out.tty:
             out.remark("Ctrl-C ends it")
         if _has_screen(out) if given.open is None else given.open:
-            Thread(target=_show, args=(server.url,), daemon=True).start()
-        server.serve_forever()
+            from ffrecord.cli.viewing.way import way_to
+
+            with way_to(server.url) as path:
+                Thread(target=_show, args=(path,), daemon=True).start()
+                server.serve_forever()
+        else:
+            server.serve_forever()
     except KeyboardInterrupt:
         pass
     return exits.DONE
 
 
-def _show(url: str) -> None:
+def _show(path: str) -> None:
     import webbrowser  # which takes as long as reading a hundred samples, and mostly nobody needs it
 
-    webbrowser.open(url)
+    webbrowser.open(Path(path).as_uri())
 
 
 def _has_screen(out: Output) -> bool:

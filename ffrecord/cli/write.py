@@ -10,6 +10,7 @@ import numpy as np
 from ffrecord.cli import exits
 from ffrecord.cli.making import add_out, conclude, options_of
 from ffrecord.cli.output import Output
+from ffrecord.cli.sources import refuse_inside
 from ffrecord.conversion import convert
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.errors import ArgumentError, FormatError
@@ -33,6 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Write it."""
+    refuse_inside(given.sources, given.out)
     options = options_of(given, out)
     if all(path.endswith((".npy", ".npz")) for path in given.sources):
         writer = DatasetWriter(given.out, **options)

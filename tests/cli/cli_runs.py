@@ -6,8 +6,12 @@ import pty
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
+from functools import cache
 from typing import NamedTuple
+
+from forked import Forked
 
 COMMAND = [sys.executable, "-W", "error", "-m", "ffrecord"]
 
@@ -20,8 +24,22 @@ class Ran(NamedTuple):
     err: str
 
 
-def run(*arguments: object, timeout: float = 60, **more: object) -> Ran:
-    """Without a terminal."""
+@cache
+def forked() -> Forked:
+    """Made once."""
+    return Forked()
+
+
+def run(*arguments: object, timeout: float = 60, cwd: object = ".", into: str | None = None) -> Ran:
+    """Without a terminal, in a fork of a process that has imported the command; `into`: a device for stdout."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(into or os.devnull, "r+") as device:
+        streams = [device.fileno(), device.fileno() if into else out.fileno(), err.fileno()]
+        code = forked().run([*map(str, arguments)], streams, os.path.abspath(str(cwd)), timeout)
+        return Ran(code, *(os.pread(file.fileno(), 1 << 30, 0).decode(errors="surrogateescape") for file in (out, err)))
+
+
+def run_afresh(*arguments: object, timeout: float = 60, **more: object) -> Ran:
+    """Without a terminal, in a new process that imports everything."""
     command = [*COMMAND, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **more)  # type: ignore[call-overload]
     return Ran(done.returncode, done.stdout, done.stderr)

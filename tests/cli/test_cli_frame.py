@@ -1,8 +1,11 @@
 """The frame of the command: help, versions, errors in one line, exit codes, pipes, Ctrl-C, narrow terminals."""
 
+import errno
+import io
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +17,9 @@ import pytest
 from cli_runs import COMMAND, run, run_in_terminal
 
 from ffrecord.cli.commands import COMMANDS
+from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import Output, cut, in_bytes, printable
+from ffrecord.errors import MismatchError, MissingFileError, file_error
 
 
 @pytest.fixture
@@ -151,6 +156,12 @@ def test_bash_completes_with_it(tmp_path):
     assert complete("ffrecord", "inf") == ["info"]
     assert complete("ffrecord", "info", "da") == ["data.ffr"]
     assert complete("ffrecord", "info", "--js") == ["--json"]
+    assert complete("ffrecord", "--v") == ["--version"]
+    assert complete("ffrecord", "head", "-n") == ["-n"]
+    assert complete("ffrecord", "bench", "data.ffr", "--only", "co") == ["cold"]
+    assert complete("ffrecord", "completion", "") == ["bash", "zsh", "fish"]
+    # One of two words.
+    assert complete("ffrecord", "info", "--format", "image") == ["image", "folder"]
 
 
 def test_json_is_one_document(path):
@@ -165,10 +176,69 @@ def test_closed_streams(path, closed):
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_a_full_standard_output():
+@pytest.mark.parametrize(
+    "arguments", [["info"], ["info", "--json"], ["ls"], ["head"], ["get", "0", "--raw"], ["stats"], ["verify"]]
+)
+def test_a_full_standard_output(path, arguments):
+    name, *more = arguments
+    ran = run(name, path, *more, into="/dev/full")
+    assert ran.code in (1, 3)  # 1: `verify` and the like, had they found something
+    assert ran.err.startswith(f"ffrecord {name}: standard output: No space left on device")
+    assert ran.err.count("\n") == 1
+
+
+def test_what_is_done_is_said_where_standard_output_is_full(path, tmp_path):
+    ran = run("convert", path, tmp_path / "out", into="/dev/full")
+    full = "standard output: No space left on device"
+    assert (ran.code, ran.err) == (3, f"ffrecord convert: {full}; all is written\n")
+    assert (tmp_path / "out" / "dataset.json").exists()
+    assert run("--version", into="/dev/full") == (3, "", f"ffrecord: {full}\n")
+
+
+def test_a_full_standard_error(tmp_path):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([*COMMAND, "--version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (3, "ffrecord: standard output: No space left on device\n")
+        done = subprocess.run([*COMMAND, "info", tmp_path / "no"], stderr=full, check=False)
+    assert done.returncode == 3
+
+
+def test_errors_say_each_thing_once():
+    error = file_error(errno.ENOSPC, "a/b.ffr: 3 samples could not be written", "a/b.ffr")
+    assert in_a_line(error) == "a/b.ffr: 3 samples could not be written: No space left on device"
+    assert in_a_line(file_error(errno.EEXIST, "a is not empty", "a")) == "a is not empty"
+    assert in_a_line(MissingFileError(errno.ENOENT, "a does not exist", "a")) == "a does not exist"
+    assert (
+        in_a_line(FileNotFoundError(errno.ENOENT, "No such file or directory", "a")) == "a: No such file or directory"
+    )
+    assert in_a_line(OSError("port 1 is in use")) == "port 1 is in use"
+    assert in_a_line(KeyError("x")) == "KeyError: 'x'"
+
+
+def test_of_many_differences_the_first_are_said():
+    found = [f"{name} was 1, is 2" for name in "abcde"]
+    error = MismatchError(f"x: {'; '.join(found)}. Ask for the same, or pass resume=False to discard them", found)
+    assert in_a_line(error) == (
+        "x: a was 1, is 2; b was 1, is 2; c was 1, is 2; and 2 more. Ask for the same, or use --restart to discard them"
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root to give up its rights")
+def test_what_may_not_be_looked_at_is_not_missing(path):
+    os.chmod(os.path.dirname(path), 0)
+    try:
+        command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *COMMAND, "info", path]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    finally:
+        os.chmod(os.path.dirname(path), 0o700)
+    assert (done.returncode, done.stderr) == (3, f"ffrecord info: {path}: Permission denied\n")
+
+
+def test_facts_are_wrapped_where_a_terminal_ends(monkeypatch):
+    said = io.StringIO()
+    out = Output(stream=said)
+    monkeypatch.setattr(Output, "tty", True)
+    monkeypatch.setenv("COLUMNS", "20")
+    out.facts({"name": "some words that are too many"})
+    assert said.getvalue().splitlines() == ["name  some words", "      that are too", "      many"]
 
 
 def test_what_json_has_no_numbers_for(capsys):

@@ -66,6 +66,22 @@ def test_another_format(tmp_path):
     assert (code, found["format"], found["samples"], found["names"], found["checksum"]) == (0, "zip", 2, True, "CRC-32")
 
 
+def test_files_of_an_image_folder_are_not_looked_at(tmp_path):
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    (tmp_path / "photos" / "cat" / "1.jpg").write_bytes(b"\xff\xd8\xff")
+    code, found = facts(tmp_path / "photos")
+    assert (code, found["samples"], found["bytes"], found["size"]) == (0, 1, None, None)
+
+
+def test_a_manifest_that_was_cut(dataset):
+    os.truncate(dataset / "dataset.json", 20)
+    for command in ("info", "head"):
+        ran = run(command, dataset)
+        assert (ran.code, ran.err.count("\n")) == (3, 1)
+        assert "ffrecord verify reads the shards without it" in ran.err
+    assert json.loads(run("verify", dataset, "--json").out)["records"] == 30
+
+
 def test_a_damaged_one(tmp_path):
     path = builders.write_samples(tmp_path / "a.ffr", builders.small())
     with open(path, "r+b") as file:

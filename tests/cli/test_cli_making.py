@@ -15,6 +15,7 @@ from cli_runs import COMMAND, run
 import ffrecord
 from ffrecord import DatasetWriter
 from ffrecord.cli.making import size_of
+from ffrecord.cli.parts import Part, publish
 from ffrecord.cli.split import sizes
 from ffrecord.errors import ArgumentError
 from ffrecord.fields import schema_of
@@ -99,6 +100,99 @@ def test_split_by_chance(dataset, tmp_path):
 def test_split_in_order(dataset, tmp_path):
     done("split", dataset, f"{tmp_path}/a=5", f"{tmp_path}/b=rest", "--in-order")
     assert (labels(tmp_path / "a"), labels(tmp_path / "b")) == ([*range(5)], [*range(5, 20)])
+
+
+CRASHES = """
+import os, sys
+from ffrecord.cli import main, parts
+
+def crash(*_):
+    os._exit(9)
+
+if sys.argv[1] == "written":
+    parts.publish = crash
+else:
+    first = parts.Part.publish
+    parts.Part.publish = lambda part: crash() if part.path.endswith("b") else first(part)
+from ffrecord.cli import split
+split.publish = parts.publish
+main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("when", ["written", "published"])
+def test_a_split_that_was_killed_goes_on(dataset, tmp_path, when):
+    command = ["split", dataset, f"{tmp_path}/a=0.5", f"{tmp_path}/b=rest"]
+    assert children.finished(CRASHES, when, *command).returncode == 9
+    assert (tmp_path / "a").exists() == (when == "published")
+    before = json.loads((tmp_path / ".a.split" / "part.json").read_text())["summary"]
+    first, second = done(*command)
+    assert (first["seconds"], first["samples"], second["samples"]) == (before["seconds"], 10, 10)
+    assert sorted(labels(tmp_path / "a") + labels(tmp_path / "b")) == [*range(20)]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b"]
+    assert run(*command).code == 3
+
+
+def test_a_split_of_something_else_leaves_what_is_finished(dataset, tmp_path):
+    command = ["split", dataset, f"{tmp_path}/a=0.5", f"{tmp_path}/b=rest"]
+    assert children.finished(CRASHES, "written", *command).returncode == 9
+    ran = run(*command, "--seed", "1")
+    assert (ran.code, "--restart discards it" in ran.err, ran.err.count("\n")) == (3, True, 1)
+    assert [part["samples"] for part in done(*command, "--seed", "1", "--restart")] == [10, 10]
+
+
+def test_parts_are_published_together_or_not_at_all(dataset, tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "mine").touch()
+    ran = run("split", dataset, f"{tmp_path}/a=0.5", f"{tmp_path}/b=rest")
+    assert (ran.code, "there is something" in ran.err) == (3, True)
+    assert [each.name for each in tmp_path.iterdir()] == ["b"]
+
+
+def test_parts_that_cannot_all_be_published_are_hidden_again(tmp_path, monkeypatch):
+    found = [Part(str(tmp_path / name)) for name in "ab"]
+    with found[0], found[1]:
+        for part in found:
+            part.begin({"of": part.path})
+            part.write(lambda path: DatasetWriter(path, num_workers=0, progress=False).from_indexed_dataset([{"y": 1}]))
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
+            patch.setattr(found[1], "publish", lambda: (_ for _ in ()).throw(OSError("full")))
+            publish(found)
+        assert sorted(each.name for each in tmp_path.iterdir()) == [".a.split", ".b.split"]
+        with pytest.raises(BlockingIOError, match="another process"), Part(str(tmp_path / "a")):
+            pass
+        publish(found)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_planted_place_for_a_part_is_refused(dataset, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / ".a.split").symlink_to(tmp_path / "elsewhere")
+    ran = run("split", dataset, f"{tmp_path}/a=0.5", f"{tmp_path}/b=rest")
+    assert (ran.code, "is a symbolic link" in ran.err) == (3, True)
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+
+
+def test_an_empty_part_is_remarked_on(dataset, tmp_path):
+    ran = run("split", dataset, f"{tmp_path}/a=1.0", f"{tmp_path}/b=rest")
+    assert (ran.code, ran.err) == (0, f"ffrecord split: {tmp_path}/b has no samples\n")
+
+
+def test_nothing_is_written_into_its_source(dataset, tmp_path):
+    source = shutil.copytree(dataset, tmp_path / "source")
+    inside = source / "out"
+    for command in (
+        ["split", source, f"{inside}=1.0"],
+        ["write", source, inside],
+        ["convert", source, inside],
+        ["shuffle", source, inside],
+        ["merge", source, source, "--out", inside],
+        ["export", source, f"{inside}.zip"],
+        ["pack", source, f"{inside}.ffr"],
+    ):
+        ran = run(*command)
+        assert (ran.code, "lies in" in ran.err) == (2, True), command
+    assert sorted(each.name for each in source.iterdir()) == sorted(each.name for each in dataset.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -204,7 +298,9 @@ def test_pack_and_unpack(tmp_path):
     done("unpack", tmp_path / "a.ffr", tmp_path / "one", "--only", "a.txt")
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["a.txt"]
     ran = run("unpack", tmp_path / "a.ffr", tmp_path / "no", "--max-size", "2B")
-    assert (ran.code, (tmp_path / "no").exists()) == (3, False)
+    assert (ran.code, "--max-size" in ran.err, (tmp_path / "no").exists()) == (3, True, False)
+    ran = run("unpack", tmp_path / "a.ffr", tmp_path / "no", "--only", "nobody")
+    assert (ran.code, ran.err.startswith("ffrecord unpack: --only nobody: ")) == (2, True)
 
 
 def test_recover(tmp_path):
@@ -213,15 +309,19 @@ import os, signal, sys
 from ffrecord import FileWriter
 writer = FileWriter(sys.argv[1])
 for i in range(10):
-    writer.write_one(bytes([i]) * 100)
+    writer.write_one(bytes([i]) * int(sys.argv[2]))
 writer.flush()
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    assert children.finished(code, tmp_path / "a.ffr").returncode == -signal.SIGKILL
+    assert children.finished(code, tmp_path / "a.ffr", 100).returncode == -signal.SIGKILL
     assert done("recover", tmp_path / "a.ffr")["samples"] == 10
     with ffrecord.FileReader(tmp_path / "a.ffr") as reader:
         assert reader.read_one(9).tobytes() == b"\t" * 100
     assert run("recover", tmp_path / "a.ffr").code == 3
+    assert children.finished(code, tmp_path / "a.ffr", 101).returncode == -signal.SIGKILL
+    ran = run("recover", "a.ffr", cwd=tmp_path)
+    assert (ran.code, "--replace replaces" in ran.err) == (3, True)
+    assert run("recover", "a.ffr", "--replace", cwd=tmp_path) == (0, "a.ffr: 10 samples, 1.01 kB\n", "")
 
 
 def test_what_a_worker_met_is_one_line(dataset, tmp_path):
@@ -241,8 +341,9 @@ def test_ctrl_c_leaves_nothing_that_looks_whole(tmp_path):
     command = [*COMMAND, "write", tmp_path / "a.npy", tmp_path / "out", "--samples-per-shard", "1000000"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
-        time.sleep(3)
-        assert process.poll() is None, process.stderr.read()
+        while not (tmp_path / ".out.part").exists():
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
         assert process.stderr.read().startswith("ffrecord write: interrupted")

@@ -1,6 +1,7 @@
 """`ffrecord ls`, `head` and `get`: what is in a dataset, in words, as JSON and as bytes."""
 
 import json
+import shutil
 import subprocess
 import zipfile
 
@@ -106,6 +107,44 @@ def test_ls(archive, dataset):
     assert json.loads(run("ls", archive, "--json").out)[1] == {"index": 1, "bytes": 256, "name": "a/two.bin"}
     rows = json.loads(run("ls", dataset, "--shards", "--json").out)
     assert [row["samples"] for row in rows] == [10, 10, 5]
+
+
+@pytest.fixture
+def torn(dataset, tmp_path):
+    """A dataset of which the second of three shards is missing."""
+    path = shutil.copytree(dataset, tmp_path / "torn")
+    sorted(path.glob("*.ffr"))[1].unlink()
+    return path
+
+
+def test_of_a_torn_dataset_what_is_there_is_shown(torn):
+    assert [each["text"] for each in json.loads(run("head", torn, "-n", "2", "--json").out)] == ["sample 0", "sample 1"]
+    ran = run("get", torn, "-1", "9:12", "--json")
+    found = json.loads(ran.out)
+    assert (ran.code, [each["index"] for each in found]) == (1, [24, 9, 10, 11])
+    assert [each.get("text") for each in found] == ["sample 24", "sample 9", None, None]
+    assert found[2]["error"] == f"Sample 10 is not there: {sorted(torn.glob('*.ffr'))[0].name[:-5]}1.ffr is missing"
+    assert run("get", torn, "24", "--raw").code == 0
+    assert run("get", torn, "10", "--raw").code == 3
+    assert run("get", torn, "25").code == 2
+
+
+def test_ls_of_a_torn_dataset(torn):
+    ran = run("ls", torn, "--shards", "--json")
+    rows = json.loads(ran.out)
+    assert (ran.code, [row["samples"] for row in rows]) == (1, [10, 10, 5])
+    assert [row["wrong"] and row["wrong"][-10:] for row in rows] == [None, "is missing", None]
+    ran = run("ls", torn)
+    assert (ran.code, ran.err.count("\n"), "of the other 15 of 25 samples" in ran.err) == (1, 1, True)
+    assert [int(line.split()[0]) for line in ran.out.splitlines()] == [*range(10), *range(20, 25)]
+
+
+def test_nothing_is_left(torn):
+    for path in torn.glob("*.ffr"):
+        path.unlink()
+    for command in ("head", "ls", "stats", "view"):
+        ran = run(command, torn)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (3, "", 1)
 
 
 def test_ls_stops_when_nobody_reads_on(dataset):

@@ -125,6 +125,6 @@ def test_on_a_terminal_no_bar_is_left(dataset):
     assert ran.out.rstrip().endswith("every CRC-32 matches")
 
 
-@pytest.mark.parametrize("jobs", ["0", "-1", "x"])
+@pytest.mark.parametrize("jobs", ["0", "-1", "x", "1025"])
 def test_wrong_jobs(dataset, jobs):
     assert run("verify", dataset, "--jobs", jobs).code == 2

@@ -21,6 +21,7 @@ from every_format import FORMATS
 from PIL import Image
 from viewed import CLASSES, COUNT, DAMAGED, NASTY, Page, picture, viewed, write_numbers, write_pictures
 
+from ffrecord import DatasetWriter
 from ffrecord.cli import main
 
 FORMATS_KEPT = [name for name in FORMATS if "," not in name]
@@ -292,6 +293,17 @@ def test_export(pictures, tmp_path):
     assert data["columns"]["columns"]["number"]["min"] == 0
 
 
+def test_a_dataset_of_which_a_shard_is_missing(tmp_path):
+    samples = [{"number": i} for i in range(30)]
+    DatasetWriter(tmp_path / "a", samples_per_shard=10, num_workers=0, progress=False).from_indexed_dataset(samples)
+    min((tmp_path / "a").glob("*.ffr")).unlink()
+    ran = run("view", tmp_path / "a", "--export", tmp_path / "a.html")
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    data = data_of((tmp_path / "a.html").read_text())
+    assert "is missing; this is of the other 20 of 30 samples" in data["begin"]["remark"]
+    assert data["begin"]["count"] == 20
+
+
 def test_export_where_it_cannot_be(pictures, tmp_path):
     ran = run("view", pictures, "--export", tmp_path / "no" / "a.html")
     assert (ran.code, ran.err.count("\n")) == (3, 1)
@@ -352,7 +364,8 @@ def test_a_terminal_of_40_columns(tmp_path):
 def test_a_browser_is_asked_for(pictures, tmp_path):
     shown = tmp_path / "shown"
     browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\necho "$1" > {shown}\n')
+    script = 'stat -c %a "$way" > {0}.mode; cp "$way" {0}.html; echo "$1" > {0}'
+    browser.write_text(f"#!/bin/sh\nway=${{1#file://}}\n{script.format(shown)}\n")
     browser.chmod(0o755)
     environment = {**os.environ, "BROWSER": f"{browser} %s"}
     for arguments, is_shown in ((["--open"], True), ([], False)):
@@ -364,8 +377,14 @@ def test_a_browser_is_asked_for(pictures, tmp_path):
                 time.sleep(0.02)
             child.send_signal(signal.SIGINT)
         assert child.returncode == 0
-        assert (shown.read_text() if shown.exists() else "") == (url if is_shown else "")
-        shown.unlink(missing_ok=True)
+        assert shown.exists() == is_shown
+        if is_shown:  # the secret is in a file that nobody else can read, and not on a command line
+            way = shown.read_text().strip()
+            assert way.startswith("file:///")
+            assert not Path(way.removeprefix("file://")).exists()
+            assert (tmp_path / "shown.mode").read_text() == "600\n"
+            assert f'url={url.strip()}"' in (tmp_path / "shown.html").read_text()
+            shown.unlink()
 
 
 def waited(pid: int) -> float:

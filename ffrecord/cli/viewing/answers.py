@@ -133,7 +133,7 @@ class Answers:
     def _find(self, query: Query) -> Answer:
         what = query["what"].strip()
         try:
-            return _json({"at": next(indices_of(self._records.store, what))})
+            return _json({"at": next(indices_of(self._records.store, what, self._records.store.n))})
         except StopIteration:
             raise ArgumentError(f"{what}: no samples there") from None
         except MissingNamesError:

@@ -1,0 +1,65 @@
+"""What went wrong, in one line for people at a terminal."""
+
+import errno
+import os
+
+from ffrecord.errors import FFRecordError, MismatchError
+
+# Advice for programs that call functions, and the same for who calls the command.
+ADVICE = {
+    "or pass resume=False to discard": "or use --restart to discard",
+    "resume=False of DatasetWriter": "--restart",
+    "resume=False": "--restart",
+    "(max_size)": "(--max-size)",
+    "left as it is, and so is": "there is something, which --replace replaces; as it is stays",
+    "; ffrecord.open opens others": "",
+}
+SAID = (errno.EINVAL, errno.EEXIST, errno.EWOULDBLOCK)  # whose words add nothing to a sentence of ours
+
+SHOWN = 3  # differences
+
+
+def in_a_line(error: BaseException) -> str:
+    """What an error says, without line ends; errors that we did not mean keep the name of their type.
+
+    Where in a worker an error came from is not in it.
+    """
+    text = _for_command(_shortened(error, _flat(str(error).partition("\nTraceback (most recent call last)")[0])))
+    if isinstance(error, OSError) and error.strerror and error.args[:1] == (error.errno,):
+        return _of_call(error)
+    if isinstance(error, FFRecordError | OSError | ImportError | ValueError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def notes(error: BaseException) -> str:
+    """What an exception was told on its way: what stays, and how to go on."""
+    return "".join(f"; {_for_command(_flat(note))}" for note in getattr(error, "__notes__", []))
+
+
+def _of_call(error: OSError) -> str:
+    """Without the number of the error, and with the name of the file once."""
+    name = "" if error.filename is None else os.fsdecode(error.filename)
+    sentence, words = _flat(error.strerror or ""), os.strerror(error.errno or 0)
+    if error.errno in SAID and sentence.endswith(f": {words}") and len(sentence) > len(words) + len(name) + 4:
+        sentence = sentence.removesuffix(f": {words}")
+    sentence = _for_command(sentence)
+    return f"{name}: {sentence}" if name and name not in sentence else sentence
+
+
+def _for_command(text: str) -> str:
+    for advice, ours in ADVICE.items():
+        text = text.replace(advice, ours)
+    return text
+
+
+def _shortened(error: BaseException, text: str) -> str:
+    """Of what differs, the first: there may be a line for each column."""
+    found = error.differences if isinstance(error, MismatchError) else []
+    first = "; ".join(found[:SHOWN])
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return text.replace(_flat("; ".join(found)), f"{first}{more}") if found else text
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())

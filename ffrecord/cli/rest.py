@@ -1,0 +1,126 @@
+"""What can be opened of a dataset of which shards are missing or cannot be read, under the indices of the whole."""
+
+import argparse
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ffrecord import manifest
+from ffrecord.cli.output import Output, counted
+from ffrecord.cli.sources import manifest_of, open_source
+from ffrecord.errors import FFRecordError
+from ffrecord.reader import FileReader
+from ffrecord.store import Store
+
+
+class Piece(NamedTuple):
+    """A shard that dataset.json lists.
+
+    Attributes:
+        path: of its file.
+        first: index, in the dataset, of its first sample.
+        samples: how many it should have.
+        place: of the first one in the store; None if it is not in there.
+        wrong: why not; "" if it is.
+    """
+
+    path: str
+    first: int
+    samples: int
+    place: int | None
+    wrong: str
+
+
+@dataclass(frozen=True)
+class Rest:
+    """A dataset, or what is left of it; closes its store at the end of `with`.
+
+    Attributes:
+        store: of what is there.
+        n: samples of the dataset.
+        pieces: of a dataset that is not whole; empty for one that is.
+    """
+
+    store: Store
+    n: int
+    pieces: list[Piece] = field(default_factory=list)
+
+    def __enter__(self) -> "Rest":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    @property
+    def wrong(self) -> list[str]:
+        """Of each shard that is not there, why."""
+        return [piece.wrong for piece in self.pieces if piece.wrong]
+
+    def place(self, index: int) -> int:
+        """Where the sample of the dataset is in the store.
+
+        Raises:
+            FFRecordError: it is in a shard that is not there.
+        """
+        for piece in self.pieces:
+            if piece.first <= index < piece.first + piece.samples:
+                if piece.place is None:
+                    raise FFRecordError(f"Sample {index} is not there: {piece.wrong}")
+                return piece.place + index - piece.first
+        return index
+
+    def index(self, place: int) -> int:
+        """Which sample of the dataset is at a place in the store."""
+        for piece in self.pieces:
+            if piece.place is not None and piece.place <= place < piece.place + piece.samples:
+                return piece.first + place - piece.place
+        return place
+
+    def remark(self, source: str) -> str:
+        """What is missing, in a line; "" if nothing."""
+        if not self.wrong:
+            return ""
+        more = f" (and {len(self.wrong) - 1} more)" if len(self.wrong) > 1 else ""
+        return f"{source}: {self.wrong[0]}{more}; this is of the other {self.store.n:,} of {counted(self.n, 'sample')}"
+
+
+def open_rest(given: argparse.Namespace, out: Output | None = None, **options: Any) -> Rest:
+    """Open a dataset, or what is left of it, and tell on stderr what is not.
+
+    Raises:
+        As `open_source`; also if nothing is left, or no dataset.json says what there should be.
+    """
+    try:
+        store = open_source(given, **options)
+        return Rest(store, store.n)
+    except (FFRecordError, OSError):
+        listed = manifest_of(given)
+        pieces = [] if listed is None else list(_pieces(given.source, listed))
+        paths = [piece.path for piece in pieces if not piece.wrong]
+        if listed is None or not paths or len(paths) == len(pieces):
+            raise
+    rest = Rest(FileReader(paths, **options), listed.samples, pieces)
+    if out is not None:
+        out.remark(f"ffrecord {given.command}: {rest.remark(given.source)}")
+    return rest
+
+
+def _pieces(directory: str, listed: manifest.Manifest) -> Iterator[Piece]:
+    first = place = 0
+    for shard in listed.shards:
+        path = os.path.join(directory, shard.name)
+        wrong = _wrong(path, shard)
+        yield Piece(path, first, shard.samples, None if wrong else place, wrong)
+        first, place = first + shard.samples, place + (0 if wrong else shard.samples)
+
+
+def _wrong(path: str, shard: manifest.Shard) -> str:
+    """Why a shard cannot be used; "" if it can."""
+    if not os.path.lexists(path):
+        return f"{shard.name} is missing"
+    try:
+        with FileReader(path) as reader:
+            return "" if reader.n == shard.samples else f"{shard.name} has {reader.n} samples, not {shard.samples}"
+    except (FFRecordError, OSError) as error:
+        return " ".join(str(error).split())
