@@ -118,7 +118,7 @@ cdef class Chain:
 
     cdef int64_t _window(self, int fd, uint8_t* buffer) noexcept nogil:
         """Read what is next, and more where that is cheap: bytes, 0 at the end, or -errno."""
-        cdef int64_t mean = self.at // (self.n + 1), got, size = WINDOW_SIZE
+        cdef int64_t mean = self.at // (self.n + 1), got, size = WINDOW_SIZE, total = 0
         cdef iovec part
         if self.n and mean > NEAR:
             part.iov_base, part.iov_len = buffer, LINK_SIZE
@@ -127,10 +127,13 @@ cdef class Chain:
                 return got
             if mean > NEAR_COLD:
                 size = LINK_SIZE
-        got = -EINTR
-        while got == -EINTR:
-            got = ffr_pread(fd, buffer, size, self.at)
-        return got
+        # What stops short of a link is not the end of the file.
+        while total < LINK_SIZE:
+            got = ffr_pread(fd, buffer + total, size - total, self.at + total)
+            if got == 0 or got < 0 and got != -EINTR:
+                return got if got < 0 else total
+            total += max(got, 0)
+        return total
 
     cdef int64_t _some_of(self, int fd, uint8_t* buffer) noexcept nogil:
         """As far as WINDOWS reads, or the room, reach: bytes of the last one, 0 at the end, or -errno."""

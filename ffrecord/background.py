@@ -197,9 +197,11 @@ class Background:
             if own in crew.reading.values():
                 return
             crew.changed.wait_for(crew.idle)
-        self._release_if_over(crew)
-        for worker in workers:
-            worker.join()
+        try:
+            self._release_if_over(crew)
+        finally:
+            for worker in workers:
+                worker.join()
 
     def _release_if_over(self, crew: Crew) -> None:
         with crew.changed:

@@ -17,8 +17,9 @@ are private subclasses that are instances of both. Where an `OSError` is among t
 and `filename` would stay `None`. All of them pickle from their message, as worker processes need.
 """
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 __all__ = [
@@ -176,3 +177,14 @@ def file_error(errno: int, sentence: str, path: Any) -> OSError:
     message = f"{sentence}: {os.strerror(errno)}"
     wanted = _FILE_ERRORS.get(type(OSError(errno, message)), FileError)
     return wanted(errno, message, os.fspath(path))
+
+
+@contextlib.contextmanager
+def doing(what: str, path: str) -> Iterator[None]:
+    """Give an OSError that says no file's name this one's, and what was being done with it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or not error.errno or isinstance(error, RuntimeError):
+            raise
+        raise file_error(error.errno, f"{path}: {what}", path) from None

@@ -7,7 +7,7 @@ from errno import ESTALE
 from typing import TYPE_CHECKING
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ChecksumError, FormatError, TruncatedError, file_error
+from ffrecord.errors import ChecksumError, FormatError, TruncatedError, doing, file_error
 from ffrecord.opened import OpenedFile
 from ffrecord.span_file import SpanFile
 
@@ -65,10 +65,14 @@ def reopen(file: OpenedFile | SpanFile) -> int:
         OSError: it cannot be opened, or its name leads to another file by now (ESTALE).
     """
     fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    status = os.fstat(fd)
-    if (status.st_dev, status.st_ino, status.st_size) != (file.device, file.inode, file.size):
+    try:
+        with doing("opening it again", file.path):
+            status = os.fstat(fd)
+        if (status.st_dev, status.st_ino, status.st_size) != (file.device, file.inode, file.size):
+            raise file_error(ESTALE, f"{file.path}: the file was replaced after it was opened", file.path)
+    except BaseException:
         os.close(fd)
-        raise file_error(ESTALE, f"{file.path}: the file was replaced after it was opened", file.path)
+        raise
     return fd
 
 

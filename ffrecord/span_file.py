@@ -12,7 +12,7 @@ from ffrecord import filesystems, limits
 from ffrecord._engine import filesystem_type
 from ffrecord._memory import Mapping
 from ffrecord._spans import Spans
-from ffrecord.errors import ArgumentError, NotAFileError, file_error
+from ffrecord.errors import ArgumentError, NotAFileError, doing, file_error
 
 Column = npt.NDArray[Any]
 CHECKSUMS = {"crc32": "CRC-32", "crc32c": "CRC-32C", None: None}
@@ -75,10 +75,11 @@ class SpanFile:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            self._identify(status)
-            os.set_blocking(self.fd, True)
-            if whole and self.size > 0:
-                self.whole = Mapping(self.fd, self.size, protected=False)
+            with doing("opening it", path):
+                self._identify(status)
+                os.set_blocking(self.fd, True)
+                if whole and self.size > 0:
+                    self.whole = Mapping(self.fd, self.size, protected=False)
         except BaseException:
             self.close()
             raise
@@ -100,7 +101,8 @@ class SpanFile:
         """Close the descriptor; the table stays."""
         fd, self.fd = self.fd, -1  # first: even a close that fails has closed it
         if fd >= 0:
-            os.close(fd)
+            with doing("closing it", self.path):
+                os.close(fd)
 
 
 def mapping_of(array: object) -> Mapping | None:

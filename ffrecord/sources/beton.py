@@ -49,10 +49,10 @@ class BetonFile(SpanFile):
     def __init__(
         self, path: str, custom: Mapping[str, npt.DTypeLike], check: bool, whole: bool, index_cache: IndexCache
     ) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            status = os.fstat(fd)
-            with naming(path):
+        with naming(path):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                status = os.fstat(fd)
                 head = read_up_to(fd, HEADER.size, 0)
                 described = read_all(fd, descriptors_size(head, status.st_size), HEADER.size)
                 self.layout = layout = parse(head, described, status.st_size, custom)
@@ -62,8 +62,8 @@ class BetonFile(SpanFile):
                 name = self._index_name(check)
                 found: Any = cached(path, name, lambda: self._find(fd, check), index_cache, self._check_kept)
                 self.check_all_there(path)
-        finally:
-            os.close(fd)
+            finally:
+                os.close(fd)
         self.allocations = Allocations(found["allocated_at"], found["allocated"])
         super().__init__(path, found["offsets"], found["sizes"], whole=whole, status=status)
 

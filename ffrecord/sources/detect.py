@@ -10,7 +10,7 @@ from itertools import islice
 from ffrecord import _tar, manifest, unfinished
 from ffrecord import format as ffr
 from ffrecord._crc import crc32c, mask
-from ffrecord.errors import FormatError, MissingFileError
+from ffrecord.errors import FormatError, MissingFileError, doing
 from ffrecord.folder_index import MAGIC_BYTES
 from ffrecord.sources import beton_layout as beton
 from ffrecord.sources import hints
@@ -35,7 +35,7 @@ def detect(path: str) -> str:
         return _of_directory(path)
     if not os.path.exists(path):
         raise MissingFileError(2, f"{path} does not exist{hints.of_missing(path)}", path)
-    with open(path, "rb", opener=_without_waiting) as file:
+    with doing("looking what it is", path), open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise FormatError(f"{path}: not a regular file, but a {_kind(status.st_mode)}")
@@ -174,7 +174,7 @@ def is_packed_folder(path: str) -> bool:
     """Whether a `.ffr` file's last record begins as the index of a packed folder."""
     if os.path.isdir(path):
         return False
-    with open(path, "rb") as file:
+    with doing("looking what it is", path), open(path, "rb") as file:
         n = int.from_bytes(file.read(ffr.PREFIX.size)[4:], "little", signed=True)
         if n < 1:
             return False
@@ -228,7 +228,7 @@ def _of_most(path: str, names: list[str]) -> str:
 
 def _lists_shards(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
+        with doing("looking what it is", path), open(path, "rb") as file:
             found = json.load(file)
     except (ValueError, RecursionError):
         return False

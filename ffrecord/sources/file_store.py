@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._files import read_files
-from ffrecord.errors import FormatError, NotAFileError, TruncatedError, file_error
+from ffrecord.errors import FormatError, NotAFileError, TruncatedError, doing, file_error
 from ffrecord.forms import Array
 from ffrecord.record_reader import check_io
 from ffrecord.sources.names import Names
@@ -76,11 +76,12 @@ class FileStore(Store):
         return digest.hexdigest()
 
     def _load(self, positions: Indices) -> list[Array | Exception]:
-        root = os.open(self.root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-        try:
-            arrays, failures = read_files(root, self._names.blob, self._names.offsets, positions)
-        finally:
-            os.close(root)
+        with doing("reading files in it", self.root):
+            root = os.open(self.root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+            try:
+                arrays, failures = read_files(root, self._names.blob, self._names.offsets, positions)
+            finally:
+                os.close(root)
         records: list[Any] = list(arrays)
         for place, what, errno, size, found in failures:
             records[place] = self._error(int(positions[place]), what, errno, size, found)

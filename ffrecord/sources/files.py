@@ -2,6 +2,7 @@
 
 import glob
 import os
+import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -71,9 +72,11 @@ def each_of(look: Callable[[str], T], paths: Sequence[str], threads: int) -> lis
 
 def check_file(path: str) -> None:
     """Raise unless `path` is a regular file."""
-    if not os.path.exists(path):
-        raise MissingFileError(2, f"{path} does not exist{hints.of_missing(path)}", path)
-    if os.path.isdir(path):
+    try:
+        mode = os.stat(path).st_mode  # once: others may replace it meanwhile
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        raise MissingFileError(2, f"{path} does not exist{hints.of_missing(path)}", path) from None
+    if stat.S_ISDIR(mode):
         raise NotAFileError(21, f"{path} is not a file", path)
-    if not os.path.isfile(path):
+    if not stat.S_ISREG(mode):
         raise ArgumentError(f"{path} is not a file")

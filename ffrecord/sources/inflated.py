@@ -10,7 +10,7 @@ from errno import EIO, ESTALE
 from typing import Any, NamedTuple
 
 from ffrecord.durable import read_up_to
-from ffrecord.errors import FormatError, TruncatedError, file_error
+from ffrecord.errors import FormatError, TruncatedError, doing, file_error
 from ffrecord.forms import Array
 from ffrecord.sources.forks import renew_in_children
 from ffrecord.span_file import identity
@@ -95,10 +95,14 @@ class Inflated:
     def release(self) -> None:
         """Close the file and give up the current state; it opens again when it is read."""
         with self._lock:
-            if self._fd >= 0:
-                os.close(self._fd)
-            self._fd = -1
             self._go_to(START)
+            self._close()
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1  # first: even a close that fails has closed it
+        if fd >= 0:
+            with doing("closing it", self.path):
+                os.close(fd)
 
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:
@@ -235,13 +239,17 @@ class Inflated:
 
     def _opened(self) -> int:
         if self._fd < 0:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            if identity(os.fstat(self._fd)) != identity(self._status):
-                os.close(self._fd)
-                self._fd = -1
-                raise file_error(
-                    ESTALE, f"{self.path}: the file was replaced or changed after it was opened", self.path
-                )
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                with doing("opening it", self.path):
+                    status = os.fstat(fd)
+                if identity(status) != identity(self._status):
+                    sentence = f"{self.path}: the file was replaced or changed after it was opened"
+                    raise file_error(ESTALE, sentence, self.path)
+            except BaseException:
+                os.close(fd)
+                raise
+            self._fd = fd
         return self._fd
 
 

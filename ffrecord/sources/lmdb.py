@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
-from ffrecord.errors import ArgumentTypeError
+from ffrecord.errors import ArgumentTypeError, doing
 from ffrecord.forms import Form, Out, Outcome
 from ffrecord.paths import Source
 from ffrecord.record_reader import RecordReader
@@ -171,11 +171,12 @@ def _check_unchanged(file: SpanFile, transaction: int) -> None:
         fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return
-    try:
-        status = os.fstat(fd)
-        if (status.st_dev, status.st_ino) == (file.device, file.inode):
-            now = snapshot(fd, file.path).transaction
-            if now != transaction:
-                raise changed(file.path, transaction, now)
-    finally:
-        os.close(fd)
+    with doing("looking whether it was written to", file.path):
+        try:
+            status = os.fstat(fd)
+            if (status.st_dev, status.st_ino) == (file.device, file.inode):
+                now = snapshot(fd, file.path).transaction
+                if now != transaction:
+                    raise changed(file.path, transaction, now)
+        finally:
+            os.close(fd)

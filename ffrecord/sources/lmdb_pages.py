@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.durable import read_up_to
-from ffrecord.errors import ArgumentError, FormatError, NotAFileError, TruncatedError, file_error
+from ffrecord.errors import ArgumentError, FormatError, NotAFileError, TruncatedError, doing, file_error
 from ffrecord.forms import Array
 
 HEADER = np.dtype([("number", "<u8"), ("pad", "<u2"), ("flags", "<u2"), ("lower", "<u2"), ("upper", "<u2")])
@@ -115,8 +115,9 @@ class Pages:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            self.size = _size(self.fd, path)
-            self.snapshot = _settled(self.fd, path)
+            with doing("opening it", path):
+                self.size = _size(self.fd, path)
+                self.snapshot = _settled(self.fd, path)
             self.count = min(self.size // self.snapshot.page_size, self.snapshot.last_page + 1)
         except BaseException:
             self.close()
@@ -179,13 +180,15 @@ class Pages:
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a transaction was committed since: pages may have been used for something else."""
-        now = snapshot(self.fd, self.path).transaction
+        with doing("looking whether it was written to", self.path):
+            now = snapshot(self.fd, self.path).transaction
         if now != self.snapshot.transaction:
             raise changed(self.path, self.snapshot.transaction, now)
 
     def check_same(self, device: int, inode: int) -> None:
         """Raise FormatError unless that is this file."""
-        status = os.fstat(self.fd)
+        with doing("looking at it again", self.path):
+            status = os.fstat(self.fd)
         if (status.st_dev, status.st_ino) != (device, inode):
             raise FormatError(f"{self.path}: replaced while its index was made")
 
@@ -193,7 +196,8 @@ class Pages:
         """Close the file; may be repeated."""
         fd, self.fd = self.fd, -1  # first: even a close that fails has closed it
         if fd >= 0:
-            os.close(fd)
+            with doing("closing it", self.path):
+                os.close(fd)
 
     def __enter__(self) -> "Pages":
         return self

@@ -231,13 +231,13 @@ class MDSInPlaceReader(MDSReader, RecordReader):
 
 def _open(path: str, found: ShardFile, check: bool, whole: bool) -> SpanFile:
     """An uncompressed shard, opened."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with naming(found.path):
+    with naming(found.path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
             status = os.fstat(fd)
             offsets = shard_offsets(fd, status.st_size, found.shard, check)
-    finally:
-        os.close(fd)
+        finally:
+            os.close(fd)
     return SpanFile(path, offsets[:-1], np.diff(offsets), whole=whole, status=status)
 
 

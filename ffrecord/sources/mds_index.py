@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.durable import read_all
-from ffrecord.errors import FormatError, MissingFileError
+from ffrecord.errors import FormatError, MissingFileError, doing
 
 NAME = "index.json"
 VERSION = 2
@@ -78,7 +78,7 @@ def read_index(directory: str) -> list[MDSShard]:
     """
     path = os.path.join(directory, NAME)
     try:
-        with open(path, "rb") as file:
+        with doing("reading it", path), open(path, "rb") as file:
             data = file.read()
     except (FileNotFoundError, NotADirectoryError):
         raise MissingFileError(2, f"{path} does not exist", path) from None

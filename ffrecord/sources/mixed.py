@@ -33,8 +33,10 @@ class MixedReader(RecordReader):
         """As `Store._load`, of special records."""
 
     def close(self) -> None:
-        Store.close(self)
-        super().close()
+        try:
+            Store.close(self)
+        finally:
+            super().close()
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
         """As `Store.record_sizes`: special records are read for it."""

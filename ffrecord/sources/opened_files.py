@@ -1,5 +1,6 @@
 """Open several things; all of them or none."""
 
+import contextlib
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
@@ -22,6 +23,7 @@ def all_opened(things: Iterable[T]) -> list[T]:
             opened.append(each)
     except BaseException:
         for each in opened:
-            each.close()
+            with contextlib.suppress(OSError):  # the first error is the one to tell
+                each.close()
         raise
     return opened

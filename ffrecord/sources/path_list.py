@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, NotAFolderError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, NotAFolderError, doing
 from ffrecord.paths import PathLike
 from ffrecord.sources.file_store import FileStore
 from ffrecord.sources.files import check_file
@@ -118,7 +118,7 @@ def _pair(given: Any) -> Pair:
 
 
 def _read(path: str, labelled: bool) -> Iterator[Pair]:
-    with open(path, "rb") as file:
+    with doing("reading it", path), open(path, "rb") as file:
         data = file.read()
     try:
         text = data.decode("utf-8-sig")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ffrecord import _recordio
 from ffrecord._crc import crc32, crc32c
 from ffrecord.durable import read_up_to
-from ffrecord.errors import FormatError, TruncatedError
+from ffrecord.errors import FormatError, TruncatedError, doing
 from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.recordio_format import (
     COMPRESSORS,
@@ -97,15 +97,16 @@ def find_chunks(path: str, dialect: str | None = None) -> Chunks:
         FormatError: no file of this kind; or damaged other than by a torn end.
         ValueError: `dialect`.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        end = os.fstat(fd).st_size
-        found = _told(fd, path, end) if dialect is None else dialect_of(dialect)
-        headers, offsets, stop = _recordio.hop(fd, end, found.size)
-        _check_headers(path, found, headers, offsets)
-        torn = _torn(fd, path, found, len(offsets), stop, end) if stop < end else None
-    finally:
-        os.close(fd)
+    with doing("looking for chunks", path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            end = os.fstat(fd).st_size
+            found = _told(fd, path, end) if dialect is None else dialect_of(dialect)
+            headers, offsets, stop = _recordio.hop(fd, end, found.size)
+            _check_headers(path, found, headers, offsets)
+            torn = _torn(fd, path, found, len(offsets), stop, end) if stop < end else None
+        finally:
+            os.close(fd)
     return Chunks(
         found,
         offsets + HEADER.size,
@@ -121,11 +122,12 @@ def last_matches(path: str, chunks: Chunks) -> bool:
     """Whether the last chunk is what its checksum says; True if there is none."""
     if not len(chunks.offsets):
         return True
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        computed = checksum_at(fd, chunks.dialect, int(chunks.offsets[-1]), int(chunks.sizes[-1]))
-    finally:
-        os.close(fd)
+    with doing("reading its last chunk", path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            computed = checksum_at(fd, chunks.dialect, int(chunks.offsets[-1]), int(chunks.sizes[-1]))
+        finally:
+            os.close(fd)
     return computed == int(chunks.checksums[-1])
 
 

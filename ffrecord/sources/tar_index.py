@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ffrecord import _tar
 from ffrecord.durable import read_up_to
-from ffrecord.errors import FormatError, TruncatedError, file_error
+from ffrecord.errors import FormatError, TruncatedError, doing, file_error
 from ffrecord.sources.files import check_file, each_of
 from ffrecord.sources.index_file import IndexCache, cached
 from ffrecord.sources.names import Names, check_members
@@ -109,23 +109,24 @@ def _check_kept(arrays: Arrays) -> None:
 
 
 def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> Arrays:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(fd).st_size
-        if size == 0:
-            raise FormatError(f"{path}: an empty file is no tar archive")
-        scan = _tar.Scan(fd, size, ignore_zeros)
-        if not scan.run():
-            error = _error(path, size, scan, read_up_to(fd, 8, 0))
-            if cut is None or not isinstance(error, TruncatedError):
-                try:
-                    raise error
-                finally:
-                    del error  # or the two of them, and the memory of `scan`, stay until garbage is collected
-            cut(str(error))
-        return _regular(path, scan.arrays())
-    finally:
-        os.close(fd)
+    with doing("looking for members", path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            if size == 0:
+                raise FormatError(f"{path}: an empty file is no tar archive")
+            scan = _tar.Scan(fd, size, ignore_zeros)
+            if not scan.run():
+                error = _error(path, size, scan, read_up_to(fd, 8, 0))
+                if cut is None or not isinstance(error, TruncatedError):
+                    try:
+                        raise error
+                    finally:
+                        del error  # or the two of them, and the memory of `scan`, stay until garbage is collected
+                cut(str(error))
+            return _regular(path, scan.arrays())
+        finally:
+            os.close(fd)
 
 
 def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ffrecord import _tfrecord
 from ffrecord._crc import crc32c, mask
-from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, file_error
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, doing, file_error
 from ffrecord.limits import available_memory
 from ffrecord.sources.files import each_of
 from ffrecord.sources.index_file import IndexCache, cached, check_columns
@@ -112,18 +112,21 @@ def read_index(path: str, check: bool, index_cache: IndexCache, compression: str
     build = (lambda: _of_file(path, check)) if stream is None else (lambda: _of_stream(stream, check))
     format = "-".join([VERSION, packed or "plain", *([] if check else ["unchecked"])])
     most = status.st_size * (EXPANSION if packed else 1)
-    found: dict[str, Any] = cached(path, format, build, index_cache, lambda arrays: _check_kept(arrays, most))
+    try:
+        found: dict[str, Any] = cached(path, format, build, index_cache, lambda arrays: _check_kept(arrays, most))
+    finally:
+        if stream is not None:
+            stream.release()
     torn = _torn(path, len(found["sizes"]), found["ending"].tolist(), packed)
     end = int(found["ending"][1])
     if stream is not None:
         stream.end = end
-        stream.release()
     return Index(path, status, packed, found["offsets"], found["sizes"], found["checksums"], end, torn, stream)
 
 
 def compression_of(path: str) -> str:
     """As the first bytes say: "none" if they are a length with its checksum, whatever else they look like."""
-    with open(path, "rb", buffering=0) as file:
+    with doing("reading its beginning", path), open(path, "rb") as file:
         head = file.read(_tfrecord.HEADER)
     if len(head) == _tfrecord.HEADER and mask(crc32c(head[:8])) == int.from_bytes(head[8:], "little"):
         return "none"
@@ -147,13 +150,14 @@ def _inflates(head: bytes) -> bool:
 
 
 def _of_file(path: str, check: bool) -> dict[str, npt.NDArray[Any]]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(fd).st_size
-        chain = _tfrecord.Chain(check=check, size=size)
-        errno = chain.follow_file(fd)
-    finally:
-        os.close(fd)
+    with doing("looking for records", path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            chain = _tfrecord.Chain(check=check, size=size)
+            errno = chain.follow_file(fd)
+        finally:
+            os.close(fd)
     if errno:
         raise file_error(errno, f"{path}: looking for records, at offset {chain.at}", path)
     return _arrays(chain, chain.ending, size, 0)

@@ -1,5 +1,6 @@
 """Records of compressed TFRecord files, out of what these decompress to."""
 
+import contextlib
 from collections.abc import Iterator
 from itertools import chain
 from typing import cast
@@ -36,9 +37,10 @@ class Streams:
 
     def close(self) -> None:
         """Close their files."""
-        for each in self._indexes:
-            if each.stream is not None:
-                each.stream.release()
+        with contextlib.ExitStack() as stack:  # one that cannot be closed does not keep the others open
+            for each in self._indexes:
+                if each.stream is not None:
+                    stack.callback(each.stream.release)
 
     def has(self, positions: Indices) -> npt.NDArray[np.bool_]:
         """Which of the records at `positions`, in [0, n), are in compressed files."""

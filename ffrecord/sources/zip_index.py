@@ -73,9 +73,9 @@ def _check_kept(arrays: Arrays) -> None:
 
 def build(path: str) -> Arrays:
     """The arrays of a `ZipIndex`, from the archive itself."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with naming(path):
+    with naming(path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
             end = read_end(fd, os.fstat(fd).st_size)
             directory = _read(fd, end)
             arrays: Arrays = _zip.read_directory(directory, end.base, end.offset)
@@ -85,8 +85,8 @@ def build(path: str) -> Arrays:
             arrays["data"] = _zip.read_locals(fd, directory, arrays.pop("entries"), local, order)
             _check_overlaps(arrays, local, order, end.offset)
             return arrays
-    finally:
-        os.close(fd)
+        finally:
+            os.close(fd)
 
 
 def _read(fd: int, end: End) -> npt.NDArray[np.uint8]:

@@ -224,16 +224,42 @@ _FileIO = io.FileIO
 
 
 class FileIO(_FileIO):
-    """As `_Call`, of what it opens and closes."""
+    """As `_Call`, of what it opens, reads and closes."""
 
     def __init__(self, file, mode="r", closefd=True, opener=None):
         cdef ffr_fault now
-        if isinstance(file, int) or not _of_ours():
+        self._asks = _of_ours()
+        if isinstance(file, int) or not self._asks:
             super().__init__(file, mode, closefd, opener)
             return
         now = _before(_NUMBERS["open"], "open", [file])
         super().__init__(file, mode, closefd, opener)
         ffr_after_call(now)
+
+    def readinto(self, buffer):
+        """Also what a BufferedReader calls; of a plain `read` and `readall` as well."""
+        cdef ffr_fault now
+        if not self._asks:
+            return super().readinto(buffer)
+        now = _before(_NUMBERS["read"], "read", ())
+        if now.action == FFR_SHORT:
+            buffer = memoryview(buffer).cast("B")[:now.value]
+        got = super().readinto(buffer)
+        ffr_after_call(now)
+        return got
+
+    def readall(self):
+        found = bytearray()
+        piece = bytearray(1 << 16)
+        while got := self.readinto(piece):
+            found += piece[:got]
+        return bytes(found)
+
+    def read(self, size=-1):
+        if size is None or size < 0:
+            return self.readall()
+        piece = bytearray(size)
+        return bytes(piece[:self.readinto(piece)])
 
     def close(self):
         cdef ffr_fault now
@@ -250,10 +276,15 @@ class FileIO(_FileIO):
 _open = builtins.open
 
 
-def _asking_open(file, *args, **named):
-    if not isinstance(file, int) and _of_ours():
+def _asking_open(file, mode="r", buffering=-1, *args, **named):
+    if not _of_ours():
+        return _open(file, mode, buffering, *args, **named)
+    if mode == "rb":
+        raw = FileIO(file, "rb", **named)
+        return raw if buffering == 0 else io.BufferedReader(raw)
+    if not isinstance(file, int):
         _before(_NUMBERS["open"], "open", [file])
-    return _open(file, *args, **named)
+    return _open(file, mode, buffering, *args, **named)
 
 
 def _replace():

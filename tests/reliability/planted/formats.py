@@ -4,6 +4,22 @@ from planted.defect import Defect
 
 DEFECTS = (
     Defect(
+        "a-short-read-taken-for-the-end-of-records",
+        "G2",
+        "ffrecord/_tfrecord.pyx",
+        "        while total < LINK_SIZE:\n",
+        "        while total < 1:\n",
+        ("test_errno_sweep_formats.py::test_every_read_stopping_short",),
+    ),
+    Defect(
+        "a-compressed-file-left-open",
+        "G7",
+        "ffrecord/sources/tfrecord_index.py",
+        "        if stream is not None:\n            stream.release()\n",
+        "        pass\n",
+        ("test_errno_sweep_formats.py::test_every_call_fails_once",),
+    ),
+    Defect(
         "any-class-in-the-index-of-a-packed-folder",
         "G5",
         "ffrecord/folder_pickle.py",
