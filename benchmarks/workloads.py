@@ -337,6 +337,36 @@ class Conversions:
     seed: int = 7
 
 
+@dataclass(frozen=True)
+class Commands:
+    """A process of the command, from its start to its end, or to its first page.
+
+    Attributes:
+        does: "import" of the package alone, or the command: "info" or "view".
+        samples: of the dataset, two ints each.
+        shards: files that it consists of.
+    """
+
+    does: str
+    samples: int = 0
+    shards: int = 0
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A file that `ffrecord verify` reads, every checksum compared.
+
+    Attributes:
+        mean: bytes of a record. Sizes are lognormal about it (`SPREAD`).
+        total: bytes of all records.
+        seed: of sizes and bytes.
+    """
+
+    mean: int
+    total: int
+    seed: int = 7
+
+
 def from_fields(fields: dict[str, Any]) -> Any:
     """The workload of which a result file has the kind and the fields."""
     given = {name: value for name, value in fields.items() if name != "kind"}
@@ -409,3 +439,11 @@ SMOKE_EXAMPLES = [Examples(100, 16)]
 CONVERTED = ("ffrecord", "zip", "tar", "tfrecord", "recordio", "lmdb", "image folder")
 CONVERSIONS = [Conversions(source, 20_000, 30_000) for source in CONVERTED]
 SMOKE_CONVERSIONS = [Conversions(source, 60, 1_000) for source in ("zip", "lmdb")]
+
+IMPORTED = Commands("import")
+SHOWN_SHARDS, SMOKE_SHOWN_SHARDS = Commands("info", 100_000, 10_000), Commands("info", 500, 50)
+VIEWED, SMOKE_VIEWED = Commands("view", 10_000_000, 1), Commands("view", 10_000, 1)
+# Checksums of photographs are to be as fast as memory allows; of pages, calls and bookkeeping count.
+VERIFIED = [Verified(4 * KIB, 400_000_000), Verified(110_000, 2_000_000_000), Verified(4_000_000, 2_000_000_000)]
+SMOKE_VERIFIED = [Verified(110_000, 2_400_000)]
+VERIFIED_COLD, SMOKE_VERIFIED_COLD = VERIFIED[1:2], SMOKE_VERIFIED
