@@ -8,12 +8,13 @@ from libc.string cimport memcpy
 
 from ffrecord._aio cimport SLOT_SIZE, Piece, read_pieces
 from ffrecord._cached cimport finish, goes_on, read_cached, read_rest, read_run, settle
-from ffrecord._linux cimport ffr_now_ns
+from ffrecord._linux cimport ffr_now_ns, ffr_preadv, iovec
 from ffrecord._requests cimport MISSED, OK, Request, Work
 
 cdef enum:
     PROBES = 4
     GAP = 16 << 10             # bytes between records that are cheaper to read than a further request
+    GLANCE = 16                # bytes
 
 
 cdef struct Direct:
@@ -143,6 +144,19 @@ cdef void _probe(Work* work, Request* requests, int64_t k) noexcept nogil:
         i += step
 
 
+cdef void _look(Work* work, const Request* requests, int64_t k) noexcept nogil:
+    """The same, of a few bytes, where nothing is wanted that a later batch could use."""
+    cdef int64_t step = max(<int64_t> 1, k // PROBES), i = step // 2
+    cdef char place[GLANCE]
+    cdef iovec part
+    while i < k:
+        if requests[i].status == OK and requests[i].size > 0:
+            part.iov_base, part.iov_len = place, min(<int64_t> GLANCE, requests[i].size)
+            work.counters.probed += 1
+            work.counters.missed += ffr_preadv(work.files[requests[i].file].fd, &part, 1, requests[i].offset, True) <= 0
+        i += step
+
+
 cdef void _finish_rest(Work* work, Request* requests, int64_t k) noexcept nogil:
     """What was probed and missed, what takes no direct reads, and empty records."""
     cdef int64_t i
@@ -176,7 +190,9 @@ cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) n
     """
     cdef int64_t error = NO_DIRECT, start = ffr_now_ns()
     cdef int64_t i, unread = 0
-    if probe and work.filesystem.nowait:
+    if probe and work.discard:
+        _look(work, requests, k)
+    elif probe and work.filesystem.nowait:
         _probe(work, requests, k)
     for i in range(k):
         unread += requests[i].status == OK and requests[i].got < requests[i].size

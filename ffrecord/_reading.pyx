@@ -37,7 +37,15 @@ cdef void _estimate_misses(Counters* counters) noexcept nogil:
 
 cdef bint _in_sequence(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
     """Whether to leave it to the kernel's read-ahead, whatever random reads do."""
+    if reading.discard and engine == DIRECT:
+        return False
     return reading.sequential and not fs.pinned and not (fs.network and engine == COLD)
+
+
+cdef int _engine(const Reading* reading, const Filesystem* fs) noexcept nogil:
+    """The engine for a part. What is only to be checked, and not cached, need not push other things out of the page cache."""
+    cdef bint around = reading.discard and reading.sequential and not fs.flowing and fs.engine != HOT
+    return DIRECT if around and fs.nowait and not (fs.pinned or fs.network or fs.no_direct) else fs.engine
 
 
 cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
@@ -125,6 +133,8 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
         counters.waits += ffr_sleeps() - sleeps
     if work.sequential:
         fs.flowing = counters.waits - waits <= WAITS_MOST
+    elif reading.discard and engine == DIRECT and not fs.pinned:
+        fs.flowing = counters.probed > 0 and counters.missed == 0
     if engine == DIRECT and error != NOT_NOW:
         fs.no_direct = error != 0
     if error < 0:
@@ -199,7 +209,7 @@ cdef void read_all(void* reading_) noexcept nogil:
         reading.good &= reading.requests[j].status == OK
     while i < reading.k and (reading.good or reading.go_on) and not reading.stopped:
         number = reading.table.files[reading.requests[i].file].filesystem
-        engine = reading.filesystems[number].engine  # once: another thread may learn something else meanwhile
+        engine = _engine(reading, &reading.filesystems[number])  # once: another thread may learn something else meanwhile
         j = _hold_files(reading, number, engine, i)
         if reading.good or reading.go_on:
             _read_part(reading, number, engine, i, j)

@@ -1,6 +1,7 @@
-"""`bad_records`: what is cached is checked where it lies, and what is wrong is found, whatever happens to the file."""
+"""`bad_records`: what is cached is checked where it lies, what is not is read around the page cache."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import builders
@@ -55,7 +56,7 @@ def test_what_is_cached_is_not_copied(path: Path) -> None:
         assert found(reader) == []
         after = reader.stats()
     assert after.bytes - before.bytes == SIZE * COUNT
-    assert after.requests - before.requests < COUNT  # but for a piece during which a thread waited for a lock
+    assert after.requests - before.requests < COUNT  # none, but for a piece during which a thread waited for a lock
 
 
 @pytest.mark.parametrize("io", ["auto", "pread", "direct", "mmap"])
@@ -89,3 +90,42 @@ def test_a_batch_gives_failures_alone(path: Path) -> None:
         _, failures = reader._engine.read(np.arange(COUNT), True, True, CHECKED)
     assert [failure.order for failure in failures] == BAD
     assert {failure.status for failure in failures} == {"mismatch"}
+
+
+def cached_share(path: Path, offsets: list[int]) -> float:
+    """Of some bytes, without reading what is not there."""
+    here = 0
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # or what is not there would come, and more
+        for offset in offsets:
+            with suppress(BlockingIOError):
+                here += os.preadv(file.fileno(), [bytearray(1)], offset, os.RWF_NOWAIT)
+    return here / len(offsets)
+
+
+def test_what_is_not_cached_is_not_put_into_the_page_cache(path: Path) -> None:
+    with FileReader(path) as reader:
+        places = (reader.get_offsets(0) + SIZE // 2).tolist()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
+        before = cached_share(path, places[::2])
+    except OSError as error:
+        pytest.skip(f"no direct reads, or nobody tells what is cached: {error}")
+    if before > 0.3:  # the tables were mapped, and pages lie there in large groups
+        pytest.skip("the page cache keeps the file, whatever it is told")
+    with FileReader(path) as reader:
+        assert found(reader) == []
+        assert reader.stats().cache_hit_share < 0.5
+    assert cached_share(path, places[1::2]) < 0.5
+
+
+def test_damage_is_found_where_nothing_is_cached(path: Path) -> None:
+    spoil(path)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with FileReader(path) as reader:
+        assert found(reader) == BAD
