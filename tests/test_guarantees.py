@@ -55,3 +55,14 @@ def test_files_that_do_not_say_what_they_guard_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(guarantees, "HERE", tmp_path)
     with pytest.raises(SystemExit, match=r"test_a\.py: the first line does not say"):
         guarantees.guards()
+
+
+def test_skipped_tests_are_told_with_their_reasons():
+    line = {"test": "tests/reliability/test_mounts.py::test_writing[xfs]", "seconds": 0, "sums": {}, "most": {}}
+    head, *lines = guarantees.read(guarantees.RESULTS)
+    before = guarantees.rendered([head, *lines])
+    after = guarantees.rendered([head, *lines, {**line, "skipped": "no xfs |\n here"}])
+    assert after["run"].endswith("; 1 more were skipped, for the reasons below.")
+    assert after["run"].split(" tests,")[0] == before["run"].split(" tests,")[0]
+    (row,) = set(after["tests"].splitlines()) - set(before["tests"].splitlines())
+    assert "test_mounts.py" in row and "| 1: no xfs \\| here |" in row

@@ -41,10 +41,13 @@ def in_memory(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let `counted` know whether its test passed."""
+    """Let `counted` know whether its test passed; write to the file of --figures which one was skipped, and why."""
     report = yield
     if report.when == "call":
         item.stash[PASSED] = report.passed
+    path = item.config.getoption("--figures")
+    if path and report.skipped and isinstance(report.longrepr, tuple):
+        figures.append_skipped(path, item.nodeid, report.longrepr[2].removeprefix("Skipped: "))
     return report
 
 

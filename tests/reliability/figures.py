@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,17 @@ class Counted:
         self.most[name] = max(value, self.most.get(name, value))
 
     def append(self, path: Path, test: str, seconds: float) -> None:
-        """One line for this test, in a directory that is made if need be; lines of several processes do not mix."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        line = {"test": test, "seconds": round(seconds, 3), "sums": self.sums, "most": self.most}
-        with open(path, "ab", buffering=0) as file:
-            file.write(json.dumps(line).encode() + b"\n")
+        """One line for this test."""
+        _append(path, {"test": test, "seconds": round(seconds, 3), "sums": self.sums, "most": self.most})
+
+
+def append_skipped(path: Path, test: str, reason: str) -> None:
+    """One line for a test that could not run here."""
+    _append(path, {"test": test, "skipped": reason, "seconds": 0, "sums": {}, "most": {}})
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    """To a file in a directory that is made if need be; lines of several processes do not mix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab", buffering=0) as file:
+        file.write(json.dumps(line).encode() + b"\n")

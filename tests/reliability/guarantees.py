@@ -13,7 +13,7 @@ import os
 import platform
 import re
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,7 +95,10 @@ def rendered(lines: list[dict[str, Any]]) -> dict[str, str]:
     run, lines = lines[0], lines[1:]
     where = "{machine}, {cpus} CPUs, Linux {kernel}, Python {python}".format(**run)
     seconds = sum(line["seconds"] for line in lines)
-    said = f"Of {run['date']}, at commit {run['commit']}, on {where}: {len(lines):,} tests, {seconds / 60:.0f} minutes."
+    skipped = sum("skipped" in line for line in lines)
+    ran = f"{len(lines) - skipped:,} tests, {seconds / 60:.0f} minutes"
+    said = f"Of {run['date']}, at commit {run['commit']}, on {where}: {ran}"
+    said += f"; {skipped:,} more were skipped, for the reasons below." if skipped else "."
     return {"run": said, "figures": _figures(lines), "tests": _tests(lines)}
 
 
@@ -125,15 +128,23 @@ def _figures(lines: list[dict[str, Any]]) -> str:
 def _tests(lines: list[dict[str, Any]]) -> str:
     seconds: dict[str, float] = defaultdict(float)
     passed: dict[str, int] = defaultdict(int)
+    skipped: dict[str, Counter[str]] = defaultdict(Counter)
     for line in lines:
         seconds[test_file(line)] += line["seconds"]
-        passed[test_file(line)] += 1
-    rows = ["| Test | Guards | What it does | Passed | Seconds |", "|---|---|---|---:|---:|"]
+        passed[test_file(line)] += "skipped" not in line
+        skipped[test_file(line)] += Counter({line["skipped"]: 1} if "skipped" in line else {})
+    rows = ["| Test | Guards | What it does | Passed | Skipped | Seconds |", "|---|---|---|---:|---|---:|"]
     for guard in guards():
         link = f"[{guard.number}](../tests/reliability/{guard.name})"
-        ran = f"{passed[guard.name]:,} | {seconds[guard.name]:.0f}"
+        reasons = "; ".join(f"{count:,}: {_cell(reason)}" for reason, count in sorted(skipped[guard.name].items()))
+        ran = f"{passed[guard.name]:,} | {reasons} | {seconds[guard.name]:.0f}"
         rows.append(f"| {link} | {_in_order(set(guard.guards))} | {guard.does} | {ran} |")
     return "\n".join(rows)
+
+
+def _cell(text: str) -> str:
+    """In one cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _in_order(guarded: set[str]) -> str:
@@ -162,7 +173,7 @@ def main() -> None:
         # Of a test that ran twice, the last time counts.
         last = {line["test"]: line for path in given.figures for line in read(path)}
         lines = [head(), *last.values()]
-        lines += [sanitized(line) for path in given.sanitized for line in read(path)]
+        lines += [sanitized(line) for path in given.sanitized for line in read(path) if "skipped" not in line]
         RESULTS.write_text("".join(json.dumps(line) + "\n" for line in lines))
     PAGE.write_text(filled(PAGE.read_text(), rendered(read(RESULTS))))
 
