@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ffrecord import DatasetWriter, FileReader, FileWriter, _aio
+from ffrecord.fields import BytesField, IntField
 from ffrecord.utils import dump
 
 pytestmark = children.forks
@@ -148,6 +149,31 @@ def test_workers_write_what_the_twin_writes(in_memory, count, seed, counted):
             assert shards(Path(directory)) == [ffr_twin.build(cut) for cut in cuts]
 
     check()
+    counted.add("differential examples", count)
+
+
+@pytest.mark.timeout(600)
+@counts(1, 15)
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_however_workers_are_started(in_memory, random, count, method, counted):
+    """Plain samples as the twin writes them, written and then appended to; typed ones as one process writes them."""
+    for turn in range(count):
+        samples = builders.records(random.integers(0, 700, random.integers(20, 90)).tolist())
+        typed = [{"data": sample, "size": len(sample)} for sample in samples]
+        options = {"samples_per_shard": int(random.integers(1, 20)), "progress": False}
+        workers, chunk = int(random.integers(1, 4)), int(random.integers(1, 9))
+        started = {**options, "num_workers": workers, "start_method": method}
+        place = in_memory / str(turn)
+        DatasetWriter(place / "plain", **started).from_indexed_dataset(samples, chunksize=chunk)
+        DatasetWriter(place / "plain", **started, mode="append").from_indexed_dataset(samples, chunksize=chunk)
+        size = options["samples_per_shard"]
+        cuts = [samples[i : i + size] for i in range(0, len(samples), size)]
+        assert shards(place / "plain") == [ffr_twin.build(cut) for cut in cuts] * 2
+        fields = {"data": BytesField(), "size": IntField()}
+        DatasetWriter(place / "typed", fields=fields, **started).from_indexed_dataset(typed, chunksize=chunk)
+        DatasetWriter(place / "alone", fields=fields, **options, num_workers=0).from_indexed_dataset(typed)
+        assert shards(place / "typed") == shards(place / "alone")
+        assert (place / "typed/dataset.json").read_bytes() == (place / "alone/dataset.json").read_bytes()
     counted.add("differential examples", count)
 
 
