@@ -1,5 +1,5 @@
 """The tables and plots of docs/benchmarks.md: `python report.py RESULTS.jsonl ...`, of runs of
-bench_read.py, bench_write.py, bench_loader.py and bench_formats.py.
+bench_read.py, bench_write.py, bench_loader.py, bench_formats.py and bench_command.py.
 
 Of several files, each part is taken from the last that has it: a part that was measured again replaces its older self.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import command_report
 import formats_report
 import loader_report
 import workloads
@@ -25,6 +26,10 @@ MARKS = {
     "formats": (
         "<!-- made by benchmarks/report.py, of other formats -->",
         "<!-- end of what it made of other formats -->",
+    ),
+    "command": (
+        "<!-- made by benchmarks/report.py, of the command -->",
+        "<!-- end of what it made of the command -->",
     ),
     "loader": ("<!-- made by benchmarks/report.py, of loading -->", "<!-- end of what it made of loading -->"),
 }
@@ -132,6 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "write": (write_report.text, write_report.plots),
         "loader": (loader_report.text, loader_report.plots),
         "formats": (formats_report.text, formats_report.plots),
+        "command": (command_report.text, command_report.plots),
     }
     for bench, makes in reports.items():
         measured, lines = load(given.results, bench)
