@@ -18,8 +18,10 @@ examples:
 
 cached: random batches of what is in the page cache; the limit is to compute checksums of memory, without a copy.
 cold: random batches after the page cache was told to forget the files; the limit is large direct reads of them.
-loader: batches of tensors for training, as ffrecord.torch.Loader gives them (needs torch)."""
+loader: batches of tensors for training, as ffrecord.torch.Loader gives them (needs torch).
+sizes: samples of 1 kB to 4 MB, of files that are made for it in the directory for temporary files; with --plot."""
 WAYS = ("cached", "cold", "loader")
+SIZES = "sizes"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +32,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=2.0, metavar="S", help="of each measurement (default: %(default)s)"
     )
-    parser.add_argument("--only", choices=WAYS, action="append", help="measure this; may be repeated")
-    parser.add_argument("--plot", metavar="FILE", help="save a figure as .png, .svg or .pdf (needs the extra 'plot')")
+    parser.add_argument("--only", choices=(*WAYS, SIZES), action="append", help="measure this; may be repeated")
+    help = "save a figure as .png, .svg or .pdf (needs the extra 'plot'); then sizes are measured, too"
+    parser.add_argument("--plot", metavar="FILE", help=help)
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
@@ -46,28 +49,51 @@ def run(given: argparse.Namespace, out: Output) -> int:
         if not store.n:
             raise ArgumentError(f"{given.source}: nothing to measure in 0 samples")
         found = measure(store, given, out)
+        swept = sweep(found, given, out)
     if given.plot:
         from ffrecord.cli.plots import plot_measured
 
-        plot_measured(found, given.source, given.plot)
+        plot_measured(found, given.source, given.plot, swept)
     if out.json:
-        facts = {"path": given.source, "batch_size": given.batch_size, "machine": measuring.machine()}
-        out.data({**facts, "measured": [{**asdict(each), "verdict": verdict(each)} for each in found]})
+        facts: dict[str, Any] = {"path": given.source, "batch_size": given.batch_size, "machine": measuring.machine()}
+        facts |= {"measured": [_for_json(each) for each in found], "sizes": [_of_size(each) for each in swept]}
+        out.data(facts)
     else:
         _print(found, out)
+        _print_sizes(swept, out)
     return exits.DONE
+
+
+def _for_json(measured: Measured) -> dict[str, Any]:
+    told = {name: value for name, value in asdict(measured).items() if name != "quantiles"}
+    return {**told, "verdict": verdict(measured)}
+
+
+def _of_size(measured: Measured) -> dict[str, Any]:
+    size = round(measured.bytes_per_second / measured.samples_per_second)
+    told = asdict(measured)
+    return {"size": size, **{name: told[name] for name in ("samples_per_second", "bytes_per_second", "limit")}}
 
 
 def measure(store: Store, given: argparse.Namespace, out: Output) -> list[Measured]:
     """What was asked for and can be had, in the order of WAYS."""
     found = []
-    for way in given.only or WAYS:
+    for way in (way for way in given.only or WAYS if way != SIZES):
         with out.progress(None, "", f"measuring: {way}"):
             try:
                 found.append(getattr(measuring, way)(store, given.batch_size, given.seconds))
             except measuring.NotHere as error:
                 found.append(Measured(way, missing=str(error)))
     return found
+
+
+def sweep(found: list[Measured], given: argparse.Namespace, out: Output) -> list[Measured]:
+    """Samples of several sizes, if that was asked for; beside the limit that `found` has."""
+    if SIZES not in (given.only or ([SIZES] if given.plot else [])):
+        return []
+    with out.progress(None, "", "measuring: sizes"):
+        limit = next((each.limit for each in found if each.way == "cached"), None)
+        return measuring.sizes(given.batch_size, given.seconds, limit)
 
 
 def verdict(measured: Measured) -> str:
@@ -78,6 +104,8 @@ def verdict(measured: Measured) -> str:
     if share is None:
         return f"{measured.samples_per_second:,.0f} samples/s: training is not kept waiting if it takes fewer"
     what = {"cached": "memory", "cold": "the storage"}.get(measured.way, "the machine")
+    if share > 1.1:
+        return f"faster than large direct reads of {what}: something below keeps what was read"
     if share >= 0.8:
         return f"as fast as {what} allows here ({share:.0%} of it)"
     if measured.bytes_per_batch < 64 * 4096:
@@ -101,3 +129,13 @@ def _print(found: list[Measured], out: Output) -> None:
         out.line()
     for each in found:
         out.line(f"{each.way}: {verdict(each)}")
+
+
+def _print_sizes(swept: list[Measured], out: Output) -> None:
+    if swept:
+        out.line()
+        rows = [
+            [in_bytes(told["size"]), f"{told['samples_per_second']:,.0f}", f"{in_bytes(told['bytes_per_second'])}/s"]
+            for told in map(_of_size, swept)
+        ]
+        out.table(["samples of", "samples/s", "read, cached"], rows)

@@ -1,11 +1,13 @@
 """How fast a store is read here, and how fast it could be read at most."""
 
+import itertools
 import os
 import platform
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +17,21 @@ from ffrecord._crc import crc32
 from ffrecord._engine import filesystem_type
 from ffrecord.fields.optional import optional
 from ffrecord.order import Random
+from ffrecord.reader import FileReader
 from ffrecord.store import Store
+from ffrecord.writer import FileWriter
 
 SHARE_MOST = 4  # of free memory, what is warmed: one part of so many
 WARM_BYTES = 1 << 30
+ROOM_MOST = 256 << 20  # bytes
 DIRECT_BYTES = 1 << 20
 DIRECT_THREADS = 8
 PERCENTILES = (50, 90, 99)
+SWEPT = (1000, 4000, 16_000, 64_000, 250_000, 1_000_000, 4_000_000)  # bytes of a sample
+SWEPT_TOGETHER = 8 << 20  # bytes of a batch, at most
+SWEPT_BYTES = 128 << 20  # of a file: more than caches of CPUs hold
+SWEPT_LEAST, SWEPT_MOST = 16, 50_000  # samples
+SWEPT_SHARE = 4  # one size takes one part of so many of the time of a way
 
 
 class NotHere(Exception):
@@ -35,6 +45,7 @@ class Measured:
     Attributes:
         limit: bytes per second that the machine gives at most; None where nobody knows.
         latencies: seconds of a batch, "50 %", "90 %" and "99 %".
+        quantiles: the same, from the quickest to the slowest, in steps of one percent.
         missing: why it was not measured; then all else is zero.
     """
 
@@ -44,6 +55,7 @@ class Measured:
     bytes_per_batch: float = 0
     limit: float | None = None
     latencies: dict[str, float] = field(default_factory=dict)
+    quantiles: list[float] = field(default_factory=list, repr=False)
     missing: str = ""
 
 
@@ -78,11 +90,10 @@ def cold(store: Store, batch_size: int, seconds: float) -> Measured:
         NotHere: it does not forget.
     """
     paths = [path for path in dict.fromkeys(store.fnames) if os.path.isfile(path)]
-    with _reopened(store) as fresh:
-        forget(paths)
-        if _still_cached(paths):
-            raise NotHere("the page cache keeps these files, whatever it is told: they lie in memory, or are in use")
-        measured = _timed("cold", _reads(fresh, fresh.n, batch_size), seconds)
+    forget(paths)
+    if _still_cached(paths):
+        raise NotHere("the page cache keeps these files, whatever it is told: they lie in memory, or are in use")
+    measured = _timed("cold", _cold_reads(store, paths, batch_size), seconds)
     measured.limit = _storage_limit(paths, min(seconds, 1.5))
     return measured
 
@@ -106,6 +117,48 @@ def loader(store: Store, batch_size: int, seconds: float) -> Measured:
         raise NotHere(str(error)) from error
 
 
+def sizes(batch_size: int, seconds: float, limit: float | None) -> list[Measured]:
+    """Random batches of samples of several sizes, of files that are made for it and are in the page cache.
+
+    Args:
+        limit: of memory, if it is known.
+    """
+    limit, found = limit or _memory_limit(min(seconds, 1.0)), []
+    with tempfile.TemporaryDirectory(prefix="ffrecord-") as directory:
+        for size in SWEPT:
+            path = os.path.join(directory, f"{size}.ffr")
+            count = max(SWEPT_LEAST, min(SWEPT_MOST, SWEPT_BYTES // size))
+            _write_random(path, size, count)
+            _warm(path)
+            with FileReader(path) as reader:
+                batch = max(1, min(batch_size, count, SWEPT_TOGETHER // size))
+                measured = _timed("sizes", _reads(reader, count, batch), seconds / SWEPT_SHARE)
+            os.unlink(path)
+            found.append(_typical(measured, batch, size, limit))
+    return found
+
+
+def _typical(measured: Measured, batch: int, size: int, limit: float) -> Measured:
+    """By the median of the batches: what else the machine does meanwhile would make steps between sizes."""
+    per_second = batch / measured.latencies["50 %"]
+    return replace(measured, samples_per_second=per_second, bytes_per_second=per_second * size, limit=limit)
+
+
+def _write_random(path: str, size: int, count: int) -> None:
+    data = np.random.default_rng(0).bytes(size)
+    with FileWriter(path, count) as writer:
+        for start in range(0, count, 1024):
+            writer.write_many([data] * min(1024, count - start))
+
+
+def _warm(path: str) -> None:
+    """Have the page cache keep a file, which its writer may have told to forget it."""
+    with open(path, "rb", buffering=0) as file:
+        room = bytearray(DIRECT_BYTES)
+        while file.readinto(room):
+            pass
+
+
 def forget(paths: list[str]) -> None:
     """Tell the page cache to drop these files."""
     for path in paths:
@@ -116,37 +169,55 @@ def forget(paths: list[str]) -> None:
             os.close(fd)
 
 
-def _reads(store: Store, count: int, batch_size: int) -> Iterator[tuple[int, int]]:
-    """(samples, bytes) of each batch of endless epochs in random order over the first `count` records."""
-    order, epoch = Random(), 0
-    out: Any = None
-    while True:
+def _cold_reads(store: Store, paths: list[str], batch_size: int) -> Iterator[tuple[int, int] | None]:
+    """The same of epochs each of which begins with nothing in the page cache."""
+    for epoch in itertools.count():
+        with _reopened(store) as fresh:  # what is mapped is not forgotten
+            forget(paths)
+            yield None
+            yield from _reads(fresh, fresh.n, batch_size, range(epoch, epoch + 1))
+
+
+def _reads(
+    store: Store, count: int, batch_size: int, epochs: Iterable[int] | None = None
+) -> Iterator[tuple[int, int] | None]:
+    """(samples, bytes) of each batch of epochs, endless by default, in random order over the first `count` records.
+
+    None in between is for what is not to be timed.
+    """
+    order = Random()
+    largest = int(store.record_sizes(np.arange(min(count, 1 << 16))).max(initial=1))
+    room = np.empty(min(largest * batch_size, ROOM_MOST), np.uint8)  # for each batch again, as loaders have it
+    for epoch in itertools.count() if epochs is None else epochs:
         for start in range(0, count, batch_size):
             positions = np.arange(start, min(start + batch_size, count))
-            data, _ = store.read_packed(order.indices(positions, count, 0, epoch), out=out)
+            indices = order.indices(positions, count, 0, epoch)
+            fits = int(store.record_sizes(indices).sum()) <= len(room)
+            data, _ = store.read_packed(indices, out=room if fits else None)
             yield len(positions), len(data)
-        epoch += 1
 
 
-def _epochs(made: Any, batch_size: int, mean: float) -> Iterator[tuple[int, int]]:
+def _epochs(made: Any, batch_size: int, mean: float) -> Iterator[tuple[int, int] | None]:
     while True:
         for _ in made:
             yield batch_size, round(batch_size * mean)
 
 
-def _timed(way: str, batches: Iterator[tuple[int, int]], seconds: float) -> Measured:
+def _timed(way: str, batches: Iterator[tuple[int, int] | None], seconds: float) -> Measured:
     next(batches)  # what is made once
     samples = size = 0
     times: list[float] = []
-    began = last = time.perf_counter()
-    while last - began < seconds:
-        more, more_bytes = next(batches)
+    took, last = 0.0, time.perf_counter()
+    while took < seconds:
+        found = next(batches)
         now = time.perf_counter()
-        times.append(now - last)
-        samples, size, last = samples + more, size + more_bytes, now
-    took = last - began
+        if found is not None:
+            times.append(now - last)
+            samples, size, took = samples + found[0], size + found[1], took + now - last
+        last = now
     latencies = {f"{at} %": float(np.percentile(times, at)) for at in PERCENTILES}
-    return Measured(way, samples / took, size / took, size / len(times), None, latencies)
+    quantiles = np.percentile(times, range(101)).tolist()
+    return Measured(way, samples / took, size / took, size / len(times), None, latencies, quantiles)
 
 
 def _memory_limit(seconds: float) -> float:

@@ -1,29 +1,49 @@
-"""Figures for papers and slides: made by matplotlib, without a screen."""
+"""Figures for papers and slides, as wide as one column of two: made by matplotlib, without a screen."""
 
 import io
 import os
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ffrecord.cli import saving
 from ffrecord.cli.measuring import Measured
-from ffrecord.cli.output import in_bytes
-from ffrecord.cli.sizes import Sizes, labels_of
+from ffrecord.cli.output import counted, cut, in_bytes
+from ffrecord.cli.sizes import Sizes
 from ffrecord.errors import ArgumentError
 from ffrecord.fields.optional import require
 
 SUFFIXES = (".png", ".svg", ".pdf")
+WIDTH = 3.4  # inches
+DPI = 300
+TITLE_MOST = 48  # characters that fit
 STYLE = {
-    "font.size": 9,
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
     "svg.fonttype": "none",
     "svg.hashsalt": "ffrecord",
 }
-OURS, LIMIT = "#2a6f97", "#c1121f"
+LIMIT = "#c1121f"
+COLOURS = {"cached": "#2a6f97", "cold": "#e07a1f", "loader": "#5b8c5a"}  # told apart in grey, too, by these marks:
+LINES = {"cached": "-", "cold": "--", "loader": ":"}
+OURS, SHARE = "#2a6f97", "#555555"
+BINS, BARS_LEAST = 40, 5
+TEXT = 0.33  # of the length of an axis: what the text beside a bar takes
+RATIO = 50  # of the largest to the smallest size from which on the axis is logarithmic
 
 
 def check_suffix(path: str) -> None:
@@ -32,66 +52,221 @@ def check_suffix(path: str) -> None:
         raise ArgumentError(f"{path}: a figure ends in {', '.join(SUFFIXES)}")
 
 
-def figure(width: float = 5.5, height: float = 3.2) -> tuple[Any, Any]:
-    """A figure of inches by inches, and its axes.
+def figure(heights: Sequence[float]) -> tuple[Any, list[Any]]:
+    """A figure, and its axes: one below the other, of so many inches each.
 
     Raises:
         ImportError: no matplotlib; names the extra.
     """
     require("matplotlib", "plot", "a figure").rcParams.update(STYLE)
-    made = require("matplotlib.figure", "plot", "a figure").Figure(figsize=(width, height), layout="constrained")
-    return made, made.add_subplot()
+    kind = require("matplotlib.figure", "plot", "a figure").Figure
+    made = kind(figsize=(WIDTH, sum(heights)), layout="constrained")
+    return made, list(made.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
 
 
 def save(made: Any, path: str) -> None:
     """Write a figure; a file that is there is replaced when all is written."""
     check_suffix(path)
     kind, data = path.rpartition(".")[2], io.BytesIO()
-    made.savefig(data, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
+    made.savefig(data, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
     saving.save(data.getvalue(), path)
 
 
 def plot_sizes(sizes: Sizes, source: str, path: str) -> None:
-    """The histogram of sizes of records."""
+    """How many records are of which size, and the share that is not larger."""
     check_suffix(path)
-    made, axes = figure()
-    places = range(len(sizes.histogram))
-    axes.bar(places, sizes.histogram, width=0.92, color=OURS)
-    axes.set_xticks(
-        [place - 0.5 for place in range(len(sizes.edges))],
-        labels_of(sizes.edges),
-        rotation=45,
-        ha="right",
-    )
-    axes.set_xlabel("size of a record")
-    axes.set_ylabel("records")
+    made, (above, below) = figure([1.6, 1.3])
+    _title(made, f"{_named(source, 24)}: {counted(sizes.count, 'record')}, {in_bytes(sizes.total)}")
+    above.set_ylabel("records")
+    below.set_ylabel("share")
+    below.set_xlabel("size of a record")
+    if sizes.count:
+        edges, logarithmic = bins_of(sizes)
+        _histogram(above, sizes, edges)
+        _shares(below, sizes, edges, logarithmic)
+        for axes in (above, below):
+            axes.set_xscale("log" if logarithmic else "linear")
+            axes.set_xlim(edges[0] * (0.8 if logarithmic else 1), edges[-1] * (1.25 if logarithmic else 1))
+            _byte_axis(axes)
+        above.tick_params(axis="x", labelbottom=False)
+    save(made, path)
+
+
+def bins_of(sizes: Sizes) -> tuple[Any, bool]:
+    """Edges of bars, and whether the axis is to be logarithmic. Sizes are whole numbers, and so are widths of bars."""
+    low, high = int(sizes.kept[0]), int(sizes.kept[-1])
+    if high > RATIO * max(low, 1):
+        return np.unique(np.ceil(np.geomspace(max(low, 1), high + 1, BINS + 1))) - 0.5, True
+    step = max(1, -(-(high - low + 1) // BINS))
+    count = max(-(-(high - low + 1) // step), BARS_LEAST)
+    return low - 0.5 + step * np.arange(count + 1), False
+
+
+def _histogram(axes: Any, sizes: Sizes, edges: Any) -> None:
+    counts = np.histogram(np.maximum(sizes.kept, edges[0]), edges)[0] * sizes.step
+    axes.stairs(counts, edges, fill=True, color=OURS)
+    axes.set_ylim(0, counts.max() * 1.05)
+    axes.yaxis.set_major_locator(require("matplotlib.ticker", "plot", "a figure").MaxNLocator(4, integer=True))
+    axes.yaxis.set_major_formatter(lambda value, _: _short(value))
     axes.grid(axis="x", visible=False)
-    axes.set_title(
-        f"{os.path.basename(os.path.normpath(source))}: {sizes.count:,} records, {in_bytes(sizes.total)}", fontsize=9
-    )
-    save(made, path)
 
 
-def plot_measured(measured: Sequence[Measured], source: str, path: str) -> None:
-    """Bytes per second of each way of reading beside the limit of the machine, and how long batches took."""
+def _byte_axis(axes: Any) -> None:
+    """Few ticks, whose labels differ and do not meet."""
+    ticker = require("matplotlib.ticker", "plot", "a figure")
+    logarithmic, (low, high) = axes.get_xscale() == "log", axes.get_xlim()
+    found = ticker.LogLocator(10, numticks=6) if logarithmic else ticker.MaxNLocator(4, integer=True, min_n_ticks=1)
+    ticks = [int(tick) for tick in found.tick_values(low, high) if low <= tick <= high and tick == int(tick)]
+    exact = all(float(f"{tick:.3g}") == tick for tick in ticks)
+    axes.set_xticks(ticks, [in_bytes(tick) if exact else f"{tick:,} B" for tick in ticks])
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+
+
+def _in_bytes(value: float, edges: Any) -> str:
+    """As exact as the axis."""
+    return in_bytes(value) if edges[-1] > 1.1 * max(edges[0], 1) else f"{value:,.0f} B"
+
+
+def _shares(axes: Any, sizes: Sizes, edges: Any, logarithmic: bool) -> None:
+    """The cumulative distribution, with percentiles where it leaves room for their names."""
+    chosen = np.unique(np.linspace(0, len(sizes.kept) - 1, 1000).astype(int))
+    values = np.concatenate([[edges[0]], sizes.kept[chosen], [edges[-1]]])
+    axes.step(values, [0, *(chosen + 1) / len(sizes.kept), 1], where="post", color=OURS)
+    middle = np.sqrt(edges[0] * edges[-1]) if logarithmic else (edges[0] + edges[-1]) / 2
+    for at, words in ((50, "median"), (99, "99 %")):
+        value = float(np.percentile(sizes.kept, at))
+        axes.plot(value, at / 100, "o", color=OURS)
+        text, left = f"{words}: {_in_bytes(value, edges)}", value >= middle
+        sides = ("right", "bottom") if left else ("left", "top")
+        style = {"textcoords": "offset points", "fontsize": 7, "ha": sides[0], "va": sides[1]}
+        axes.annotate(text, (value, at / 100), xytext=(-3, 2) if left else (5, -3), **style)
+    axes.set_ylim(0, 1.22)
+    axes.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])
+
+
+def plot_measured(measured: Sequence[Measured], source: str, path: str, swept: Sequence[Measured] = ()) -> None:
+    """Bytes per second of each way of reading, and of samples of each size, beside the limit; how long batches took.
+
+    Args:
+        swept: of samples of several sizes, see `measuring.sizes`.
+    """
     found = [each for each in measured if not each.missing]
-    made, axes = figure(5.5, 0.9 + 0.75 * max(len(found), 1))
-    for place, each in enumerate(found):
-        axes.barh(place, each.bytes_per_second, height=0.55, color=OURS)
-        if each.limit is not None:
-            axes.plot(
-                [each.limit] * 2, [place - 0.28, place + 0.28], color=LIMIT, linewidth=2, label="limit of this machine"
+    parts = [(_ways, found, 0.8 + 0.27 * len(found)), (_by_size, swept, 2.0), (_latencies, found, 1.9)]
+    parts = [part for part in parts if part[1]] or parts[:1]
+    made, panels = figure([height for *_, height in parts])
+    for axes, (draw, each, _) in zip(panels, parts, strict=True):
+        draw(axes, each)
+        if draw is _by_size and found:
+            size = found[0].bytes_per_second / found[0].samples_per_second
+            axes.axvline(size, color=SHARE, linestyle=":", linewidth=1)
+            axes.annotate(
+                "this dataset", (size, axes.get_ylim()[0]), xytext=(3, 3), textcoords="offset points", fontsize=7
             )
-        took = f", batches of {each.latencies['50 %'] * 1e3:.3g} ms, 99 % within {each.latencies['99 %'] * 1e3:.3g} ms"
-        axes.text(0, place + 0.32, f" {each.samples_per_second:,.0f} samples/s{took}", fontsize=7, va="bottom")
-    axes.set_yticks(range(len(found)), [each.way for each in found])
-    axes.set_ylim(-0.6, max(len(found), 1) - 0.2)
-    axes.set_xlim(left=0)
-    axes.set_xlabel("bytes per second")
-    axes.xaxis.set_major_formatter(lambda value, _: in_bytes(value))
-    axes.grid(axis="y", visible=False)
-    axes.set_title(os.path.basename(os.path.normpath(source)), fontsize=9)
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        axes.legend(handles[:1], labels[:1], frameon=False, fontsize=7, loc="lower right")
+    _title(made, _named(source, TITLE_MOST))
     save(made, path)
+
+
+def _ways(axes: Any, found: Sequence[Measured]) -> None:
+    most = max((max(each.bytes_per_second, each.limit or 0) for each in found), default=1)
+    for place, each in enumerate(found):
+        axes.barh(place, each.bytes_per_second, height=0.6, color=COLOURS[each.way])
+        if each.limit is not None:
+            axes.plot([each.limit] * 2, [place - 0.38, place + 0.38], color=LIMIT, linewidth=2)
+        start, inside = _beside(each.bytes_per_second / most, (each.limit or 0) / most)
+        axes.annotate(
+            f"{_short(each.samples_per_second)} samples/s",
+            (start * most, place),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7,
+            color="white" if inside else "black",
+        )
+    axes.set_yticks(range(len(found)), [each.way for each in found])
+    axes.invert_yaxis()
+    axes.set_xlim(0, most * 1.06)
+    axes.set_xlabel("bytes per second")
+    _rate_axis(axes.xaxis, 4)
+    axes.grid(axis="y", visible=False)
+    if any(each.limit for each in found):
+        axes.plot([], [], color=LIMIT, linewidth=2, label="limit of this machine")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0, borderpad=0)
+
+
+def _beside(bar: float, limit: float) -> tuple[float, bool]:
+    """Where the text of a bar begins, and whether that is inside it; all of the axis' length. Not on the line."""
+    if bar >= TEXT and not 0 < limit < TEXT:
+        return 0, True
+    if limit and bar - TEXT >= limit:
+        return limit, True
+    return max(bar, limit if limit < bar + TEXT else 0), False
+
+
+def _by_size(axes: Any, swept: Sequence[Measured]) -> None:
+    sizes = [each.bytes_per_second / each.samples_per_second for each in swept]
+    axes.plot(sizes, [each.bytes_per_second for each in swept], "o-", color=OURS, label="ffrecord, cached")
+    limits = [each.limit for each in swept if each.limit is not None]
+    if limits:
+        axes.axhline(max(limits), color=LIMIT, label="limit of this machine")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(min(sizes) / 1.5, max(sizes) * 1.5)
+    axes.set_ylim(bottom=min(each.bytes_per_second for each in swept) / 2)
+    axes.set_xlabel("size of a sample")
+    axes.set_ylabel("bytes per second")
+    _byte_axis(axes)
+    axes.yaxis.set_major_formatter(lambda value, _: in_bytes(value))
+    axes.yaxis.set_minor_formatter(lambda *_: "")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2, borderpad=0)
+
+
+def _mark(axes: Any, size: float) -> None:
+    """Where the samples of the dataset are."""
+    low, high = axes.get_xlim()
+    axes.set_xlim(min(low, size / 1.5), max(high, size * 1.5))
+    axes.axvline(size, color=SHARE, linestyle=":", linewidth=1)
+    left = size > np.sqrt(low * high)
+    style = {"textcoords": "offset points", "fontsize": 7, "ha": "right" if left else "left"}
+    axes.annotate("this dataset", (size, axes.get_ylim()[0]), xytext=(-3 if left else 3, 3), **style)
+    _byte_axis(axes)
+
+
+def _latencies(axes: Any, found: Sequence[Measured]) -> None:
+    for each in found:
+        milliseconds = np.array(each.quantiles) * 1e3
+        shares = np.linspace(0, 1, len(milliseconds))
+        axes.plot(milliseconds, shares, LINES[each.way], color=COLOURS[each.way], label=each.way)
+        axes.plot([each.latencies[name] * 1e3 for name in ("50 %", "99 %")], [0.5, 0.99], "o", color=COLOURS[each.way])
+    low = min(each.quantiles[1] for each in found) * 1e3 / 1.2
+    high = max(each.latencies["99 %"] for each in found) * 1e3 * 1.5
+    ticker = require("matplotlib.ticker", "plot", "a figure")
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    axes.set_xlabel("time of a batch, ms")
+    axes.set_ylabel("share of batches")
+    axes.set_yticks([0, 0.5, 0.9, 0.99], ["0", "50 %", "90 %", "99 %"])
+    axes.xaxis.set_major_locator(ticker.LogLocator(10, (1, 2, 5) if high / low < 100 else (1,), numticks=8))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    axes.set_ylim(0, 1.04)
+    axes.legend(loc="lower right")
+
+
+def _rate_axis(axis: Any, most: int) -> None:
+    axis.set_major_formatter(lambda value, _: in_bytes(value))
+    axis.set_major_locator(require("matplotlib.ticker", "plot", "a figure").MaxNLocator(most))
+
+
+def _short(number: float) -> str:
+    """As 12,300 is 12.3k."""
+    if number < 1000:
+        return f"{number:.3g}"
+    return f"{number / 1e6:.3g}M" if number >= 999_500 else f"{number / 1e3:.3g}k"
+
+
+def _title(made: Any, text: str) -> None:
+    made.suptitle(text, x=0.01, ha="left", fontsize=STYLE["axes.labelsize"])
+
+
+def _named(source: str, most: int) -> str:
+    return cut(os.path.basename(os.path.normpath(source)), most)
