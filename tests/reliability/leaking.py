@@ -12,6 +12,7 @@ import contextlib, gc, itertools, os, resource, sys, tempfile, threading, time
 import children
 
 SHARED = "/dev/shm"
+STEADY = 500  # bytes a time, in every quarter
 with contextlib.suppress(OSError):  # where it is everybody's, what others put there is taken for ours
     children.small_disk(SHARED, 256 << 20)
     SHARED_IS_OURS = True
@@ -58,10 +59,12 @@ def loop(work, times, slope, where, kept, settle):
     for _ in range(max(min(10, times), times // 5)):
         work()
     gc.collect()
-    before, memory = have(), resident()
-    for _ in range(times):
-        work()
-    gc.collect()
+    before, memory = have(), [resident()]
+    for quarter in range(4):
+        for _ in range(times * quarter // 4, times * (quarter + 1) // 4):
+            work()
+        gc.collect()
+        memory.append(resident())
     at, until = globals().get("turn", ""), time.monotonic() + settle
     # What the warm-up had not let go of yet may be gone, so nothing more than before is asked for, not the same.
     while have() - before and time.monotonic() < until:
@@ -71,9 +74,11 @@ def loop(work, times, slope, where, kept, settle):
     # Threads of the engine stay for a second, for whoever reads next.
     assert (tasks() <= 1 + 32, contexts() <= 16) == (True, True), (at, tasks(), contexts())
     assert _threads.stats()["queued"] == 0
-    grown = resident() - memory
-    # A thread of the engine that ended and came again has a new stack, and an arena of malloc.
+    # A thread of the engine that ended and came again has a new stack, and an arena of malloc; but not in each quarter.
+    grown, quarters = memory[-1] - memory[0], [after - before for before, after in itertools.pairwise(memory)]
+    steady = min(quarters) > max(STEADY * times // 4, 64 << 10)
     assert children.SANITIZER or grown <= max(slope * times, 2 << 20), f"{at}: {grown} bytes after {times}"
+    assert children.SANITIZER or not steady, f"{at}: {quarters} bytes in the quarters of {times}"
 
 def refused(open, *arguments, **options):
     try:
@@ -97,8 +102,9 @@ def run(
 ) -> str:
     """Run the function `work` of that code in a child, so many times; nothing may grow but memory, by `slope` a time.
 
-    2 MiB in all are not told from noise, so a leak of memory is noticed from 2 MiB / `times` on: 200 bytes a time in
-    10,000 times, 7 kB in 300. All else is counted exactly.
+    2 MiB in all, and 64 KiB in each quarter of the times, are not told from noise. So a leak of memory that is the same
+    each time is noticed from 500 bytes a time on in 1,000 times and more, from 900 in 300; one that is now and then,
+    from 2 MiB / `times` on. All else is counted exactly.
 
     What the child printed is returned.
 

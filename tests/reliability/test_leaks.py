@@ -160,6 +160,23 @@ def work():
         leaking.run(work, 10, 100, tmp_path, files=[tmp_path])
 
 
+@children.measures_memory
+@counts(1_000, 10_000)
+def test_a_small_leak_of_memory_is_found(tmp_path: Path, count: int) -> None:
+    """Of 1 kB each time, as of an object that is not let go of, among what readers take and give back."""
+    builders.write_samples(tmp_path / "a.ffr", [b"x" * 100] * 10)
+    work = """
+kept = []
+def work():
+    with FileReader(sys.argv[1]) as reader:
+        reader.read(range(10))
+    kept.append(bytes(SIZE))
+"""
+    with pytest.raises(AssertionError, match=r"bytes in the quarters|bytes after"):
+        leaking.run(work.replace("SIZE", "1000"), count, 100_000, tmp_path / "a.ffr")
+    leaking.run(work.replace("SIZE", "0"), count, 100, tmp_path / "a.ffr")
+
+
 def test_no_shared_memory_and_no_threads(good_and_damaged):
     """Names in /dev/shm would be left behind by a kill, threads do not survive a fork."""
     code = f"""{leaking.LOOP}
