@@ -1,7 +1,7 @@
 """T17 (guarantees G3, G4, G5): every parser of bytes from files, fuzzed, never crashes, hangs or takes all memory.
 
 Nor does it raise anything but errors of this package and OSError. What it gives for bytes that it accepts is compared
-in some targets only; tests of damage and of differences between readers look at that.
+with other readers' for `.ffr` files, zip and tar; tests of damage and of differences between readers do more of that.
 
 Everyday: what is kept is replayed by the ordinary build, and a few changes more are made blindly. Long: 10 million
 executions, led by coverage of the parsers, with a limit for memory, time, and each allocation.
@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 from children import measures_memory
 
-from ffrecord import FormatError
-from ffrecord.sources import TarReader, snappy
+from ffrecord import FileReader, FormatError
+from ffrecord.sources import TarReader, ZipReader, snappy
 
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))
@@ -61,6 +61,17 @@ def test_kept_inputs(name, tmp_path, counted):
                 run(memoryview(data))
     assert len(inputs) > 1
     counted.add("fuzz inputs replayed", len(inputs))
+
+
+@pytest.mark.parametrize("name, reader", [("ffr", FileReader), ("zip", ZipReader), ("tar", TarReader)])
+def test_other_bytes_than_another_reader_gives_are_found(name, reader, tmp_path, monkeypatch):
+    monkeypatch.setattr(reader, "read_one", lambda self, index: b"something else")
+    with Scratch() as scratch:
+        run = TARGETS[name].prepare(scratch)
+        with pytest.raises(AssertionError, match=r"another reader says|reads other samples"):
+            for seed in TARGETS[name].seeds(tmp_path):
+                with contextlib.suppress(*refused()):
+                    run(memoryview(seed))
 
 
 def documented(target):

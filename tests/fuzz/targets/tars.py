@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from fuzz.targets import Run, Scratch, Target, drain
+from fuzz.targets import READ_MOST, Run, Scratch, Target, drain
 
 BLOCK = 512
 
@@ -68,15 +68,18 @@ def _prepare_scan(scratch: Scratch) -> Run:
 
 def _prepare_tar(scratch: Scratch) -> Run:
     from ffrecord.sources import TarReader
+    from fuzz import others
 
     file = scratch.file("a.tar")
 
     def run(data: memoryview) -> None:
-        reader = TarReader(file.put(summed(data)), io="pread")
+        given = summed(data)
+        reader = TarReader(file.put(given), io="pread")
         try:
             for name in reader.keys()[:8]:
                 reader.is_file(name)
             reader.list(recursive=True)
+            others.agree(others.records(reader, reader.keys(), READ_MOST), others.of_tar(bytes(given)))
         finally:
             drain(reader)
 

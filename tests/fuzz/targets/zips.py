@@ -4,7 +4,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from fuzz.targets import Run, Scratch, Target, drain
+from fuzz.targets import READ_MOST, Run, Scratch, Target, drain
 
 MEMBERS = [
     ("a.txt", b"some text, some text, some text"),
@@ -39,6 +39,7 @@ def _prepare_end(scratch: Scratch) -> Run:
 
 def _prepare_zip(scratch: Scratch) -> Run:
     from ffrecord.sources import ZipReader
+    from fuzz import others
     from fuzz.targets import refused
 
     file = scratch.file("a.zip")
@@ -54,6 +55,7 @@ def _prepare_zip(scratch: Scratch) -> Run:
                 except refused():
                     continue
             reader.list(recursive=True)
+            others.agree(others.records(reader, reader.keys(), READ_MOST), others.of_zip(bytes(data)))
         finally:
             drain(reader)
 
