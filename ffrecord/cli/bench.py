@@ -42,9 +42,9 @@ def run(given: argparse.Namespace, out: Output) -> int:
     if not given.seconds > 0:
         raise ArgumentError(f"--seconds {given.seconds}, expected more than 0")
     if given.plot:
-        from ffrecord.cli.plots import check_suffix
+        from ffrecord.cli.plots import check
 
-        check_suffix(given.plot)
+        check(given.plot)
     with open_source(given) as store:
         if not store.n:
             raise ArgumentError(f"{given.source}: nothing to measure in 0 samples")

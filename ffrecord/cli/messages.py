@@ -13,6 +13,10 @@ ADVICE = {
     "(max_size)": "(--max-size)",
     "left as it is, and so is": "there is something, which --replace replaces; as it is stays",
     "; ffrecord.open opens others": "",
+    "'folder' must be a directory": "no directory",
+    ": no killed writer left anything that was flushed: No such file or directory": (
+        ": no killed writer left anything that was flushed"
+    ),
 }
 SAID = (errno.EINVAL, errno.EEXIST, errno.EWOULDBLOCK)  # whose words add nothing to a sentence of ours
 

@@ -3,6 +3,7 @@
 import io
 import os
 from collections.abc import Sequence
+from errno import ENOENT
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,19 @@ TEXT = 0.33  # of the length of an axis: what the text beside a bar takes
 RATIO = 50  # of the largest to the smallest size from which on the axis is logarithmic
 
 
-def check_suffix(path: str) -> None:
-    """Raise ArgumentError unless the path ends as a figure does."""
+def check(path: str) -> None:
+    """Whether a figure can be saved there, before anything is measured for it.
+
+    Raises:
+        ArgumentError: the path does not end as a figure does.
+        FileNotFoundError: there is no such directory.
+        ImportError: no matplotlib; names the extra.
+    """
     if not path.endswith(SUFFIXES):
         raise ArgumentError(f"{path}: a figure ends in {', '.join(SUFFIXES)}")
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), path)
+    require("matplotlib", "plot", "a figure")
 
 
 def figure(heights: Sequence[float]) -> tuple[Any, list[Any]]:
@@ -66,7 +76,6 @@ def figure(heights: Sequence[float]) -> tuple[Any, list[Any]]:
 
 def save(made: Any, path: str) -> None:
     """Write a figure; a file that is there is replaced when all is written."""
-    check_suffix(path)
     kind, data = path.rpartition(".")[2], io.BytesIO()
     made.savefig(data, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
     saving.save(data.getvalue(), path)
@@ -74,7 +83,6 @@ def save(made: Any, path: str) -> None:
 
 def plot_sizes(sizes: Sizes, source: str, path: str) -> None:
     """How many records are of which size, and the share that is not larger."""
-    check_suffix(path)
     made, (above, below) = figure([1.6, 1.3])
     _title(made, f"{_named(source, 24)}: {counted(sizes.count, 'record')}, {in_bytes(sizes.total)}")
     above.set_ylabel("records")

@@ -79,8 +79,8 @@ def _tell(parts: list[Part], error: BaseException) -> None:
     whole = [part.path for part in parts if part.summary is not None]
     if whole:
         error.add_note(
-            f"nothing was published; {', '.join(whole)} is complete and stays hidden: the same call goes on "
-            "from there, and --restart discards it"
+            f"nothing was published; what is complete stays hidden ({', '.join(whole)}): the same call goes on from "
+            "there, and --restart discards it"
         )
 
 

@@ -40,6 +40,10 @@ def _count(text: str) -> int:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Print the facts."""
+    if given.plot:
+        from ffrecord.cli.plots import check
+
+        check(given.plot)
     with open_rest(given, out) as rest:
         sizes = sizes_of(rest.store, out)
         samples, damaged = _spread(rest, given.samples)

@@ -13,6 +13,7 @@ import time
 from importlib.metadata import version
 
 import builders
+import numpy as np
 import pytest
 from cli_runs import COMMAND, run, run_in_terminal
 
@@ -107,6 +108,38 @@ raise SystemExit(main(["info", "x"]))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "ffrecord info: interrupted\n")
+
+
+def interrupted(after, arguments):
+    """(code, stdout, stderr) of a command that got Ctrl-C after so many seconds."""
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+# Before the first of these Python itself may be at work, which has its own ways.
+@pytest.mark.parametrize("after", [0.25, 0.35, 0.5])
+def test_ctrl_c_at_any_instant(path, after):
+    code, out, err = interrupted(after, ["info", path])
+    assert (code, err) in [(0, ""), (130, "ffrecord info: interrupted\n"), (130, "ffrecord: interrupted\n")]
+    assert bool(out) == (code == 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["verify", "stats", "bench", "convert", "export", "shuffle", "split", "view"])
+def test_ctrl_c_in_any_command(path, tmp_path, name):
+    outs = {"convert": ["out"], "shuffle": ["out"], "export": ["out.zip"], "split": ["a=0.5", "b=rest"]}
+    more = {"view": ["--export", tmp_path / "a.html"], "bench": ["--seconds", "0.2"]}
+    arguments = [name, path, *(tmp_path / out for out in outs.get(name, [])), *more.get(name, [])]
+    for after in np.linspace(0.3, 2, 12):
+        code, _, err = interrupted(after, arguments)
+        assert code in (0, 3, 130), err  # 3: what one before has made is there
+        assert err.count("\n") <= 1 + (code != 130), err
+        assert "Traceback" not in err
 
 
 def test_a_narrow_terminal(path):
@@ -244,3 +277,12 @@ def test_facts_are_wrapped_where_a_terminal_ends(monkeypatch):
 def test_what_json_has_no_numbers_for(capsys):
     Output(json=True).data({"a": [float("nan"), -math.inf], "b": (1.5, math.inf)})
     assert json.loads(capsys.readouterr().out) == {"a": ["NaN", "-Infinity"], "b": [1.5, "Infinity"]}
+
+
+@pytest.mark.parametrize("name", ["stats", "bench"])
+def test_a_missing_extra_is_named_before_anything_is_done(path, tmp_path, name):
+    code = "import sys; sys.modules['matplotlib'] = None; from ffrecord.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, name, path, "--plot", tmp_path / "a.svg"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert "pip install ffrecord[plot]" in done.stderr

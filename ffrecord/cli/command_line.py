@@ -1,0 +1,148 @@
+"""The arguments of the command, and what becomes of its errors: a line, and an exit code."""
+
+import argparse
+import atexit
+import os
+import signal
+import sys
+import traceback
+import warnings
+from contextlib import suppress
+from typing import NoReturn, TextIO
+
+from ffrecord.cli import exits
+from ffrecord.cli.commands import COMMANDS, command
+from ffrecord.cli.common import add_common
+from ffrecord.cli.output import Output, StandardOutputError, printable, silence
+
+EPILOG = """\
+ffrecord COMMAND --help says what a command takes.
+
+exit codes: 0 done; 1 done, and something is wrong with the data; 2 wrong arguments; 3 it could not be done;
+130 stopped by Ctrl-C; 141 nobody reads the output any more"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with `exits.USAGE`."""
+        self.exit(exits.USAGE, f"{self.prog}: {printable(message)}; {self.prog} --help says more\n")
+
+
+def run(argv: list[str] | None = None) -> int:
+    """As `ffrecord.cli.main`."""
+    argv = sys.argv[1:] if argv is None else argv
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # when all is done, there is nothing to interrupt
+    try:
+        return _flushed(argv, _run(parsed(argv)))
+    except SystemExit as ended:
+        return _flushed([], int(ended.code or 0))
+    except KeyboardInterrupt as error:
+        return _interrupted(_name(argv), error)
+    except Exception as error:  # of importing a command
+        return _failed(argparse.Namespace(command=_name(argv), debug="--debug" in argv), error)
+
+
+def _nowhere() -> TextIO:
+    """In place of a stream that was closed by whoever started this; open to the end."""
+    return open(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
+
+
+def parsed(argv: list[str]) -> argparse.Namespace:
+    """The arguments; only the module of the command that is asked for is imported.
+
+    Raises:
+        SystemExit: wrong ones, or --help.
+    """
+    parser = Parser(
+        prog="ffrecord",
+        description="Look into datasets for deep learning, check them, make them.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    several = parser.add_subparsers(dest="command", metavar="COMMAND")
+    asked = _name(argv)
+    for name, (_, summary) in COMMANDS.items():
+        own = several.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name == asked:
+            command(name).arguments(own)
+            add_common(own)
+    given = parser.parse_args(argv)
+    if given.command is None and not given.version:
+        parser.print_help()
+        raise SystemExit(exits.USAGE)
+    return given
+
+
+def _name(argv: list[str]) -> str:
+    """The command that is asked for, before anything is parsed."""
+    return next((each for each in argv if not each.startswith("-")), "")
+
+
+def _run(given: argparse.Namespace) -> int:
+    if given.command is None:
+        from importlib.metadata import version
+
+        Output().line(f"ffrecord {version('ffrecord')}")
+        return exits.DONE
+    out = Output(json=given.json, quiet=given.quiet)
+    warnings.showwarning = lambda message, *_: out.remark(f"ffrecord {given.command}: {message}")
+    try:
+        return command(given.command).run(given, out)
+    except BrokenPipeError:
+        silence(sys.stdout)
+        return exits.PIPE_CLOSED
+    except KeyboardInterrupt as error:
+        return _interrupted(given.command, error)
+    except (argparse.ArgumentError, Exception) as error:
+        return _failed(given, error)
+
+
+def _flushed(argv: list[str], code: int) -> int:
+    """The exit code, when all that was said is out; that of a failure if it does not get out."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence(sys.stdout)
+        return exits.PIPE_CLOSED
+    except OSError as error:
+        silence(sys.stdout)
+        _say(_name(argv), f"standard output: {error.strerror}")
+        return exits.FAILED
+    return code
+
+
+def _interrupted(name: str, error: KeyboardInterrupt) -> int:
+    """Say so, and what stays."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would only interrupt the cleaning up
+    exec("")  # as in `main`
+    from ffrecord.cli.messages import notes
+
+    _say(name, f"interrupted{notes(error)}")
+    return exits.INTERRUPTED
+
+
+def _failed(given: argparse.Namespace, error: Exception) -> int:
+    """Say what went wrong in one line."""
+    from ffrecord.cli.messages import in_a_line, notes
+    from ffrecord.errors import ArgumentError, ArgumentTypeError
+
+    if isinstance(error, StandardOutputError):
+        silence(sys.stdout)
+    if given.debug:
+        traceback.print_exc()
+    _say(given.command, in_a_line(error) + notes(error))
+    return exits.USAGE if isinstance(error, ArgumentError | ArgumentTypeError) else exits.FAILED
+
+
+def _say(name: str, text: str) -> None:
+    with suppress(OSError):  # of a stderr that is full there is nobody to tell
+        sys.stderr.write(f"{f'ffrecord {name}'.strip()}: {printable(text)}\n")
