@@ -76,7 +76,9 @@ def loop(work, times, slope, where, kept, settle):
     assert _threads.stats()["queued"] == 0
     # A thread of the engine that ended and came again has a new stack, and an arena of malloc; but not in each quarter.
     grown, quarters = memory[-1] - memory[0], [after - before for before, after in itertools.pairwise(memory)]
-    steady = min(quarters) > max(STEADY * times // 4, 64 << 10)
+    # Arenas of threads fill up over the first hundred times.
+    noise = 64 << 10 if times >= 100 else 256 << 10
+    steady = min(quarters) > max(STEADY * times // 4, noise)
     assert children.SANITIZER or grown <= max(slope * times, 2 << 20), f"{at}: {grown} bytes after {times}"
     assert children.SANITIZER or not steady, f"{at}: {quarters} bytes in the quarters of {times}"
 
@@ -102,7 +104,7 @@ def run(
 ) -> str:
     """Run the function `work` of that code in a child, so many times; nothing may grow but memory, by `slope` a time.
 
-    2 MiB in all, and 64 KiB in each quarter of the times, are not told from noise. So a leak of memory that is the same
+    2 MiB in all, and 64 KiB in each quarter of the times (256 of fewer than 100), are not told from noise. So a leak of memory that is the same
     each time is noticed from 500 bytes a time on in 1,000 times and more, from 900 in 300; one that is now and then,
     from 2 MiB / `times` on. All else is counted exactly.
 
