@@ -104,9 +104,9 @@ def run(
 ) -> str:
     """Run the function `work` of that code in a child, so many times; nothing may grow but memory, by `slope` a time.
 
-    2 MiB in all, and 64 KiB in each quarter of the times (256 of fewer than 100), are not told from noise. So a leak of memory that is the same
-    each time is noticed from 500 bytes a time on in 1,000 times and more, from 900 in 300; one that is now and then,
-    from 2 MiB / `times` on. All else is counted exactly.
+    2 MiB in all, and 64 KiB in each quarter of the times (256 of fewer than 100), are not told from noise. So a leak of
+    memory that is the same each time is noticed from 500 bytes a time on in 1,000 times and more, from 900 in 300; one
+    that is now and then, from 2 MiB / `times` on. All else is counted exactly.
 
     What the child printed is returned.
 
