@@ -44,7 +44,7 @@ TASKS = {
     "sanitize": "run the tests under the address and undefined behaviour sanitizers; arguments are pytest's",
     "planted": "plant small mistakes in copies of the code, one at a time; say which no test notices",
     "fuzz": "fuzz the parsers, led by coverage: [TARGET ...] [--seconds S] [--executions N]",
-    "lint": "run ruff, mypy and cython-lint",
+    "lint": "run ruff, mypy, pyright and cython-lint",
     "docs": "build the documentation into out/site; warnings are errors",
     "bench": "list the benchmarks; with the name of one, run it",
 }
@@ -209,7 +209,8 @@ def commands(task: str, arguments: list[str]) -> list[list[str]]:
     if task == "docs":
         # What the theme says about its own future is no warning about these pages.
         return [["env", "NO_MKDOCS_2_WARNING=1", str(PYTHON), "-m", "mkdocs", "build", "--strict", *arguments]]
-    checks = ["ruff check", "ruff format --check", "mypy", "cython-lint ffrecord"]
+    checks = ["ruff check", "ruff format --check", "mypy", "mypy --strict tests/typing"]
+    checks += ["basedpyright", "cython-lint ffrecord"]  # the first is pyright, with a Node.js of its own
     return [[str(BIN / name), *options, *arguments] for name, *options in map(str.split, checks)]
 
 

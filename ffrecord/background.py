@@ -100,7 +100,7 @@ class Background:
         finally:
             if crew is self._crew:  # else this is a child that `load` forked
                 self._ended(crew, token, outcome)
-        return outcome
+        return outcome  # pyright: ignore[reportReturnType]  # never None here
 
     def _ended(self, crew: Crew, token: object, outcome: Outcome | None) -> None:
         with crew.changed:

@@ -77,6 +77,7 @@ def _expand_one(path: str) -> Expanded:
 
 def _expand_directory(path: str) -> Expanded:
     listed = manifest.load(path)
+    names: list[str] = []
     if listed is None:
         names = os.listdir(path)
         try:

@@ -17,12 +17,13 @@ from ffrecord.forms import Array
 from ffrecord.indices import as_indices
 from ffrecord.opened import OpenedFile
 from ffrecord.record_reader import RecordReader, check_io
+from ffrecord.sample_types import Sample_co
 from ffrecord.store import Indices, OnError, check_on_error
 
 LEGACY_WARNING = "warning: you are using an old version ffrecord file, please update the file"
 
 
-class FileReader(RecordReader):
+class FileReader(RecordReader[Sample_co]):
     """Samples of one or many files, numbered through.
 
     Args:
@@ -46,6 +47,8 @@ class FileReader(RecordReader):
     A reader may be shared by threads, forked at any time, and pickled (by name: it opens its files again). It holds
     at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less, and opens others when
     they are read.
+
+    For type checkers it is one of samples of a type, any unless told: `reader: FileReader[Picture] = FileReader(path)`.
     """
 
     # With no __dict__ of ours: what is in it is a subclass's, and pickled.

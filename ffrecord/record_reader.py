@@ -10,12 +10,14 @@ import numpy as np
 
 from ffrecord import _engine, limits
 from ffrecord._crc import crc32
+from ffrecord._engine import Failure
 from ffrecord.errors import ArgumentError, ClosedError
 from ffrecord.failures import failure_error
 from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.indices import as_indices
 from ffrecord.opened import OpenedFile
 from ffrecord.read_stats import ReadStats, collect
+from ffrecord.sample_types import Sample_co
 from ffrecord.span_file import SpanFile
 from ffrecord.store import THREADS, Indices, OnError, Store, check_on_error
 
@@ -24,7 +26,7 @@ T = TypeVar("T")
 logger = logging.getLogger("ffrecord")
 
 
-class RecordReader(Store):
+class RecordReader(Store[Sample_co]):
     """Records of one or many files with tables of spans, numbered through.
 
     Args:
@@ -192,12 +194,12 @@ class RecordReader(Store):
             self._warned = True
             logger.warning("Linux AIO refused (%s)%s; reading without it", *_refusal(self._engine.aio_error))
 
-    def _outcome(self, read: tuple[Any, list[_engine.Failure]], positions: Indices, every: bool) -> Outcome:
+    def _outcome(self, read: tuple[Any, list[Failure]], positions: Indices, every: bool) -> Outcome:
         result, failures = read
         wanted = failures if every else failures[:1]  # to put all of them into words may take seconds
         return Outcome(result, [(failure.order, self._error(failure, positions)) for failure in wanted])
 
-    def _error(self, failure: _engine.Failure, positions: Indices) -> Exception:
+    def _error(self, failure: Failure, positions: Indices) -> Exception:
         index = int(positions[failure.order])
         index += self.n if index < 0 else 0
         number, local = self._engine.locate(index)

@@ -154,7 +154,9 @@ def _contents(
 
 
 def _source(data: Any, open_one: Callable[[Any], BinaryIO] | None, key: Any) -> BinaryIO:
-    return io.BytesIO(data) if data is not None or open_one is None else open_one(key)
+    if data is None and open_one is not None:
+        return open_one(key)
+    return io.BytesIO(data)  # pyright: ignore[reportArgumentType]  # without `open_one` there are data
 
 
 def _write(made: "_Directories", parts: list[str], name: str, size: int, source: BinaryIO, target: str) -> None:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from types import TracebackType
-from typing import Any, ClassVar, Literal, SupportsIndex, TypeVar, overload
+from typing import Any, ClassVar, Generic, Literal, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from ffrecord.indices import as_int64
 from ffrecord.prefetch import Prefetcher
 from ffrecord.read_stats import ReadStats, collect
 from ffrecord.sample_slice import SampleSlice
+from ffrecord.sample_types import Sample_co
 
 __all__ = [
     "SKIPPED_MOST",
@@ -32,10 +33,10 @@ __all__ = [
 
 AT_ONCE = 256  # records that are read for their sizes alone
 SlotList = Sequence[tuple[int, int]]  # (offset, size) of pieces of a record, bytes
-S = TypeVar("S", bound="Store")
+S = TypeVar("S", bound="Store[Any]")
 
 
-class Store(BatchReading):
+class Store(BatchReading, Generic[Sample_co]):
     """Records of one or many files, numbered through.
 
     A format whose records lie in its files as they are is a `RecordReader`. Any other subclasses this, gives `_load`.
@@ -54,6 +55,8 @@ class Store(BatchReading):
         skipped: records left out or replaced by `on_error` so far.
 
     A store may be shared by threads, forked at any time, and pickled: by name, it opens its files again.
+
+    For type checkers it is one of samples of a type, any unless told: `store: Store[Picture] = ffrecord.open(path)`.
 
     For subclasses to override: `_load` (needed); `_release`, `_decode`, `_varies`, `_sizes`, `_source`, `_options`,
     `fingerprint`, `keys`.
@@ -277,7 +280,7 @@ class Store(BatchReading):
         only: Array = self._settled(ARRAYS, outcome)[0]
         return only
 
-    def samples(self, indices: Iterable[SupportsIndex]) -> list[Any]:
+    def samples(self, indices: Iterable[SupportsIndex]) -> list[Sample_co]:
         """The samples at `indices`, decoded, all read in one batch.
 
         Args:
@@ -293,9 +296,10 @@ class Store(BatchReading):
         records, positions = self._had(ARRAYS, indices)
         return self._decode(positions, records)
 
-    def sample(self, index: SupportsIndex) -> Any:
+    def sample(self, index: SupportsIndex) -> Sample_co:
         """Sample `index`, decoded; arguments and errors as for `samples`. "skip" raises, as for `read_one`."""
-        return self._decode(np.array([self._positive(index)]), [self.read_one(index)])[0]
+        only: Sample_co = self._decode(np.array([self._positive(index)]), [self.read_one(index)])[0]
+        return only
 
     @overload
     def iter_batches(
@@ -359,7 +363,8 @@ class Store(BatchReading):
             return SampleSlice(self, range(self.n)[index])
         if isinstance(index, SupportsIndex) and not getattr(index, "shape", ()):
             return self.read_one(index)
-        return self.read(index)
+        several: Any = index
+        return self.read(several)
 
     def __iter__(self) -> Iterator[Array]:
         return self._iterate(range(self.n))

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "ffrecord"
 ROWS = [
     {"errors", "_calls", "_linux", "_requests", "_wire"},
-    {"_guard", "buffers", "filesystems", "format", "indices", "prefetch", "read_stats", "sample_slice"},
+    {"_guard", "buffers", "filesystems", "format", "indices", "prefetch", "read_stats", "sample_slice", "sample_types"},
     {"durable", "fsalign", "limits", "_crc", "_aio", "_memory", "_resample", "_permutation", "_threads"},
     {
         "_checking",

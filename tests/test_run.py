@@ -145,7 +145,7 @@ def test_tasks(run, monkeypatch):
     assert peers[1:3] == ["-m", "pip"] and peers[-4:] == ["--group", "bench", "--constraint", str(run.CONSTRAINTS)]
     assert read == [python, str(bench.with_name("bench_read.py")), "--smoke"]
     assert [command[0].rpartition("/")[2] for command in run.commands("lint", [])] == [
-        *("ruff", "ruff", "mypy", "cython-lint")
+        *("ruff", "ruff", "mypy", "mypy", "basedpyright", "cython-lint")
     ]
     with pytest.raises(SystemExit, match=r"\{crc,read\}"):
         run.commands("bench", [])

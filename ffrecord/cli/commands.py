@@ -38,7 +38,7 @@ class Command(Protocol):
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add its arguments, description and examples."""
 
-    def run(self, given: argparse.Namespace, out: Output) -> int:
+    def run(self, given: argparse.Namespace, out: Output) -> int:  # pyright: ignore[reportReturnType]  # a protocol's
         """Do it; one of `exits`."""
 
 

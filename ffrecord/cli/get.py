@@ -2,7 +2,7 @@
 
 import argparse
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ffrecord.cli import exits
 from ffrecord.cli.output import Output
@@ -71,7 +71,8 @@ def _named(store: Store, name: str) -> int:
     except MissingNamesError:
         wanted = "0, -1 or 3:7 (no steps)" if ":" in name else "0, -1 or 3:7"
         raise ArgumentError(f"{name!r} is no index, such as {wanted}, and {store.format} has no names") from None
-    found = names.find(name) if hasattr(names, "find") else _last(list(names), name)
+    find: Callable[[str], int] | None = getattr(names, "find", None)
+    found = _last(list(names), name) if find is None else find(name)
     if found < 0:
         raise ArgumentError(f"{name!r} is neither an index nor the name of a record: {store.fnames[0]} …")
     return int(found)

@@ -48,7 +48,7 @@ def content_of(value: Any) -> Content:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return Content(str(int(value)).encode(), NUMBER, NUMBER)
     if is_tensor(value):
-        value = value.detach().cpu().numpy()
+        value = value.detach().cpu().numpy()  # pyright: ignore[reportAttributeAccessIssue]  # a tensor
     if isinstance(value, np.ndarray) or (
         isinstance(value, np.generic) and not isinstance(value, np.float64 | np.bool_)
     ):

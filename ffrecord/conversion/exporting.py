@@ -89,7 +89,8 @@ def export(
     given_options = [*options, *([] if source_format is None else ["source_format"])]
     if given_options and opened:
         raise ArgumentTypeError(f"options {sorted(given_options)} are for a source that is opened here, by its path")
-    with nullcontext(source) if opened else open_for("ffrecord.export", source, source_format, options) as given:
+    by_path: Any = source
+    with nullcontext(source) if opened else open_for("ffrecord.export", by_path, source_format, options) as given:
         samples = SampleSource(given)
         with interrupts.sigterm_exits():
             files, size = _write(samples, path, kind, per_shard, workers, start_method, progress, verify)

@@ -165,8 +165,9 @@ def _nulls(file: Any) -> dict[str, int]:
 def _widen(bounds: dict[str, tuple[int, int]], file: Any) -> None:
     """Take in the least and the greatest number of each column of integers; without an entry, nobody knows."""
     for name, statistics in _chunks(file):
-        known = statistics is not None and statistics.has_min_max and isinstance(statistics.min, int)
-        low, high = (statistics.min, statistics.max) if known else UNKNOWN
+        low, high = UNKNOWN
+        if statistics is not None and statistics.has_min_max and isinstance(statistics.min, int):
+            low, high = statistics.min, statistics.max
         before = bounds.get(name, (low, high))
         bounds[name] = min(low, before[0]), max(high, before[1])
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
 import numpy as np
@@ -16,14 +16,16 @@ from ffrecord.fields.layout import Layout, Slot
 from ffrecord.fields.spec import from_spec, to_spec
 from ffrecord.fields.tree import Tree, builder, flattener, leaves, replaced
 from ffrecord.fields.zstd import same_bytes
+from ffrecord.sample_types import Sample
 
 ToTensor = Callable[[Array, str], Any]
 
 
-class Schema:
+class Schema(Generic[Sample]):
     """The columns of a dataset: how its samples become records and back. Immutable; safe to share between threads.
 
-    Made by `Schema.infer(samples)`, `Schema.of(fields)` or `schema_of(reader)`.
+    Made by `Schema.infer(samples)`, `Schema.of(fields)` or `schema_of(reader)`. For type checkers it is one of samples
+    of a type, any unless told: `schema: Schema[Picture] = Schema.of(…)`.
 
     Attributes:
         columns: the names of the columns, in order.
@@ -91,7 +93,7 @@ class Schema:
                 raise ValueError(f"{name}: {field!r} does not read what {old!r} wrote")
         return Schema(replaced(self._tree, iter([fields.get(name, self.fields[name]) for name in self.columns])))
 
-    def encode(self, sample: Any) -> bytes:
+    def encode(self, sample: Sample) -> bytes:
         """The record of `sample`.
 
         Raises:
@@ -101,7 +103,7 @@ class Schema:
         """
         return self._encode(self._flatten(sample))
 
-    def decode(self, record: Any, tensor: ToTensor | None = None) -> Any:
+    def decode(self, record: Any, tensor: ToTensor | None = None) -> Sample:
         """The sample of `record`. Its arrays are new, writable and aligned.
 
         Args:
@@ -115,9 +117,10 @@ class Schema:
         if tensor is not None:
             for position, dtype in self._tensors:
                 values[position] = tensor(values[position], dtype)
-        return self._build(values)
+        sample: Sample = self._build(values)
+        return sample
 
-    def decode_batch(self, data: Array, offsets: Any, tensor: ToTensor | None = None) -> list[Any]:
+    def decode_batch(self, data: Array, offsets: Any, tensor: ToTensor | None = None) -> list[Sample]:
         """The k samples of k records, as `decode` gives them.
 
         Arrays are writable and overlap neither each other nor `data`. Those of one column may lie in one piece of
@@ -203,7 +206,7 @@ class Schema:
     def __hash__(self) -> int:
         return hash(self._tree)
 
-    def __reduce__(self) -> tuple[type["Schema"], tuple[Tree]]:
+    def __reduce__(self) -> tuple[type["Schema[Any]"], tuple[Tree]]:
         return Schema, (self._tree,)
 
     def __repr__(self) -> str:

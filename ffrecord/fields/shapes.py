@@ -104,16 +104,17 @@ def unpack_axes(data: memoryview, shape: Shape | None) -> tuple[tuple[int, ...],
     Raises:
         FormatError: the payload ends before its axes, or has too many.
     """
-    if shape is None:
+    known = shape
+    if known is None:
         ndim = _U64.unpack(data[:8])[0] if len(data) >= 8 else 0
         if len(data) < 8 or ndim > NDIM_MAX:
             raise FormatError(f"{len(data)} bytes, {ndim} axes, expected 8 bytes or more and at most {NDIM_MAX} axes")
-        shape, data = (None,) * ndim, data[8:]
-    count = shape.count(None)
+        known, data = (None,) * ndim, data[8:]
+    count = known.count(None)
     if len(data) < 8 * count:
         raise FormatError(f"{len(data)} bytes, expected {8 * count} for {count} axes")
     axes = iter(struct.unpack(f"<{count}Q", data[: 8 * count]))
-    return tuple(next(axes) if axis is None else axis for axis in shape), data[8 * count :]
+    return tuple(next(axes) if axis is None else axis for axis in known), data[8 * count :]
 
 
 def from_bytes(data: memoryview, dtype: np.dtype[Any], shape: Shape | None, fixed: bool) -> Array:

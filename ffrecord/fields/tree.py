@@ -200,7 +200,8 @@ def as_mapping(value: Any) -> Mapping[Any, Any] | None:
     if isinstance(value, (dict, Mapping)):
         return value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return dict(zip(value._fields, value, strict=True))
+        names: Any = value
+        return dict(zip(names._fields, value, strict=True))
     return None
 
 

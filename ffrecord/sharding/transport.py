@@ -55,7 +55,7 @@ class Carrier(Protocol):
     def pack(self, task: int, slot: int, pairs: Pairs, most: int) -> Items | None:
         """A task of the next items, at least one and at most `most`; None if there are no more."""
 
-    def unpack(self, items: Items) -> Iterator[Any]:
+    def unpack(self, items: Items) -> Iterator[Any]:  # pyright: ignore[reportReturnType]  # a protocol's
         """The items of a task, in order."""
 
 

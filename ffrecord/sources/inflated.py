@@ -177,17 +177,19 @@ class Inflated:
     def _decompress(self, most: int) -> bytes:
         """The next bytes, `most` at most; none at the end."""
         while self._decoder is not None or self._begin_member():
-            data = self._decoder.unconsumed_tail or self._input()
-            before = self._decoder.copy()
+            decoder: Any = self._decoder  # the next member's, if there was none
+            data = decoder.unconsumed_tail or self._input()
+            before = decoder.copy()
             try:
-                found: bytes = self._decoder.decompress(data, most)
+                found: bytes = decoder.decompress(data, most)
             except zlib.error as error:
                 found = self._before_damage(before, data, most)
                 if not found:
                     where = f"at offset {self.source}, after {self._at} bytes of what they hold"
                     raise FormatError(f"{self.path}: {self._compression} data damaged {where}: {error}") from None
-            if self._decoder.eof:
-                self.source -= len(self._decoder.unused_data)
+            decoder = self._decoder  # another one after damage
+            if decoder.eof:
+                self.source -= len(decoder.unused_data)
                 self._decoder = None
             elif not data and not found:
                 self.torn = True

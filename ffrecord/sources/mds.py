@@ -63,7 +63,7 @@ class MDSReader(Store):
     def __new__(cls, source: Directories = (), *args: Any, **options: Any) -> "MDSReader":
         """A reader that reads in place where no shard is compressed."""
         if cls is MDSReader and not any(each.packed for each in _found(source)):
-            cls = MDSInPlaceReader
+            return super().__new__(MDSInPlaceReader)  # pyright: ignore[reportArgumentType]  # it is one
         return super().__new__(cls)
 
     def __init__(
@@ -224,8 +224,8 @@ class MDSInPlaceReader(MDSReader, RecordReader):
         files = all_opened(_open(each.path, each, bool(check_data), io == "mmap") for each in self._shards)
         RecordReader.__init__(self, files, check_data, io=io, on_error=on_error)
 
-    locate = RecordReader.locate
-    _load = RecordReader._load
+    locate = RecordReader.locate  # pyright: ignore[reportAssignmentType]  # it is one
+    _load = RecordReader._load  # pyright: ignore[reportAssignmentType]
     _release = Store._release
 
 

@@ -1,11 +1,14 @@
 """Records whose names are paths: read by name, listed and opened as files."""
 
+# Records are also read by name, so parameters have other names than those of `Store`.
+# pyright: reportIncompatibleMethodOverride=false
+
 import errno
 import io
 import os
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import Any, SupportsIndex, TypeAlias, overload
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsIndex, TypeAlias, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -104,7 +107,7 @@ class NamedFiles(Store):
     def _indices(self, wanted: Wanted) -> Iterable[SupportsIndex]:
         if not isinstance(wanted, list | tuple) or not wanted or not isinstance(wanted[0], str | os.PathLike):
             return wanted  # type: ignore[return-value]
-        paths = [os.fspath(each) for each in wanted]
+        paths: list[str] = [os.fspath(each) for each in cast(Sequence[Any], wanted)]
         found = self.tree.find_each(paths)
         for place in np.flatnonzero(found < 0):
             found[place] = self._index(paths[place])
@@ -153,7 +156,7 @@ class NamedFiles(Store):
     def tree(self) -> NameTree:
         """Where the files are."""
         made: NameTree = self.__dict__.get("_tree") or NameTree(self.keys(), self._folders())
-        self.__dict__["_tree"] = made
+        vars(self)["_tree"] = made
         return made
 
     def exists(self, path: PathLike) -> bool:

@@ -1,5 +1,8 @@
 """A packed folder as a store of named files."""
 
+# Records are also read by name, so parameters have other names than those of `Store`.
+# pyright: reportIncompatibleMethodOverride=false
+
 import io
 import os
 from collections.abc import Iterator

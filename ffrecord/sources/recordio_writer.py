@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, NoReturn, SupportsIndex
 
 from ffrecord._crc import crc32, crc32c
 from ffrecord.buffers import as_bytes
@@ -239,7 +239,7 @@ class RecordIOWriter:
 
     # Life
 
-    def _fail(self, error: OSError) -> None:
+    def _fail(self, error: OSError) -> NoReturn:
         """After a failed write: give up, and say so."""
         self._discard()
         sentence = f"{self._path}: writing records up to {self.count - 1}"

@@ -1,5 +1,8 @@
 """Tar archives read in place."""
 
+# Records are also read by name, so parameters have other names than those of `Store`.
+# pyright: reportIncompatibleMethodOverride=false
+
 import io as streams
 import logging
 from collections.abc import Callable, Sequence

@@ -1,5 +1,8 @@
 """Members of zip archives, read in place."""
 
+# Records are also read by name, so parameters have other names than those of `Store`.
+# pyright: reportIncompatibleMethodOverride=false
+
 import io
 import os
 from collections.abc import Callable, Sequence

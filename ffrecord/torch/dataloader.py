@@ -97,7 +97,7 @@ class DataLoader(TorchDataLoader[T_co]):
         if self.skippable and self.batch_sampler is not None and not self._is_iterable():
             # torch refuses the assignment, although nothing has looked at it yet.
             vars(self)["batch_sampler"] = SkipableSampler(self.batch_sampler)
-        indices = super()._index_sampler
+        indices: Any = super()._index_sampler
         return Singles(indices) if self.batch_sampler is None and isinstance(self.dataset, Dataset) else indices
 
     def _is_iterable(self) -> bool:

@@ -50,7 +50,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
 
     Args:
         fnames: what `FileReader` takes: a file, a list of files, a directory or a glob pattern. Or a reader of any
-            format, with which the other arguments are of no effect: samples are what its `samples` gives.
+            format, with which the other arguments are of no effect: samples are what its `samples` gives, for type
+        checkers, too.
         check_data: compare CRC-32 of tables when opening and of every sample when reading.
         io: how to read, see `FileReader`.
         on_error: what a sample that cannot be read does, see `FileReader`: "raise"; "skip": it is missing in lists of
@@ -69,7 +70,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     _below: type[IndexError] = SampleIndexError  # raised for an index below -len
 
     def __init__(
-        self, fnames: Source | Store, check_data: bool = True, *, io: str = "auto", on_error: OnError = "raise"
+        self, fnames: Source | Store[T_co], check_data: bool = True, *, io: str = "auto", on_error: OnError = "raise"
     ) -> None:
         self.fnames: Source = fnames.fnames if isinstance(fnames, Store) else fnames
         self.reader: Store = (
@@ -97,8 +98,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     # torch's Dataset promises one sample whatever the index.
     @overload
     def __getitem__(self, indices: slice) -> "Dataset[T_co]": ...
-    @overload
-    def __getitem__(self, indices: Indices) -> list[T_co]: ...
+    @overload  # an array is no index, though a type checker may take it for one
+    def __getitem__(self, indices: Indices) -> list[T_co]: ...  # pyright: ignore[reportOverlappingOverload]
     @overload
     def __getitem__(self, indices: SupportsIndex) -> T_co: ...
 

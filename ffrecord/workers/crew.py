@@ -113,6 +113,7 @@ class Crew:
             raise ValueError(
                 f"{self.count} workers asked for in a daemonic process, which may not have any: use 0 or -1"
             )
+        number = 0
         try:
             for number in range(self.count):
                 self._start_one(number)

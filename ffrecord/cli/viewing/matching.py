@@ -56,7 +56,7 @@ def _spans(part: str, classes: list[str] | None) -> list[tuple[float, float]]:
         if found:
             return [(number, number) for number in found]
     if part.casefold() in TRUTH:
-        return [(TRUTH[part.casefold()],) * 2]
+        return [(TRUTH[part.casefold()], TRUTH[part.casefold()])]
     low, mark, high = part.partition(SPAN)
     try:
         return [(float(low), float(high if mark else low))]

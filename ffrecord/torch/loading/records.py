@@ -28,7 +28,7 @@ class Records(Protocol):
     def column(self, position: int) -> Any:
         """The column at `position` of the layout: an array [k, *shape], or the list of its values."""
 
-    def values(self, position: int) -> list[Any]:
+    def values(self, position: int) -> list[Any]:  # pyright: ignore[reportReturnType]  # a protocol's
         """The k values of that column."""
 
 

@@ -1,0 +1,20 @@
+"""What samples are, for type checkers: `FileReader[Picture]` gives pictures, and a bare `FileReader` anything.
+
+Nothing looks at it when a program runs. Python's own TypeVar has a default from 3.13 on only, but checkers know that of
+typing_extensions, whether it is installed or not.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Sample = TypeVar("Sample", default=Any)
+    Sample_co = TypeVar("Sample_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    Sample = TypeVar("Sample")
+    Sample_co = TypeVar("Sample_co", covariant=True)
+
+__all__ = ["Sample", "Sample_co"]
