@@ -5,6 +5,7 @@ child ended.
 """
 
 import atexit
+import gc
 import json
 import os
 import socket
@@ -65,6 +66,7 @@ if __name__ == "__main__":
     with suppress(ImportError):
         for name in ("agg", "svg", "pdf"):
             import_module(f"matplotlib.backends.backend_{name}")
+    gc.freeze()  # its first round in a child would copy all pages
     asked, given = serve(socket.socket(fileno=int(sys.argv[1])))
     for number, stream in enumerate(given):
         os.dup2(stream, number)
@@ -73,4 +75,8 @@ if __name__ == "__main__":
     os.environ.clear()
     os.environ.update(asked["environment"])
     sys.argv = ["ffrecord", *asked["arguments"]]
-    sys.exit(main())
+    code = main()
+    # What Python does at the end, but for taking apart each module, which takes longer than most commands.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code)
