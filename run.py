@@ -27,7 +27,7 @@ STATE = VENV / "ready.json"
 CONSTRAINTS = ROOT / "constraints.txt"
 INSTALL = [
     *("--editable", f"{ROOT}[torch,image,jpeg,zstd,snappy,parquet,huggingface,fsspec,plot]"),
-    *("--group", "test", "--group", "lint", "--group", "examples", "--group", "docs"),
+    *("--group", "test", "--group", "lint", "--group", "examples", "--group", "docs", "--group", "versions"),
     *("--constraint", str(CONSTRAINTS), "--build-constraint", str(CONSTRAINTS)),
 ]
 # It asks for an older numpy, and for clients of clouds; the tests use a part of it that needs neither.
@@ -44,6 +44,7 @@ TASKS = {
     "sanitize": "run the tests under the address and undefined behaviour sanitizers; arguments are pytest's",
     "planted": "plant small mistakes in copies of the code, one at a time; say which no test notices",
     "fuzz": "fuzz the parsers, led by coverage: [TARGET ...] [--seconds S] [--executions N]",
+    "versions": "build, package and test on every Python from 3.10 to 3.13 that is here; arguments are nox's",
     "lint": "run ruff, mypy, pyright and cython-lint",
     "docs": "build the documentation into out/site; warnings are errors",
     "bench": "list the benchmarks; with the name of one, run it",
@@ -206,6 +207,8 @@ def commands(task: str, arguments: list[str]) -> list[list[str]]:
         return [[str(PYTHON), str(ROOT / "tests" / "fuzz" / "fuzz.py"), *arguments]]
     if task == "bench":
         return [*peers(arguments), benchmark(arguments)]
+    if task == "versions":
+        return [[str(PYTHON), "-m", "nox", *arguments]]
     if task == "docs":
         # What the theme says about its own future is no warning about these pages.
         return [["env", "NO_MKDOCS_2_WARNING=1", str(PYTHON), "-m", "mkdocs", "build", "--strict", *arguments]]

@@ -7,7 +7,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 
 import pytest
@@ -16,27 +21,7 @@ ROOT = Path(__file__).parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 GOLDEN = ROOT / "tests" / "golden" / "ffrecord"
 
-SMOKE = """
-import json, hashlib, sys
-import ffrecord
-
-samples = [{"number": i, "text": str(i)} for i in range(100)]
-ffrecord.DatasetWriter("written", num_workers=2).from_indexed_dataset(samples)
-with ffrecord.FileReader("written") as reader:
-    assert [ffrecord.fields.schema_of(reader).decode(record) for record in reader] == samples
-with open(sys.argv[1] + "/manifest.json") as file:
-    golden = json.load(file)["five.ffr"]
-with ffrecord.FileReader(sys.argv[1] + "/five.ffr") as reader:
-    assert [hashlib.sha256(bytes(record)).hexdigest() for record in reader] == golden["sha256"]
-    assert reader.n == 5
-assert sys.prefix in ffrecord.__file__ and "torch" not in sys.modules
-try:
-    import ffrecord.torch
-except ImportError as error:
-    assert "pip install ffrecord[torch]" in str(error)
-else:
-    raise SystemExit("imported without torch")
-"""
+SMOKE = ROOT / "tests" / "wheel_smoke.py"
 
 
 class Distributions(NamedTuple):
@@ -151,7 +136,67 @@ def test_it_installs_and_reads_where_there_is_no_compiler(repaired: Path, tmp_pa
     path = str(python.parent)
     assert not any(shutil.which(compiler, path=path) for compiler in ("cc", "gcc", "clang"))
     call(python, "-m", "pip", "install", "--only-binary", ":all:", repaired, cwd=tmp_path, PATH=path)
-    call(python, "-W", "error", "-c", SMOKE, GOLDEN, cwd=tmp_path, PATH=path)
+    call(python, "-W", "error", SMOKE, GOLDEN, cwd=tmp_path, PATH=path)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and says nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """To nobody."""
+
+
+@pytest.fixture(scope="module")
+def wheels(built: Distributions, repaired: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the wheel and those of all that it needs."""
+    directory = tmp_path_factory.mktemp("wheels")
+    call(built.python, "-m", "pip", "download", "--only-binary", ":all:", "--constraint", CONSTRAINTS,
+         "--dest", directory, repaired)  # fmt: skip
+    assert {path.name.split("-")[0] for path in directory.iterdir()} == {"ffrecord", "msgspec", "numpy", "tqdm"}
+    return directory
+
+
+@contextmanager
+def index_of(wheels: Path, directory: Path) -> Iterator[str]:
+    """The address of a package index on this machine: a directory for each project, listed by a web server."""
+    for wheel in wheels.iterdir():
+        project = directory / "simple" / wheel.name.split("-")[0]
+        project.mkdir(parents=True)
+        shutil.copy(wheel, project)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(directory)))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/simple/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def install_by_name(python: Path, directory: Path, *options: object) -> None:
+    """`pip install ffrecord` from nowhere else, where there is no compiler; then it writes and reads."""
+    path = str(python.parent)
+    assert not any(shutil.which(compiler, path=path) for compiler in ("cc", "gcc", "clang"))
+    settings = {name: "" for name in os.environ if name.startswith("PIP_")}  # of this machine: other indexes
+    settings |= {"PIP_CONFIG_FILE": os.devnull, "PATH": path}
+    call(python, "-m", "pip", "install", *options, "ffrecord", cwd=directory, **settings)
+    call(python, "-W", "error", SMOKE, GOLDEN, cwd=directory, PATH=path)
+    assert "100" in call(python.parent / "ffrecord", "info", "written", cwd=directory, PATH=path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_it_installs_by_name_from_a_directory(wheels: Path, tmp_path: Path) -> None:
+    install_by_name(environment_in(tmp_path / "environment"), tmp_path, "--no-index", "--find-links", wheels)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_it_installs_by_name_from_an_index(wheels: Path, tmp_path: Path) -> None:
+    python = environment_in(tmp_path / "environment")
+    with index_of(wheels, tmp_path / "index") as url:
+        install_by_name(python, tmp_path, "--index-url", url)
 
 
 @pytest.mark.long
@@ -164,7 +209,7 @@ def test_it_runs_with_the_lowest_versions_it_asks_for(built: Distributions, tmp_
     python = environment_in(tmp_path / "environment")
     lowest = [f"{name}=={version}.*" for name, version in asked]
     call(python, "-m", "pip", "install", "--only-binary", ":all:", built.wheel, *lowest, cwd=tmp_path)
-    call(python, "-W", "error", "-c", SMOKE, GOLDEN, cwd=tmp_path)
+    call(python, "-W", "error", SMOKE, GOLDEN, cwd=tmp_path)
 
 
 def test_every_package_has_type_hints() -> None:
