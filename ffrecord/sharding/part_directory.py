@@ -91,6 +91,10 @@ def hidden_name(target: str) -> str:
     return os.path.join(directory, f".{name}{PART_SUFFIX}")
 
 
+class _Refused(PermissionError):
+    """What is there is not ours to use; says why."""
+
+
 class PartDirectory:
     """The part directory of a target, and its way to the final name.
 
@@ -150,7 +154,9 @@ class PartDirectory:
             raise file_error(errno.EWOULDBLOCK, sentence, self.target) from None
         except OSError as error:
             self._back_out()
+            refused = error.strerror if isinstance(error, _Refused) else None
             sentence = f"Failed to create directory {self.target}, or {self.path} for it"
+            sentence += f" ({refused})" if refused else ""
             raise file_error(error.errno or errno.EIO, sentence, self.target) from None
 
     def _back_out(self) -> None:
@@ -183,7 +189,7 @@ class PartDirectory:
             os.mkdir(self.path)
         if os.path.islink(self.path):
             # What is cleared up and removed in here would be somebody else's.
-            raise PermissionError(errno.EPERM, f"{self.path} is a symbolic link")
+            raise _Refused(errno.EPERM, f"{self.path} is a symbolic link")
         file = io.FileIO(self.ledger_path, "r+", opener=_no_link)
         try:
             _flock(file)
@@ -202,7 +208,7 @@ class PartDirectory:
             # In a directory like /tmp anybody can make one of this name. Nothing in it is ours to remove.
             os.rmdir(self.open)
             self._unlock()
-            raise PermissionError(errno.EPERM, f"{self.path} belongs to another user")
+            raise _Refused(errno.EPERM, f"{self.path} belongs to another user")
         for entry in os.listdir(self.path):
             if entry.startswith("open-") and entry != os.path.basename(self.open):
                 shutil.rmtree(Path(self.path) / entry)
