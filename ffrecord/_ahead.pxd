@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from ffrecord._requests cimport Filesystem, Table
+from ffrecord._requests cimport Filesystem, Table, shared_int
 from ffrecord._threads cimport Task
 
 cdef struct Sweep:
@@ -13,7 +13,7 @@ cdef struct Sweep:
     Task task
     int owner                 # process id that submitted the task, 0 before
     int claimed               # by a thread of the process of this id, to submit the task
-    bint stopped
+    shared_int stopped
     int64_t quota             # bytes that may be read on
     int64_t file
     int64_t offset

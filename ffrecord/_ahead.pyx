@@ -21,6 +21,7 @@ from ffrecord._linux cimport (
     ffr_fetch_add,
     ffr_now_ns,
     ffr_open,
+    ffr_peek,
     ffr_pread,
     ffr_sequential_access,
     ffr_unclaim,
@@ -77,7 +78,7 @@ cdef void _run(void* argument) noexcept nogil:
     cdef Sweep* sweep = <Sweep*> argument
     cdef int64_t got
     cdef char* buffer = <char*> malloc(SWEEP_BYTES)
-    while buffer != NULL and sweep.quota > 0 and not sweep.stopped and sweep.filesystem.swept < sweep.filesystem.size:
+    while buffer != NULL and ffr_peek(&sweep.quota) > 0 and not sweep.stopped and sweep.filesystem.swept < sweep.filesystem.size:
         got = _read_on(sweep, buffer)
         sweep.offset += got
         sweep.filesystem.swept += got
@@ -101,7 +102,7 @@ cdef void sweep(Sweep* sweep, int64_t missed, int64_t missed_bytes) noexcept nog
     """
     if not sweep.filesystem.fits or sweep.stopped or sweep.filesystem.swept >= sweep.filesystem.size:
         return
-    if sweep.quota < AHEAD_MOST:
+    if ffr_peek(&sweep.quota) < AHEAD_MOST:
         ffr_fetch_add(&sweep.quota, min(max(missed * AHEAD, 2 * missed_bytes), <int64_t> AHEAD_MOST))
     if not ffr_claim(&sweep.claimed):
         return
@@ -127,7 +128,7 @@ cdef void catch_up(Sweep* swept) noexcept nogil:
             return  # nobody could be asked to do it
         wait_for(&swept.task, LOOK_MS)
         now = ffr_now_ns()
-    ffr_fetch_add(&fs.held_up, now - start)
+    fs.held_up += now - start
 
 
 cdef void stop(Sweep* sweep) noexcept nogil:

@@ -229,7 +229,8 @@ static inline void ffr_sequential_access(int fd) {
 static inline void ffr_prefetch_start(const char *address) {
     for (int line = 0; line < 4; line++) ffr_prefetch(address + 64 * line);
 }
-/* What was there before. */
+/* What is there; what was there before. */
+#define ffr_peek(target) __atomic_load_n(target, __ATOMIC_RELAXED)
 #define ffr_fetch_add(target, value) __atomic_fetch_add(target, value, __ATOMIC_RELAXED)
 
 /* Take what nobody of this process has. By process id: a claim of a thread that a fork left behind counts for nothing. */

@@ -56,6 +56,7 @@ cdef extern from "_linux.h" nogil:
     void ffr_sequential_access(int fd)
     void ffr_prefetch(const void* address)
     void ffr_prefetch_start(const char* address)
+    int64_t ffr_peek(const int64_t* target)
     int64_t ffr_fetch_add(int64_t* target, int64_t value)
     void ffr_sleep_ms(long ms)
     bint ffr_claim(int* target)

@@ -54,8 +54,8 @@ cdef struct Filesystem:
     double asked
     int64_t cold              # batches in COLD with most records missed
     shared_long swept         # bytes read ahead since the sweep began, see _ahead.pyx
-    int64_t since_sweep       # bytes asked for since the last sweep began
-    int64_t held_up           # nanoseconds that batches waited for it
+    shared_long since_sweep   # bytes asked for since the last sweep began
+    shared_long held_up       # nanoseconds that batches waited for it
     shared_int flowing        # the last piece of a sequence was cached
 
 cdef struct File:

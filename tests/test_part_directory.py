@@ -61,6 +61,16 @@ def test_who_leaves_lets_the_next_one_in(tmp_path: Path, monkeypatch: pytest.Mon
     assert part.leave() == []
 
 
+def test_what_is_published_leaves_nothing(tmp_path: Path) -> None:
+    """To whoever is interrupted after it, and leaves as if the write had failed."""
+    part = PartDirectory(str(tmp_path / "set"))
+    part.acquire()
+    (Path(part.finished) / "a.ffr").write_bytes(b"x")
+    part.publish(["a.ffr"], "0" * 64)
+    assert part.leave() == []
+    assert os.listdir(tmp_path) == ["set"] and os.listdir(tmp_path / "set") == ["a.ffr"]
+
+
 def test_what_is_finished_stays_and_what_was_open_goes(tmp_path: Path) -> None:
     part = PartDirectory(str(tmp_path / "set"))
     part.acquire()

@@ -62,9 +62,9 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
         plugin = require("PIL.JpegImagePlugin", "image", f"a JPEG of {space}")
     except FormatError:
         raise
-    except ValueError as error:
-        # It refuses what it could repair, such as stray bytes between segments; Pillow repairs that, but refuses an
-        # image that ends early.
+    except (ValueError, KeyError) as error:
+        # It refuses what it could repair, such as stray bytes between segments, and has no name for some subsamplings
+        # (KeyError); Pillow takes both, but refuses an image that ends early.
         plugin = optional("PIL.JpegImagePlugin")
         if plugin is None:
             raise FormatError(f"a JPEG of {len(data)} bytes that simplejpeg does not read: {error}") from error

@@ -124,6 +124,7 @@ class PartDirectory:
         self.finished = str(Path(self.path) / FINISHED)
         self.ledger_path = str(Path(self.path) / LEDGER)
         self.claimed = False
+        self._published = False  # durably: the ledger has nothing more to tell
         self.first: int | None = None
         self._lock: io.FileIO | None = None
         self._mutex = threading.Lock()  # shards are kept by a thread that may outlive the patience of a clean-up
@@ -269,6 +270,7 @@ class PartDirectory:
                 fsync_directory(self.finished)
                 publishing.replace(self.finished, self.target)
         self._make_durable(self.target if self.inside else os.path.dirname(self.target))
+        self._published = True
 
     def _make_durable(self, directory: str) -> None:
         """After the last step, which a failure does not undo: `leave` keeps the ledger, and the same call written
@@ -315,6 +317,7 @@ class PartDirectory:
             self._mark(Publishing(list(names), before.fingerprint, listing.fingerprint, skipped))
             publishing.add(self.finished, self.target, names, before, listing)
         self._make_durable(self.target)
+        self._published = True
 
     def _mark(self, mark: Publishing) -> None:
         fsync_directory(self.finished)
@@ -343,10 +346,10 @@ class PartDirectory:
             if not self.held:
                 return []
             _remove_tree(self.open)
-            if self._has_published():
+            if not self._published and self._has_published():
                 self._unlock()
                 return []
-            kept = [] if self.claimed else self._usable()
+            kept = [] if self.claimed or self._published else self._usable()
             if kept:
                 self._unlock()
             else:

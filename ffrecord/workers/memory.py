@@ -22,14 +22,15 @@ class SharedMemory:
     """
 
     def __init__(self, size: int, _fd: int = -1) -> None:
-        self._size = size
-        self._fd = _fd if _fd >= 0 else os.memfd_create("ffrecord", os.MFD_CLOEXEC)
+        self._size, self._fd = size, _fd
         try:
             if _fd < 0:
+                self._fd = os.memfd_create("ffrecord", os.MFD_CLOEXEC)
                 os.posix_fallocate(self._fd, 0, size)
             self._map = mmap.mmap(self._fd, size)
         except OSError as error:
-            os.close(self._fd)
+            if self._fd >= 0:
+                os.close(self._fd)
             raise file_error(error.errno or errno.ENOMEM, f"{size} bytes of shared memory", "memfd") from None
         self.view = memoryview(self._map)
 

@@ -149,6 +149,13 @@ def test_harmless_damage_is_repaired(decoder: str) -> None:
     assert JPEGField().decode(memoryview(stray)).shape == (48, 64, 3)
 
 
+def test_a_subsampling_that_simplejpeg_has_no_name_for(decoder: str) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    data = bytearray(simplejpeg.encode_jpeg(image, 90))
+    data[data.index(b"\xff\xc0") + 11] = 0x14  # 4:4:1
+    assert JPEGField().decode(memoryview(data)).shape == (64, 64, 3)
+
+
 def test_damage_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jpeg_codec, "optional", lambda name: simplejpeg if name == "simplejpeg" else None)
     with pytest.raises(FormatError, match="a JPEG of 100 bytes that simplejpeg does not read"):

@@ -42,15 +42,22 @@ def begin(kind: str, directory: Path) -> int:
 
 
 def begin_other(work: Callable[[], None]) -> int:
+    """The same of any work; when this returns there is that session."""
+    ready, begun = os.pipe()
     pid = os.fork()
     if pid == 0:
         code = 99
         try:
             os.setsid()
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.close(ready)
+            os.close(begun)
             code = _code_of(work)
         finally:
             os._exit(code)
+    os.close(begun)
+    os.read(ready, 1)
+    os.close(ready)
     return pid
 
 

@@ -1,8 +1,10 @@
 """Batches made whole in worker processes, through torch's own DataLoader, which starts, watches and ends them."""
 
 import contextlib
+import errno
 import multiprocessing
 import os
+import queue
 import threading
 import time
 from multiprocessing import connection
@@ -16,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from ffrecord.errors import ArgumentTypeError, BatchTimeoutError, UserFunctionError, WorkerError
+from ffrecord.errors import ArgumentTypeError, BatchTimeoutError, UserFunctionError, WorkerError, file_error
 from ffrecord.order import Run
 from ffrecord.order.keys import key_of
 from ffrecord.torch.loading.finishing import Doing, Finished, Finisher
@@ -111,6 +113,11 @@ class Workers:
         if type(error) is RuntimeError and str(error).startswith("DataLoader timed out"):
             what = self._name(self._given)
             return BatchTimeoutError(f"{what}, was not there after {self._timeout:g} s: a worker is still at it")
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            sentence = (
+                f"{self._name(self._given)} comes as descriptors; keep fewer batches, or raise the limit (ulimit -n)"
+            )
+            return file_error(errno.EMFILE, sentence, "memfd")
         if isinstance(error, (OSError, EOFError)) or (type(error) is RuntimeError and "DataLoader" in str(error)):
             reset = isinstance(error, (ConnectionError, EOFError))
             ended = _ended(self._iterator._workers, RESET_SECONDS if reset else EXIT_SECONDS)
@@ -258,13 +265,16 @@ class _Iterator(_MultiProcessingDataLoaderIter):
         super().__init__(loader)
 
     def _try_get_data(self, timeout: float = LOOK_SECONDS) -> Any:
-        # Each of torch's attempts ends with a look at the workers.
+        # Torch looks at its workers every five seconds, and after any error opens files to see whether it could.
         until = time.monotonic() + timeout
         while True:
-            seconds = max(0.0, min(LOOK_SECONDS, until - time.monotonic()))
-            found = super()._try_get_data(seconds)  # type: ignore[no-untyped-call]
-            if found[0] or time.monotonic() >= until:
-                return found
+            try:
+                return True, self._data_queue.get(timeout=max(0.0, min(LOOK_SECONDS, until - time.monotonic())))
+            except queue.Empty:
+                if not all(worker.is_alive() for worker in self._workers):
+                    raise RuntimeError("DataLoader worker ended") from None  # which one, `_explained` finds out
+                if time.monotonic() >= until:
+                    return False, None
 
     def _shutdown_workers(self) -> None:
         # Whoever inherits this iterator by a fork cannot wait for what are not its children.
