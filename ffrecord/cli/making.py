@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+from ffrecord.cli.messages import add_note
 from ffrecord.cli.output import Output, StandardOutputError, counted, in_bytes
 from ffrecord.cli.sources import add_jobs
 from ffrecord.conversion.given import Given
@@ -102,7 +103,7 @@ def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> None:
         _conclude([{**asdict(each), **more} for each in summaries], out)
         out.flush()
     except StandardOutputError as error:
-        error.add_note("all is written")
+        add_note(error, "all is written")
         raise
 
 

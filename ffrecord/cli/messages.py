@@ -36,6 +36,11 @@ def in_a_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def add_note(error: BaseException, note: str) -> None:
+    """Give an exception on its way what stays, or how to go on; as `error.add_note` of Python 3.11."""
+    error.__notes__ = [*getattr(error, "__notes__", []), note]
+
+
 def notes(error: BaseException) -> str:
     """What an exception was told on its way: what stays, and how to go on."""
     return "".join(f"; {_for_command(_flat(note))}" for note in getattr(error, "__notes__", []))

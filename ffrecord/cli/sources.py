@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ffrecord import manifest
+from ffrecord.cli.messages import add_note
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.sources.opening import FORMATS, open
 from ffrecord.store import Store
@@ -89,7 +90,7 @@ def manifest_of(given: argparse.Namespace) -> manifest.Manifest | None:
         try:
             return manifest.load(given.source)
         except FormatError as error:
-            error.add_note("ffrecord verify reads the shards without it")
+            add_note(error, "ffrecord verify reads the shards without it")
             raise
     return None
 

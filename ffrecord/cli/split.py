@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ffrecord.cli import exits
 from ffrecord.cli.making import add_writing, conclude, indexed, options_of, told_apart, write_some
+from ffrecord.cli.messages import add_note
 from ffrecord.cli.output import Output
 from ffrecord.cli.parts import Part, publish
 from ffrecord.cli.sources import add_source, refuse_inside, seed_of
@@ -45,16 +46,20 @@ def run(given: argparse.Namespace, out: Output) -> int:
     refuse_inside([given.source], *(path for path, _ in given.parts))
     with indexed(given.source, given.format) as found, ExitStack() as stack:
         chosen = choose(given, len(found.dataset))
-        parts = [stack.enter_context(Part(path, restart=given.restart)) for path, _ in given.parts]
+        parts = [Part(path, restart=given.restart) for path, _ in given.parts]
+        for part in parts:
+            part.check_begun()  # before directories are made for any of them
+        for part in parts:
+            stack.enter_context(part)
         for part, indices in zip(parts, chosen, strict=True):
             part.begin(_request(given, found, indices))
         try:
             for part, indices in zip(parts, chosen, strict=True):
                 part.write(lambda path, wanted=indices: write_some(found, path, wanted, options_of(given, out)))  # type: ignore[misc]
+            publish(parts)
         except BaseException as error:
             _tell(parts, error)
             raise
-        publish(parts)
     for part, indices in zip(parts, chosen, strict=True):
         if not len(indices):
             out.remark(f"ffrecord split: {part.path} has no samples")
@@ -76,12 +81,14 @@ def _request(given: argparse.Namespace, found: Given, indices: npt.NDArray[np.in
 
 def _tell(parts: list[Part], error: BaseException) -> None:
     """Add to an error what stays."""
-    whole = [part.path for part in parts if part.summary is not None]
-    if whole:
-        error.add_note(
-            f"nothing was published; what is complete stays hidden ({', '.join(whole)}): the same call goes on from "
-            "there, and --restart discards it"
-        )
+    published = [part.path for part in parts if part.published]
+    hidden = [part.path for part in parts if part.summary is not None and part.path not in published]
+    said = f"published: {', '.join(published)}" if published else "nothing was published"
+    if hidden:
+        said += f"; what is complete stays hidden ({', '.join(hidden)})"
+    if published or hidden:
+        discards = "" if published else ", and --restart discards it"
+        add_note(error, f"{said}: the same call goes on from there{discards}")
 
 
 def sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:

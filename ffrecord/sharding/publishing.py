@@ -16,15 +16,18 @@ from ffrecord.sharding.verify import check_listed
 from ffrecord.unfinished import Publishing
 
 
-def replace(source: str, target: str) -> None:
+def replace(source: str, target: str, directory: int | None = None) -> None:
     """Give a directory its final name, where nothing or an empty directory is.
+
+    Args:
+        directory: a descriptor of the one that `source` is a name in, if it is no path.
 
     Raises:
         OSError: refused; nothing was changed.
     """
     with contextlib.suppress(FileNotFoundError):
-        os.chmod(source, stat.S_IMODE(os.stat(target).st_mode))
-    os.rename(source, target)
+        os.chmod(source, stat.S_IMODE(os.stat(target).st_mode), dir_fd=directory)
+    os.rename(source, target, src_dir_fd=directory)
 
 
 def move(source: str, target: str, names: Sequence[str]) -> None:

@@ -1,6 +1,8 @@
 """The commands that make things: write, convert, export, merge, split, shuffle, pack, unpack, recover."""
 
+import contextlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -149,12 +151,16 @@ def test_parts_are_published_together_or_not_at_all(dataset, tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["b"]
 
 
+def complete(parts):
+    for part in parts:
+        part.begin({"of": part.path})
+        part.write(lambda path: DatasetWriter(path, num_workers=0, progress=False).from_indexed_dataset([{"y": 1}]))
+
+
 def test_parts_that_cannot_all_be_published_are_hidden_again(tmp_path, monkeypatch):
     found = [Part(str(tmp_path / name)) for name in "ab"]
     with found[0], found[1]:
-        for part in found:
-            part.begin({"of": part.path})
-            part.write(lambda path: DatasetWriter(path, num_workers=0, progress=False).from_indexed_dataset([{"y": 1}]))
+        complete(found)
         with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
             patch.setattr(found[1], "publish", lambda: (_ for _ in ()).throw(OSError("full")))
             publish(found)
@@ -163,6 +169,132 @@ def test_parts_that_cannot_all_be_published_are_hidden_again(tmp_path, monkeypat
             pass
         publish(found)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("which", ["a", "b"])
+def test_an_exception_after_a_part_got_its_name_strands_none(tmp_path, monkeypatch, which):
+    """As of Ctrl-C, which comes when the system call returns."""
+    rename = os.rename
+
+    def interrupted(source, target, **more):
+        rename(source, target, **more)
+        if target == str(tmp_path / which):
+            raise KeyboardInterrupt
+
+    found = [Part(str(tmp_path / name)) for name in "ab"]
+    with pytest.raises(KeyboardInterrupt), found[0], found[1], monkeypatch.context() as patch:
+        complete(found)
+        patch.setattr(os, "rename", interrupted)
+        publish(found)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".a.split", ".b.split"]
+    with found[0], found[1]:
+        complete(found)
+        publish(found)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b"]
+
+
+FAILING = """
+import os, sys
+from ffrecord.cli import main, parts
+
+target, rename, fsync = os.environ["TARGET"], os.rename, parts.fsync_directory
+
+def failing(source, to, **more):
+    if str(to) == f"{target}/b" or str(source) == f"{target}/a":
+        raise OSError(5, "Input/output error")
+    rename(source, to, **more)
+
+def not_durable(directory):
+    if directory == target:
+        raise OSError(5, "Input/output error")
+    fsync(directory)
+
+if sys.argv[1] == "rename":
+    os.rename = failing
+else:
+    parts.fsync_directory = not_durable
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("what", ["rename", "fsync"])
+def test_what_is_in_place_after_a_failure_is_told_and_gone_on_from(dataset, tmp_path, monkeypatch, what):
+    monkeypatch.setenv("TARGET", str(tmp_path))
+    command = ["split", dataset, f"{tmp_path}/a=0.5", f"{tmp_path}/b=rest"]
+    ran = children.finished(FAILING, what, *command)
+    words = {"rename": f"{tmp_path}/a could not be taken back", "fsync": "all parts are in place, but fsync"}[what]
+    assert (ran.returncode, words in ran.stderr, "nothing was published" in ran.stderr) == (3, True, False), ran.stderr
+    assert [(tmp_path / name).exists() for name in "ab"] == [True, what == "fsync"]
+    assert [part["samples"] for part in done(*command)] == [10, 10]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_parts_that_are_no_longer_whole_are_written_again(dataset, tmp_path):
+    command = ["split", dataset, f"{tmp_path}/a=0.5", f"{tmp_path}/b=rest"]
+    assert children.finished(CRASHES, "written", *command).returncode == 9
+    cut, gone = (min((tmp_path / f".{name}.split" / name).glob("*.ffr")) for name in "ab")
+    os.truncate(cut, 30)
+    gone.unlink()
+    done(*command)
+    assert sorted(labels(tmp_path / "a") + labels(tmp_path / "b")) == [*range(20)]
+    assert run("verify", tmp_path / "a").code == run("verify", tmp_path / "b").code == 0
+
+
+def test_a_published_part_that_is_no_longer_whole_is_told(dataset, tmp_path):
+    command = ["split", dataset, f"{tmp_path}/a=0.5", f"{tmp_path}/b=rest"]
+    assert children.finished(CRASHES, "published", *command).returncode == 9
+    shard = min((tmp_path / "a").glob("*.ffr"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"!")
+    ran = run(*command)
+    assert (ran.code, str(shard) in ran.err, (tmp_path / "b").exists()) == (3, True, False)
+
+
+def test_the_remains_of_a_killed_write_are_nothing_finished(dataset, tmp_path):
+    hidden = tmp_path / ".a.split"
+    (hidden / ".a.part" / "finished").mkdir(parents=True)
+    (hidden / "part.json").write_text('{"request": {"samples": 3}}')
+    (hidden / ".part.json").write_text('{"requ')
+    assert done("split", dataset, f"{tmp_path}/a=1.0")["samples"] == 20
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_refused_split_makes_no_directories(dataset, tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "mine").touch()
+    assert run("split", dataset, f"{tmp_path}/deep/er/a=0.5", f"{tmp_path}/b=rest").code == 3
+    assert [each.name for each in tmp_path.iterdir()] == ["b"]
+
+
+@pytest.mark.parametrize("when", ["begun", "written", "published"])
+def test_a_link_that_comes_to_be_at_the_place_of_a_part_leads_nowhere(tmp_path, when):
+    """Somebody who may write to the directory it is in puts it there."""
+    victim, shared = tmp_path / "victim", tmp_path / "shared"
+    (victim / "a").mkdir(parents=True)
+    (victim / "precious").touch()
+    (victim / "part.json").write_text("mine")
+    (victim / "away").symlink_to(victim)
+
+    def swap():
+        (shared / ".a.split").rename(shared / "away")
+        (shared / ".a.split").symlink_to(victim)
+
+    def write(path):
+        made = DatasetWriter(path, num_workers=0, progress=False).from_indexed_dataset([{"y": 1}])
+        (shared / ".a.split" / "more").symlink_to(victim)
+        if when == "written":
+            swap()
+        return made
+
+    with contextlib.suppress(PermissionError), Part(str(shared / "a")) as part:
+        part.begin({})
+        if when == "begun":
+            swap()
+        part.write(write)
+        publish([part])
+        swap()
+    assert sorted(each.name for each in victim.iterdir()) == ["a", "away", "part.json", "precious"]
+    assert ((victim / "part.json").read_text(), [*(victim / "a").iterdir()]) == ("mine", [])
+    assert (shared / "a").exists() == (when == "published")
 
 
 def test_a_planted_place_for_a_part_is_refused(dataset, tmp_path):
