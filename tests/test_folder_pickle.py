@@ -111,6 +111,12 @@ def refuse(data: bytes, files: int = 1) -> str:
     return str(caught.value)
 
 
+def other_classes() -> list[bytes]:
+    """The lines that name the class, each with another byte."""
+    lines = b"collections\nOrderedDict\n"
+    return [lines[:i] + b"_" + lines[i + 1 :] for i in range(len(lines))]
+
+
 def test_smallest_trees():
     assert read_tree(NEW + b".", 0, 0) == {}
     assert read_tree(NEW + A + b"K\0s.", 0, 1) == {"a": 0}
@@ -185,6 +191,7 @@ def test_other_objects(tree, protocol):
         (b".", 0, "without one complete tree"),
         (A + b".", 0, "without one complete tree"),
         (b"ccollections\nOrderedDict\n.", 0, "without one complete tree"),
+        *((b"c" + line + b")R.", 0, "names b'") for line in other_classes()),
         (NEW + b"(.", 0, "without one complete tree"),
         (NEW + b"(" + A + b"u.", 0, "no tree of names has it here"),
         (NEW + b"u.", 0, "no tree of names has it here"),
