@@ -15,6 +15,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, 
 from ffrecord.order.identity import Identity, identity_of
 from ffrecord.paths import Source
 from ffrecord.reader import FileReader
+from ffrecord.sample_types import UNTOLD
 from ffrecord.store import OnError, Store
 from ffrecord.torch.fetching import Fetched, decoded, fetch, merged
 from ffrecord.torch.indexing import Held, Indices, MappedFile, as_positions, at, cut, held, is_single
@@ -51,7 +52,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     Args:
         fnames: what `FileReader` takes: a file, a list of files, a directory or a glob pattern. Or a reader of any
             format, with which the other arguments are of no effect: samples are what its `samples` gives, for type
-        checkers, too.
+            checkers, too.
         check_data: compare CRC-32 of tables when opening and of every sample when reading.
         io: how to read, see `FileReader`.
         on_error: what a sample that cannot be read does, see `FileReader`: "raise"; "skip": it is missing in lists of
@@ -67,6 +68,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         As `FileReader`.
     """
 
+    __orig_class__ = UNTOLD
     _below: type[IndexError] = SampleIndexError  # raised for an index below -len
 
     def __init__(
