@@ -17,4 +17,8 @@ else:
     Sample = TypeVar("Sample")
     Sample_co = TypeVar("Sample_co", covariant=True)
 
-__all__ = ["Sample", "Sample_co"]
+__all__ = ["UNTOLD", "Sample", "Sample_co"]
+
+# As `__orig_class__` of a class: `FileReader[Picture](path)` cannot tell the reader of Picture, which would be pickled
+# with it, so that each process that is to open a file had to import it.
+UNTOLD = property()

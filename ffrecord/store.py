@@ -19,7 +19,7 @@ from ffrecord.indices import as_int64
 from ffrecord.prefetch import Prefetcher
 from ffrecord.read_stats import ReadStats, collect
 from ffrecord.sample_slice import SampleSlice
-from ffrecord.sample_types import Sample_co
+from ffrecord.sample_types import UNTOLD, Sample_co
 
 __all__ = [
     "SKIPPED_MOST",
@@ -63,6 +63,7 @@ class Store(BatchReading, Generic[Sample_co]):
     """
 
     __slots__ = ("__dict__", "__weakref__")
+    __orig_class__ = UNTOLD
 
     format: ClassVar[str]
     checksum: str | None = None

@@ -16,7 +16,7 @@ from ffrecord.fields.layout import Layout, Slot
 from ffrecord.fields.spec import from_spec, to_spec
 from ffrecord.fields.tree import Tree, builder, flattener, leaves, replaced
 from ffrecord.fields.zstd import same_bytes
-from ffrecord.sample_types import Sample
+from ffrecord.sample_types import UNTOLD, Sample
 
 ToTensor = Callable[[Array, str], Any]
 
@@ -34,6 +34,8 @@ class Schema(Generic[Sample]):
         fixed_size: bytes of the fixed-size columns, with which each record begins.
         record_size: bytes of every record if all columns are of fixed size, else None.
     """
+
+    __orig_class__ = UNTOLD
 
     def __init__(self, tree: Tree) -> None:
         """A schema of a tree of fields; people call `Schema.of`."""

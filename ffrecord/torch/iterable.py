@@ -11,6 +11,7 @@ from torch.utils.data import get_worker_info
 
 from ffrecord.errors import ArgumentTypeError
 from ffrecord.order import Order, Run
+from ffrecord.sample_types import UNTOLD
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.distributed import rank_and_size
 from ffrecord.torch.samplers import BatchSampler, State
@@ -94,6 +95,8 @@ class IterableDataset(TorchIterableDataset[T_co]):
     Raises:
         As `Sampler`; TypeError: not a dataset of ours.
     """
+
+    __orig_class__ = UNTOLD
 
     def __init__(
         self,
