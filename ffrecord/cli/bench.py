@@ -8,7 +8,7 @@ from ffrecord.cli import exits, measuring
 from ffrecord.cli.measuring import Measured
 from ffrecord.cli.output import Output, in_bytes
 from ffrecord.cli.sources import add_source, open_source, positive
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, FFRecordError
 from ffrecord.store import Store
 
 EXAMPLES = """\
@@ -91,9 +91,15 @@ def sweep(found: list[Measured], given: argparse.Namespace, out: Output) -> list
     """Samples of several sizes, if that was asked for; beside the limit that `found` has."""
     if SIZES not in (given.only or ([SIZES] if given.plot else [])):
         return []
-    with out.progress(None, "", "measuring: sizes"):
-        limit = next((each.limit for each in found if each.way == "cached"), None)
-        return measuring.sizes(given.batch_size, given.seconds, limit)
+    limit = next((each.limit for each in found if each.way == "cached"), None)
+    try:
+        with out.progress(None, "", "measuring: sizes"):
+            return measuring.sizes(given.batch_size, given.seconds, limit)
+    except measuring.NotHere as error:
+        if not found:
+            raise FFRecordError(f"sizes: not measured: {error}") from error
+        out.remark(f"ffrecord bench: sizes: not measured: {error}")
+        return []
 
 
 def verdict(measured: Measured) -> str:
@@ -104,8 +110,10 @@ def verdict(measured: Measured) -> str:
     if share is None:
         return f"{measured.samples_per_second:,.0f} samples/s: training is not kept waiting if it takes fewer"
     what = {"cached": "memory", "cold": "the storage"}.get(measured.way, "the machine")
-    if share > 1.1:
+    if share > 1.1 and measured.way == "cold":
         return f"faster than large direct reads of {what}: something below keeps what was read"
+    if share > 1.1:
+        return f"faster than {what} allows here: the caches of the CPU hold what is read"
     if share >= 0.8:
         return f"as fast as {what} allows here ({share:.0%} of it)"
     if measured.bytes_per_batch < 64 * 4096:

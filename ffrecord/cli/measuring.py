@@ -11,13 +11,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ffrecord import filesystems, limits
 from ffrecord._crc import crc32
 from ffrecord._engine import filesystem_type
+from ffrecord.cli.messages import in_a_line
+from ffrecord.cli.output import in_bytes
 from ffrecord.fields.optional import optional
 from ffrecord.order import Random
 from ffrecord.reader import FileReader
+from ffrecord.sources.mixed import MixedReader
 from ffrecord.store import Store
 from ffrecord.writer import FileWriter
 
@@ -122,8 +126,19 @@ def sizes(batch_size: int, seconds: float, limit: float | None) -> list[Measured
 
     Args:
         limit: of memory, if it is known.
+
+    Raises:
+        NotHere: there is no room for such files.
     """
-    limit, found = limit or _memory_limit(min(seconds, 1.0)), []
+    limit = limit or _memory_limit(min(seconds, 1.0))
+    try:
+        return _sweep(batch_size, seconds, limit)
+    except OSError as error:
+        raise NotHere(f"no room for files of {in_bytes(SWEPT_BYTES)}: {in_a_line(error)}") from error
+
+
+def _sweep(batch_size: int, seconds: float, limit: float) -> list[Measured]:
+    found = []
     with tempfile.TemporaryDirectory(prefix="ffrecord-") as directory:
         for size in SWEPT:
             path = os.path.join(directory, f"{size}.ffr")
@@ -174,7 +189,6 @@ def _cold_reads(store: Store, paths: list[str], batch_size: int) -> Iterator[tup
     for epoch in itertools.count():
         with _reopened(store) as fresh:  # what is mapped is not forgotten
             forget(paths)
-            yield None
             yield from _reads(fresh, fresh.n, batch_size, range(epoch, epoch + 1))
 
 
@@ -183,18 +197,30 @@ def _reads(
 ) -> Iterator[tuple[int, int] | None]:
     """(samples, bytes) of each batch of epochs, endless by default, in random order over the first `count` records.
 
-    None in between is for what is not to be timed.
+    None in between, and first, is for what is not to be timed.
     """
-    order = Random()
-    largest = int(store.record_sizes(np.arange(min(count, 1 << 16))).max(initial=1))
+    order, sizes = Random(), _known_sizes(store, count)
+    largest = 1 if sizes is None else int(sizes.max(initial=1))
     room = np.empty(min(largest * batch_size, ROOM_MOST), np.uint8)  # for each batch again, as loaders have it
+    yield None
     for epoch in itertools.count() if epochs is None else epochs:
         for start in range(0, count, batch_size):
             positions = np.arange(start, min(start + batch_size, count))
             indices = order.indices(positions, count, 0, epoch)
-            fits = int(store.record_sizes(indices).sum()) <= len(room)
+            fits = sizes is not None and int(sizes[indices].sum()) <= len(room)
             data, _ = store.read_packed(indices, out=room if fits else None)
             yield len(positions), len(data)
+
+
+def _known_sizes(store: Store, count: int) -> npt.NDArray[np.int64] | None:
+    """Bytes of each of the first `count` records; None where some must be read for that."""
+    told = type(store).record_sizes
+    if told is Store.record_sizes:
+        return None
+    first = np.arange(count)
+    if told is MixedReader.record_sizes and isinstance(store, MixedReader) and not store._all_plain(first):
+        return None
+    return store.record_sizes(first)
 
 
 def _epochs(made: Any, batch_size: int, mean: float) -> Iterator[tuple[int, int] | None]:
@@ -204,7 +230,8 @@ def _epochs(made: Any, batch_size: int, mean: float) -> Iterator[tuple[int, int]
 
 
 def _timed(way: str, batches: Iterator[tuple[int, int] | None], seconds: float) -> Measured:
-    next(batches)  # what is made once
+    while next(batches) is None:  # the first has what is made once
+        pass
     samples = size = 0
     times: list[float] = []
     took, last = 0.0, time.perf_counter()

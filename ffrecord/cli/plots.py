@@ -165,11 +165,7 @@ def plot_measured(measured: Sequence[Measured], source: str, path: str, swept: S
     for axes, (draw, each, _) in zip(panels, parts, strict=True):
         draw(axes, each)
         if draw is _by_size and found:
-            size = found[0].bytes_per_second / found[0].samples_per_second
-            axes.axvline(size, color=SHARE, linestyle=":", linewidth=1)
-            axes.annotate(
-                "this dataset", (size, axes.get_ylim()[0]), xytext=(3, 3), textcoords="offset points", fontsize=7
-            )
+            _mark(axes, found[0].bytes_per_second / found[0].samples_per_second)
     _title(made, _named(source, TITLE_MOST))
     save(made, path)
 

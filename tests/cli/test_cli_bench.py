@@ -3,18 +3,21 @@
 import itertools
 import json
 import os
+import shlex
+import subprocess
 from pathlib import Path
 
 import builders
 import numpy as np
 import pytest
-from cli_runs import run
+from cli_runs import COMMAND, run
 
 from ffrecord import DatasetWriter
 from ffrecord import open as open_store
 from ffrecord.cli import measuring
 from ffrecord.cli.bench import verdict
 from ffrecord.cli.measuring import Measured
+from ffrecord.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +72,31 @@ def test_every_epoch_begins_cold(dataset):
     assert [each and each[0] for each in found] == [None, 300, 300, 300, 100] * 2
 
 
+def test_no_record_is_read_for_its_size_while_it_is_timed(tmp_path):
+    """As records of compressed files would be."""
+
+    class Counting(Store):
+        format = "counting"
+        loaded = 0
+
+        def _load(self, positions):
+            self.loaded += len(positions)
+            return [np.zeros(4, np.uint8) for _ in positions]
+
+    with Counting([str(builders.write_samples(tmp_path / "a", [b"x"]))], 9) as store:
+        reads = list(itertools.islice(measuring._reads(store, 9, 3, range(2)), 7))
+        assert (reads, store.loaded) == ([None, *[(3, 12)] * 6], 18)
+
+
+def test_sizes_are_left_out_where_there_is_no_room_for_them(dataset, tmp_path):
+    limited = f"ulimit -f 4000; exec {shlex.join(COMMAND)} bench {dataset} --seconds 0.05 --only sizes"
+    for more, code, said in (("", 3, 0), (f"--only cached --plot {tmp_path}/a.svg", 0, 4)):
+        ran = subprocess.run(["bash", "-c", f"{limited} {more}"], capture_output=True, text=True)
+        assert (ran.returncode, ran.stderr.count("\n"), len(ran.stdout.splitlines())) == (code, 1, said), ran
+        assert "sizes: not measured: no room for files of 134 MB" in ran.stderr
+    assert (tmp_path / "a.svg").stat().st_size
+
+
 def test_in_words(dataset):
     ran = run("bench", dataset, "--only", "cached", "--seconds", "0.1")
     assert (ran.code, ran.err) == (0, "")
@@ -94,4 +122,5 @@ def test_verdicts():
     assert "something below keeps" in verdict(Measured("cold", 10, 3e9, 1e6, 1e9))
     assert verdict(Measured("cold", 10, 3e8, 1e6, 1e9)) == "30% of what the storage allows here"
     assert "larger batches" in verdict(Measured("cached", 10, 1e9, 1e4, 1e10))
+    assert "caches of the CPU" in verdict(Measured("cached", 10, 3e10, 1e6, 1e10))
     assert "1,000 samples/s" in verdict(Measured("loader", 1000, 1e9, 1e6))

@@ -83,6 +83,10 @@ def check(figure):
     return [text for text, _ in boxes]
 
 
+def said_in(path):
+    return {text for each in ET.parse(path).iter("{http://www.w3.org/2000/svg}text") for text in each.itertext()}
+
+
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_distributions_of_sizes(drawn, name):
     plots.plot_sizes(sizes_of(DISTRIBUTIONS[name]), f"some/where/{NAME}", "a.png")
@@ -115,6 +119,13 @@ def test_speeds(drawn, name, swept):
     assert {each.way for each in WAYS[name]} <= set(said)
 
 
+@pytest.mark.parametrize("name", WAYS)
+def test_where_the_dataset_is_among_sizes_is_drawn(tmp_path, name):
+    """Text beyond the ends of its axis would be in the figure, but nowhere in what is saved."""
+    plots.plot_measured(WAYS[name], NAME, str(tmp_path / "a.svg"), SWEPT)
+    assert "this dataset" in said_in(tmp_path / "a.svg")
+
+
 def test_no_text_is_on_the_line_of_the_limit():
     for bar, limit in [(0.05, 0.1), (0.5, 1), (0.6, 0.05), (0.3, 0.6), (0.9, 0.2), (1, 0.4), (0.4, 0.5), (0.2, 1)]:
         start, inside = plots._beside(bar, limit)
@@ -134,7 +145,7 @@ def test_bench_saves_them(tmp_path):
     ran = run("bench", tmp_path / "train", "--only", "cached", "--only", "sizes", "--seconds", "0.05", "--plot", path)
     assert (ran.code, ran.err) == (0, "")
     assert [line.split()[:2] for line in ran.out.splitlines()][-7:][0] == ["1", "kB"]
-    said = {text for each in ET.parse(path).iter("{http://www.w3.org/2000/svg}text") for text in each.itertext()}
+    said = said_in(path)
     assert {"train", "cached", "this dataset", "limit of this machine", "1 MB", "99 %"} <= said
 
 
