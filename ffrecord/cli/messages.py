@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 
 from ffrecord.errors import FFRecordError, MismatchError
 
@@ -57,8 +58,9 @@ def _of_call(error: OSError) -> str:
 
 
 def _for_command(text: str) -> str:
+    """With advice for who calls the command; where it could be of a path it is left alone."""
     for advice, ours in ADVICE.items():
-        text = text.replace(advice, ours)
+        text = re.sub(rf"(?<!/){re.escape(advice)}(?![\w/])", lambda _, ours=ours: ours, text)  # type: ignore[misc]
     return text
 
 

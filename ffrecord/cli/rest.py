@@ -2,11 +2,14 @@
 
 import argparse
 import os
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ffrecord import manifest
+from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import Output, counted
 from ffrecord.cli.sources import manifest_of, open_source
 from ffrecord.errors import FFRecordError
@@ -30,6 +33,21 @@ class Piece(NamedTuple):
     samples: int
     place: int | None
     wrong: str
+
+
+Begins = tuple[list[int], list[Piece]]
+
+
+def _begins(pieces: Iterable[tuple[int, Piece]]) -> Begins:
+    """Where each begins, ascending; of those that begin at the same place only the last has samples."""
+    found = list(pieces)
+    return [begin for begin, _ in found], [piece for _, piece in found]
+
+
+def _at(begins: Begins, where: int) -> Piece | None:
+    """The last that begins there or before."""
+    found = bisect_right(begins[0], where)
+    return begins[1][found - 1] if found else None
 
 
 @dataclass(frozen=True)
@@ -63,19 +81,25 @@ class Rest:
         Raises:
             FFRecordError: it is in a shard that is not there.
         """
-        for piece in self.pieces:
-            if piece.first <= index < piece.first + piece.samples:
-                if piece.place is None:
-                    raise FFRecordError(f"Sample {index} is not there: {piece.wrong}")
-                return piece.place + index - piece.first
-        return index
+        piece = _at(self._firsts, index)
+        if piece is None or index >= piece.first + piece.samples:
+            return index
+        if piece.place is None:
+            raise FFRecordError(f"Sample {index} is not there: {piece.wrong}")
+        return piece.place + index - piece.first
 
     def index(self, place: int) -> int:
         """Which sample of the dataset is at a place in the store."""
-        for piece in self.pieces:
-            if piece.place is not None and piece.place <= place < piece.place + piece.samples:
-                return piece.first + place - piece.place
-        return place
+        piece = _at(self._places, place)
+        return place if piece is None or piece.place is None else piece.first + place - piece.place
+
+    @cached_property
+    def _firsts(self) -> Begins:
+        return _begins((piece.first, piece) for piece in self.pieces)
+
+    @cached_property
+    def _places(self) -> Begins:
+        return _begins((piece.place, piece) for piece in self.pieces if piece.place is not None)
 
     def remark(self, source: str) -> str:
         """What is missing, in a line; "" if nothing."""
@@ -123,4 +147,4 @@ def _wrong(path: str, shard: manifest.Shard) -> str:
         with FileReader(path) as reader:
             return "" if reader.n == shard.samples else f"{shard.name} has {reader.n} samples, not {shard.samples}"
     except (FFRecordError, OSError) as error:
-        return " ".join(str(error).split())
+        return in_a_line(error)

@@ -1,0 +1,40 @@
+"""What went wrong, in one line."""
+
+import ast
+from errno import ENOENT
+from pathlib import Path
+
+import pytest
+
+import ffrecord
+from ffrecord.cli.messages import ADVICE, in_a_line
+from ffrecord.errors import ArgumentError
+
+
+def sentences():
+    """All text in the package but that of the command, with "{}" for what is put in."""
+    package = Path(ffrecord.__file__).parent
+    for path in package.rglob("*.py"):
+        if package / "cli" not in path.parents:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.JoinedStr):
+                    yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value
+
+
+def test_all_that_is_said_otherwise_is_said_by_the_library():
+    said = "\n".join(sentences()) + "\n"
+    missing = [advice for advice in ADVICE if advice.partition(": No such file")[0] not in said]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", ["runs/resume=False/train", "resume=False/train", "runs/resume=False", "a/(max_size)"])
+def test_paths_are_named_as_they_are(path):
+    assert in_a_line(FileNotFoundError(ENOENT, "No such file or directory", path)).startswith(f"{path}: ")
+    assert in_a_line(ArgumentError(f"{path}: there is something")) == f"{path}: there is something"
+
+
+def test_advice_is_for_who_calls_the_command():
+    assert in_a_line(ArgumentError("2 shards; resume=False discards them")) == "2 shards; --restart discards them"
+    assert in_a_line(ArgumentError("expected at most 3 (max_size)")) == "expected at most 3 (--max-size)"
