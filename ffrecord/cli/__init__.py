@@ -2,6 +2,7 @@
 
 command_line.py  arguments, and what becomes of errors
 commands.py      which there are
+options.py       which every command has
 output.py        facts, tables and bars, for people or as JSON
 messages.py      errors in one line
 sources.py       the argument PATH

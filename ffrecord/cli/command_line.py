@@ -12,7 +12,7 @@ from typing import NoReturn, TextIO
 
 from ffrecord.cli import exits
 from ffrecord.cli.commands import COMMANDS, command
-from ffrecord.cli.common import add_common
+from ffrecord.cli.options import add_common
 from ffrecord.cli.output import Output, StandardOutputError, printable, silence
 
 EPILOG = """\

@@ -5,7 +5,7 @@ import shlex
 
 from ffrecord.cli import exits
 from ffrecord.cli.commands import COMMANDS, command
-from ffrecord.cli.common import add_common
+from ffrecord.cli.options import add_common
 from ffrecord.cli.output import Output
 from ffrecord.errors import ArgumentError
 
