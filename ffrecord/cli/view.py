@@ -2,13 +2,14 @@
 
 import argparse
 import os
-from contextlib import closing
+from contextlib import ExitStack, closing
 from errno import EADDRINUSE
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from ffrecord.cli import exits
+from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.rest import open_rest
 from ffrecord.cli.sources import add_source, open_source, positive, whole_number
@@ -122,8 +123,13 @@ def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:
         if _has_screen(out) if given.open is None else given.open:
             from ffrecord.cli.viewing.way import way_to
 
-            with way_to(server.url) as path:
-                Thread(target=_show, args=(path,), daemon=True).start()
+            with ExitStack() as stack:
+                try:
+                    path = stack.enter_context(way_to(server.url))
+                except OSError as error:
+                    out.remark(f"ffrecord view: no browser was opened: {in_a_line(error)}")
+                else:
+                    Thread(target=_show, args=(path,), daemon=True).start()
                 server.serve_forever()
         else:
             server.serve_forever()

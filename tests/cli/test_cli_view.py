@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 import warnings
 import zipfile
 from pathlib import Path
@@ -385,6 +386,33 @@ def test_a_browser_is_asked_for(pictures, tmp_path):
             assert (tmp_path / "shown.mode").read_text() == "600\n"
             assert f'url={url.strip()}"' in (tmp_path / "shown.html").read_text()
             shown.unlink()
+
+
+def test_the_way_to_the_page_goes_with_it(pictures, tmp_path):
+    environment = {**os.environ, "BROWSER": "true %s", "TMPDIR": str(tmp_path)}
+    command = [*COMMAND, "view", pictures, "--open"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
+        child.stdout.readline()
+        end = time.monotonic() + 10
+        while time.monotonic() < end and not [*tmp_path.iterdir()]:
+            time.sleep(0.02)
+        assert len([*tmp_path.iterdir()]) == 1
+        child.terminate()
+        assert (child.wait(20), child.stderr.read()) == (128 + signal.SIGTERM, "")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_without_a_place_for_the_way_there_is_a_page(pictures, tmp_path):
+    code = f"import tempfile; tempfile.tempdir = '{tmp_path}/nowhere'; from ffrecord.cli import main; exit(main())"
+    command = [sys.executable, "-c", code, "view", pictures, "--open"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        url = child.stdout.readline().strip()
+        said = child.stderr.readline()
+        with urllib.request.urlopen(url, timeout=10) as page:
+            assert page.status == 200
+        child.send_signal(signal.SIGINT)
+        assert child.wait(20) == 0
+    assert said.startswith("ffrecord view: no browser was opened: ")
 
 
 def waited(pid: int) -> float:
