@@ -25,9 +25,15 @@ class Ran(NamedTuple):
 
 
 @cache
-def forked() -> Forked:
-    """Made once."""
+def _forked() -> Forked:
     return Forked()
+
+
+def forked() -> Forked:
+    """Made once, and again when a run took too long."""
+    if _forked().ended:
+        _forked.cache_clear()
+    return _forked()
 
 
 def run(*arguments: object, timeout: float = 60, cwd: object = ".", into: str | None = None) -> Ran:

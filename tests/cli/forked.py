@@ -8,6 +8,7 @@ import atexit
 import gc
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,21 +22,35 @@ class Forked:
     """Starts the process; ends it with this one."""
 
     def __init__(self) -> None:
+        self.ended = False
         self._ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-W", "error", __file__, str(its.fileno())]
-        self._process = subprocess.Popen(command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+        )
         its.close()
         atexit.register(self.close)
 
     def run(self, arguments: list[str], streams: list[int], cwd: str, timeout: float) -> int:
-        """The exit code of a run; below 0 the signal that ended it."""
+        """The exit code of a run; below 0 the signal that ended it.
+
+        Raises:
+            TimeoutError: it took longer. All that was started has ended, so that no later run gets its answer.
+        """
         self._ours.settimeout(timeout)
         message = json.dumps({"arguments": arguments, "cwd": cwd, "environment": dict(os.environ)}).encode()
         socket.send_fds(self._ours, [message], streams)
-        return int(self._ours.recv(64))
+        try:
+            return int(self._ours.recv(64))
+        except TimeoutError:
+            self.ended = True
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self.close()
+            raise
 
     def close(self) -> None:
-        """End it."""
+        """End it; may be repeated."""
+        atexit.unregister(self.close)
         self._ours.close()
         self._process.wait(60)
 

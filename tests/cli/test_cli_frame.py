@@ -15,7 +15,7 @@ from importlib.metadata import version
 import builders
 import numpy as np
 import pytest
-from cli_runs import COMMAND, run, run_in_terminal
+from cli_runs import COMMAND, forked, run, run_in_terminal
 
 from ffrecord.cli.commands import COMMANDS
 from ffrecord.cli.messages import in_a_line
@@ -286,3 +286,11 @@ def test_a_missing_extra_is_named_before_anything_is_done(path, tmp_path, name):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
     assert "pip install ffrecord[plot]" in done.stderr
+
+
+def test_a_run_that_takes_too_long_is_not_taken_for_a_later_one(tmp_path):
+    before = forked()._process
+    with pytest.raises(TimeoutError):
+        run("--version", timeout=0.001)
+    assert before.returncode == -signal.SIGKILL
+    assert (run("info", tmp_path / "nobody").code, run("--version").code) == (3, 0)
