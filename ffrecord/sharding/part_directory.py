@@ -109,6 +109,7 @@ class PartDirectory:
         open, finished, ledger_path: what is in it.
         ledger: there after `acquire`.
         first: number of the shard that a later write goes on from if none is finished; None while that is unknown.
+        published: whether all is durably under its final name, so that the ledger has nothing more to tell.
         claimed: whether what is in it is of no use to a later write, so that `leave` is `discard`; not at first.
 
     Use: `acquire`, then `discard`, `leave` or `release`, which do nothing without a lock.
@@ -124,7 +125,7 @@ class PartDirectory:
         self.finished = str(Path(self.path) / FINISHED)
         self.ledger_path = str(Path(self.path) / LEDGER)
         self.claimed = False
-        self._published = False  # durably: the ledger has nothing more to tell
+        self.published = False
         self.first: int | None = None
         self._lock: io.FileIO | None = None
         self._mutex = threading.Lock()  # shards are kept by a thread that may outlive the patience of a clean-up
@@ -270,7 +271,7 @@ class PartDirectory:
                 fsync_directory(self.finished)
                 publishing.replace(self.finished, self.target)
         self._make_durable(self.target if self.inside else os.path.dirname(self.target))
-        self._published = True
+        self.published = True
 
     def _make_durable(self, directory: str) -> None:
         """After the last step, which a failure does not undo: `leave` keeps the ledger, and the same call written
@@ -317,7 +318,7 @@ class PartDirectory:
             self._mark(Publishing(list(names), before.fingerprint, listing.fingerprint, skipped))
             publishing.add(self.finished, self.target, names, before, listing)
         self._make_durable(self.target)
-        self._published = True
+        self.published = True
 
     def _mark(self, mark: Publishing) -> None:
         fsync_directory(self.finished)
@@ -346,10 +347,10 @@ class PartDirectory:
             if not self.held:
                 return []
             _remove_tree(self.open)
-            if not self._published and self._has_published():
+            if not self.published and self._has_published():
                 self._unlock()
                 return []
-            kept = [] if self.claimed or self._published else self._usable()
+            kept = [] if self.claimed or self.published else self._usable()
             if kept:
                 self._unlock()
             else:

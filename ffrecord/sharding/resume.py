@@ -237,6 +237,8 @@ def _refusal(part: PartDirectory, count: int, found: list[str]) -> str:
 def remark(part: PartDirectory) -> str | None:
     """Leave a part directory, and say for the error that ended a write what stays; None for nothing."""
     kept = part.leave()
+    if part.published:
+        return f"{part.target}: all that was asked for is there and whole; another call of an append would add it again"
     if not kept:
         return None
     return (

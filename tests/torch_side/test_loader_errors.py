@@ -243,6 +243,24 @@ def test_worker_that_dies(path):
     assert child_processes() <= before
 
 
+def dies_later(sample):
+    if sample["id"] == BAD:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return sample
+
+
+def test_a_worker_that_dies_interrupts_nobody_else(path):
+    """The step of training that runs then is not where the error comes from."""
+    batches = iter(Loader(path, 4, "sequential", transform=dies_later, num_workers=2, prefetch=16))
+    next(batches)
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        pass
+    with pytest.raises(WorkerError, match=r"ended with -9 at sample 17 of .* \(worker 0, process \d+\)"):
+        list(batches)
+
+
 # What cannot go to workers, or come from them
 
 

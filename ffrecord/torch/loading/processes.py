@@ -7,6 +7,7 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Iterator
 from multiprocessing import connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
@@ -65,7 +66,7 @@ class Workers:
     def _begun(self, context: Any, seed: int) -> Any:
         """Torch's iterator, with workers at work."""
         options = self._options
-        return iter(
+        iterator = iter(
             _Loader(
                 _Batches(self._run, self._finisher, options.workers, self._hearts),
                 batch_size=None,
@@ -80,6 +81,8 @@ class Workers:
                 multiprocessing_context=context,
             )
         )
+        _disarm(iterator)
+        return iterator
 
     def __iter__(self) -> "Workers":
         return self
@@ -94,12 +97,13 @@ class Workers:
         """
         if self._iterator is None:
             raise StopIteration
+        iterator = self._iterator
         try:
-            finished: Finished = next(self._iterator)
+            with _armed(iterator):
+                finished: Finished = next(iterator)
         except StopIteration:
             raise
         except Exception as error:
-            _disarm(self._iterator)  # before anything else: the handler raises wherever this is
             failed = self._explained(error)
             self._kill(isinstance(failed, BatchTimeoutError))
             # torch's frames hold its iterator.
@@ -137,11 +141,11 @@ class Workers:
         known = beat.index != NO_SAMPLE
         where = f"{beat.sample} of " if known else ""
         sentence = f"a worker process ended with {code} at {where}{self._name(beat.task)}"
+        sentence += f" (worker {number}, process {self._iterator._workers[number].pid})"
         return WorkerError(sentence, index=beat.index if known else None, exitcode=code)
 
     def _kill(self, hanging: bool) -> None:
         iterator, self._iterator = self._iterator, None
-        _disarm(iterator)
         if hanging:
             _kill_all(iterator._workers)
         # torch waits 5 s for each.
@@ -184,6 +188,27 @@ def _disarm(iterator: Any) -> None:
     if iterator._worker_pids_set:
         signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
         iterator._worker_pids_set = False
+
+
+@contextlib.contextmanager
+def _armed(iterator: Any) -> Iterator[None]:
+    """Inside, that handler raises: whoever waits for the rest of what a dead worker has sent in part waits for ever."""
+    if iterator._shutdown:  # at its end
+        yield
+        return
+    pids = tuple(worker.pid for worker in iterator._workers)
+    signal_handling._set_worker_pids(id(iterator), pids)  # type: ignore[attr-defined]
+    iterator._worker_pids_set = True
+    try:
+        _check_alive(iterator._workers)  # one that ended before sends no signal any more
+        yield
+    finally:
+        _disarm(iterator)
+
+
+def _check_alive(workers: list[Any]) -> None:
+    if not all(worker.is_alive() for worker in workers):
+        raise RuntimeError("DataLoader worker ended")  # which one, `_explained` finds out
 
 
 def _ended(workers: list[Any], seconds: float) -> tuple[int, int] | None:
@@ -271,8 +296,7 @@ class _Iterator(_MultiProcessingDataLoaderIter):
             try:
                 return True, self._data_queue.get(timeout=max(0.0, min(LOOK_SECONDS, until - time.monotonic())))
             except queue.Empty:
-                if not all(worker.is_alive() for worker in self._workers):
-                    raise RuntimeError("DataLoader worker ended") from None  # which one, `_explained` finds out
+                _check_alive(self._workers)
                 if time.monotonic() >= until:
                     return False, None
 
