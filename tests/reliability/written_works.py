@@ -27,7 +27,9 @@ ASKED = ("stat", "lstat", "fstat", "fstatfs", "statx", "listdir", "scandir", "fc
 SPARED = ("unlink", "rmdir", "flock", "mmap", "munmap", "malloc", "pthread_create", "preadv2", "io_setup", "io_destroy")
 HARMLESS = frozenset((*ASKED, *SPARED))
 # Asked again after a signal.
-AGAIN = frozenset(("open", "pread", "pwrite", "fsync", "ftruncate", "fchmod", "readv", "sync_file_range", "fallocate"))
+AGAIN = frozenset(
+    ("open", "read", "pread", "pwrite", "fsync", "ftruncate", "fchmod", "readv", "sync_file_range", "fallocate")
+)
 # What a file system answers that has no such call.
 REFUSED = {
     "sync_file_range": (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP),
