@@ -28,8 +28,9 @@ def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFil
             if len(files) > held_most:
                 files[-1].close()
         for opened, shard in zip(files, shards, strict=True):
-            if shard is not None:
-                _compare(opened, shard)
+            difference = "" if shard is None else _difference(opened, shard)
+            if difference:
+                raise FormatError(difference)
     except BaseException:
         for opened in files:
             opened.close()
@@ -49,8 +50,22 @@ def _open(path: str, files: list[OpenedFile], *, check: bool, whole: bool) -> Op
         return OpenedFile(path, check=check, whole=whole)
 
 
-def _compare(opened: OpenedFile, shard: Shard) -> None:
-    """Raise FormatError unless a shard is the one that dataset.json lists."""
+def difference(path: str, shard: Shard) -> str:
+    """In what a file differs from the shard that dataset.json lists; "" if it is that one.
+
+    Raises:
+        OSError, FormatError, ChecksumError: it cannot be opened.
+    """
+    paths.check_file(path)
+    opened = OpenedFile(path, check=True)
+    try:
+        return _difference(opened, shard)
+    finally:
+        opened.close()
+
+
+def _difference(opened: OpenedFile, shard: Shard) -> str:
     found, listed = (opened.n, opened.size, opened.crc), (shard.samples, shard.size, shard.crc)
-    if found != listed:
-        raise FormatError(f"{opened.path}: (samples, size, CRC-32 of tables) {found}, {manifest.NAME} says {listed}")
+    if found == listed:
+        return ""
+    return f"{opened.path}: (samples, size, CRC-32 of tables) {found}, {manifest.NAME} says {listed}"

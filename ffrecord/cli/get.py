@@ -3,13 +3,14 @@
 import argparse
 import operator
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ffrecord.cli import exits
 from ffrecord.cli.output import Output
-from ffrecord.cli.rest import open_rest
+from ffrecord.cli.rest import Rest, open_rest
 from ffrecord.cli.showing import show
 from ffrecord.cli.sources import add_source
-from ffrecord.errors import ArgumentError, MissingNamesError
+from ffrecord.errors import ArgumentError, FFRecordError, MissingNamesError
 from ffrecord.store import Store
 
 EXAMPLES = """\
@@ -37,8 +38,18 @@ def run(given: argparse.Namespace, out: Output) -> int:
         if not given.raw:
             return show(rest, indices, out)
         for index in indices:
-            out.raw(rest.store.read_one(rest.place(index)).data)
+            out.raw(_record(rest, index))
     return exits.DONE
+
+
+def _record(rest: Rest, index: int) -> Any:
+    place = rest.place(index)
+    try:
+        return rest.store.read_one(place).data
+    except (FFRecordError, OSError) as error:
+        if place == index:
+            raise
+        raise FFRecordError(rest.told(error, place)) from error
 
 
 def indices_of(store: Store, text: str, n: int) -> Iterator[int]:

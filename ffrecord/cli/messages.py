@@ -37,6 +37,15 @@ def in_a_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def numbered(text: str, place: int, index: int | None) -> str:
+    """The message of a sample, by the number that it has in its dataset; without one if that is None.
+
+    Args:
+        place: its number in what was read, which may be a part of the dataset.
+    """
+    return re.sub(rf"\ASample {place}: ", "" if index is None else f"Sample {index}: ", text)
+
+
 def add_note(error: BaseException, note: str) -> None:
     """Give an exception on its way what stays, or how to go on; as `error.add_note` of Python 3.11."""
     error.__notes__ = [*getattr(error, "__notes__", []), note]

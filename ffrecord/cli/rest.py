@@ -1,4 +1,4 @@
-"""What can be opened of a dataset of which shards are missing or cannot be read, under the indices of the whole."""
+"""What can be opened of a dataset of which shards are missing, damaged or others, under the indices of the whole."""
 
 import argparse
 import os
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ffrecord import manifest
-from ffrecord.cli.messages import in_a_line
+from ffrecord import file_set, manifest
+from ffrecord.cli.messages import in_a_line, numbered
 from ffrecord.cli.output import Output, counted
 from ffrecord.cli.sources import manifest_of, open_source
 from ffrecord.errors import FFRecordError
@@ -93,6 +93,10 @@ class Rest:
         piece = _at(self._places, place)
         return place if piece is None or piece.place is None else piece.first + place - piece.place
 
+    def told(self, error: BaseException, place: int) -> str:
+        """What an error of the sample at a place in the store says, in a line."""
+        return numbered(in_a_line(error), place, self.index(place))
+
     @cached_property
     def _firsts(self) -> Begins:
         return _begins((piece.first, piece) for piece in self.pieces)
@@ -144,7 +148,6 @@ def _wrong(path: str, shard: manifest.Shard) -> str:
     if not os.path.lexists(path):
         return f"{shard.name} is missing"
     try:
-        with FileReader(path) as reader:
-            return "" if reader.n == shard.samples else f"{shard.name} has {reader.n} samples, not {shard.samples}"
+        return file_set.difference(path, shard)
     except (FFRecordError, OSError) as error:
         return in_a_line(error)

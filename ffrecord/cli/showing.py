@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ffrecord.cli import exits
-from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import Output, cut
 from ffrecord.cli.rest import Rest
 from ffrecord.cli.shown import as_json, columns_of, in_words
@@ -15,12 +14,14 @@ def show(rest: Rest, indices: Iterable[int], out: Output) -> int:
     """Print the samples at `indices`; BAD_NEWS if one cannot be read, which is said in its place."""
     code, found = exits.DONE, []
     for index in indices:
+        place = index
         try:
-            columns = columns_of(rest.store.sample(rest.place(index)))
+            place = rest.place(index)
+            columns = columns_of(rest.store.sample(place))
         except (FFRecordError, OSError) as error:
             if isinstance(error, IndexError):
                 raise
-            code, columns = exits.BAD_NEWS, {"error": in_a_line(error)}
+            code, columns = exits.BAD_NEWS, {"error": rest.told(error, place)}
         if out.json:
             found.append({"index": index, **{name: as_json(value) for name, value in columns.items()}})
         else:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from ffrecord.cli import column_facts, exits
-from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.rest import Rest, open_rest
 from ffrecord.cli.sizes import Sizes, labels_of, sizes_of
@@ -76,7 +75,7 @@ def _spread(rest: Rest, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
             try:
                 samples.append(rest.store.sample(place))
             except (FFRecordError, OSError) as error:
-                damaged.append({"index": rest.index(place), "error": in_a_line(error)})
+                damaged.append({"index": rest.index(place), "error": rest.told(error, place)})
         return samples, damaged
 
 

@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from ffrecord import manifest
+from ffrecord import file_set, manifest
 from ffrecord.cli import exits
+from ffrecord.cli.messages import in_a_line, numbered
 from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.sources import add_jobs, add_source, open_source
 from ffrecord.errors import FFRecordError
@@ -32,7 +33,8 @@ class Report:
 
     Attributes:
         checksum: what guards each record, None if nothing does.
-        bad: of each bad file or record: "file", "index" in that file (None: the file as a whole), "error".
+        bad: of each bad file or record: "file", "index" in that file (None: the file as a whole), "sample", its index
+            in the dataset (None: the file is none of the dataset), and "error".
     """
 
     format: str = ""
@@ -53,56 +55,92 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, out: Output) -> int:
     """Check it; BAD_NEWS if anything is wrong."""
     began, report = time.monotonic(), Report()
-    for opened in _opened(given):
-        if isinstance(opened, Store):
-            with opened:
-                check(opened, given.jobs, report, out)
+    for found in _found(given):
+        if isinstance(found, Part):
+            with found.store:
+                check(found, given.jobs, report, out)
         else:
-            path, error = opened
-            _tell(report, out, path, None, error)
+            _tell(report, out, *found)
     _conclude(given, report, time.monotonic() - began, out)
     return exits.BAD_NEWS if report.bad else exits.DONE
 
 
-def _opened(given: argparse.Namespace) -> Iterator[Store | tuple[str, Exception]]:
+class Part(NamedTuple):
+    """What is read at once.
+
+    Attributes:
+        store: the dataset, or a shard of it.
+        first: index, in the dataset, of its first sample; None if it is not known to be of the dataset.
+    """
+
+    store: Store
+    first: int | None
+
+
+class Bad(NamedTuple):
+    """A file that is wrong as a whole, and why."""
+
+    path: str
+    error: str
+
+
+def _found(given: argparse.Namespace) -> Iterator[Part | Bad]:
     """The dataset; or, if it cannot be opened, each of its shards that can, and what is wrong with the others."""
     try:
-        yield open_source(given)
+        yield Part(open_source(given), 0)
         return
     except (FFRecordError, OSError) as error:
-        shards = shards_of(given.source)
+        listed, damaged = _listed(given.source)
+        shards = list(_shards(given.source, listed))
         if not shards:
             raise
         whole = error
-    wrong = 0
-    for path in shards:
-        try:
-            yield FileReader(path)
-        except (FFRecordError, OSError) as error:
-            wrong += 1
-            yield path, error
-    if not wrong:  # each is a file of its own, but they are not the dataset that they should be
-        yield given.source, whole
+    wrong = False
+    for path, shard, first in shards:
+        for found in _of_shard(path, shard, first):
+            wrong |= isinstance(found, Bad)
+            yield found
+    if damaged or not wrong:  # nothing is wrong with a shard, or that is not all
+        yield Bad(given.source, in_a_line(whole))
 
 
-def shards_of(path: str) -> list[str]:
-    """The `.ffr` files of a directory: those that dataset.json lists, or all that there are."""
-    if not os.path.isdir(path):
-        return []
+def _of_shard(path: str, shard: manifest.Shard | None, first: int) -> Iterator[Part | Bad]:
+    """A file, read even if it is not the shard that is listed."""
     try:
-        listed = manifest.load(path)
+        difference = "" if shard is None else file_set.difference(path, shard)
+        reader = FileReader(path)
+    except (FFRecordError, OSError) as error:
+        yield Bad(path, in_a_line(error))
+        return
+    if difference:
+        yield Bad(path, difference)
+    yield Part(reader, None if shard is None or difference else first)
+
+
+def _listed(path: str) -> tuple[manifest.Manifest | None, bool]:
+    """What dataset.json says, and whether it is there but cannot be read."""
+    try:
+        return (manifest.load(path) if os.path.isdir(path) else None), False
     except FFRecordError:
-        listed = None
-    names = (
-        sorted(name for name in os.listdir(path) if name.endswith(SUFFIX))
-        if listed is None
-        else [shard.name for shard in listed.shards]
-    )
-    return [os.path.join(path, name) for name in names]
+        return None, True
 
 
-def check(store: Store, jobs: int, report: Report, out: Output) -> None:
-    """Read all records of a store by threads, and add what is bad to the report."""
+def _shards(path: str, listed: manifest.Manifest | None) -> Iterator[tuple[str, manifest.Shard | None, int]]:
+    """The `.ffr` files of a directory, with what dataset.json lists and the first sample; or all that there are."""
+    if listed is None:
+        names = os.listdir(path) if os.path.isdir(path) else []
+        for name in sorted(name for name in names if name.endswith(SUFFIX)):
+            yield os.path.join(path, name), None, 0
+        return
+    first = 0
+    for shard in listed.shards:
+        yield os.path.join(path, shard.name), shard, first
+        first += shard.samples
+
+
+def check(part: Part, jobs: int, report: Report, out: Output) -> None:
+    """Read all records of a part by threads, and add what is bad to the report."""
+    store = part.store
     report.format, report.checksum = store.format, store.checksum
     report.files += len(set(store.fnames))
     before = store.stats().bytes
@@ -115,7 +153,8 @@ def check(store: Store, jobs: int, report: Report, out: Output) -> None:
                 for index, error in future.result():
                     path, local = store.locate(index)
                     bar.clear()
-                    _tell(report, out, path, local, error)
+                    sample = None if part.first is None else part.first + index
+                    _tell(report, out, path, numbered(in_a_line(error), index, sample), local, sample)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -134,8 +173,10 @@ def _ranges(store: Store) -> Iterator[range]:
         yield range(start, min(start + step, store.n))
 
 
-def _tell(report: Report, out: Output, path: str, index: int | None, error: Exception) -> None:
-    report.bad.append({"file": path, "index": index, "error": str(error)})
+def _tell(
+    report: Report, out: Output, path: str, error: str, index: int | None = None, sample: int | None = None
+) -> None:
+    report.bad.append({"file": path, "index": index, "sample": sample, "error": error})
     if not out.json:
         out.line(f"bad: {error}")
 

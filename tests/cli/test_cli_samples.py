@@ -139,6 +139,34 @@ def test_ls_of_a_torn_dataset(torn):
     assert [int(line.split()[0]) for line in ran.out.splitlines()] == [*range(10), *range(20, 25)]
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_other_shards_than_the_listed_ones_are_not_shown(dataset, tmp_path, missing):
+    path = shutil.copytree(dataset, tmp_path / "mixed")
+    first, second, _ = sorted(path.glob("*.ffr"))
+    shutil.copy(first, second)  # as many samples, and of the same size
+    if missing:
+        first.unlink()
+    ran = run("get", path, "10", "20", "--json")
+    other, good = json.loads(ran.out)
+    assert (ran.code, ran.err, good["text"]) == (1, "", "sample 20")
+    assert other["error"].startswith(f"Sample 10 is not there: {second}: ")
+    assert "dataset.json says" in other["error"]
+    ran = run("head", path, "-n", "21", "--json")
+    assert [each.get("text") for each in json.loads(ran.out)] == [
+        *(None if missing else f"sample {i}" for i in range(10)),
+        *[None] * 10,
+        "sample 20",
+    ]
+    rows = json.loads(run("ls", path, "--shards", "--json").out)
+    assert [bool(row["wrong"]) for row in rows] == [missing, True, False]
+    assert [int(line.split()[0]) for line in run("ls", path).out.splitlines()] == [
+        *([] if missing else range(10)),
+        *range(20, 25),
+    ]
+    stats = run("stats", path, "--json")
+    assert (stats.code, len(json.loads(stats.out)["wrong"])) == (1, 1 + missing)
+
+
 def test_nothing_is_left(torn):
     for path in torn.glob("*.ffr"):
         path.unlink()

@@ -38,6 +38,12 @@ def flip(path, offset):
         file.write(bytes([byte ^ 4]))
 
 
+def swap(one, other):
+    one.rename(f"{one}.kept")
+    other.rename(one)
+    os.rename(f"{one}.kept", other)
+
+
 def verify(*arguments):
     ran = run("verify", *arguments, "--json")
     assert ran.err == ""
@@ -87,9 +93,58 @@ def test_shards_of_another_dataset(dataset, tmp_path):
     first = min(dataset.glob("*.ffr"))
     builders.write_samples(first, [b"other"])
     code, found = verify(dataset)
-    assert code == 1
-    assert found["bad"][0]["file"] == str(dataset)
+    assert (code, [each["file"] for each in found["bad"]]) == (1, [str(first)])
     assert "dataset.json says" in found["bad"][0]["error"]
+    assert found["records"] == 1 + 2 * SHARD
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_every_shard_that_is_not_the_listed_one_is_named(dataset, missing):
+    first, second, third = sorted(dataset.glob("*.ffr"))
+    swap(first, second)
+    wrong = [first, second]
+    if missing:
+        third.unlink()
+        wrong.append(third)
+    code, found = verify(dataset)
+    assert code == 1
+    assert [(each["file"], each["index"], each["sample"]) for each in found["bad"]] == [
+        (str(path), None, None) for path in wrong
+    ]
+    assert ["dataset.json says" in each["error"] for each in found["bad"]] == [path != third for path in wrong]
+    assert run("verify", dataset).out.count("bad: ") == len(wrong)
+
+
+def test_a_damaged_list_is_named_beside_damaged_shards(dataset):
+    flip(dataset / "dataset.json", 0)
+    assert [each["file"] for each in verify(dataset)[1]["bad"]] == [str(dataset)]
+    first = min(dataset.glob("*.ffr"))
+    flip(first, 20)
+    assert [each["file"] for each in verify(dataset)[1]["bad"]] == [str(dataset), str(first)]
+    (dataset / "dataset.json").unlink()
+    assert [each["file"] for each in verify(dataset)[1]["bad"]] == [str(first)]
+
+
+def test_samples_keep_their_number_whatever_is_missing(dataset):
+    first, second, third = sorted(dataset.glob("*.ffr"))
+    with FileReader(third) as reader:
+        flip(third, int(reader.get_offsets(0)[42]))
+    bad = 2 * SHARD + 42
+    whole = verify(dataset)[1]["bad"]
+    first.unlink()
+    _, found = verify(dataset)[1]["bad"]
+    assert whole == [found]
+    assert (found["index"], found["sample"]) == (42, bad)
+    assert found["error"].startswith(f"Sample {bad}: checksum")
+    (shown,) = json.loads(run("get", dataset, bad, "--json").out)
+    assert shown["error"] == found["error"]
+    assert run("get", dataset, bad, "--raw").err == f"ffrecord get: {found['error']}\n"
+    assert json.loads(run("stats", dataset, "--json").out)["damaged"] == [{"index": bad, "error": found["error"]}]
+    swap(second, third)
+    # Which sample of the dataset it is nobody knows.
+    *_, found = [each for each in verify(dataset)[1]["bad"] if each["index"] is not None]
+    assert (found["file"], found["index"], found["sample"]) == (str(second), 42, None)
+    assert found["error"].startswith("checksum")
 
 
 def test_a_cut_file(tmp_path):
