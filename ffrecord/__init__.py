@@ -1,5 +1,8 @@
 """FFRecord files: samples for deep learning, packed once, read in any order, in batches, checked."""
 
+# msgspec and numpy import this from C while they are imported. Did Ctrl-C arrive just then, they would swallow the
+# KeyboardInterrupt: numpy says that it is not installed right, and msgspec crashes later. Here it goes its way.
+import datetime as _datetime  # noqa: F401
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,0 +1,89 @@
+"""Ctrl-C while modules are imported: it goes its way, and is not swallowed by what is written in C."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ffrecord import DatasetWriter
+
+# A finder that is interrupted where it looks for the module of a name, or for the n-th module, once.
+INTERRUPTED = """
+import importlib, os, sys
+at = None
+
+class Interrupted:
+    count, at, name = 0, None, None
+
+    def find_spec(self, name, path, target=None):
+        Interrupted.count += 1
+        if at in (name, Interrupted.count) and not self.name:
+            Interrupted.name = name
+            raise KeyboardInterrupt
+
+def attempt(module):
+    try:
+        importlib.import_module(module)
+    except KeyboardInterrupt:
+        return "raised"
+    except BaseException as error:
+        return repr(error)
+    return "swallowed" if Interrupted.name else "not reached"
+
+sys.meta_path.insert(0, Interrupted())
+"""
+
+
+def said(code, *arguments):
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("module", ["ffrecord.manifest", "ffrecord.reader"])
+@pytest.mark.parametrize("at", ["datetime", "_datetime"])
+def test_an_interrupt_is_not_swallowed_by_msgspec_or_numpy(tmp_path, module, at):
+    DatasetWriter(tmp_path / "a", num_workers=0, progress=False).from_indexed_dataset([1, 2, 3])
+    code = f"""{INTERRUPTED}
+at = sys.argv[1]
+print(attempt(sys.argv[2]))
+import ffrecord
+print(ffrecord.FileReader(sys.argv[3]).n)
+"""
+    assert said(code, at, module, str(tmp_path / "a")) == ["raised", "3"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("module", ["ffrecord.cli.info", "ffrecord.cli.merge", "ffrecord.cli.view"])
+def test_an_interrupt_is_swallowed_by_no_module(module):
+    code = f"""{INTERRUPTED}
+import ffrecord
+at = 0
+while True:
+    at += 1
+    ours, its = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(its, f"{{attempt(sys.argv[1])}} {{Interrupted.name}}".encode())
+        os._exit(0)
+    os.close(its)
+    found = os.read(ours, 1000).decode() or f"{{at}} ended by {{os.waitpid(child, 0)[1]}}"
+    os.close(ours)
+    if found.startswith("not reached"):
+        break
+    if not found.startswith("raised"):
+        print(found)
+print(at > 100)
+"""
+    assert said(code, module) == ["True"]
+
+
+def test_an_interrupt_while_a_command_is_imported_is_told():
+    code = f"""{INTERRUPTED}
+import ffrecord
+from ffrecord.cli import main
+at = "numpy"
+print(main(["info", "x"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("130\n", "ffrecord info: interrupted\n")
