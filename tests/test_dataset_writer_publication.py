@@ -18,10 +18,10 @@ def test_publishing_that_failed_is_done_by_the_next_one(tmp_path: Path, monkeypa
     target = tmp_path / "set"
     real = os.rename
 
-    def refuse(source: Any, place: Any) -> None:
+    def refuse(source: Any, place: Any, **beside: Any) -> None:
         if str(place) == str(target):
             raise OSError(5, "disk")
-        real(source, place)
+        real(source, place, **beside)
 
     monkeypatch.setattr(os, "rename", refuse)
     with pytest.raises(OSError, match="nothing was published"):

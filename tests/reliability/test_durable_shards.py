@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,9 +28,9 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         calls.append(("fsync", os.readlink(f"/proc/self/fd/{fd}")))
         fsync(fd)
 
-    def renamed(source: str, target: str) -> None:
+    def renamed(source: str, target: str, **beside: Any) -> None:
         calls.append(("rename", os.fspath(target)))
-        rename(source, target)
+        rename(source, target, **beside)
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "rename", renamed)
