@@ -8,7 +8,7 @@ import sys
 import traceback
 import warnings
 from contextlib import suppress
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from ffrecord.cli import exits
 from ffrecord.cli.commands import COMMANDS, command
@@ -19,7 +19,7 @@ EPILOG = """\
 ffrecord COMMAND --help says what a command takes.
 
 exit codes: 0 done; 1 done, and something is wrong with the data; 2 wrong arguments; 3 it could not be done;
-130 stopped by Ctrl-C; 141 nobody reads the output any more"""
+130 stopped by Ctrl-C; 141 nobody reads the output any more; 143 ended by SIGTERM"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,25 +29,37 @@ class Parser(argparse.ArgumentParser):
         """End with `exits.USAGE`."""
         self.exit(exits.USAGE, f"{self.prog}: {printable(message)}; {self.prog} --help says more\n")
 
+    def print_help(self, file: Any = None) -> None:
+        """As any other output, of which it is noticed where it does not get out."""
+        out = Output(stream=file)
+        for line in self.format_help().splitlines():
+            out.line(line)
+
 
 def run(argv: list[str] | None = None) -> int:
     """As `ffrecord.cli.main`."""
     argv = sys.argv[1:] if argv is None else argv
-    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    # What is written to a stdout that was closed is an error, as of one that is full; of stderr nobody can be told.
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(os.O_RDONLY), sys.stderr or _nowhere(os.O_WRONLY)
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # when all is done, there is nothing to interrupt
     try:
         return _flushed(argv, _run(parsed(argv)))
     except SystemExit as ended:
-        return _flushed([], int(ended.code or 0))
+        if ended.code == exits.TERMINATED:
+            return _terminated(_name(argv), ended)
+        return _flushed(argv, int(ended.code or 0))
+    except BrokenPipeError:
+        silence(sys.stdout)
+        return exits.PIPE_CLOSED
     except KeyboardInterrupt as error:
         return _interrupted(_name(argv), error)
     except Exception as error:  # of importing a command
         return _failed(argparse.Namespace(command=_name(argv), debug="--debug" in argv), error)
 
 
-def _nowhere() -> TextIO:
+def _nowhere(flags: int) -> TextIO:
     """In place of a stream that was closed by whoever started this; open to the end."""
-    return open(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)
+    return open(os.open(os.devnull, flags), "w", closefd=False)
 
 
 def parsed(argv: list[str]) -> argparse.Namespace:
@@ -128,6 +140,14 @@ def _interrupted(name: str, error: KeyboardInterrupt) -> int:
 
     _say(name, f"interrupted{notes(error)}")
     return exits.INTERRUPTED
+
+
+def _terminated(name: str, ended: SystemExit) -> int:
+    """Say so, and what stays."""
+    from ffrecord.cli.messages import notes
+
+    _say(name, f"ended by SIGTERM{notes(ended)}")
+    return exits.TERMINATED
 
 
 def _failed(given: argparse.Namespace, error: Exception) -> int:

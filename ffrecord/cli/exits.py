@@ -6,3 +6,4 @@ USAGE = 2  # arguments that mean nothing
 FAILED = 3  # it could not be done
 INTERRUPTED = 130  # by Ctrl-C, as shells say it
 PIPE_CLOSED = 141  # whoever read the output went away
+TERMINATED = 143  # by SIGTERM

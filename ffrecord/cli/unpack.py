@@ -8,6 +8,7 @@ from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.sources import add_source, open_source
 from ffrecord.errors import ArgumentError, MissingFileError
 from ffrecord.sources.unpacking import unpack
+from ffrecord.workers.interrupts import sigterm_exits
 
 EXAMPLES = """\
 examples:
@@ -26,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Unpack it."""
-    with open_source(given) as store:
+    with sigterm_exits(), open_source(given) as store:
         try:
             _, files, size = unpack(store, given.folder, max_size=given.max_size, paths=given.only)
         except MissingFileError as error:

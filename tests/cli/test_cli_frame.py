@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from importlib.metadata import version
 
 import builders
@@ -201,12 +202,56 @@ def test_json_is_one_document(path):
     assert json.loads(run("info", path, "--json").out)["samples"] == 8
 
 
-@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
-def test_closed_streams(path, closed):
-    done = subprocess.run(
-        ["bash", "-c", f'"$@" {closed}', "bash", *COMMAND, "info", path], capture_output=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+@pytest.mark.parametrize("arguments", [["info"], ["verify", "--json"], ["--version"], ["--help"], ["info", "--help"]])
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "2>&-"])
+def test_closed_streams(path, closed, arguments):
+    command = ["bash", "-c", f'"$@" {closed}', "bash", *COMMAND, *arguments]
+    done = subprocess.run([*command, *([path] if arguments[0] in COMMANDS else [])], capture_output=True, check=False)
+    said = "ffrecord info" if arguments[0] == "info" else "ffrecord verify" if arguments[0] == "verify" else "ffrecord"
+    assert done.returncode == (0 if closed == "2>&-" else 3)
+    assert bool(done.stdout) == (closed == "2>&-")
+    assert done.stderr.decode() == (f"{said}: standard output: Bad file descriptor\n" if closed == ">&-" else "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("asked", ["--version", "--help"])
+def test_what_the_command_itself_says_must_get_out(asked, unbuffered):
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    ours, its = os.pipe()
+    os.close(ours)
+    with open("/dev/full", "w") as full, open(its, "w") as broken:
+        for stream, wanted in (
+            (full, (3, b"ffrecord: standard output: No space left on device\n")),
+            (broken, (141, b"")),
+        ):
+            done = subprocess.run(
+                [*COMMAND, asked], stdout=stream, stderr=subprocess.PIPE, env=environment, check=False
+            )
+            assert (done.returncode, done.stderr) == wanted
+
+
+def test_sigterm_leaves_nothing_and_is_told(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("one", b"1")
+        archive.writestr("two", b"2")
+    code = """
+import os, signal, sys
+from ffrecord import safe_unpack
+from ffrecord.cli import main
+
+write = safe_unpack._write
+
+def ended(*arguments):
+    write(*arguments)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+safe_unpack._write = ended
+sys.exit(main(["unpack", *sys.argv[1:]]))
+"""
+    command = [sys.executable, "-c", code, tmp_path / "a.zip", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "ffrecord unpack: ended by SIGTERM\n")
+    assert os.listdir(tmp_path) == ["a.zip"]
 
 
 @pytest.mark.parametrize(
