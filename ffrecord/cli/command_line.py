@@ -87,7 +87,9 @@ def parsed(argv: list[str]) -> argparse.Namespace:
         if name == asked:
             command(name).arguments(own)
             add_common(own)
-    given = parser.parse_args(argv)
+    given, unknown = parser.parse_known_args(argv)
+    if unknown:  # the command's own help says which there are
+        several.choices.get(given.command, parser).error(f"unrecognized arguments: {' '.join(unknown)}")
     if given.command is None and not given.version:
         parser.print_help()
         raise SystemExit(exits.USAGE)

@@ -5,7 +5,7 @@ import argparse
 from ffrecord.cli import exits
 from ffrecord.cli.making import conclude
 from ffrecord.cli.output import Output
-from ffrecord.cli.sources import add_jobs, add_source, refuse_inside
+from ffrecord.cli.sources import add_jobs, add_source, path_of, refuse_inside
 from ffrecord.conversion import export
 
 FORMATS = ("zip", "tar", "webdataset", "tfrecord", "folder")
@@ -20,7 +20,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """PATH, OUT, and how."""
     parser.epilog = EXAMPLES
     add_source(parser)
-    parser.add_argument("out", metavar="OUT", help="a new file or directory, in a directory that is there")
+    parser.add_argument(
+        "out", metavar="OUT", type=path_of, help="a new file or directory, in a directory that is there"
+    )
     parser.add_argument("--to", choices=FORMATS, help="what to write, if the suffix of OUT does not say")
     parser.add_argument(
         "--samples-per-shard", type=int, metavar="N", help="write several files, into the directory OUT"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ffrecord.cli.messages import add_note
 from ffrecord.cli.output import Output, StandardOutputError, counted, in_bytes
-from ffrecord.cli.sources import add_jobs
+from ffrecord.cli.sources import add_jobs, path_of
 from ffrecord.conversion.given import Given
 from ffrecord.conversion.given import given as taken
 from ffrecord.dataset_writer import DatasetWriter, Summary
@@ -19,7 +19,7 @@ UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "
 
 def add_out(parser: argparse.ArgumentParser, what: str = "a new directory of shards") -> None:
     """The argument `out`, and the options of whatever writes shards."""
-    parser.add_argument("out", metavar="OUT", help=what)
+    parser.add_argument("out", metavar="OUT", type=path_of, help=what)
     add_writing(parser)
 
 

@@ -18,11 +18,22 @@ JOBS_MOST = 1024  # threads or processes: above that it is a slip
 def add_source(parser: argparse.ArgumentParser, *, several: bool = False, formats: Sequence[str] = ()) -> None:
     """The argument `source`, and --format; `formats`: those besides what `ffrecord.open` knows."""
     help = "a file, a directory, a pattern: .ffr, or any other format that ffrecord.open reads"
-    parser.add_argument("source", metavar="PATH", nargs="+" if several else None, help=help)
+    parser.add_argument("source", metavar="PATH", nargs="+" if several else None, type=path_of, help=help)
     known = [*FORMATS, *formats]
     parser.add_argument(
         "--format", choices=known, metavar="NAME", help=f"what it is, if not found out: {', '.join(known)}"
     )
+
+
+def path_of(text: str) -> str:
+    """A path, which has a name.
+
+    Raises:
+        argparse.ArgumentTypeError: it is empty, as of a variable that a script has not set.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no path")
+    return text
 
 
 def add_jobs(parser: argparse.ArgumentParser, what: str) -> None:
@@ -90,7 +101,8 @@ def manifest_of(given: argparse.Namespace) -> manifest.Manifest | None:
         try:
             return manifest.load(given.source)
         except FormatError as error:
-            add_note(error, "ffrecord verify reads the shards without it")
+            if given.command != "verify":
+                add_note(error, "ffrecord verify reads the shards without it")
             raise
     return None
 

@@ -125,6 +125,13 @@ def test_a_damaged_list_is_named_beside_damaged_shards(dataset):
     assert [each["file"] for each in verify(dataset)[1]["bad"]] == [str(first)]
 
 
+def test_a_damaged_list_of_no_shards_is_no_reason_to_verify_again(tmp_path):
+    (tmp_path / "dataset.json").write_text("{")
+    ran = run("verify", tmp_path)
+    assert (ran.code, ran.err.count("\n"), "ffrecord verify reads" in ran.err) == (3, 1, False)
+    assert "ffrecord verify reads" in run("info", tmp_path).err
+
+
 def test_samples_keep_their_number_whatever_is_missing(dataset):
     first, second, third = sorted(dataset.glob("*.ffr"))
     with FileReader(third) as reader:

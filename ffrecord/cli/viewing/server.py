@@ -47,6 +47,7 @@ class Server(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128  # of a browser that opens many pages at once, none waits for the kernel to ask again
 
     def __init__(self, answers: Answers, port: int, *, debug: bool = False) -> None:
         super().__init__((ADDRESS, port), Handler)
