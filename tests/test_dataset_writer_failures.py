@@ -100,7 +100,7 @@ class Failing:
         ("calls_sys_exit", "failed at sample 137: SystemExit: 0", None),
         ("exits", "exited with code 0 at sample 137: its work was not done", 0),
         ("exits_with_3", "exited with code 3 at sample 137", 3),
-        ("is_killed", "was ended by SIGKILL at sample 137: SIGKILL: probably out of memory", -9),
+        ("is_killed", "was ended by SIGKILL at sample 137: probably out of memory", -9),
         ("is_terminated", "was ended by SIGTERM at sample 137", -15),
         ("wants_too_much", "failed at sample 137: MemoryError", None),
         ("closes_all_descriptors", "closed its connection at sample 137", None),

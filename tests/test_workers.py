@@ -173,7 +173,7 @@ def test_the_parent_does_not_wait_for_a_worker_to_listen() -> None:
 @pytest.mark.parametrize(
     "act, words, code",
     [
-        (kill_me, "was ended by SIGKILL at sample 17: SIGKILL: probably out of memory", -9),
+        (kill_me, "was ended by SIGKILL at sample 17: probably out of memory", -9),
         (leave, "exited with code 0 at sample 17: its work was not done", 0),
         (crash, f"was ended by {children.CRASH.name} at sample 17", -children.CRASH),
         (fail, "failed at sample 17: KeyError: 'no such picture'", None),

@@ -54,7 +54,7 @@ def _ending(code: int | None) -> str:
 
 def _advice(code: int | None, beat: Beat) -> str:
     if code == -signal.SIGKILL:
-        return ": SIGKILL: probably out of memory"
+        return ": probably out of memory"
     if code is not None and code >= 0:
         if beat.beats == 0:
             return ": it did not get to work, see its own message; spawned processes import the main module again"
