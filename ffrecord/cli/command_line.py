@@ -7,7 +7,6 @@ import signal
 import sys
 import traceback
 import warnings
-from contextlib import suppress
 from typing import Any, NoReturn, TextIO
 
 from ffrecord.cli import exits
@@ -166,5 +165,8 @@ def _failed(given: argparse.Namespace, error: Exception) -> int:
 
 
 def _say(name: str, text: str) -> None:
-    with suppress(OSError):  # of a stderr that is full there is nobody to tell
+    try:
         sys.stderr.write(f"{f'ffrecord {name}'.strip()}: {printable(text)}\n")
+        sys.stderr.flush()
+    except OSError:  # of a stderr that is full there is nobody to tell
+        silence(sys.stderr)

@@ -261,7 +261,7 @@ sys.exit(main(["unpack", *sys.argv[1:]]))
 
 
 @pytest.mark.parametrize(
-    "arguments", [["info"], ["info", "--json"], ["ls"], ["head"], ["get", "0", "--raw"], ["stats"], ["verify"]]
+    "arguments", [["info"], ["info", "--json"], ["ls"], ["head"], ["get", "1", "--raw"], ["stats"], ["verify"]]
 )
 def test_a_full_standard_output(path, arguments):
     name, *more = arguments

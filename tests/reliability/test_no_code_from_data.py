@@ -28,6 +28,8 @@ ALLOWED = {
     ("__init__.py", "__getattr__", "import_module"): "modules of this package, by a table in it",
     ("sources/__init__.py", "__getattr__", "import_module"): "modules of this package, by a table in it",
     ("sources/opening.py", "_reader", "import_module"): "modules of this package, by a table of formats",
+    ("cli/__init__.py", "main", "exec"): "nothing, a literal",
+    ("cli/command_line.py", "_interrupted", "exec"): "nothing, a literal",
     ("cli/commands.py", "", "import_module"): "modules of this package, by a table of commands",
     ("fields/optional.py", "optional", "import_module"): "names that the callers have as literals, see below",
     ("folder_index.py", "", "pickle"): "dumps only: the index of a packed folder is what ffrecord 1.x wrote",
