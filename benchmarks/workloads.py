@@ -287,8 +287,8 @@ class Decoded:
 
 
 @dataclass(frozen=True)
-class Stream:
-    """A TFRecord file read from front to back, its checksums compared.
+class Checked:
+    """A file read from front to back, its checksums compared.
 
     Attributes:
         mean: bytes of a record. Sizes are lognormal about it (`SPREAD`).
@@ -299,6 +299,10 @@ class Stream:
     mean: int
     total: int
     seed: int = 7
+
+
+class Stream(Checked):
+    """A TFRecord file."""
 
 
 @dataclass(frozen=True)
@@ -352,19 +356,8 @@ class Commands:
     shards: int = 0
 
 
-@dataclass(frozen=True)
-class Verified:
-    """A file that `ffrecord verify` reads, every checksum compared.
-
-    Attributes:
-        mean: bytes of a record. Sizes are lognormal about it (`SPREAD`).
-        total: bytes of all records.
-        seed: of sizes and bytes.
-    """
-
-    mean: int
-    total: int
-    seed: int = 7
+class Verified(Checked):
+    """A `.ffr` file, by `ffrecord verify`."""
 
 
 def from_fields(fields: dict[str, Any]) -> Any:

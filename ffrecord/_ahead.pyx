@@ -78,17 +78,18 @@ cdef void _run(void* argument) noexcept nogil:
     cdef Sweep* sweep = <Sweep*> argument
     cdef int64_t got
     cdef char* buffer = <char*> malloc(SWEEP_BYTES)
-    while buffer != NULL and ffr_peek(&sweep.quota) > 0 and not sweep.stopped and sweep.filesystem.swept < sweep.filesystem.size:
+    cdef Filesystem* fs = sweep.filesystem
+    while buffer != NULL and ffr_peek(&sweep.quota) > 0 and not sweep.stopped and fs.swept < fs.size:
         got = _read_on(sweep, buffer)
         sweep.offset += got
-        sweep.filesystem.swept += got
+        fs.swept += got
         ffr_fetch_add(&sweep.quota, -got)
         if got == 0:
             sweep.file += 1
             sweep.offset = 0
         if sweep.file == sweep.table.count:
-            sweep.filesystem.swept = sweep.filesystem.size
-    if sweep.filesystem.swept >= sweep.filesystem.size:
+            fs.swept = fs.size
+    if fs.swept >= fs.size:
         sweep.file = sweep.offset = 0
         _leave_file(sweep)
     free(buffer)

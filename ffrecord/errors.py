@@ -179,6 +179,11 @@ def file_error(errno: int, sentence: str, path: Any) -> OSError:
     return wanted(errno, message, os.fspath(path))
 
 
+def add_note(error: BaseException, note: str) -> None:
+    """Give an exception on its way what stays, or how to go on. As its own `add_note`, which Python has since 3.11."""
+    error.__notes__ = [*getattr(error, "__notes__", []), note]
+
+
 @contextlib.contextmanager
 def doing(what: str, path: str) -> Iterator[None]:
     """Give an OSError that says no file's name this one's, and what was being done with it."""

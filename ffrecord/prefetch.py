@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from ffrecord.errors import add_note
+
 T = TypeVar("T")
 
 
@@ -61,10 +63,9 @@ def _raising(error: Exception) -> Callable[[], Any]:
     """What raises an error in its turn.
 
     It has no traceback meanwhile: frames lead back to what keeps the error, and such a cycle would keep all that is in
-    flight until a collection. What it said goes into a note, as of Python 3.11.
+    flight until a collection. What it said goes into a note.
     """
-    if hasattr(error, "add_note"):
-        error.add_note("While this batch was begun:\n" + "".join(traceback.format_tb(error.__traceback__)))
+    add_note(error, "While this batch was begun:\n" + "".join(traceback.format_tb(error.__traceback__)))
     error.__context__ = None
     kept = error.with_traceback(None)
 

@@ -6,13 +6,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from ffrecord.cli.messages import add_note
 from ffrecord.cli.output import Output, StandardOutputError, counted, in_bytes
 from ffrecord.cli.sources import add_jobs, path_of
 from ffrecord.conversion.given import Given
 from ffrecord.conversion.given import given as taken
 from ffrecord.dataset_writer import DatasetWriter, Summary
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, add_note
 
 UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 

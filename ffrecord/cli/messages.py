@@ -46,11 +46,6 @@ def numbered(text: str, place: int, index: int | None) -> str:
     return re.sub(rf"\ASample {place}: ", "" if index is None else f"Sample {index}: ", text)
 
 
-def add_note(error: BaseException, note: str) -> None:
-    """Give an exception on its way what stays, or how to go on; as `error.add_note` of Python 3.11."""
-    error.__notes__ = [*getattr(error, "__notes__", []), note]
-
-
 def notes(error: BaseException) -> str:
     """What an exception was told on its way: what stays, and how to go on."""
     return "".join(f"; {_for_command(_flat(note))}" for note in getattr(error, "__notes__", []))

@@ -18,10 +18,9 @@ from typing import Any
 
 from ffrecord import manifest
 from ffrecord.cli.hidden import HiddenDirectory
-from ffrecord.cli.messages import add_note
 from ffrecord.dataset_writer import Summary
 from ffrecord.durable import PART_SUFFIX, fsync_directory
-from ffrecord.errors import ArgumentError, FFRecordError, MismatchError, file_error
+from ffrecord.errors import ArgumentError, FFRecordError, MismatchError, add_note, file_error
 from ffrecord.sharding import publishing
 from ffrecord.sharding.differences import differences
 from ffrecord.sharding.verify import check_whole

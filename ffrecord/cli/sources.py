@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ffrecord import manifest
-from ffrecord.cli.messages import add_note
-from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.errors import ArgumentError, FormatError, add_note
 from ffrecord.sources.opening import FORMATS, open
 from ffrecord.store import Store
 

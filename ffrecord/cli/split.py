@@ -11,12 +11,11 @@ import numpy.typing as npt
 
 from ffrecord.cli import exits
 from ffrecord.cli.making import add_writing, conclude, indexed, options_of, told_apart, write_some
-from ffrecord.cli.messages import add_note
 from ffrecord.cli.output import Output
 from ffrecord.cli.parts import Part, publish
 from ffrecord.cli.sources import add_source, refuse_inside, seed_of
 from ffrecord.conversion.given import Given
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, add_note
 from ffrecord.order import Random
 from ffrecord.sharding.resume import fingerprint
 

@@ -1,11 +1,12 @@
 """One call of a `DatasetWriter`: from the lock to the publication."""
 
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ffrecord import manifest
-from ffrecord.errors import MismatchError
+from ffrecord.errors import MismatchError, add_note
 from ffrecord.fields import Schema
 from ffrecord.manifest import Shard
 from ffrecord.sharding import base, resume
@@ -150,10 +151,9 @@ class Writing:
 
 
 def _note(error: BaseException, note: str | None) -> None:
-    """Add to what an error says; Python 3.10 has no place for it there."""
+    """Add to what an error says, and where Python does not show that, to the log."""
     if note is None:
         return
-    if hasattr(error, "add_note"):
-        error.add_note(note)
-    else:
+    add_note(error, note)
+    if sys.version_info < (3, 11):
         _log.warning("%s", note)
