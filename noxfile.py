@@ -3,7 +3,7 @@
 import nox
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
-EXTRAS = "torch,image,jpeg,zstd,snappy,parquet,huggingface,fsspec,plot"
+EXTRAS = "torch,image,jpeg,zstd,snappy,parquet,huggingface,fsspec,remote,plot,ray"
 PARALLEL = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
 
 nox.options.default_venv_backend = "venv"

@@ -26,7 +26,7 @@ PYTHON = BIN / "python"
 STATE = VENV / "ready.json"
 CONSTRAINTS = ROOT / "constraints.txt"
 INSTALL = [
-    *("--editable", f"{ROOT}[torch,image,jpeg,zstd,snappy,parquet,huggingface,fsspec,plot]"),
+    *("--editable", f"{ROOT}[torch,image,jpeg,zstd,snappy,parquet,huggingface,fsspec,remote,plot,ray]"),
     *("--group", "test", "--group", "lint", "--group", "examples", "--group", "docs", "--group", "versions"),
     *("--constraint", str(CONSTRAINTS), "--build-constraint", str(CONSTRAINTS)),
 ]

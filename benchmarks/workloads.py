@@ -240,6 +240,25 @@ class Starts:
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """A dataset written and read by tasks of Ray.
+
+    Attributes:
+        kind: "images": 32 x 32 x 3 bytes, each with an int. "files": bytes of any size, each with an int.
+        samples: how many. All bytes are random: nobody compresses.
+        mean: bytes of a sample, its int left out. Those of files are lognormal about it (`SPREAD`).
+        workers: of Ray, or processes.
+        seed: of all bytes.
+    """
+
+    kind: str
+    samples: int
+    mean: int
+    workers: int = 2
+    seed: int = 7
+
+
+@dataclass(frozen=True)
 class Members:
     """Files in a zip archive, stored, read in batches.
 
@@ -360,6 +379,40 @@ class Verified(Checked):
     """A `.ffr` file, by `ffrecord verify`."""
 
 
+@dataclass(frozen=True)
+class RemoteReads:
+    """An epoch in random order, by URL, of a server that waits before each answer.
+
+    Attributes:
+        mean: bytes of every record.
+        batch: records asked for at once.
+        samples: how many.
+        milliseconds: that each request waits.
+        requests: in flight at most.
+        seed: of bytes and order.
+    """
+
+    mean: int
+    batch: int
+    samples: int
+    milliseconds: int
+    requests: int = 64
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class RemoteOpens:
+    """Opening a dataset by URL, and telling which sample is last.
+
+    Attributes:
+        shards: how many.
+        milliseconds: that each request waits.
+    """
+
+    shards: int
+    milliseconds: int
+
+
 def from_fields(fields: dict[str, Any]) -> Any:
     """The workload of which a result file has the kind and the fields."""
     given = {name: value for name, value in fields.items() if name != "kind"}
@@ -411,6 +464,11 @@ PICTURES, SMOKE_PICTURES = Pictures(10_000), Pictures(40)
 GROWTHS = [Growth(samples, 50_000) for samples in (100_000, 1_000_000, 10_000_000)]
 SMOKE_GROWTHS = [Growth(samples, 500) for samples in (1_000, 10_000)]
 
+# 20 ms are the first byte of an object in the same region. With more requests in flight it is the CPU that counts.
+REMOTE_READS = [RemoteReads(110_000, 64, 4_000, 20), RemoteReads(110_000, 64, 4_000, 20, 128)]
+SMOKE_REMOTE_READS = [RemoteReads(110_000, 8, 64, 20, 16)]
+REMOTE_OPENS, SMOKE_REMOTE_OPENS = RemoteOpens(10_000, 20), RemoteOpens(200, 20)
+
 EPOCHS, SMOKE_EPOCHS = Epochs(200_000, 512), Epochs(1_000, 64)
 CROPS, SMOKE_CROPS = Crops(2_000, 64), Crops(40, 8)
 COLD_EPOCHS = [ColdEpochs(4 * KIB, 256, 1_000_000_000), ColdEpochs(110_000, 64, 1_000_000_000)]
@@ -423,6 +481,9 @@ START_BATCH, START_PROCESSES = 512, 8
 MEMBERS, SMOKE_MEMBERS = Members(200, 30_000, 200), Members(20, 3_000, 20)
 CONTAINED = [Contained(4 * KIB, 256, 400_000_000), Contained(110_000, 64, 700_000_000)]
 SMOKE_CONTAINED = [Contained(4 * KIB, 16, 1_200_000)]
+# Starting a write or a read takes Ray about a second: enough that this is not all there is to see.
+BLOCKS = [Blocks("images", 600_000, 3072), Blocks("files", 20_000, 110_000)]
+SMOKE_BLOCKS = [Blocks("images", 2_000, 3072), Blocks("files", 100, 10_000)]
 DECODED, SMOKE_DECODED = Decoded(500), Decoded(10)
 # The call (256 B), the page (4 KiB), what DareBlopy measured (60 kB).
 STREAMS = [Stream(256, 100_000_000), Stream(4 * KIB, 400_000_000), Stream(60_000, 600_000_000)]

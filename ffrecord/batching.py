@@ -69,6 +69,11 @@ class BatchReading(ABC):
     def _release(self) -> None:  # noqa: B027 - most have nothing open
         """Give back what is open: called once, when no `_load` runs any more."""
 
+    @property
+    def _pieces_ahead(self) -> int:
+        """Pieces of a sequence being read while one is used: with more, a kernel would not see a sequence."""
+        return 1
+
     def _sizes(self, positions: Indices) -> Indices:
         """Bytes of the records at `positions`, int64 [k], to cut sequences into pieces by; a guess will do."""
         return np.full(len(positions), USUAL_SIZE)
@@ -199,8 +204,7 @@ class BatchReading(ABC):
             wait = self._begin(ARRAYS, positions, sequential=indices.step == 1)
             return lambda: self._settled(ARRAYS, wait())
 
-        # One piece at a time, or the kernel would not see a sequence.
-        return Prefetcher(self._cut(indices), begin, 1 if len(indices) > 1 else 0)
+        return Prefetcher(self._cut(indices), begin, self._pieces_ahead if len(indices) > 1 else 0)
 
     def _cut(self, indices: range) -> Iterator[Indices]:
         """`indices` in pieces of about CHUNK_BYTES."""

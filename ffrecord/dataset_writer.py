@@ -2,10 +2,11 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex
 
+from ffrecord import urls
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
 from ffrecord.sharding import arguments, resume
@@ -13,10 +14,10 @@ from ffrecord.sharding.encoding import Encoding, given, name_of
 from ffrecord.sharding.job import Means
 from ffrecord.sharding.ledger import Request
 from ffrecord.sharding.options import Options
-from ffrecord.sharding.part_directory import PartDirectory
 from ffrecord.sharding.probing import choose
 from ffrecord.sharding.selection import Chosen, length, select, shuffle
 from ffrecord.sharding.sources import FromDataset, FromIterable, FromList, FromStreams, Source, shard_names
+from ffrecord.sharding.target import Directory, Target
 from ffrecord.sharding.writing import Plan, Writing
 from ffrecord.workers.crew import start_method_of
 from ffrecord.writer import whole_number
@@ -58,13 +59,30 @@ class Summary:
         )
 
 
+def _target(
+    path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, staging: str | os.PathLike[str] | None
+) -> Target:
+    found = arguments.directory(path)
+    if urls.is_remote(found):
+        from ffrecord.sharding.remote_target import RemoteTarget  # few programs need it
+
+        return RemoteTarget(
+            found, storage_options, None if staging is None else arguments.directory(staging, "staging")
+        )
+    if staging is not None:
+        raise ArgumentError(f"staging={os.fspath(staging)!r} is of URLs; {found!r} is none, and written where it is")
+    return Directory(urls.local_of(found))
+
+
 class DatasetWriter:
     """Writes a dataset as a directory of `.ffr` files with a manifest, which is there complete or not at all.
 
     The files are the same, byte for byte, whatever the number of workers and how they are started.
 
     Args:
-        path: the directory, missing or empty; missing parents are made.
+        path: the directory, missing or empty; missing parents are made. Or the URL of one in object storage, such as
+            "s3://bucket/name", where shards go as they are finished, and the manifest last; see
+            docs/remote-writing.md.
         fields: the columns of the samples, as `fields.Schema.of` takes them, or a Schema. None: as up to 8 samples
             spread over the dataset show them; samples of bytes, bytearray or memoryview are written as they are then.
         num_workers: processes that read and serialize; -1 for one per usable CPU, 0 for none but this one.
@@ -84,6 +102,9 @@ class DatasetWriter:
         max_skipped: samples left out beyond which it is an error nevertheless; None for 1,000. Only with "skip".
         resume: keep what an interrupted write of the same path has finished, if the same was asked for; its shards are
             verified. False discards that. docs/writing.md says what is compared.
+        storage_options: for a path that is a URL, as `FileReader` takes them: credentials, endpoint, region.
+        staging: for a URL, the directory of this machine where shards are made, each until it is sent; None for one
+            of this user below the system's temporary directory. The same call finds it again, if it is interrupted.
 
     Raises:
         FileExistsError (also a RuntimeError): the path is no directory, or one that is not empty.
@@ -108,10 +129,12 @@ class DatasetWriter:
         resume: bool = True,
         on_error: Literal["raise", "skip"] = "raise",
         max_skipped: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        staging: str | os.PathLike[str] | None = None,
     ) -> None:
         cuts = arguments.one_cut(shard_size=shard_size, samples_per_shard=samples_per_shard, num_shards=num_shards)
         self._options = Options(
-            arguments.directory(path),
+            _target(path, storage_options, staging),
             arguments.columns(fields, serializer),
             serializer,
             **cuts,
@@ -282,7 +305,7 @@ class DatasetWriter:
     def _seed(self, seed: int | None) -> int | None:
         """Without one, that of the interrupted write to go on with: any order will do, but not two."""
         options = self._options
-        found = resume.earlier(PartDirectory(options.path, among_others=options.appends)).get("seed")
+        found = resume.earlier(options.part()).get("seed")
         return found if seed is None and options.resumes and isinstance(found, int) else seed
 
     def _write_once(self, source: Source, chunksize: int) -> Summary:

@@ -7,7 +7,9 @@
         ├ MismatchError    what is asked is not what was begun, or what is there
         ├ WorkerError      a worker process failed or died; names the sample it was at
         ├ UserFunctionError   a function given to a loader raised; names the sample
-        └ BatchTimeoutError   a batch of a loader was not there in time; a TimeoutError, too
+        ├ BatchTimeoutError   a batch of a loader was not there in time; a TimeoutError, too
+        └ RemoteError      an object in storage, or behind HTTP, could not be read or written; an OSError, too
+           └ ChangedError   it is another one than was opened
 
 Everything else is built in: `IndexError`, `TypeError`, `ValueError` (bad argument, closed), and the `OSError` of the
 errno.
@@ -24,10 +26,12 @@ from typing import Any
 
 __all__ = [
     "BatchTimeoutError",
+    "ChangedError",
     "ChecksumError",
     "FFRecordError",
     "FormatError",
     "MismatchError",
+    "RemoteError",
     "UserFunctionError",
     "WorkerError",
 ]
@@ -130,6 +134,30 @@ class UserFunctionError(FFRecordError, RuntimeError):
 
 class BatchTimeoutError(TimeoutError, FFRecordError):
     """A batch was not there in time."""
+
+
+class RemoteError(OSError, FFRecordError):
+    """An object in storage, or behind HTTP, could not be read or written. Its URL is said without what is secret."""
+
+
+class RemotePermissionError(PermissionError, RemoteError):
+    """An object may not be had with the credentials given, with those of the environment, or with none."""
+
+
+class TransientError(RemoteError):
+    """It might have gone well another time: what was asked for was asked for again, in vain."""
+
+
+class ChangedError(RemoteError):
+    """An object was replaced after it was opened."""
+
+
+class NotSupportedError(RemoteError):
+    """A store cannot do what was asked, such as to write an object only where there is none."""
+
+
+class NoRangesError(RemoteError):
+    """A server gives whole objects only."""
 
 
 class MissingFileError(FileNotFoundError, AssertionError):

@@ -1,6 +1,7 @@
 """What became of a record that could not be had → an error for people."""
 
 from errno import ESTALE
+from typing import Any
 
 from ffrecord._engine import Failure
 from ffrecord.errors import ChecksumError, FormatError, TruncatedError, file_error
@@ -8,12 +9,12 @@ from ffrecord.opened import OpenedFile
 from ffrecord.span_file import SpanFile, mapping_of
 
 
-def failure_error(failure: Failure, file: OpenedFile | SpanFile, index: int, name: str) -> Exception:
+def failure_error(failure: Failure, file: Any, index: int, name: str) -> Exception:
     """The error of one failed record, naming file, index and numbers.
 
     Args:
         failure: as the engine reported it.
-        file: that it is in.
+        file: that it is in: an `OpenedFile`, a `SpanFile`, or what has their attributes.
         index: of the sample among all of the reader.
         name: of the sample in the file, such as "sample 3".
     """
@@ -21,7 +22,7 @@ def failure_error(failure: Failure, file: OpenedFile | SpanFile, index: int, nam
     where = f"{path}: {name}"
     if failure.status == "mismatch":
         # Programs look for the old spelling, in messages of the format that has always had it.
-        wrong = "checksum mismached!" if isinstance(file, OpenedFile) else "checksum mismatch:"
+        wrong = "checksum mismatch:" if isinstance(file, SpanFile) else "checksum mismached!"
         return ChecksumError(
             f"Sample {index}: {wrong} {where}: {file.checksum} {detail:#010x}, "
             f"stored {failure.stored:#010x} ({size} bytes at offset {offset})",

@@ -99,6 +99,18 @@ def load(directory: str) -> Manifest | None:
         data = read(path, SIZE_MAX)
     except FileNotFoundError:
         return None
+    return parse(data, path)
+
+
+def parse(data: bytes, path: str) -> Manifest | None:
+    """The manifest that these bytes are, checked against itself; None if they are another program's.
+
+    Args:
+        path: where they were found, for messages.
+
+    Raises:
+        FormatError: as for `load`.
+    """
     try:
         if msgspec.json.decode(data, type=_Kind).foreign:
             return None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from ffrecord import manifest, unfinished
+from ffrecord import manifest, unfinished, urls
 from ffrecord.errors import ArgumentError, FormatError, MissingFileError, NotAFileError
 from ffrecord.format import SUFFIX
 
@@ -25,6 +25,27 @@ def check_type(fname: object) -> str:
     if not isinstance(path, str):
         raise TypeError(f"fname must be str, os.PathLike, list or tuple, not {type(fname).__name__}")
     return path
+
+
+class Pinned(NamedTuple):
+    """What a reader of URLs is opened with again: what it was given, and how many files that was."""
+
+    source: Source
+    files: int
+
+
+def is_remote(fname: object) -> bool:
+    """Whether it names, or is a list that names, what is not on this machine.
+
+    Raises:
+        ValueError: a list of both.
+    """
+    items = fname if isinstance(fname, list | tuple) else [fname]
+    remote = [each for each in items if urls.is_remote(each)]
+    if remote and len(remote) < len(items):
+        here = next(each for each in items if not urls.is_remote(each))
+        raise ArgumentError(f"{urls.redacted(str(remote[0]))} is a URL, {here} is on this machine: open each by itself")
+    return bool(remote)
 
 
 class Expanded(NamedTuple):
@@ -49,15 +70,23 @@ def expand(fname: Source) -> Expanded:
         FormatError: a directory that is left half written, or whose dataset.json is damaged.
     """
     if isinstance(fname, list | tuple):
-        items = [_expand_item(path) for path in [check_type(each) for each in fname]]
+        items = [_expand_item(path) for path in [_here(each) for each in fname]]
     else:
-        items = [_expand_one(check_type(fname))]
+        items = [_expand_one(_here(fname))]
     expanded = Expanded([path for each in items for path in each.files], [s for each in items for s in each.shards])
     if not expanded.files:
         raise ArgumentError(f"At least one .ffr file as input, {fname!r} has none{_remark(fname)}")
     for path in expanded.files:
         check_file(path)
     return expanded
+
+
+def _here(fname: object) -> str:
+    """A path of this machine, which may be given as a URL."""
+    path = check_type(fname)
+    if urls.is_remote(path) and not os.path.exists(path):
+        raise ArgumentError(f"{urls.redacted(path)}: only what is on this machine can be used here")
+    return urls.local_of(path)
 
 
 def _expand_item(path: str) -> Expanded:

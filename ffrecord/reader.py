@@ -3,7 +3,7 @@
 import hashlib
 import operator
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
@@ -20,6 +20,7 @@ from ffrecord.record_reader import RecordReader, check_io
 from ffrecord.sample_types import Sample_co
 from ffrecord.store import Indices, OnError, check_on_error
 
+PIECES_AHEAD = 3  # of a sequence, of remote files; each of 4 MiB, which is as many requests
 LEGACY_WARNING = "warning: you are using an old version ffrecord file, please update the file"
 
 
@@ -28,7 +29,8 @@ class FileReader(RecordReader[Sample_co]):
 
     Args:
         fname: a file; a directory (the shards of its dataset.json, else its `*.ffr` in string order); a glob pattern;
-            or a list or tuple of such, one after the other.
+            or a list or tuple of such, one after the other. Or the URL of a dataset, with a dataset.json, or of a
+            `.ffr` file, or a list of such: see `docs/remote.md`.
         check_data: compare CRC-32 of tables when opening and of every sample when reading.
         io: how to read. "auto" learns from batch to batch what is cached, and reads accordingly (see `stats`).
             "pread" is one plain read after the other. "direct" goes around the page cache, with Linux AIO, where the
@@ -37,12 +39,17 @@ class FileReader(RecordReader[Sample_co]):
             process is killed by SIGBUS.
         on_error: what a sample that cannot be read does to `read` and `read_packed`: "raise"; "skip", left out and
             counted in `skipped`; or a callable that gets the exception and returns the bytes to use instead, as a
-            buffer or array. Each is logged, and after SKIPPED_MOST of them the next one raises.
+            buffer or array. Each is logged, and after SKIPPED_MOST of them the next one raises. What is not there for
+            all samples, because the network or the storage is not, is raised whatever this says.
+        storage_options: of URLs: credentials, addresses and limits.
+        cache_dir: of URLs: a directory where what was read is kept, for other epochs and other processes.
+        cache_limit: bytes that it may have, as an int or a text such as "100GB"; None for no limit.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `fname`.
         FormatError: a file is damaged, unfinished or none of ours.
         ChecksumError: the tables of a file do not match their CRC-32.
+        RemoteError: what a URL names cannot be had.
 
     A reader may be shared by threads, forked at any time, and pickled (by name: it opens its files again). It holds
     at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less, and opens others when
@@ -52,25 +59,35 @@ class FileReader(RecordReader[Sample_co]):
     """
 
     # With no __dict__ of ours: what is in it is a subclass's, and pickled.
-    __slots__ = ("_schema",)
+    __slots__ = ("_remote", "_schema")
 
     format: ClassVar[str] = "ffrecord"
     checksum = "CRC-32"
 
     def __init__(
         self,
-        fname: paths.Source,
+        fname: paths.Source | paths.Pinned,
         check_data: object = True,
         *,
         io: str = "auto",
         on_error: OnError = "raise",
+        storage_options: Mapping[str, Any] | None = None,
+        cache_dir: paths.PathLike | None = None,
+        cache_limit: int | str | None = None,
     ) -> None:
         check_on_error(on_error)
         check_io(io)
         self._schema: list[Schema | None] = []
-        super().__init__(
-            file_set.open_all(fname, check=bool(check_data), whole=io == "mmap"), check_data, io=io, on_error=on_error
-        )
+        files: list[Any]
+        engine = self._remote = None
+        if isinstance(fname, paths.Pinned) or paths.is_remote(fname):
+            from ffrecord.remote import opening
+
+            self._remote = opening.Remote(fname, storage_options, cache_dir, cache_limit)
+            files, engine = self._remote.open(check=bool(check_data), io=io)
+        else:
+            files = file_set.open_all(fname, check=bool(check_data), whole=io == "mmap")
+        super().__init__(files, check_data, io=io, on_error=on_error, engine=engine)
         if self._check_data:
             self._warn_legacy()
 
@@ -84,7 +101,9 @@ class FileReader(RecordReader[Sample_co]):
             FormatError: they have different schemas.
         """
         first: Extension | None = self._files[0].extension
-        for opened in self._files[1:]:
+        # Of remote datasets one shard of each: others would have to be asked, and who wrote dataset.json saw to them.
+        others = self._files if self._remote is None else [self._files[i] for i in self._remote.firsts]
+        for opened in others[1:]:
             if not (opened.extension or Extension()).same_schema(first):
                 raise FormatError(f"{opened.path}: its schema differs from that of {self._fnames[0]}")
         return first
@@ -108,6 +127,11 @@ class FileReader(RecordReader[Sample_co]):
             raise ArgumentError(f"shards is {count}, expected 0 to {len(self._files)}")
         numbers = [(opened.n, opened.size, opened.crc) for opened in self._files[:count]]
         return hashlib.sha256(np.array(numbers, "<i8").tobytes()).hexdigest()
+
+    @property
+    def _pieces_ahead(self) -> int:
+        # Where one piece does not keep as many connections busy as there may be.
+        return super()._pieces_ahead if self._remote is None else PIECES_AHEAD
 
     def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
         """By the schema of the files, if they carry one."""
@@ -182,21 +206,29 @@ class FileReader(RecordReader[Sample_co]):
 
     # Pickling
 
+    def _options(self) -> dict[str, Any]:
+        return super()._options() | ({} if self._remote is None else self._remote.options)
+
     def __reduce__(self) -> tuple[Any, ...]:
+        source = self._fnames if self._remote is None else paths.Pinned(self._remote.source, len(self._files))
         return (
             _reopen,
-            (type(self), self._fnames, self._check_data, self._options(), self.fingerprint()),
+            (type(self), source, self._check_data, self._options(), self.fingerprint()),
             self.__dict__ or None,
         )
 
 
 def _reopen(
-    cls: type[FileReader], fnames: list[str], check_data: bool, options: dict[str, Any], fingerprint: str
+    cls: type[FileReader],
+    fnames: paths.Source | paths.Pinned,
+    check_data: bool,
+    options: dict[str, Any],
+    fingerprint: str,
 ) -> FileReader:
     """Unpickle: open the same files by name; a subclass gets its own attributes back afterwards."""
     reader = cls.__new__(cls)
     FileReader.__init__(reader, fnames, check_data, **options)
     if reader.fingerprint() != fingerprint:
         reader.close()
-        raise FFRecordError(f"{fnames[0]} …: the files differ from those this reader was pickled with")
+        raise FFRecordError(f"{reader.fnames[0]} …: the files differ from those this reader was pickled with")
     return reader

@@ -15,7 +15,6 @@ from ffrecord.errors import ArgumentError, ClosedError
 from ffrecord.failures import failure_error
 from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.indices import as_indices
-from ffrecord.opened import OpenedFile
 from ffrecord.read_stats import ReadStats, collect
 from ffrecord.sample_types import Sample_co
 from ffrecord.span_file import SpanFile
@@ -30,12 +29,14 @@ class RecordReader(Store[Sample_co]):
     """Records of one or many files with tables of spans, numbered through.
 
     Args:
-        files: opened, one at least; closed by `close`, and by a constructor that raises.
+        files: `SpanFile`s, `OpenedFile`s or what has their attributes, opened, one at least; closed by `close`, and by
+            a constructor that raises.
         check_data: compare the checksum of every record, where there are some.
         io: how to read. "auto" learns from batch to batch what is cached, and reads accordingly (see `stats`).
             "pread" is one plain read after the other. "direct" goes around the page cache, with Linux AIO, where the
             file system allows. "mmap" reads in place from files that were opened with whole=True.
         on_error: as for `Store`.
+        engine: reads them, where that is not the one for files of this machine; closed by `close`.
 
     It holds at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less, and opens others
     when they are read.
@@ -47,20 +48,21 @@ class RecordReader(Store[Sample_co]):
 
     def __init__(
         self,
-        files: Sequence[SpanFile | OpenedFile],
+        files: Sequence[Any],
         check_data: object = True,
         *,
         io: str = "auto",
         on_error: OnError = "raise",
+        engine: Any = None,
     ) -> None:
         self._files: list[Any] = list(files)
         try:
             check_io(io)
             check_on_error(on_error)
-            for file in self._files:
+            for file in self._files if engine is None else ():
                 if io == "mmap" and file.whole is None and file.size > 0:
                     raise ArgumentError(f"{file.path}: io is 'mmap', but the file was opened without whole=True")
-            self._engine = _engine.Files(self._files, io, limits.descriptors())
+            self._engine: Any = engine or _engine.Files(self._files, io, limits.descriptors())
             super().__init__([file.path for file in files], self._engine.n, check_data, on_error=on_error)
         except BaseException:
             for file in self._files:
@@ -80,7 +82,7 @@ class RecordReader(Store[Sample_co]):
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._engine.closed
+        return bool(self._engine.closed)
 
     def fingerprint(self) -> str:
         """What tells these records from others, wherever the files are: 64 hexadecimal digits.

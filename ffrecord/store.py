@@ -263,7 +263,7 @@ class Store(BatchReading, Generic[Sample_co]):
             wait = self._begin(CHECKED, positions, sequential=True, go_on=True)
             return lambda: [(int(positions[place]), error) for place, error in wait().failures]
 
-        return chain.from_iterable(Prefetcher(self._cut(indices), begin, 1))
+        return chain.from_iterable(Prefetcher(self._cut(indices), begin, self._pieces_ahead))
 
     def _range(self, start: SupportsIndex, stop: SupportsIndex) -> range:
         low, high = as_int64(start), as_int64(stop)

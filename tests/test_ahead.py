@@ -181,6 +181,7 @@ sys.exit(failed)
     children.run(code, path)
 
 
+@children.measures_memory
 def test_no_memory_to_spare(path):
     """Of a file that a control group's limit would not hold, nothing is read that nobody asked for."""
     code = """

@@ -60,12 +60,14 @@ def check(path: Path, source: str, n: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+@children.measures_memory
 @pytest.mark.parametrize("source", ["dataset", pytest.param("iterable", marks=pytest.mark.long)])
 def test_a_million_samples(tmp_path: Path, source: str) -> None:
     check(tmp_path, source, 1_000_000)
 
 
 @pytest.mark.long
+@children.measures_memory
 @pytest.mark.parametrize("source", ["lines", "shards"])
 def test_a_million_samples_of_other_sources(tmp_path: Path, source: str) -> None:
     check(tmp_path, source, 1_000_000)

@@ -30,8 +30,9 @@ WITH_CODE = [
 
 
 # Programs of others, which it is preloaded into as well, may have their own ideas of memory: dd is out of it.
+PROGRAMS = {"command.md", "tutorial.md"}
 SHELL = pytest.mark.unsanitized("programs of others do not run under it")
-MARKED = [pytest.param(path, marks=SHELL) if path.name == "command.md" else path for path in WITH_CODE]
+MARKED = [pytest.param(path, marks=SHELL) if path.name in PROGRAMS else path for path in WITH_CODE]
 
 
 @pytest.mark.parametrize("path", MARKED, ids=name)

@@ -26,6 +26,11 @@ BASES = [
     (errors.StateError, (RuntimeError, AssertionError)),
     (errors.UserFunctionError, (FFRecordError, RuntimeError)),
     (errors.BatchTimeoutError, (FFRecordError, TimeoutError, OSError)),
+    (errors.RemoteError, (FFRecordError, OSError)),
+    (errors.RemotePermissionError, (errors.RemoteError, PermissionError)),
+    (errors.TransientError, (errors.RemoteError, OSError)),
+    (errors.ChangedError, (errors.RemoteError, OSError)),
+    (errors.NoRangesError, (errors.RemoteError, OSError)),
     (errors.MissingFileError, (FileNotFoundError, AssertionError)),
     (errors.NotAFileError, (IsADirectoryError, AssertionError)),
     (errors.NotAFolderError, (NotADirectoryError, AssertionError)),
@@ -40,10 +45,12 @@ def test_caught_as(kind, bases):
 def test_public_names():
     assert sorted(errors.__all__) == [
         "BatchTimeoutError",
+        "ChangedError",
         "ChecksumError",
         "FFRecordError",
         "FormatError",
         "MismatchError",
+        "RemoteError",
         "UserFunctionError",
         "WorkerError",
     ]

@@ -84,7 +84,7 @@ def test_what_is_not_there_is_an_attribute_error():
 
 def modules() -> list[str]:
     found = pkgutil.walk_packages(ffrecord.__path__, "ffrecord.")
-    return sorted(each.name for each in found if not each.name.startswith("ffrecord.torch"))
+    return sorted(each.name for each in found if not each.name.startswith(("ffrecord.ray", "ffrecord.torch")))
 
 
 @pytest.mark.parametrize("name", modules())

@@ -1,4 +1,4 @@
-"""A module imports only from the rows above its own; and torch only under `ffrecord/torch`."""
+"""A module imports only from the rows above its own; torch only under `ffrecord/torch`, Ray under `ffrecord/ray`."""
 
 import ast
 import re
@@ -11,7 +11,18 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "ffrecord"
 ROWS = [
     {"errors", "_calls", "_linux", "_requests", "_wire"},
-    {"_guard", "buffers", "filesystems", "format", "indices", "prefetch", "read_stats", "sample_slice", "sample_types"},
+    {
+        "_guard",
+        "buffers",
+        "filesystems",
+        "format",
+        "indices",
+        "prefetch",
+        "read_stats",
+        "sample_slice",
+        "sample_types",
+        "urls",
+    },
     {"durable", "fsalign", "limits", "_crc", "_aio", "_memory", "_resample", "_permutation", "_threads"},
     {
         "_checking",
@@ -40,6 +51,7 @@ ROWS = [
     {"batching"},
     {"store"},
     {"record_reader"},
+    {"remote"},
     {"reader", "writer"},
     {"workers", "folder_pickle", "order", "recovery", "jpeg_files", "member_file", "safe_unpack"},
     {"folder_index"},
@@ -47,7 +59,7 @@ ROWS = [
     {"dataset_writer", "dump", "folder"},
     {"sources"},
     {"conversion"},
-    {"torch"},
+    {"ray", "torch"},
     {"fileio", "package", "utils", "cli"},
     {"__main__"},
 ]
@@ -136,16 +148,19 @@ def top_level(path: Path) -> set[str]:
     "path", [path for path in SOURCES if path.suffix == ".py"], ids=lambda path: str(path.relative_to(PACKAGE))
 )
 def test_optional_packages_are_imported_where_they_are_needed(path):
-    allowed = REQUIRED | set(sys.stdlib_module_names) | ({"torch"} if module(path) == "torch" else set())
+    allowed = REQUIRED | set(sys.stdlib_module_names) | ({module(path)} & {"ray", "torch"})
     assert top_level(path) <= allowed
 
 
-def test_torch_is_imported_under_torch_only():
+@pytest.mark.parametrize("package", ["ray", "torch"])
+def test_is_imported_under_its_own_part_only(package):
     for path in SOURCES:
         names = {name.split(".")[0] for name in imports(path)} if path.suffix == ".py" else set()
-        assert module(path) == "torch" or "torch" not in names, path
+        assert module(path) == package or package not in names, path
 
 
-@pytest.mark.parametrize("name", ["torch", "PIL", "simplejpeg", "pkg_resources", "multiprocessing.resource_tracker"])
+@pytest.mark.parametrize(
+    "name", ["torch", "ray", "PIL", "simplejpeg", "pkg_resources", "multiprocessing.resource_tracker"]
+)
 def test_importing_the_package_leaves_alone(name):
     children.run(f"import sys\nfrom ffrecord import *\nassert {name!r} not in sys.modules")

@@ -5,6 +5,7 @@ import mmap
 from pathlib import Path
 from typing import Any
 
+import children
 import numpy as np
 import pytest
 from hypothesis import given
@@ -172,6 +173,7 @@ def test_arrays_refused() -> None:
         resample(image, box, np.zeros((2, 2, 3), np.uint8), kernel="none")
 
 
+@children.measures_memory
 def test_no_memory_stays() -> None:
     image, out = noise(2, 20_000, 3), np.zeros((2, 2, 3), np.uint8)
 

@@ -21,6 +21,23 @@ exit codes: 0 done; 1 done, and something is wrong with the data; 2 wrong argume
 130 stopped by Ctrl-C; 141 nobody reads the output any more; 143 ended by SIGTERM"""
 
 
+class Format(argparse.HelpFormatter):
+    """Keeps the lines of descriptions and examples, but for those that are wider than the terminal."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(_wrapped(indent + line, width) for line in text.splitlines())
+
+
+def _wrapped(line: str, width: int) -> str:
+    from textwrap import fill
+
+    lead = line[: len(line) - len(line.lstrip())]
+    hanging = f"{lead}    " if lead else ""
+    return fill(
+        line, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    )
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
@@ -71,7 +88,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
         prog="ffrecord",
         description="Look into datasets for deep learning, check them, make them.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Format,
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     several = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -81,7 +98,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
             name,
             help=summary,
             description=f"{summary[0].upper()}{summary[1:]}.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=Format,
         )
         if name == asked:
             command(name).arguments(own)

@@ -11,9 +11,9 @@ from ffrecord.errors import ArgumentError
 
 EXAMPLES = """\
 examples:
-  eval "$(ffrecord completion bash)"            # in ~/.bashrc
-  eval "$(ffrecord completion zsh)"             # in ~/.zshrc
-  ffrecord completion fish | source             # in ~/.config/fish/config.fish"""
+  eval "$(ffrecord completion bash)"       # in ~/.bashrc
+  eval "$(ffrecord completion zsh)"        # in ~/.zshrc
+  ffrecord completion fish | source        # in config.fish"""
 
 BASH = """\
 _ffrecord() {{

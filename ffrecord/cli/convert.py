@@ -2,15 +2,14 @@
 
 import argparse
 
-from ffrecord.cli import exits
-from ffrecord.cli.making import add_out, conclude, options_of
+from ffrecord.cli.making import add_out, add_skipping, conclude, options_of
 from ffrecord.cli.output import Output
 from ffrecord.cli.sources import add_source, refuse_inside
 from ffrecord.conversion import convert
 
 EXAMPLES = """\
 examples:
-  ffrecord convert photos/ out/            # an image folder: its class directories become labels
+  ffrecord convert photos/ out/  # its class directories become labels
   ffrecord convert train.zip out/ --verify
   ffrecord convert --format webdataset 'train-*.tar' out/"""
 
@@ -20,6 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_source(parser, formats=("parquet",))
     add_out(parser)
+    add_skipping(parser)
     parser.add_argument("--verify", action="store_true", help="read source and result again and compare every sample")
     parser.add_argument("--append", action="store_true", help="add shards to a dataset that is there")
 
@@ -30,5 +30,4 @@ def run(given: argparse.Namespace, out: Output) -> int:
     mode = {"mode": "append"} if given.append else {}
     options = options_of(given, out)
     summary = convert(given.source, given.out, format=given.format, verify=given.verify, **mode, **options)  # type: ignore[arg-type]
-    conclude([summary], out, verified=given.verify)
-    return exits.DONE
+    return conclude([summary], out, verified=given.verify)

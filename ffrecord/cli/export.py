@@ -13,7 +13,7 @@ FORMATS = ("zip", "tar", "webdataset", "tfrecord", "folder")
 EXAMPLES = """\
 examples:
   ffrecord export data/train train.zip
-  ffrecord export data/train shards/ --to webdataset --samples-per-shard 10000"""
+  ffrecord export data/train shards/ --to webdataset --samples-per-shard 9000"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "out", metavar="OUT", type=path_of, help="a new file or directory, in a directory that is there"
     )
-    parser.add_argument("--to", choices=FORMATS, help="what to write, if the suffix of OUT does not say")
+    parser.add_argument(
+        "--to", choices=FORMATS, metavar="FORMAT", help=f"{', '.join(FORMATS)}; by the suffix of OUT if that says it"
+    )
     parser.add_argument(
         "--samples-per-shard", type=int, metavar="N", help="write several files, into the directory OUT"
     )

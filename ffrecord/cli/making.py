@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
+from ffrecord.cli import exits
 from ffrecord.cli.output import Output, StandardOutputError, counted, in_bytes
 from ffrecord.cli.sources import add_jobs, path_of
 from ffrecord.conversion.given import Given
@@ -55,7 +56,19 @@ def options_of(given: argparse.Namespace, out: Output) -> dict[str, Any]:
         "num_workers": given.jobs if given.jobs > 1 else 0,
         "resume": not given.restart,
         "progress": False if out.quiet or out.json else None,
+        **({"max_skipped": given.max_skipped} if getattr(given, "max_skipped", 0) else {}),
     }
+
+
+def add_skipping(parser: argparse.ArgumentParser) -> None:
+    """To make a whole dataset of a damaged one."""
+    parser.add_argument(
+        "--max-skipped",
+        type=int,
+        default=0,
+        metavar="N",
+        help="leave out up to N samples that cannot be read, and name them (default: 0)",
+    )
 
 
 def rewrite(source: Any, out: str, choose: Any, format: str | None, options: Mapping[str, Any]) -> Summary:
@@ -86,7 +99,7 @@ def indexed(source: Any, format: str | None) -> Iterator[Given]:
 
 def write_some(found: Given, out: str, indices: Any, options: Mapping[str, Any]) -> Summary:
     """Write the samples at `indices` to `out`."""
-    writer = DatasetWriter(out, found.fields, **options)
+    writer = DatasetWriter(out, found.fields, on_error="skip" if "max_skipped" in options else "raise", **options)
     return writer.from_indexed_dataset(found.dataset, indices=indices, fingerprint=told_apart(found))
 
 
@@ -96,14 +109,16 @@ def told_apart(found: Given) -> str | None:
     return told if isinstance(told, str) else None
 
 
-def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> None:
-    """Say what was written."""
+def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> int:
+    """Say what was written; the exit code."""
+    told = [{**asdict(each), **more} for each in summaries]
     try:
-        _conclude([{**asdict(each), **more} for each in summaries], out)
+        _conclude(told, out)
         out.flush()
     except StandardOutputError as error:
         add_note(error, "all is written")
         raise
+    return exits.BAD_NEWS if any(each.get("skipped") for each in told) else exits.DONE
 
 
 def _conclude(told: list[dict[str, Any]], out: Output) -> None:
@@ -114,4 +129,7 @@ def _conclude(told: list[dict[str, Any]], out: Output) -> None:
         size, seconds = in_bytes(each["bytes"]), each["seconds"]
         seed = f", seed {each['seed']}" if each["seed"] is not None else ""
         count = f"{counted(each['samples'], 'sample')}, {size}, {counted(each['shards'], 'shard')}{seed}"
-        out.line(f"{each['path']}: {count}; {seconds:.3g} s, {in_bytes(each['bytes'] / max(seconds, 1e-9))}/s")
+        left_out = f", {counted(each['skipped'], 'sample')} left out" if each.get("skipped") else ""
+        out.line(
+            f"{each['path']}: {count}{left_out}; {seconds:.3g} s, {in_bytes(each['bytes'] / max(seconds, 1e-9))}/s"
+        )

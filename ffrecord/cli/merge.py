@@ -2,8 +2,7 @@
 
 import argparse
 
-from ffrecord.cli import exits
-from ffrecord.cli.making import add_writing, conclude, options_of
+from ffrecord.cli.making import add_skipping, add_writing, conclude, options_of
 from ffrecord.cli.output import Output
 from ffrecord.cli.sources import add_source, refuse_inside
 from ffrecord.conversion import convert
@@ -21,14 +20,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_source(parser, several=True)
     parser.add_argument("-o", "--out", required=True, metavar="OUT", help="a new directory of shards")
     add_writing(parser)
+    add_skipping(parser)
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Write the samples of all, one dataset after the other: records of .ffr files stay the bytes that they are."""
     refuse_inside(given.source, given.out)
     _check(given.source if given.format is None else [])
-    conclude([convert(given.source, given.out, format=given.format, **options_of(given, out))], out)
-    return exits.DONE
+    return conclude([convert(given.source, given.out, format=given.format, **options_of(given, out))], out)
 
 
 def _check(sources: list[str]) -> None:

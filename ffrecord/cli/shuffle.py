@@ -5,8 +5,7 @@ import secrets
 
 import numpy as np
 
-from ffrecord.cli import exits
-from ffrecord.cli.making import add_out, conclude, options_of, rewrite
+from ffrecord.cli.making import add_out, add_skipping, conclude, options_of, rewrite
 from ffrecord.cli.output import Output
 from ffrecord.cli.sources import add_source, refuse_inside, seed_of
 from ffrecord.order import Random
@@ -21,6 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_source(parser)
     add_out(parser)
+    add_skipping(parser)
     parser.add_argument(
         "--seed",
         type=seed_of,
@@ -37,5 +37,4 @@ def run(given: argparse.Namespace, out: Output) -> int:
     def choose(n: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
         return Random().indices(np.arange(n), n, seed, 0)
 
-    conclude([rewrite(given.source, given.out, choose, given.format, options_of(given, out))], out, seed=seed)
-    return exits.DONE
+    return conclude([rewrite(given.source, given.out, choose, given.format, options_of(given, out))], out, seed=seed)

@@ -21,7 +21,7 @@ from ffrecord.sharding.resume import fingerprint
 
 EXAMPLES = """\
 examples:
-  ffrecord split data/all data/train=0.9 data/val=0.1          # by chance, with seed 0
+  ffrecord split data/all data/train=0.9 data/val=0.1  # by chance, seed 0
   ffrecord split data/all data/train=50000 data/val=rest --in-order"""
 
 

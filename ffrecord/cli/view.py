@@ -61,7 +61,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
             if remark:
                 out.remark(f"ffrecord view: {remark}")
             if given.export:
-                return max(_export(records, answers, given, out), exits.BAD_NEWS if missing else exits.DONE)
+                return _export(records, answers, given, out, missing)
             from ffrecord.cli.viewing.server import Server
 
             with _listening(Server, answers, given) as server:
@@ -84,7 +84,7 @@ def _opened(given: argparse.Namespace) -> tuple[Store, str, bool]:
         return store, f"damaged, so nothing of it is compared with checksums: {error}", False
 
 
-def _export(records: "Records", answers: "Answers", given: argparse.Namespace, out: Output) -> int:
+def _export(records: "Records", answers: "Answers", given: argparse.Namespace, out: Output, missing: bool) -> int:
     from ffrecord.cli.saving import save
     from ffrecord.cli.viewing.report import report
 
@@ -94,11 +94,19 @@ def _export(records: "Records", answers: "Answers", given: argparse.Namespace, o
     save(data, given.export)
     damaged = sum(isinstance(columns, Exception) for index in range(count) for columns in records.of([index]))
     if out.json:
-        out.facts({"path": given.export, "samples": count, "damaged": damaged, "bytes": len(data)})
+        facts = {
+            "path": given.export,
+            "samples": count,
+            "damaged": damaged,
+            "complete": not missing,
+            "bytes": len(data),
+        }
+        out.facts(facts)
     else:
         told = f", {damaged:,} of them damaged" if damaged else ""
+        told += ", some shards missing" if missing else ""
         out.line(f"{given.export}: {counted(count, 'sample')}{told}, {in_bytes(len(data))}")
-    return exits.BAD_NEWS if damaged else exits.DONE
+    return exits.BAD_NEWS if damaged or missing else exits.DONE
 
 
 def _listening(server: type["Server"], answers: "Answers", given: argparse.Namespace) -> "Server":

@@ -18,10 +18,10 @@ from ffrecord.sources.opening import open
 
 EXAMPLES = """\
 examples:
-  ffrecord write photos/ data/train                     # class/file.jpg: labels from the directories
-  ffrecord write train.txt data/train                   # lines of "path label", seen from here
-  ffrecord write images.npy labels.npy data/train       # columns "images" and "labels"
-  ffrecord write arrays.npz data/train                  # a column for each array in it"""
+  ffrecord write photos/ data/train                # class/file.jpg: labelled
+  ffrecord write train.txt data/train              # lines of "path label"
+  ffrecord write images.npy labels.npy data/train  # "images", "labels"
+  ffrecord write arrays.npz data/train             # a column for each array"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,9 +1,10 @@
 """`convert`: a dataset of typed samples from whatever there is."""
 
+import operator
 import os
 import time
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 from ffrecord.conversion.given import Given, given
 from ffrecord.conversion.verifying import compare_all
@@ -28,6 +29,7 @@ def convert(
     num_shards: int | None = None,
     start_method: str | None = None,
     progress: bool | None = None,
+    max_skipped: SupportsIndex = 0,
     **options: Any,
 ) -> Summary:
     """Write the samples of `source` into a directory of shards, with many processes, completely or not at all.
@@ -46,6 +48,8 @@ def convert(
         format: of `source`, as `ffrecord.open` takes it, and "parquet".
         resume, mode, shard_size, samples_per_shard, num_shards, start_method, progress: as for `DatasetWriter`. What
             comes one sample after the other (compressed tar files, iterables) is begun anew.
+        max_skipped: samples that may be left out, because they cannot be had or encoded; the first few are told to the
+            logger "ffrecord". Of what comes one sample after the other, only those that cannot be encoded.
         options: of the reader of the format.
 
     Returns:
@@ -54,7 +58,7 @@ def convert(
     Raises:
         FileNotFoundError, FormatError, ValueError, TypeError, ImportError: as `ffrecord.open` and `DatasetWriter`.
         TypeError, ValueError: samples that no fields hold; names the column.
-        WorkerError: a sample cannot be had or encoded; names it.
+        WorkerError: a sample cannot be had or encoded, or more than `max_skipped` of them; names it.
         MismatchError: with `verify`, samples that differ; .differences names up to 20 of them. `out` is left as it is.
     """
     started = time.monotonic()
@@ -67,6 +71,7 @@ def convert(
         "progress": progress,
         "mode": mode,
         "resume": resume,
+        **_skipping(max_skipped, verify),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
     before = _samples_at(out) if mode == "append" else 0
@@ -79,6 +84,16 @@ def convert(
         if verify:
             compare_all(found, os.fspath(out), before, arguments.workers(num_workers), start_method, progress)
     return replace(summary, seconds=time.monotonic() - started)
+
+
+def _skipping(max_skipped: SupportsIndex, verify: bool) -> dict[str, Any]:
+    """The same for `DatasetWriter`, which tells "none" from "not one too many"."""
+    most = operator.index(max_skipped)
+    if most == 0:
+        return {}
+    if verify:
+        raise ArgumentError("verify=True compares every sample, max_skipped leaves some out: one of the two")
+    return {"on_error": "skip", "max_skipped": most}
 
 
 def _write(found: Given, writer: DatasetWriter) -> Summary:

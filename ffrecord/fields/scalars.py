@@ -72,6 +72,8 @@ class FloatField(Field):
     def _exact(self, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, (float, int, np.floating, np.integer)):
             raise TypeError(mismatch(self, value))
+        if isinstance(value, np.integer):
+            value = int(value)  # numpy rounds its own integers before it compares them with floats
         try:
             exact = float(value)
         except OverflowError:

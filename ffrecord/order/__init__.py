@@ -5,6 +5,9 @@
     block.py     blocks of neighbours in random order
     shares.py    how many draws of a cycle are each dataset's, and which
     mixture.py   several datasets as one, by weight
+    placed.py    the dataset in slices that are the same in every epoch
+    placement.py which node a rank is on, so that a slice is a node's
+    launched.py  rank and node, from the environment
     split.py     which positions are whose
     identity.py  what a dataset is, for states
     state.py     a place in an epoch, as data
@@ -21,6 +24,8 @@ from ffrecord.order.identity import Identity, identity_of
 from ffrecord.order.keys import sample_seeds
 from ffrecord.order.mixture import Mixture
 from ffrecord.order.orders import Order, Random, Sequential, from_builtins, parse, register
+from ffrecord.order.placed import Placed
+from ffrecord.order.placement import Placement
 from ffrecord.order.run import Epoch, Run, Step
 from ffrecord.order.split import Split
 from ffrecord.order.state import State
@@ -32,6 +37,8 @@ __all__ = [
     "Identity",
     "Mixture",
     "Order",
+    "Placed",
+    "Placement",
     "Random",
     "Run",
     "Sequential",

@@ -10,6 +10,7 @@ from ffrecord.errors import ArgumentError
 from ffrecord.order import quality
 from ffrecord.order.block import Block
 from ffrecord.order.orders import Order, Random, Sequential
+from ffrecord.order.placed import Placed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,19 +21,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, default=3, help="to take the mean over (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--block", action="append", metavar="SIZE[,WINDOW[,LANES]]", help="instead of some usual sizes")
+    parser.add_argument("--slices", type=int, help="beside the others, a random order within so many slices")
+    parser.add_argument("--ranks", type=int, default=1, help="that share the epoch; batches are those of one")
+    parser.add_argument("--shuffled", action="store_true", help="the dataset is stored in random order")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(arguments)
     try:
         blocks = [block_of(text) for text in given.block or []]
-        orders: list[Order] = [Random(), *blocks, Sequential()]
+        placed = [] if given.slices is None else [Placed(given.slices)]
+        orders: list[Order] = [Random(), *placed, *blocks, Sequential()]
+        sources = quality.contestants(orders if blocks or placed else None)
+        if given.shuffled:
+            sources = {name: quality.stored_shuffled(source) for name, source in sources.items()}
         found = {
-            name: quality.measure(source, given.n, given.batch_size, given.epochs, given.seed)
-            for name, source in quality.contestants(orders if blocks else None).items()
+            name: quality.measure(source, given.n, given.batch_size, given.epochs, given.seed, ranks=given.ranks)
+            for name, source in sources.items()
         }
     except ValueError as error:
         parser.error(str(error))
     if given.json:
         facts = {"n": given.n, "batch_size": given.batch_size, "epochs": given.epochs, "seed": given.seed}
+        facts |= {"ranks": given.ranks, "shuffled": given.shuffled}
         print(json.dumps({**facts, "orders": {name: asdict(each) for name, each in found.items()}}))
     else:
         print(table(found))

@@ -5,6 +5,7 @@ as a loader likes; the `Course` follows only by `yielded`.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -15,7 +16,9 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError
 from ffrecord.indices import as_indices
 from ffrecord.order.identity import Identity
 from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, check_range
-from ffrecord.order.orders import Order, parse
+from ffrecord.order.orders import Order, from_builtins, parse
+from ffrecord.order.placed import alike
+from ffrecord.order.placement import Placement
 from ffrecord.order.run import Epoch, Run, Step, batches
 from ffrecord.order.split import Split
 from ffrecord.order.state import VERSION, Contents, State
@@ -24,6 +27,19 @@ __all__ = ["Course"]
 
 Integers = npt.NDArray[np.int64]
 Filter = Iterable[SupportsIndex]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What an epoch began with, where that is not how it is now.
+
+    Attributes:
+        identity: of the dataset.
+        order: in its slices of then.
+    """
+
+    identity: Identity
+    order: Order
 
 
 class Course:
@@ -40,8 +56,11 @@ class Course:
         indices: int [m] in [-n, n), the samples to use of the n there are, repeats allowed; the order then is one of
             [0, m). None for all. An int64 array without negative numbers is used where it lies, so that a mapped one
             stays mapped; it must not change.
+        placement: of the rank on a node, so that a node reads the same part of the dataset in every epoch; see
+            `Placed`, which `order` then becomes. None: samples are dealt to ranks wherever they are.
 
     Attributes:
+        order: of epochs that begin from now on.
         epoch: that the next step is of.
         position: in its order, 0 <= position <= length; all ranks together have yielded what is before it.
 
@@ -77,9 +96,10 @@ class Course:
         world_size: int = 1,
         policy: str = "drop",
         indices: Filter | None = None,
+        placement: Placement | None = None,
     ) -> None:
         self.identity = identity
-        self.order = parse(order)
+        self._order = parse(order)
         self.seed = check_range("seed", seed, 0, SEEDS)
         self.epoch = check_range("epoch", epoch, 0, EPOCHS)
         self.position = 0
@@ -87,10 +107,10 @@ class Course:
         if not isinstance(drop_last, bool | np.bool_):
             raise ArgumentTypeError(f"drop_last is {drop_last!r}, expected a bool")
         self.drop_last = bool(drop_last)
-        self.split = Split(rank, world_size, policy)
+        self.split = Split(rank, world_size, policy, placement)
+        self.order = self._placed(placement)
         self.indices = None if indices is None else _filter(indices, identity.samples)
-        # Of the dataset as it was when the epoch began, where that is not how it is now.
-        self._before: Identity | None = None
+        self._before: Begun | None = None
         self._run = 0
         self._begun = False  # the current run has yielded
         self._crc: int | None = None
@@ -167,12 +187,24 @@ class Course:
         """Go to a position of this epoch: samples yielded by all ranks together, 0 <= position <= length."""
         self._go_to(self.epoch, check_range("position", position, 0, self.length + 1), self._before)
 
+    def share(self, rank: int, world_size: int, placement: Placement | None = None) -> None:
+        """Be another rank of other ranks from the next run on. An epoch that has begun keeps the slices it has.
+
+        Raises:
+            ValueError: as for the arguments of the course.
+        """
+        split, order = Split(rank, world_size, self.split.policy, placement), self._placed(placement)
+        if self.position and order != self.order and self._before is None:
+            self._before = Begun(self.identity, self.order)
+        self.split, self.order = split, order
+
     def state_dict(self) -> dict[str, Any]:
         """Where it is, small and JSON-able; see `State`. To be called when all ranks have yielded as many batches."""
+        now = self._before or Begun(self.identity, self.order)
         state = State(
             version=VERSION,
-            order=self.order.to_builtins(),
-            dataset=Contents.of(self._before or self.identity),
+            order=now.order.to_builtins(),
+            dataset=Contents.of(now.identity),
             indices=self._indices_crc(),
             seed=self.seed,
             epoch=self.epoch,
@@ -182,6 +214,9 @@ class Course:
 
     def load_state_dict(self, state: Any, appended: str = "refuse") -> None:
         """Go on where a state was taken, with any ranks, policy and batch size. Seed and epoch are the state's.
+
+        So are the slices, where nodes are placed: an epoch that has begun is finished in those it began with, on any
+        nodes, and the next one has those of the nodes there are.
 
         Args:
             state: from `state_dict`.
@@ -205,32 +240,34 @@ class Course:
 
     # Inside
 
-    def _go_to(self, epoch: int, position: int, before: Identity | None = None) -> None:
+    def _placed(self, placement: Placement | None) -> Order:
+        return self._order if placement is None else placement.order(self._order)
+
+    def _go_to(self, epoch: int, position: int, before: Begun | None = None) -> None:
         self.epoch, self.position, self._before = epoch, position, before
         self._run += 1
         self._begun = False
 
-    def _epoch(self, before: Identity | None) -> Epoch:
-        """The current epoch over the dataset as it was before, or as it is."""
-        samples = (before or self.identity).samples if self.indices is None else len(self.indices)
-        return Epoch(self.order, samples, self.seed, self.epoch, self.indices)
+    def _epoch(self, before: Begun | None) -> Epoch:
+        """The current epoch as it was before, or as it is."""
+        now = before or Begun(self.identity, self.order)
+        samples = now.identity.samples if self.indices is None else len(self.indices)
+        return Epoch(now.order, samples, self.seed, self.epoch, self.indices)
 
     def _rest(self) -> Run:
         epoch = self._epoch(self._before)
         return Run(epoch, self.split, self.position, self.batch_size, drop_last=self.drop_last, number=self._run)
 
-    def _compare(self, state: State, *, finish: bool) -> Identity | None:
-        """Refuse a state of something else; the dataset as it was, if shards were appended and this is wanted."""
-        ours = self.order.to_builtins()
-        if state.order != ours:
-            raise ArgumentError(f"state of another order: {state.order} in the state, {ours} here")
+    def _compare(self, state: State, *, finish: bool) -> Begun | None:
+        """Refuse a state of something else; what the epoch began with, if that is wanted and not how it is now."""
+        order = self._order_of(state)
         theirs, crc = state.indices, self._indices_crc()
         if theirs != crc:
             raise ArgumentError(f"state of another filter: {_described(theirs)} in the state, {_described(crc)} here")
         before = state.dataset.identity
         difference = self.identity.difference(before)
         if difference is None:
-            return None
+            return None if order == self.order else Begun(self.identity, order)
         if not self.identity.extends(before):
             raise ArgumentError(f"state of another dataset: {difference}")
         if not finish:
@@ -238,7 +275,13 @@ class Course:
                 f"shards were appended to the dataset: {difference}; appended='finish' finishes this epoch over the "
                 "samples of then"
             )
-        return before
+        return Begun(before, order)
+
+    def _order_of(self, state: State) -> Order:
+        ours = self.order.to_builtins()
+        if not alike(state.order, ours):
+            raise ArgumentError(f"state of another order: {state.order} in the state, {ours} here")
+        return self.order if state.order == ours else from_builtins(state.order)
 
     def _indices_crc(self) -> int | None:
         if self._crc is None and self.indices is not None:

@@ -14,8 +14,18 @@ import numpy.typing as npt
 from ffrecord.order.block import Block
 from ffrecord.order.keys import check_range
 from ffrecord.order.orders import Order, Random, Sequential
+from ffrecord.order.placed import Placed
 
-__all__ = ["Quality", "Source", "contestants", "measure", "of_order", "shuffle_buffer", "true_shuffle"]
+__all__ = [
+    "Quality",
+    "Source",
+    "contestants",
+    "measure",
+    "of_order",
+    "shuffle_buffer",
+    "stored_shuffled",
+    "true_shuffle",
+]
 
 Indices = npt.NDArray[np.int64]
 Source = Callable[[int, int, int], Indices]
@@ -39,35 +49,41 @@ class Quality:
     together: float
 
 
-def measure(source: Source, n: int, batch_size: int = 256, epochs: int = 3, seed: int = 0) -> Quality:
+def measure(
+    source: Source, n: int, batch_size: int = 256, epochs: int = 3, seed: int = 0, *, ranks: int = 1
+) -> Quality:
     """The quality of an order; takes memory and time for whole epochs.
 
     Args:
         source: (n, seed, epoch) → the samples of the epoch, int64 [n].
-        n: samples, 2 * batch_size <= n <= 2**28.
+        n: samples, 2 * batch_size * ranks <= n <= 2**28.
         batch_size: >= 2. Means are over full batches.
         epochs: over which to take the mean, >= 1.
+        ranks: that share the epoch, >= 1; batches are those of one rank.
 
     Raises:
         ValueError: out of range.
     """
     check_range("batch_size", batch_size, 2, LENGTH_MAX)
-    check_range("n", n, 2 * batch_size, LENGTH_MAX + 1)
+    check_range("ranks", ranks, 1, LENGTH_MAX)
+    check_range("n", n, 2 * batch_size * ranks, LENGTH_MAX + 1)
     check_range("epochs", epochs, 1, LENGTH_MAX)
-    found = [_of_epoch(source(n, seed, epoch), batch_size) for epoch in range(epochs)]
+    found = [_of_epoch(source(n, seed, epoch), batch_size, ranks) for epoch in range(epochs)]
     displacement, spread, together = (float(each) for each in np.mean(found, axis=0))
     return Quality(displacement, 1 / spread if spread else float("inf"), together)
 
 
-def _of_epoch(indices: Indices, batch_size: int) -> tuple[float, float, float]:
+def _of_epoch(indices: Indices, batch_size: int, ranks: int) -> tuple[float, float, float]:
     """Displacement; variance of the batches' means, in parts of the samples'; share of neighbours together."""
-    n, batches = len(indices), len(indices) // batch_size
-    displacement = np.abs(indices - np.arange(n)).mean() * 3 / n
-    means = indices[: batches * batch_size].reshape(batches, batch_size).mean(axis=1)
+    n = len(indices)
+    positions = np.arange(n)
+    displacement = np.abs(indices - positions).mean() * 3 / n
+    full = n // (batch_size * ranks) * batch_size
+    means = indices[: full * ranks].reshape(-1, batch_size, ranks).mean(axis=1)
     # The last factor: no sample is in a batch twice, so the larger the batch, the less its mean is left to chance.
     spread = np.square(means - (n - 1) / 2).mean() * 12 / (n * n - 1) * (n - 1) / (n - batch_size)
     batch_of = np.empty(n, np.int64)
-    batch_of[indices] = np.arange(n) // batch_size
+    batch_of[indices] = positions // ranks // batch_size * ranks + positions % ranks
     return float(displacement), float(spread), float((batch_of[1:] == batch_of[:-1]).mean())
 
 
@@ -98,6 +114,11 @@ def shuffle_buffer(size: int) -> Source:
     return source
 
 
+def stored_shuffled(source: Source) -> Source:
+    """The same epochs of a dataset whose samples are stored in random order, numbered as they were before."""
+    return lambda n, seed, epoch: np.random.default_rng([seed]).permutation(n)[source(n, seed, epoch)]
+
+
 def contestants(orders: list[Order] | None = None) -> dict[str, Source]:
     """Name → what to measure: these orders, or ours in several sizes; beside a true shuffle and a shuffle buffer."""
     ours = orders or [Random(), Block(16, 1024), Block(64, 256), Block(), Block(1024, 16), Sequential()]
@@ -109,5 +130,8 @@ def contestants(orders: list[Order] | None = None) -> dict[str, Source]:
 
 
 def _describe(order: Order) -> str:
-    values = [f"{key}={value}" for key, value in order.to_builtins().items() if key != "name"]
+    described = order.to_builtins()
+    if isinstance(order, Placed):
+        described["within"] = _describe(order.within)
+    values = [f"{key}={value}" for key, value in described.items() if key != "name"]
     return f"{order.name} ({', '.join(values)})" if values else order.name

@@ -23,6 +23,13 @@ probing.py         a look at a few samples beforehand
 ledger.py          what a part directory says about itself
 publishing.py      files get their final names, or lose them again
 part_directory.py  a directory that appears whole
+target.py          where a dataset is written
+remote_target.py   a URL as that
+remote_base.py     what is at a URL before
+objects.py         the objects below one
+staging.py         where on this machine their shards are made
+staged_part.py     the part directory of that, from which they go up
+uploads.py         threads that send them
 verify.py          whether a shard is what it was
 resume.py          what an interrupted write has finished
 base.py            the dataset that shards are added to

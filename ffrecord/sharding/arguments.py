@@ -12,13 +12,13 @@ from ffrecord.writer import whole_number
 MAX_SKIPPED = 1000
 
 
-def directory(path: Any) -> str:
-    """The path of a dataset."""
+def directory(path: Any, argument: str = "path") -> str:
+    """The path of a dataset, or what the argument of this name says."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"path must be str or os.PathLike, not {type(path).__name__}")
+        raise ArgumentTypeError(f"{argument} must be str or os.PathLike, not {type(path).__name__}")
     if not name:
-        raise ArgumentError("path is empty")
+        raise ArgumentError(f"{argument} is empty")
     return name
 
 

@@ -98,7 +98,7 @@ class _Alone:
             for piece in self._packer.pieces(run):
                 self._held[piece.task, piece.piece] = piece
                 self._write(self._books.sized(piece.sized()))
-            self._finisher.check()
+                self._finisher.wait_for(self._job.backlog)
             self._heart.idle()
             task += 1
         self._write(self._books.end(task))

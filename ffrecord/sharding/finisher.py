@@ -2,11 +2,14 @@
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 from ffrecord.manifest import Shard
 
 Step = Callable[[], Shard]
+
+SHORT = 0.005  # seconds between two looks at a backlog
 
 
 class Finisher:
@@ -36,6 +39,17 @@ class Finisher:
         """Have a shard completed."""
         self._added += 1
         self._steps.put(step)
+
+    def wait_for(self, backlog: int) -> None:
+        """Wait until no more steps than these are not done.
+
+        Raises:
+            what a step raised.
+        """
+        self.check()
+        while self.backlog > backlog:
+            time.sleep(SHORT)
+            self.check()
 
     def check(self) -> None:
         """Raise what a step raised."""

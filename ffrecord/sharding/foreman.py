@@ -15,7 +15,6 @@ from ffrecord.workers import interrupts
 from ffrecord.workers.alarm import Alarm
 from ffrecord.workers.crew import TICK, Crew
 
-BACKLOG = 64  # shards that wait for the disk, with their tables in memory, beyond which no work is given out
 SHORT = 0.005  # seconds between two looks at a backlog
 TASK_BYTES = 4 << 20  # of records: a task of more would only have others wait for their places
 TASK_SECONDS = 0.01  # a task of less costs as much to give out as to do
@@ -97,7 +96,7 @@ class Foreman:
             with alarm:
                 while not self._books.complete:
                     gave = self._hand_out(crew, alarm)
-                    waits = SHORT if self._finisher.backlog > BACKLOG else TICK
+                    waits = SHORT if self._finisher.backlog > job.backlog else TICK
                     for worker, message in crew.listen(0 if gave else waits):
                         self._hear(crew, worker, self._decoder.decode(message), progress)
                     self._finisher.check()
@@ -110,7 +109,7 @@ class Foreman:
         Returns:
             whether there may be more to give out at once.
         """
-        if self._finisher.backlog > BACKLOG:
+        if self._finisher.backlog > self._job.backlog:
             return False
         for reserve in range(self._source.reserve + 1):
             for worker, hand in enumerate(self._hands):

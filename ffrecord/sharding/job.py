@@ -25,6 +25,7 @@ class Job:
         start: after the shards that are there already; the source begins there too.
         max_skipped: how many samples may be left out because they cannot be had or encoded; None if the first such is
             an error.
+        backlog: complete shards that wait to be finished and kept, beyond which no work is given out.
     """
 
     source: Source
@@ -34,6 +35,7 @@ class Job:
     keep: Callable[[Shard, Start], None]
     start: Start = BEGINNING
     max_skipped: int | None = None
+    backlog: int = 64
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,31 @@ class Finished(msgspec.Struct, tag="finished"):
     next: Start
 
 
-Entry = Begun | Finished | Publishing
+class Claimed(msgspec.Struct, tag="claimed"):
+    """The marker of this write is at the URL, or about to be.
+
+    Attributes:
+        token: what tells it from that of another write.
+    """
+
+    token: str
+
+
+class Uploaded(msgspec.Struct, tag="uploaded"):
+    """A finished shard is where it is to be, as was verified there; the local one goes after this is durable.
+
+    Attributes:
+        name: of the shard.
+        etag: of the object; None where the store gives none.
+        schema: the columns, said of the first shard only.
+    """
+
+    name: str
+    etag: str | None
+    schema: dict[str, Any] | None = None
+
+
+Entry = Begun | Finished | Claimed | Uploaded | Publishing
 
 
 @dataclass
@@ -49,12 +73,16 @@ class Story:
     Attributes:
         request: what was asked for; None if it does not say, or in the words of another version.
         finished: by name, the latest of each.
+        token: of the marker at the URL, for a write to one.
+        uploaded: by name, of those finished.
         publishing: the last entry, if it is one.
         end: of what can be read, without that last entry, bytes.
     """
 
     request: Request | None = None
     finished: dict[str, Finished] = field(default_factory=dict)
+    token: str | None = None
+    uploaded: dict[str, Uploaded] = field(default_factory=dict)
     publishing: Publishing | None = None
     end: int = 0
 
@@ -131,6 +159,11 @@ def _add(story: Story, entry: Entry, end: int) -> None:
         return
     if isinstance(entry, Begun):
         story.request = entry.request
+    elif isinstance(entry, Claimed):
+        story.token = entry.token
+    elif isinstance(entry, Uploaded):
+        story.uploaded[entry.name] = entry
     else:
         story.finished[entry.shard.name] = entry
+        story.uploaded.pop(entry.shard.name, None)  # it was written anew
     story.end = end

@@ -6,14 +6,15 @@ from typing import Any, SupportsIndex
 
 from ffrecord.errors import ArgumentError
 from ffrecord.fields import Schema
-from ffrecord.sharding import arguments, base, resume
+from ffrecord.sharding import arguments, resume
 from ffrecord.sharding.base import Base
 from ffrecord.sharding.encoding import Encoding, extension_of
 from ffrecord.sharding.job import Means
 from ffrecord.sharding.layout import ByBytes, ByCount, split_evenly
 from ffrecord.sharding.ledger import Request
-from ffrecord.sharding.part_directory import check_vacant
+from ffrecord.sharding.part_directory import PartDirectory
 from ffrecord.sharding.selection import Chosen
+from ffrecord.sharding.target import Target
 
 SHARD_SIZE = 256 << 20
 PROBES = 8
@@ -24,7 +25,7 @@ class Options:
     """See `DatasetWriter`.
 
     Attributes:
-        path: of the dataset.
+        target: of the dataset.
         fields, serializer: at most one of them.
         shard_size, samples_per_shard, num_shards: at most one of them; None for all: shards of SHARD_SIZE bytes.
         workers: processes, >= 0.
@@ -34,7 +35,7 @@ class Options:
         resumes: whether to go on with an interrupted write.
     """
 
-    path: str
+    target: Target
     fields: Schema | None
     serializer: Callable[[Any], Any] | None
     shard_size: int | None
@@ -50,10 +51,16 @@ class Options:
 
     def check_target(self) -> None:
         """Raise FileNotFoundError or FileExistsError unless there is something to append to, or nothing in the way."""
-        if self.appends:
-            base.check_extendable(self.path)
-        else:
-            check_vacant(self.path)
+        self.target.check(appends=self.appends)
+
+    @property
+    def path(self) -> str:
+        """What messages call the target."""
+        return self.target.label
+
+    def part(self) -> PartDirectory:
+        """Where shards are until they are published."""
+        return self.target.part(appends=self.appends)
 
     def means(self, chunksize: SupportsIndex) -> Means:
         """With what a call writes."""

@@ -22,17 +22,20 @@ import shutil
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from ffrecord import format, manifest
 from ffrecord.durable import NAME_BYTES, PART_SUFFIX, fsync_directory
-from ffrecord.errors import StateError, file_error
+from ffrecord.errors import FFRecordError, StateError, file_error
 from ffrecord.manifest import Manifest, Shard
 from ffrecord.sharding import ledger, publishing
 from ffrecord.sharding.layout import Start
 from ffrecord.sharding.ledger import Finished, Ledger, Request
+from ffrecord.sharding.verify import check_listed, check_whole
 from ffrecord.unfinished import FINISHED, INSIDE, LEDGER, Publishing
 
 PATIENCE = 1.0  # seconds for the processes of a writer that was killed to end, and its lock with them
@@ -104,6 +107,7 @@ class PartDirectory:
 
     Attributes:
         target: its real path.
+        label: what messages call it.
         inside: whether it is inside the target.
         path: of the part directory; there after `acquire`.
         open, finished, ledger_path: what is in it.
@@ -116,7 +120,7 @@ class PartDirectory:
     """
 
     def __init__(self, target: str, *, among_others: bool = False) -> None:
-        self.target = os.path.realpath(target)
+        self.target = self.label = os.path.realpath(target)
         inside = str(Path(self.target) / INSIDE)
         others = among_others and os.path.isdir(self.target) and bool(os.listdir(self.target))
         self.inside = others or os.path.isdir(inside) or _irreplaceable(self.target)
@@ -150,16 +154,14 @@ class PartDirectory:
             self._renew()
             self.ledger = Ledger(self._lock.fileno())
         except BlockingIOError:
-            sentence = (
-                f"{self.target}: another process, or another thread, writes to it: it has the lock of {self.path}"
-            )
-            raise file_error(errno.EWOULDBLOCK, sentence, self.target) from None
+            sentence = f"{self.label}: another process, or another thread, writes to it: it has the lock of {self.path}"
+            raise file_error(errno.EWOULDBLOCK, sentence, self.label) from None
         except OSError as error:
             self._back_out()
             refused = error.strerror if isinstance(error, _Refused) else None
-            sentence = f"Failed to create directory {self.target}, or {self.path} for it"
+            sentence = f"Failed to create directory {self.label}, or {self.path} for it"
             sentence += f" ({refused})" if refused else ""
-            raise file_error(error.errno or errno.EIO, sentence, self.target) from None
+            raise file_error(error.errno or errno.EIO, sentence, self.label) from None
 
     def _back_out(self) -> None:
         """Remove what was made, unless there is a ledger that tells of an earlier write, or nobody knows."""
@@ -241,13 +243,76 @@ class PartDirectory:
         """
         with self._mutex, self._naming(f"{shard.name} is complete, but could not be noted"):
             if not self.held:
-                raise StateError(f"{self.target}: given up")
+                raise StateError(f"{self.label}: given up")
             os.rename(Path(self.open) / shard.name, Path(self.finished) / shard.name)
             self.ledger.append(Finished(shard, following))
             if time.monotonic() - self._synced >= SYNC_EVERY:
                 fsync_directory(self.finished)
                 self.ledger.sync()
                 self._synced = time.monotonic()
+
+    # What a write that goes on asks of finished shards, wherever they are.
+
+    @property
+    def places(self) -> str:
+        """Where finished shards are, for messages."""
+        return self.path
+
+    def has(self, name: str) -> bool:
+        """Whether there is a finished shard of this name."""
+        return os.path.lexists(Path(self.finished) / name)
+
+    def is_whole(self, shard: Shard) -> bool:
+        """Whether a finished shard is, to the last byte, what it was."""
+        with contextlib.suppress(FFRecordError, OSError, ValueError):
+            check_whole(self.finished, shard)
+            return True
+        return False
+
+    def schema_of(self, shard: Shard) -> dict[str, Any] | None:
+        """The columns that the first finished shard says; None for plain bytes."""
+        with closing(check_listed(self.finished, shard)) as opened:
+            return None if opened.extension is None else opened.extension.schema
+
+    def go_on_from(self, first: int, names: Collection[str]) -> None:
+        """Keep these finished shards and no others; the first one of all has this number."""
+        self.first = first
+        self.keep_only(names)
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Remove all finished shards but these."""
+        for name in set(os.listdir(self.finished)) - set(names):
+            path = Path(self.finished) / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def clear(self) -> None:
+        """Remove all finished shards, and what is said of them."""
+        self.keep_only([])
+        self.ledger.clear()
+
+    def happened(self, mark: Publishing) -> bool:
+        """Whether a publication that was interrupted had got to its end."""
+        return publishing.happened(self.target, mark)
+
+    def take_back(self, mark: Publishing) -> bool:
+        """Undo a publication that was interrupted before its end; whether that could be done."""
+        finished = {name: entry.shard for name, entry in self.ledger.story.finished.items()}
+        return not self.inside or publishing.take_back(self.finished, self.target, mark, finished)
+
+    def check_finished(self, shards: Sequence[Shard]) -> None:
+        """Raise unless the tables of finished shards are what they were."""
+        for shard in shards:
+            check_listed(self.finished, shard, check=True).close()
+
+    def settle(self) -> None:
+        """Wait until all that was kept can be published."""
+
+    def advice(self, error: BaseException) -> str | None:
+        """What could be done about an error that ended a write; None where it says so itself."""
+        return None
 
     def publish(self, names: Sequence[str], fingerprint: str | None = None, skipped: int = 0) -> None:
         """Put everything, durable, under its final name.
@@ -332,7 +397,7 @@ class PartDirectory:
         except OSError as error:
             if isinstance(error, RuntimeError):
                 raise  # it says more
-            raise file_error(_as_exists(error.errno), f"{self.target}: {consequence}", self.target) from None
+            raise file_error(_as_exists(error.errno), f"{self.label}: {consequence}", self.label) from None
 
     def leave(self) -> list[str]:
         """Remove what no later write can use, and if nothing else is there, or it is claimed, everything; unlock.

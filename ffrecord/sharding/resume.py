@@ -1,28 +1,22 @@
 """What an interrupted write has finished, found again by the next one: verified, and gone on from."""
 
-import contextlib
 import hashlib
 import logging
 import os
-import shutil
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ffrecord.errors import FFRecordError, MismatchError
+from ffrecord.errors import MismatchError
 from ffrecord.manifest import Shard
-from ffrecord.sharding import publishing
 from ffrecord.sharding.differences import differences
 from ffrecord.sharding.layout import Start
 from ffrecord.sharding.ledger import Finished, Request, Story, peek
 from ffrecord.sharding.part_directory import PartDirectory
 from ffrecord.sharding.selection import Chosen
-from ffrecord.sharding.verify import check_listed, check_whole
 
 HASH_SAMPLES = 1 << 14
 HASH_BYTES = 8 << 20
@@ -76,12 +70,6 @@ def lines_fingerprint(lines: Any) -> str | None:
     return digest.hexdigest()
 
 
-def schema_of(part: PartDirectory, kept: Kept) -> dict[str, Any] | None:
-    """The columns that the first samples of an interrupted write have shown; None for plain bytes."""
-    with closing(check_listed(part.finished, kept.shards[0])) as opened:
-        return None if opened.extension is None else opened.extension.schema
-
-
 def take_over(part: PartDirectory, *, resume: bool) -> bool:
     """See to what an interrupted write has left in a part directory, before anything else is looked at.
 
@@ -98,19 +86,15 @@ def take_over(part: PartDirectory, *, resume: bool) -> bool:
     """
     story = part.ledger.story
     mark = story.publishing
-    published = mark is not None and publishing.happened(part.target, mark)
-    if mark is not None and part.inside and not published:
-        finished = {name: entry.shard for name, entry in story.finished.items()}
-        undone = publishing.take_back(part.finished, part.target, mark, finished)
-        if resume and not undone:
-            part.release()
-            raise MismatchError(
-                f"{part.target} has become another dataset since a write of it was interrupted in {part.path}; "
-                "resume=False discards what that one has finished"
-            )
+    published = mark is not None and part.happened(mark)
+    if mark is not None and not published and not part.take_back(mark) and resume:
+        part.release()
+        raise MismatchError(
+            f"{part.label} has become another dataset since a write of it was interrupted in {part.places}; "
+            "resume=False discards what that one has finished"
+        )
     if not resume:
-        _remove_others(part, [])
-        part.ledger.clear()
+        part.clear()
     return published and resume
 
 
@@ -128,17 +112,17 @@ def claim(part: PartDirectory, *, added: bool = False) -> None:
     if added and not story.request:
         part.release()
         raise MismatchError(
-            f"{part.target}: an earlier call was interrupted, but all that it appended is there, and nobody can tell "
+            f"{part.label}: an earlier call was interrupted, but all that it appended is there, and nobody can tell "
             "whether this one would append the same again; resume=False does append"
         )
     if story.request and there:
         part.release()
         raise MismatchError(
-            f"{part.target}: {part.path} has {len(there)} finished shards of an interrupted write, and this one cannot "
-            "go on with it; resume=False of DatasetWriter discards them"
+            f"{part.label}: {part.places} has {len(there)} finished shards of an interrupted write, and this one "
+            "cannot go on with it; resume=False of DatasetWriter discards them"
         )
     part.claimed = True
-    _remove_others(part, [])
+    part.keep_only([])
     part.begin({})
 
 
@@ -156,7 +140,7 @@ def go_on(part: PartDirectory, request: Request, start: Start, *, published: boo
         OSError: the ledger cannot be written.
     """
     story = part.ledger.story
-    there = [name for name in story.finished if os.path.lexists(Path(part.finished) / name)]
+    there = [name for name in story.finished if part.has(name)]
     if not story.request or not (there or published):
         return _afresh(part, request, start)
     # What it was appended to has changed by that alone.
@@ -168,16 +152,15 @@ def go_on(part: PartDirectory, request: Request, start: Start, *, published: boo
     if found:
         raise MismatchError(_refusal(part, len(there), found), found)
     whole = _whole(part, _in_order(story, start.shard), threads)
-    part.first = start.shard
-    _remove_others(part, [entry.shard.name for entry in whole])
+    part.go_on_from(start.shard, [entry.shard.name for entry in whole])
     if whole:
-        _log.warning("%s: keeping %d finished shards of an interrupted write", part.target, len(whole))
+        _log.warning("%s: keeping %d finished shards of an interrupted write", part.label, len(whole))
     return Kept([entry.shard for entry in whole], whole[-1].next if whole else start)
 
 
 def _complete(part: PartDirectory, start: Start) -> Kept:
     """What is asked may be what was published a moment before its writer was killed."""
-    _log.warning("%s: an earlier write of it was complete", part.target)
+    _log.warning("%s: an earlier write of it was complete", part.label)
     story = part.ledger.story
     # An append of no samples has made no shard.
     entries = _in_order(story, min((entry.next.shard for entry in story.finished.values()), default=1) - 1)
@@ -187,7 +170,7 @@ def _complete(part: PartDirectory, start: Start) -> Kept:
 
 
 def _afresh(part: PartDirectory, request: Request, start: Start) -> Kept:
-    _remove_others(part, [])
+    part.keep_only([])
     part.begin(request)
     part.first = start.shard
     return Kept([], start)
@@ -202,34 +185,18 @@ def _in_order(story: Story, first: int) -> list[Finished]:
 
 def _whole(part: PartDirectory, finished: list[Finished], threads: int) -> list[Finished]:
     """Those before the first that is not, to the last byte, what it was."""
-
-    def is_whole(entry: Finished) -> bool:
-        with contextlib.suppress(FFRecordError, OSError, ValueError):
-            check_whole(part.finished, entry.shard)
-            return True
-        return False
-
     with ThreadPoolExecutor(min(threads, THREADS_MAX)) as pool:
         try:
-            results = list(pool.map(is_whole, finished))
+            results = list(pool.map(lambda entry: part.is_whole(entry.shard), finished))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     return [entry for entry, _ in takewhile(lambda pair: pair[1], zip(finished, results, strict=True))]
 
 
-def _remove_others(part: PartDirectory, names: list[str]) -> None:
-    for name in set(os.listdir(part.finished)) - set(names):
-        path = Path(part.finished) / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
 def _refusal(part: PartDirectory, count: int, found: list[str]) -> str:
     return (
-        f"{part.target}: {part.path} has {count} finished shards of an interrupted write that was asked for something "
+        f"{part.label}: {part.places} has {count} finished shards of an interrupted write that was asked for something "
         f"else: {'; '.join(found)}. Ask for the same to go on with it, or pass resume=False to discard them"
     )
 
@@ -238,10 +205,10 @@ def remark(part: PartDirectory) -> str | None:
     """Leave a part directory, and say for the error that ended a write what stays; None for nothing."""
     kept = part.leave()
     if part.published:
-        return f"{part.target}: all that was asked for is there and whole; another call of an append would add it again"
+        return f"{part.label}: all that was asked for is there and whole; another call of an append would add it again"
     if not kept:
         return None
     return (
-        f"{part.target}: nothing was published. {len(kept)} finished shards stay in {part.path}; the same call goes on "
-        "from there, and resume=False discards them"
+        f"{part.label}: nothing was published. {len(kept)} finished shards stay in {part.places}; the same call goes "
+        "on from there, and resume=False discards them"
     )

@@ -22,11 +22,13 @@ class Files:
         directory: an existing one, for this write alone: a process of an earlier one that still writes knows another.
         label: the final directory, for messages and the progress bar.
         stem: of all names.
+        made: the path of which `directory` is the part, where that is not `label`; None for that.
     """
 
     directory: str
     label: str
     stem: str = STEM
+    made: str | None = None
 
     def name(self, number: int) -> str:
         """The file name of shard `number`."""
@@ -38,7 +40,7 @@ class Files:
 
     def final(self, number: int) -> str:
         """The path it will have, for messages."""
-        return str(Path(self.label) / self.name(number))
+        return str(Path(self.made or self.label) / self.name(number))
 
 
 def create(path: str, label: str, data_start: int) -> None:

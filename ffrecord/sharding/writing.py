@@ -17,11 +17,9 @@ from ffrecord.sharding.job import Job, Means
 from ffrecord.sharding.layout import BEGINNING, STEM, Start
 from ffrecord.sharding.ledger import Request
 from ffrecord.sharding.options import Options
-from ffrecord.sharding.part_directory import PartDirectory
 from ffrecord.sharding.resume import Kept
 from ffrecord.sharding.shard_file import Files
 from ffrecord.sharding.sources import Source
-from ffrecord.sharding.verify import check_listed
 from ffrecord.workers import interrupts
 
 _log = logging.getLogger("ffrecord")
@@ -56,7 +54,7 @@ class Writing:
 
     def __init__(self, options: Options, plan: Plan, means: Means) -> None:
         self._options, self._plan, self._means = options, plan, means
-        self._part = PartDirectory(options.path, among_others=options.appends)
+        self._part = options.part()
 
     def run(self) -> tuple[Start, int]:
         """(what there is in the end, how many shards were there before)."""
@@ -72,6 +70,7 @@ class Writing:
             except BaseException as error:
                 with interrupts.undisturbed():
                     _note(error, resume.remark(part))
+                    _note(error, part.advice(error))
                 raise
 
     def _write(self) -> tuple[Start, int]:
@@ -81,7 +80,7 @@ class Writing:
             resume.claim(part, added=published and options.appends)
         if not published:
             options.check_target()
-        found = base.look(options.path) if options.appends else None
+        found = options.target.base(part) if options.appends else None
         encoding = self._encoding(found)
         start = BEGINNING if found is None else found.start
         kept = Kept([], start)
@@ -89,7 +88,7 @@ class Writing:
             request = plan.asked | {"seed": plan.seed} | options.request(encoding, found)
             kept = resume.go_on(part, request, start, published=published, threads=max(1, self._means.workers))
             if encoding is None and kept.shards and not kept.published:
-                encoding = shown(Shape(resume.schema_of(part, kept)))
+                encoding = shown(Shape(part.schema_of(kept.shards[0])))
         if kept.published:
             return kept.start._replace(shard=len(kept.shards)), len(kept.shards)
         if published:
@@ -125,9 +124,10 @@ class Writing:
         shards, start = kept.shards, kept.start
         done = Outcome([], start.samples, start.bytes, start.skipped, encoding or shown(Shape(None)))
         if not shards or start.samples + start.skipped != plan.total:
-            files = Files(part.open, options.path, STEM if found is None else found.stem)
-            source, cut = plan.source(start), options.cut(plan.total)
-            done = write_shards(Job(source, encoding, cut, files, part.keep, start, options.max_skipped), self._means)
+            files = Files(part.open, options.path, STEM if found is None else found.stem, options.target.made)
+            source, cut, backlog = plan.source(start), options.cut(plan.total), options.target.backlog
+            job = Job(source, encoding, cut, files, part.keep, start, options.max_skipped, backlog)
+            done = write_shards(job, self._means)
             shards = [*shards, *done.shards]
         self._publish(shards, done, found)
         return Start(len(shards), done.samples, done.bytes, done.skipped)
@@ -135,9 +135,9 @@ class Writing:
     def _publish(self, shards: list[Shard], done: Outcome, found: Base | None) -> None:
         part, schema = self._part, done.encoding.schema
         names = [shard.name for shard in shards]
+        part.settle()
         if found is not None:
-            for shard in shards:
-                check_listed(part.finished, shard, check=True).close()
+            part.check_finished(shards)
             # All that are listed must say the same, and the empty shards of a blank dataset say nothing.
             superseded = found.blank and shards and done.encoding.extension is not None
             listing = manifest.build([*([] if superseded else found.listing.shards), *shards], schema)
@@ -145,7 +145,7 @@ class Writing:
                 part.publish_more(names, found.listing, listing, done.skipped)
             return
         listing = manifest.build(shards, schema, self._plan.seed)
-        manifest.save(part.finished, listing, self._options.path)
+        manifest.save(part.finished, listing, self._options.target.made)
         with interrupts.undisturbed():
             part.publish([manifest.NAME, *names], listing.fingerprint, done.skipped)
 

@@ -276,4 +276,7 @@ def _array(data: memoryview, each: _Array, start: int) -> npt.NDArray[np.generic
     # Looked at first: numpy takes a string for many things, and warns of some, or fails as Python's parser does.
     if each.count < 0 or not NUMBERS.fullmatch(each.dtype):
         raise FormatError(f"{each.name}: {each.count} times {each.dtype}, expected numbers")
-    return np.frombuffer(data, each.dtype, each.count, start + each.offset)
+    array = np.frombuffer(data, each.dtype, each.count, start + each.offset)
+    if not array.flags.aligned:  # compiled code takes it for granted
+        raise FormatError(f"{each.name}: numbers of {array.itemsize} bytes at offset {start + each.offset}")
+    return array

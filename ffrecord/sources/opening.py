@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from inspect import signature
 from typing import Any
-from urllib.parse import unquote
 
+from ffrecord import urls
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
-from ffrecord.paths import Source, check_type
+from ffrecord.paths import Source, check_type, is_remote
 from ffrecord.paths import expand as expand_ffr
 from ffrecord.sources.detect import detect, is_packed_folder, is_torchrecord
 from ffrecord.sources.files import with_suffix
+from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.store import Store
 
 OPEN = "ffrecord.open"
@@ -34,6 +35,8 @@ READERS = {
     "path list": "ffrecord.sources.path_list:PathListReader",
 }
 FORMATS = tuple(READERS)
+# Of what cannot be read by URL: said at once, not after a look for a dataset.
+OTHERS = tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
 
 
 def open(source: Source, format: str | None = None, **options: Any) -> Store:
@@ -41,7 +44,7 @@ def open(source: Source, format: str | None = None, **options: Any) -> Store:
 
     Args:
         source: a path, a glob pattern, a `file://` URI, or a list or tuple of such that are all of one format: one
-            store with the records of all.
+            store with the records of all. Or a URL, or several, of datasets of `.ffr` files, as `FileReader` takes.
         format: one of `FORMATS`; None to find out by what is in the first file. "webdataset" (members of a tar grouped
             by key) and "path list" (lines of "path label") must be asked for: a tar is one of members otherwise, and
             a list is a text like any other.
@@ -50,7 +53,7 @@ def open(source: Source, format: str | None = None, **options: Any) -> Store:
     Raises:
         FileNotFoundError: there is no such file.
         FormatError: of no known format, or damaged.
-        ValueError: `format` is none of FORMATS, or a URI of another machine.
+        ValueError: `format` is none of FORMATS, or a URI of another machine, or a URL of another format.
         TypeError: `source`, or an option the reader does not have.
         ImportError: a package is missing; names the extra that brings it.
     """
@@ -61,6 +64,8 @@ def open_for(caller: str, source: Source, format: str | None, options: Mapping[s
     """The same for a function called `caller`, which hands on what are no arguments of its own."""
     paths = located(source)
     try:
+        if is_remote(paths):
+            format = _remote_format(paths, format)
         known = detected(paths) if format is None else format
         reader = _reader(known)
         check_options(options, known, [*signature(reader.__init__).parameters][2:], caller)
@@ -131,6 +136,8 @@ def recognised(paths: list[str]) -> str:
     """The same, or "parquet"."""
     if not paths:
         raise ArgumentError("nothing to open in an empty list")
+    if is_remote(paths):
+        return _remote_format(paths, None)
     first = first_of(paths)
     found = detect(first)
     if found == "ffrecord" and _are_packed_folder(paths):
@@ -164,13 +171,20 @@ def _are_packed_folder(paths: list[str]) -> bool:
     return is_packed_folder(files[-1])
 
 
+def _remote_format(paths: list[str], format: str | None) -> str:
+    """Of URLs: always ours.
+
+    Raises:
+        ArgumentError: they are of another.
+    """
+    for path in paths:
+        if format not in (None, FORMATS[0]) or urls.name_of(path).lower().endswith(OTHERS):
+            raise ArgumentError(
+                f"{urls.redacted(path)}: {format or 'this'} cannot be read from where it is, as .ffr files can: copy "
+                "it to this machine first; ffrecord.convert makes .ffr files of it"
+            )
+    return FORMATS[0]
+
+
 def _local(path: str) -> str:
-    scheme, mark, rest = path.partition("://")
-    if not mark or os.path.exists(path):
-        return path
-    if scheme.lower() != "file":
-        raise ArgumentError(f"{path}: only files of this machine can be opened")
-    host, slash, name = rest.partition("/")
-    if host not in ("", "localhost"):
-        raise ArgumentError(f"{path}: only files of this machine can be opened, not of {host}")
-    return unquote(slash + name)
+    return path if os.path.exists(path) else urls.local_of(path)

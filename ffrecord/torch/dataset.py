@@ -2,7 +2,7 @@
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from types import TracebackType
 from typing import Any, SupportsIndex, TypeVar, overload
 
@@ -13,7 +13,7 @@ from torch.utils.data import Dataset as TorchDataset
 from ffrecord._crc import crc32
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError
 from ffrecord.order.identity import Identity, identity_of
-from ffrecord.paths import Source
+from ffrecord.paths import PathLike, Source
 from ffrecord.reader import FileReader
 from ffrecord.sample_types import UNTOLD
 from ffrecord.store import OnError, Store
@@ -50,7 +50,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     files.
 
     Args:
-        fnames: what `FileReader` takes: a file, a list of files, a directory or a glob pattern. Or a reader of any
+        fnames: what `FileReader` takes: a file, a list of files, a directory, a glob pattern, URLs. Or a reader of any
             format, with which the other arguments are of no effect: samples are what its `samples` gives, for type
             checkers, too.
         check_data: compare CRC-32 of tables when opening and of every sample when reading.
@@ -59,6 +59,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
             samples, and `process` gets only the indices, and the data, of those that are there; or a callable that
             gives the bytes to use instead. Of one sample, and of a batch that a loader asks for and of which nothing is
             left, the error is raised with "skip" too.
+        storage_options, cache_dir, cache_limit: of URLs, see `FileReader`.
 
     Attributes:
         fnames: as given; of a reader, its files.
@@ -72,12 +73,30 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     _below: type[IndexError] = SampleIndexError  # raised for an index below -len
 
     def __init__(
-        self, fnames: Source | Store[T_co], check_data: bool = True, *, io: str = "auto", on_error: OnError = "raise"
+        self,
+        fnames: Source | Store[T_co],
+        check_data: bool = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        storage_options: Mapping[str, Any] | None = None,
+        cache_dir: PathLike | None = None,
+        cache_limit: int | str | None = None,
     ) -> None:
         self.fnames: Source = fnames.fnames if isinstance(fnames, Store) else fnames
-        self.reader: Store = (
-            fnames if isinstance(fnames, Store) else FileReader(fnames, check_data, io=io, on_error=on_error)
-        )
+        self.reader: Store
+        if isinstance(fnames, Store):
+            self.reader = fnames
+        else:
+            self.reader = FileReader(
+                fnames,
+                check_data,
+                io=io,
+                on_error=on_error,
+                storage_options=storage_options,
+                cache_dir=cache_dir,
+                cache_limit=cache_limit,
+            )
 
     def process(self, indices: list[int], data: list[npt.NDArray[np.uint8]]) -> list[T_co]:
         """The samples of a batch; for you to override.

@@ -1,22 +1,27 @@
-"""Which rank this process is, and of how many; found out without talking to the others."""
+"""Which rank this process is, of how many, and on which node; found out without talking to the others."""
 
 import operator
-import os
-from typing import SupportsIndex
+from typing import SupportsIndex, TypeAlias
 
 import torch.distributed
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.order import Placement
+from ffrecord.order.launched import placement_of, rank_of
 
-__all__ = ["rank_and_size"]
+__all__ = ["Place", "placement_on", "rank_and_size"]
+
+# What `placement` of loaders and samplers may be.
+Place: TypeAlias = "str | SupportsIndex | Placement | None"
 
 
 def rank_and_size(rank: SupportsIndex | None = None, world_size: SupportsIndex | None = None) -> tuple[int, int]:
     """The rank of this process and the number of ranks.
 
     What is given counts. What is not is taken, each by itself, from torch.distributed if that is initialised; else from
-    the environment variables RANK and WORLD_SIZE, which torchrun sets; else it is rank 0 of 1. One of several has to
-    know which it is: that all of them take the same share would show only in the loss.
+    the environment: RANK and WORLD_SIZE, which torchrun sets, or what Open MPI, MVAPICH, MPICH and Intel MPI, or a step
+    of Slurm set; else it is rank 0 of 1. One of several has to know which it is: that all of them take the same share
+    would show only in the loss.
 
     Args:
         rank: 0 <= rank < world_size.
@@ -41,6 +46,29 @@ def rank_and_size(rank: SupportsIndex | None = None, world_size: SupportsIndex |
     return found_rank, found_size
 
 
+def placement_on(place: Place, rank: int, world_size: int) -> Placement | None:
+    """On which node a rank is.
+
+    Args:
+        place: "node": as the environment says; or the number of nodes, where ranks of a node follow each other; or a
+            `Placement`; or None.
+        rank: 0 <= rank < world_size.
+        world_size: 1 or more.
+
+    Raises:
+        ValueError: another word; the environment says it of other ranks, or not at all, or contradicts itself; or nodes
+            have different numbers of ranks.
+        TypeError: none of these.
+    """
+    if place is None or isinstance(place, Placement):
+        return place
+    if isinstance(place, str):
+        if place != "node":
+            raise ArgumentError(f"placement is {place!r}, expected 'node', a number of nodes, or a Placement")
+        return placement_of(rank, world_size)
+    return Placement.of(rank, world_size, place)
+
+
 def _int(name: str, value: SupportsIndex) -> int:
     try:
         return operator.index(value)
@@ -51,15 +79,5 @@ def _int(name: str, value: SupportsIndex) -> int:
 def _known() -> tuple[int | None, int]:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    size = _variable("WORLD_SIZE")
-    return _variable("RANK"), 1 if size is None else size
-
-
-def _variable(name: str) -> int | None:
-    text = os.environ.get(name)
-    if text is None:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise ArgumentError(f"environment variable {name} is {text!r}, expected an int") from None
+    rank, size = rank_of()
+    return rank, 1 if size is None else size

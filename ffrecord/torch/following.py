@@ -10,7 +10,7 @@ from ffrecord.errors import StateError
 from ffrecord.order import Run
 from ffrecord.order.run import batches
 from ffrecord.torch.iterators import Epoch
-from ffrecord.torch.samplers import BatchSampler, Drawn, Sampler, position_after
+from ffrecord.torch.samplers import BatchSampler, Drawn, Sampler, place_in, position_after
 from ffrecord.torch.skipping import SkipableSampler
 
 __all__ = ["Following", "sampler_of"]
@@ -75,7 +75,7 @@ class Following:
             return self._sampler._course.state_dict()
         run = drawn.run
         position = self._after(loader, run, epoch.passed) if epoch.passed else run.position
-        return {**self._sampler._course.state_dict(), "epoch": run.epoch.number, "position": position}
+        return {**self._sampler._course.state_dict(), **place_in(run, position)}
 
     def load(self, loader: Loader, state: dict[str, Any]) -> None:
         """Let the next epoch go on from `state`.

@@ -13,7 +13,7 @@ from ffrecord.errors import ArgumentTypeError
 from ffrecord.order import Order, Run
 from ffrecord.sample_types import UNTOLD
 from ffrecord.torch.dataset import Dataset
-from ffrecord.torch.distributed import rank_and_size
+from ffrecord.torch.distributed import Place, placement_on, rank_and_size
 from ffrecord.torch.samplers import BatchSampler, State
 
 __all__ = ["IterableDataset"]
@@ -22,7 +22,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 # Of a state, what `load_state_dict` may change: the rest is the same in all processes.
 CHANGING = ("seed", "epoch", "position", "dataset")
-PLACE_BYTES = 512  # more than twice what these take as JSON
+PLACE_BYTES = 1024  # more than twice what these take as JSON, and an order that is the dataset's own in other slices
 
 
 class Walk(Iterator[T_co]):
@@ -86,7 +86,7 @@ class IterableDataset(TorchIterableDataset[T_co]):
     Args:
         dataset: of ours. Samples that its `on_error="skip"` leaves out are made up for by the next of the same worker.
         batch_size: of the loader, 1 or more.
-        num_replicas, rank: as of `Sampler`, but found when it is made: workers may not know.
+        num_replicas, rank, placement: as of `Sampler`, but found when it is made: workers may not know.
         shuffle, seed, order, policy, epoch, indices: as of `Sampler`.
 
     Attributes:
@@ -111,6 +111,7 @@ class IterableDataset(TorchIterableDataset[T_co]):
         policy: str | None = None,
         epoch: SupportsIndex = 0,
         indices: Iterable[SupportsIndex] | None = None,
+        placement: Place = None,
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise ArgumentTypeError(f"dataset is {type(dataset).__name__}, expected an ffrecord.torch.Dataset")
@@ -127,7 +128,9 @@ class IterableDataset(TorchIterableDataset[T_co]):
             policy=policy,
             epoch=epoch,
             indices=indices,
+            placement=placement_on(placement, rank, num_replicas),
         )
+        self._order = self._sampler.sampler.order.to_builtins()
         self.batch_size = self._sampler.batch_size
         # JSON, shared with the workers, so that those that persist see what is set.
         self._place = torch.empty(PLACE_BYTES, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
@@ -185,11 +188,13 @@ class IterableDataset(TorchIterableDataset[T_co]):
         told = self._told()
         if told != self._here():
             # That shards were appended, whoever told it has allowed.
-            self._sampler.load_state_dict({**self._sampler.state_dict(), **told}, "finish")
+            self._sampler.load_state_dict({**self._sampler.state_dict(), "order": self._order, **told}, "finish")
 
     def _here(self) -> State:
         state = self._sampler.state_dict()
-        return {name: state[name] for name in CHANGING}
+        # Of a mixture the order may be long, and is then the dataset's own.
+        changing = CHANGING if state["order"] == self._order else (*CHANGING, "order")
+        return {name: state[name] for name in changing}
 
     def _told(self) -> State:
         told: State = json.loads(self._place.numpy().tobytes())

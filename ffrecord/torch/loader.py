@@ -12,10 +12,10 @@ from torch.utils.data import Dataset as TorchDataset
 from ffrecord.errors import ArgumentTypeError, StateError
 from ffrecord.fields import Field, schema_of
 from ffrecord.order import Course, Order, Run, identity_of
-from ffrecord.paths import Source
+from ffrecord.paths import PathLike, Source
 from ffrecord.reader import FileReader
 from ffrecord.store import Store
-from ffrecord.torch.distributed import rank_and_size
+from ffrecord.torch.distributed import Place, placement_on, rank_and_size
 from ffrecord.torch.images import ImageDecoder
 from ffrecord.torch.loading.columns import Columns
 from ffrecord.torch.loading.decoded import DecodedColumns
@@ -55,8 +55,8 @@ class Loader(Iterable[Any]):
             the tensors.
         prefetch: batches ahead of the training loop, >= 1; by default 4, or one for each thread if that is more. As
             many again may be being read.
-        rank, world_size: by default those of torch.distributed, else of the environment (RANK, WORLD_SIZE), else 0
-            and 1.
+        rank, world_size: by default those of torch.distributed, else of the environment (of torchrun, MPI or Slurm),
+            else 0 and 1.
         policy: "drop", "pad" or "uneven": what becomes of samples that the ranks cannot share evenly; see
             `ffrecord.order.Split`.
         fields: the columns wanted; others are not decoded. Names, or a dict of name → field to read the column with
@@ -74,11 +74,15 @@ class Loader(Iterable[Any]):
             with num_threads=0 or for records of fixed size without functions, it does not limit anything.
         pin_memory: give batches in pinned memory.
         device: "cuda": copy batches to the GPU, on a stream of their own.
-        io, check_data: as of `FileReader`; of no effect where a reader is given.
+        io, check_data, storage_options, cache_dir, cache_limit: as of `FileReader`; of no effect where a reader is
+            given.
         on_error: what becomes of a sample that cannot be read or decoded: "raise"; "skip", left out of its batch;
             "replace", by another sample of the epoch that depends on seed, epoch and position only. Errors of
             `transform` always raise.
         multiprocessing_context: start method of the workers; by default "fork" where there is fork.
+        placement: "node", or the number of nodes where ranks of a node follow each other: a node reads the same part
+            of the dataset in every epoch, so that its cache needs to hold no more; see `ffrecord.order.Placed`. None:
+            samples are dealt to ranks wherever they are.
 
     Attributes:
         reader: of the samples.
@@ -116,6 +120,10 @@ class Loader(Iterable[Any]):
         check_data: bool = True,
         on_error: str = "raise",
         multiprocessing_context: Any = None,
+        placement: Place = None,
+        storage_options: Mapping[str, Any] | None = None,
+        cache_dir: PathLike | None = None,
+        cache_limit: int | str | None = None,
     ) -> None:
         self._options = options = Options.checked(
             num_threads, prefetch, num_workers, timeout, pin_memory, device, multiprocessing_context
@@ -127,12 +135,24 @@ class Loader(Iterable[Any]):
             None if batch_transform is None else UserFunction("batch_transform", batch_transform, "seeds"),
         )
         rank, world_size = rank_and_size(rank, world_size)
+        on_node = placement_on(placement, rank, world_size)
         if isinstance(dataset, TorchDataset):
             raise ArgumentTypeError(
                 f"dataset is a {type(dataset).__name__}: give its files or its reader, and what it selects as indices="
             )
         self._owned = not isinstance(dataset, Store)
-        self.reader = dataset if isinstance(dataset, Store) else FileReader(dataset, check_data, io=io)
+        self.reader: Store
+        if isinstance(dataset, Store):
+            self.reader = dataset
+        else:
+            self.reader = FileReader(
+                dataset,
+                check_data,
+                io=io,
+                storage_options=storage_options,
+                cache_dir=cache_dir,
+                cache_limit=cache_limit,
+            )
         try:
             # Workers have no GPU, and what they pin is theirs.
             pin = (options.pin or options.device is not None) and not options.workers
@@ -153,6 +173,7 @@ class Loader(Iterable[Any]):
                 world_size=world_size,
                 policy=policy,
                 indices=indices,
+                placement=on_node,
             )
         except BaseException:
             self.close()

@@ -13,10 +13,10 @@ from torch.utils.data import DistributedSampler
 from torch.utils.data import Sampler as TorchSampler
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.order import Course, Identity, Order, Run, Split, identity_of
+from ffrecord.order import Course, Identity, Order, Run, identity_of
 from ffrecord.store import Store
 from ffrecord.torch.dataset import Dataset
-from ffrecord.torch.distributed import rank_and_size
+from ffrecord.torch.distributed import Place, placement_on, rank_and_size
 
 __all__ = ["BatchSampler", "Sampler"]
 
@@ -52,7 +52,7 @@ class Drawn:
 
     def state(self) -> State:
         """Of the course, with this place in it: at the end of the epoch also where that has ended."""
-        return {**self.course.state_dict(), "epoch": self.run.epoch.number, "position": self.position}
+        return {**self.course.state_dict(), **place_in(self.run, self.position)}
 
     def load(self, state: State) -> None:
         """Go on at the place of `state`."""
@@ -61,6 +61,11 @@ class Drawn:
         # StatefulDataLoader asks twice for an iterator where the state is of an epoch that had ended; the second is
         # of the next one.
         self.any = len(self.run) == 0
+
+
+def place_in(run: Run, position: int) -> State:
+    """What a state says of a place in a run, whatever has become of its course."""
+    return {"order": run.epoch.order.to_builtins(), "epoch": run.epoch.number, "position": position}
 
 
 class Batches(Iterator[list[int]]):
@@ -149,6 +154,9 @@ class Sampler(DistributedSampler[Any]):
         policy: "drop", "pad" or "uneven": what becomes of samples that ranks cannot share evenly, see `Split`.
         epoch: to begin with.
         indices: int [m], the samples to use, see `Course`.
+        placement: "node", or the number of nodes where ranks of a node follow each other, so that a node reads the same
+            part of the dataset in every epoch; see `ffrecord.order.Placed` for the order that this is. None: samples
+            are dealt to ranks wherever they are. Which node this is, "node" looks up as `rank` is, in the environment.
 
     Raises:
         ValueError, TypeError: arguments out of range or of another type, that contradict each other, or that yield
@@ -168,11 +176,13 @@ class Sampler(DistributedSampler[Any]):
         policy: str | None = None,
         epoch: SupportsIndex = 0,
         indices: Iterable[SupportsIndex] | None = None,
+        placement: Place = None,
         _batch: tuple[SupportsIndex, bool] = (CHUNK, False),
     ) -> None:
         # torch's own __init__ would set what are properties here.
         self.dataset = dataset  # type: ignore[assignment]
         self._asked = rank, num_replicas
+        self._place = placement
         rank, world_size = rank_and_size(rank, num_replicas)
         self._course = Course(
             _identity(dataset),
@@ -185,6 +195,7 @@ class Sampler(DistributedSampler[Any]):
             world_size=world_size,
             policy=_either("policy", policy, "drop_last", drop_last, {True: "drop", False: "pad"}, "drop"),
             indices=indices,
+            placement=placement_on(placement, rank, world_size),
         )
         self._drawn: Drawn | None = None
         self._again = False  # the epoch of what was drawn was asked for again
@@ -249,7 +260,7 @@ class Sampler(DistributedSampler[Any]):
         """Begin an iteration, of the next epoch if something was drawn in this one."""
         rank, world_size = rank_and_size(*self._asked)
         if (rank, world_size) != (self.rank, self.num_replicas):  # since then torch.distributed was initialised
-            self._course.split = Split(rank, world_size, self.policy)
+            self._course.share(rank, world_size, placement_on(self._place, rank, world_size))
         drawn = self._drawn
         if drawn is not None and drawn.any:
             if self._again:
@@ -335,7 +346,7 @@ class BatchSampler(TorchBatchSampler):
         batch_size: of this rank, 1 or more.
         drop_last: leave out a last batch that is smaller.
         policy: as of `Sampler`, and as for it the default is "drop".
-        num_replicas, rank, shuffle, seed, order, epoch, indices: as of `Sampler`.
+        num_replicas, rank, shuffle, seed, order, epoch, indices, placement: as of `Sampler`.
 
     Attributes:
         batch_size, drop_last: as given.
@@ -359,6 +370,7 @@ class BatchSampler(TorchBatchSampler):
         policy: str | None = None,
         epoch: SupportsIndex = 0,
         indices: Iterable[SupportsIndex] | None = None,
+        placement: Place = None,
     ) -> None:
         # What torch's own wants there; programs that split loaders try it.
         if isinstance(dataset, TorchSampler):
@@ -373,6 +385,7 @@ class BatchSampler(TorchBatchSampler):
             policy=policy,
             epoch=epoch,
             indices=indices,
+            placement=placement,
             _batch=(batch_size, drop_last),
         )
         self.sampler: Sampler = sampler

@@ -15,6 +15,8 @@ from typing import Any
 PATH = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
          "--disable-dev-shm-usage", "--disable-extensions", "--hide-scrollbars", "--remote-debugging-pipe"]  # fmt: skip
+# Without a sanitizer that may be preloaded into the tests: under it Chromium never begins.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 PATIENCE = 30  # seconds until something that is waited for is an error
 
 
@@ -45,7 +47,9 @@ class Chromium:
         script = f'exec "$@" 3<&{its_in} 4>&{its_out} {its_in}<&- {its_out}>&-'
         command = ["bash", "-c", script, "bash", PATH, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, pass_fds=(its_in, its_out), start_new_session=True, **silent)
+        self._process = subprocess.Popen(
+            command, pass_fds=(its_in, its_out), start_new_session=True, env=ENVIRONMENT, **silent
+        )
         os.close(its_in)
         os.close(its_out)
         self._buffer, self._number, self._session = b"", 0, None

@@ -54,6 +54,43 @@ def test_merge(dataset, tmp_path):
         assert both.read_one(3).tobytes() == first.read_one(3).tobytes()
 
 
+def damaged(dataset, path, *indices):
+    """A copy in which these samples do not match their checksums."""
+    shutil.copytree(dataset, path)
+    with ffrecord.FileReader(path) as reader:
+        for index in indices:
+            name, local = reader.locate(index)
+            with open(name, "r+b") as file:
+                file.seek(reader.get_offsets(reader.fnames.index(name))[local])
+                first = file.read(1)
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([first[0] ^ 1]))
+    return path
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("name", ["convert", "merge", "shuffle"])
+def test_the_good_part_of_a_damaged_dataset(dataset, tmp_path, name, jobs):
+    source = damaged(dataset, tmp_path / "damaged", 0, 8, 9)
+    out = ["--out", tmp_path / "out"] if name == "merge" else [tmp_path / "out"]
+    few = run(name, source, *out, "--max-skipped", "2", "-j", jobs)
+    assert (few.code, few.out) == (3, "")
+    assert not (tmp_path / "out").exists()
+    ran = run(name, source, *out, "--max-skipped", "3", "-j", jobs, "--json", "--restart")
+    assert ran.code == 1
+    facts = json.loads(ran.out)
+    assert (facts["samples"], facts["skipped"]) == (17, 3)
+    assert sorted(labels(tmp_path / "out")) == sorted({*range(20)} - {0, 8, 9})
+    assert all(f"Sample {index}: checksum" in ran.err for index in (0, 8, 9))
+
+
+def test_to_compare_all_and_to_skip_some(dataset, tmp_path):
+    ran = run("convert", dataset, tmp_path / "out", "--verify", "--max-skipped", "3")
+    assert (ran.code, ran.out) == (2, "")
+    assert "one of the two" in ran.err
+    assert run("merge", dataset, "--out", tmp_path / "out", "--max-skipped", "-1").code == 2
+
+
 def test_merge_of_other_columns(dataset, tmp_path):
     DatasetWriter(tmp_path / "other", num_workers=1, progress=False).from_indexed_dataset([{"y": 1}])
     ran = run("merge", dataset, tmp_path / "other", "--out", tmp_path / "both")

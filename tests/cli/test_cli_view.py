@@ -305,6 +305,9 @@ def test_a_dataset_of_which_a_shard_is_missing(tmp_path):
     data = data_of((tmp_path / "a.html").read_text())
     assert "is missing; this is of the other 20 of 30 samples" in data["begin"]["remark"]
     assert data["begin"]["count"] == 20
+    quiet = run("view", tmp_path / "a", "--export", tmp_path / "a.html", "--quiet")
+    assert (quiet.code, quiet.err) == (1, "")
+    assert ": 20 samples, some shards missing, " in quiet.out
 
 
 def test_export_where_it_cannot_be(pictures, tmp_path):

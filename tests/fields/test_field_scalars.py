@@ -79,6 +79,8 @@ def test_nan_keeps_its_bits() -> None:
         (IntField(), np.array(5), TypeError, r"found a int64 array of shape \(\)"),
         (FloatField(), True, TypeError, "expected a float, found True"),
         (FloatField(), 2**53 + 1, ValueError, "float64 does not hold it exactly"),
+        (FloatField(), np.int64(2**53 + 1), ValueError, "float64 does not hold it exactly"),
+        (FloatField(), np.uint64(2**64 - 1), ValueError, "float64 does not hold it exactly"),
         (FloatField(), "1.5", TypeError, "found str '1.5'"),
         (BoolField(), 1, TypeError, "expected a bool, found int 1"),
         (NoneField(), 0, TypeError, r"expected None, found int 0; .*JSONField\(\) holds both"),

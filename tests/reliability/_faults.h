@@ -15,7 +15,8 @@
     SITE(io_destroy) SITE(io_submit) SITE(io_getevents) SITE(malloc) SITE(dup3)                                        \
     SITE(read) SITE(readv) SITE(write) SITE(fsync) SITE(rename) SITE(link) SITE(unlink) SITE(mkdir) SITE(rmdir)        \
     SITE(ftruncate) SITE(posix_fallocate) SITE(chmod) SITE(fchmod) SITE(lstat) SITE(listdir) SITE(scandir)             \
-    SITE(copy_file_range) SITE(flock) SITE(fork) SITE(replace) SITE(memfd_create) SITE(set_blocking) SITE(dup2)
+    SITE(copy_file_range) SITE(flock) SITE(fork) SITE(replace) SITE(memfd_create) SITE(set_blocking) SITE(dup2)        \
+    SITE(pwritev) SITE(utime)
 #define FFR_AT(name) AT_##name,
 enum ffr_site { FFR_SITES(FFR_AT) FFR_SITE_COUNT };
 

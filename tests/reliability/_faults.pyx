@@ -138,7 +138,7 @@ _BETWEEN = ("shutil", "pathlib", "contextlib", "tempfile", "genericpath", "posix
 # Python asks these again after a signal.
 _AGAIN = frozenset((
     "open", "read", "pread", "readv", "preadv", "pwrite", "write", "fsync", "ftruncate", "posix_fallocate",
-    "posix_fadvise", "fchmod", "flock", "copy_file_range",
+    "posix_fadvise", "fchmod", "flock", "copy_file_range", "pwritev",
 ))
 
 
@@ -206,7 +206,7 @@ class _Call:
             return first, memoryview(second).cast("B")[:most], *rest
         if self.name in ("read", "pread"):
             return first, min(second, most), *rest
-        if self.name in ("readv", "preadv"):
+        if self.name in ("readv", "preadv", "pwritev"):
             return first, [memoryview(second[0]).cast("B")[:most]], *rest
         return first, second, *rest
 
@@ -292,7 +292,8 @@ def _replace():
     for name in (
         "open", "close", "read", "readv", "pread", "write", "pwrite", "fsync", "rename", "link", "unlink", "mkdir",
         "rmdir", "ftruncate", "posix_fallocate", "chmod", "fchmod", "stat", "lstat", "fstat", "listdir", "scandir",
-        "copy_file_range", "fork", "preadv", "posix_fadvise", "replace", "memfd_create", "set_blocking", "dup2",
+        "copy_file_range", "fork", "preadv", "pwritev", "posix_fadvise", "replace", "memfd_create", "set_blocking",
+        "dup2", "utime",
     ):
         if hasattr(os, name):
             real = getattr(os, name)

@@ -157,6 +157,11 @@ PWRITE(pwrite64, off64_t)
          note_file(fd, WRITE, 0, at, result, data, parts))
 PWRITEV(pwritev, off_t)
 PWRITEV(pwritev64, off64_t)
+#define PWRITEV2(name, off) /* what Python's os.pwritev is */                                                          \
+    CALL(DATA | SPACE, 1, ssize_t, name, (int fd, const struct iovec *data, int parts, off at, int flags),              \
+         (fd, data, parts, at, flags), note_file(fd, WRITE, 0, at, result, data, parts))
+PWRITEV2(pwritev2, off_t)
+PWRITEV2(pwritev64v2, off64_t)
 CALL(DATA | SPACE, is_file(fd), ssize_t, write, (int fd, const void *data, size_t size), (fd, data, size),
      note_file(fd, WRITE, 0, end_of(fd) - result, result, ONE))
 CALL(DATA | SPACE, is_file(fd), ssize_t, writev, (int fd, const struct iovec *data, int parts), (fd, data, parts),

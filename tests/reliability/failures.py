@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 # What a test says that waited in vain for a child, or whose child was killed: see deadlocks.py.
-LOST = re.compile(r"Timeout|timed out|SIGKILL|(?<!\d)-9\b")
+LOST = re.compile(r"Timeout|timed out|SIGKILL|(?<!\d)-9\b|exited unexpectedly|killed by signal: Killed")
 
 
 def options(results: Path) -> list[str]:

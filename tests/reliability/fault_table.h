@@ -26,7 +26,7 @@ typedef struct {
 #define FFR_CHANGES                                                                                                        \
     (FFR_BIT(pwrite) | FFR_BIT(write) | FFR_BIT(fallocate) | FFR_BIT(posix_fallocate) | FFR_BIT(ftruncate) | FFR_BIT(fsync) | \
      FFR_BIT(rename) | FFR_BIT(link) | FFR_BIT(unlink) | FFR_BIT(mkdir) | FFR_BIT(rmdir) | FFR_BIT(open) | FFR_BIT(chmod) |   \
-     FFR_BIT(fchmod) | FFR_BIT(copy_file_range) | FFR_BIT(replace))
+     FFR_BIT(fchmod) | FFR_BIT(copy_file_range) | FFR_BIT(replace) | FFR_BIT(pwritev))
 
 extern const char *const ffr_site_names[];
 int ffr_share_faults(void);

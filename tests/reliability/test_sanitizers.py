@@ -47,17 +47,19 @@ def library(tmp_path: Path):
     return compiled
 
 
+@pytest.mark.parametrize("more", [[], ["-X", "faulthandler"]], ids=["", "passed on by a handler"])
 @pytest.mark.parametrize("report", PLANTED)
-def test_found_in_a_grandchild_whose_end_nobody_looks_at(tmp_path, library, capsys, report):
+def test_found_in_a_grandchild_whose_end_nobody_looks_at(tmp_path, library, capsys, report, more):
     need("address")
     planted = library("address", PLANTED[report])
-    grandchild = [sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]).plant(8)", str(planted)]
+    grandchild = [sys.executable, *more, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]).plant(8)", str(planted)]
     command = [sys.executable, "-c", f"import subprocess; subprocess.run({grandchild})"]
     reports = tmp_path / "reports"
     assert sanitizers.checked(command, reports, env=sanitizers.environment("address", reports)) == 1
     assert report in capsys.readouterr().out
 
 
+@pytest.mark.unsanitized("at these addresses it has its own")
 def test_a_child_that_waits_for_the_allocator_is_ended(monkeypatch):
     """One that waits for another lock is not."""
     monkeypatch.setattr(deadlocks, "LOOK_SECONDS", 0.2)
@@ -98,6 +100,7 @@ def test_nothing_found(tmp_path, capsys):
 WANTED = {
     "refused allocation": "try: bytes(1 << 62)\nexcept MemoryError: pass",
     "killed": "import os; child = os.fork(); child or os.kill(os.getpid(), 11); os.waitpid(child, 0)",
+    "passed on": "import faulthandler as f, os; f.enable(); c = os.fork(); c or os.kill(os.getpid(), 11); os.wait()",
     "raised": "import os, signal; child = os.fork(); child or signal.raise_signal(11); os.waitpid(child, 0)",
 }
 

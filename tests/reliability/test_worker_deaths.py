@@ -119,10 +119,10 @@ def test_killed_at_any_time(
             break
         directory = tmp_path / str(turn)
         directory.mkdir()
-        killer = Killer(float(random.random()) * 0.08, int(random.integers(100)))
+        killer = Killer(float(random.random()) * 0.08 * children.PATIENCE, int(random.integers(100)))
         killer.start()
         try:
-            OPERATIONS[kind](Fatal(pause=0.0005), directory / "set")
+            OPERATIONS[kind](Fatal(pause=0.0005 * children.PATIENCE), directory / "set")
         except WorkerError as error:
             ended = time.monotonic()
             killer.join()

@@ -117,6 +117,17 @@ def test_a_damaged_index_is_made_anew(path):
         assert open_again(path, build) == calls + (damaged != whole), number
 
 
+def test_numbers_at_odd_places(path, monkeypatch):
+    """They come after a description of any length: at most one of eight is at a good place by chance."""
+    builds = [Build() for _ in range(8)]
+    for more, build in enumerate(builds):
+        with monkeypatch.context() as patch:
+            patch.setattr(index_file, "ALIGNMENT", 1)
+            cached(path, "test" + "-" * more, build, True)
+        assert_same(cached(path, "test" + "-" * more, build, True))
+    assert sum(build.calls == 2 for build in builds) >= 7
+
+
 def test_every_cut_of_an_index_is_noticed(path):
     build = Build()
     open_again(path, build)

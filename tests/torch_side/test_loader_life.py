@@ -331,6 +331,7 @@ print(sizes[-1] - sizes[4])
 """
 
 
+@children.measures_memory
 def test_alone(tmp_path):
     """Memory stays flat over epochs of 40 MB; the interpreter ends within a loop, and while a thread hangs."""
     path = write(tmp_path / "large.ffr", [(np.full(100_000, i % 256, np.uint8), f"{i}") for i in range(400)])

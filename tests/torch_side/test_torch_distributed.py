@@ -6,13 +6,16 @@ from typing import Any
 import children
 import pytest
 
-from ffrecord.torch.distributed import rank_and_size
+from ffrecord.order import Placement
+from ffrecord.order.launched import LAUNCHERS
+from ffrecord.torch.distributed import placement_on, rank_and_size
 
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
+    for launcher in LAUNCHERS:
+        for name in (launcher.rank, launcher.size, launcher.on_node):
+            monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"RANK": "1", "WORLD_SIZE": "4"}, (None, 2), (1, 2)),
         ({"WORLD_SIZE": "4"}, (3, None), (3, 4)),
         ({"WORLD_SIZE": "1"}, (None, None), (0, 1)),
+        ({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4"}, (None, None), (2, 4)),
+        ({"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "RANK": "0"}, (None, None), (0, 1)),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}, (1, None), (1, 4)),
     ],
 )
 def test_found(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], given: Any, expected: tuple[int, int]):
@@ -85,3 +91,22 @@ def test_from_a_process_group():
         assert rank_and_size() == (5, 9)
     """
     children.run(dedent(code))
+
+
+def test_placements(monkeypatch: pytest.MonkeyPatch):
+    assert placement_on(None, 3, 8) is None
+    assert placement_on(4, 3, 8) == Placement(4, 1, 1)
+    assert placement_on(Placement(2, 1, 0), 3, 8) == Placement(2, 1, 0)
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert placement_on("node", 3, 8) == Placement(4, 1, 1)
+    with pytest.raises(ValueError, match=r"how many ranks share a node with rank 1 of 4: .* give the number of nodes"):
+        placement_on("node", 1, 4)  # of data parallel groups, for instance
+    with pytest.raises(ValueError, match="placement is 'shard', expected 'node', a number of nodes, or a Placement"):
+        placement_on("shard", 3, 8)
+    with pytest.raises(ValueError, match="8 ranks on 3 nodes"):
+        placement_on(3, 3, 8)
+    for wrong in (2.0, True, [4]):
+        with pytest.raises(TypeError, match="nodes must be an int"):
+            placement_on(wrong, 3, 8)  # type: ignore[arg-type]

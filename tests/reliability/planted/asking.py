@@ -92,8 +92,8 @@ DEFECTS = (
         "ranks-one-sample-short",
         "G10",
         "ffrecord/order/split.py",
-        '        if self.policy == "uneven":\n            left -= self.rank\n',
-        '        if self.policy == "uneven":\n            left -= self.rank + 1\n',
+        '        if self.policy == "uneven":\n            left -= self.turn\n',
+        '        if self.policy == "uneven":\n            left -= self.turn + 1\n',
         ("test_split.py",),
     ),
     Defect(

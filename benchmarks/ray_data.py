@@ -1,0 +1,89 @@
+"""What tasks of Ray, and processes without it, write and read: samples mapped from files, the same for all of them."""
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import workloads
+from harness import WrongAnswerError
+
+from ffrecord import FileReader
+from ffrecord.fields import BytesField, IntField, NDArrayField, Schema
+
+SHAPE = (32, 32, 3)
+IMAGES = Schema.of({"image": NDArrayField("uint8", SHAPE), "label": IntField()})
+FILES = Schema.of({"data": BytesField(), "label": IntField()})
+CHECK_EVERY = 20
+PIECE = 8 << 20  # bytes made at once
+
+
+class Samples:
+    """Dicts by index, of arrays or bytes that are mapped.
+
+    Attributes:
+        schema: of them.
+        size: bytes of all.
+    """
+
+    def __init__(self, directory: str, work: workloads.Blocks) -> None:
+        self._data = np.memmap(Path(directory) / "bytes", np.uint8, "r")
+        self._ends = np.load(Path(directory) / "ends.npy")
+        self._images = work.kind == "images"
+        self.schema = IMAGES if self._images else FILES
+        self.size = len(self._data) + 8 * len(self)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        data = self._data[self._ends[index] : self._ends[index + 1]]
+        if self._images:
+            return {"image": np.asarray(data).reshape(SHAPE), "label": index}
+        return {"data": data.tobytes(), "label": index}
+
+    def batch(self, indices: Any) -> Any:
+        """As Ray has it, in the quickest way to hand it over. The indices are consecutive."""
+        if not self._images:
+            ends = self._ends[indices[0] : indices[-1] + 2]
+            buffers = [None, pyarrow.py_buffer(ends - ends[0]), pyarrow.py_buffer(self._data[ends[0] : ends[-1]])]
+            data = pyarrow.Array.from_buffers(pyarrow.large_binary(), len(indices), buffers)
+            return pyarrow.table({"data": data, "label": np.asarray(indices)})
+        data = self._data[self._ends[indices[0]] : self._ends[indices[-1] + 1]]
+        return {"image": np.asarray(data).reshape(-1, *SHAPE), "label": np.asarray(indices)}
+
+    def check(self, who: str, path: str) -> None:
+        """Compare what was written: every sample once, in any order."""
+        with FileReader(path) as reader:
+            if len(reader) != len(self):
+                raise WrongAnswerError(f"{who}: {len(reader)} samples, expected {len(self)}")
+            labels = set()
+            for start in range(0, len(reader), CHECK_EVERY):
+                found = reader.samples(range(start, min(start + CHECK_EVERY, len(reader))))
+                labels |= {sample["label"] for sample in found}
+                if self.schema.encode(found[0]) != self.schema.encode(self[found[0]["label"]]):
+                    raise WrongAnswerError(f"{who}: sample {found[0]['label']} is not what was written")
+        if labels != set(range(len(self))):
+            raise WrongAnswerError(f"{who}: samples are missing, or there twice")
+
+
+def make(directory: Path, work: workloads.Blocks) -> None:
+    """The files that `Samples` maps, in the page cache and on the disk."""
+    random = np.random.default_rng(work.seed)
+    sizes = np.full(work.samples, work.mean)
+    if work.kind == "files":
+        sizes = (work.mean * random.lognormal(-(workloads.SPREAD**2) / 2, workloads.SPREAD, work.samples)).astype(int)
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    np.save(directory / "ends.npy", ends)
+    with open(directory / "bytes", "wb") as file:
+        for start in range(0, int(ends[-1]), PIECE):
+            file.write(random.bytes(min(PIECE, int(ends[-1]) - start)))
+    os.sync()
+
+
+@cache
+def samples(directory: str, work: workloads.Blocks) -> Samples:
+    """Once in each process."""
+    return Samples(directory, work)

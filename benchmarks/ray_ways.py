@@ -1,0 +1,122 @@
+"""Writing and reading by tasks of Ray, and by as many processes without it, as contestants."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import ray.data
+import ray_data
+import workloads
+from harness import Contestant, WrongAnswerError
+from write_timing import settled
+
+import ffrecord.ray
+
+PROGRAM = Path(__file__).with_name("ray_local.py")
+BLOCK = 64 << 20  # bytes of samples that a task of writing makes
+SECONDS = 1800
+
+
+class Ways:
+    """All ways to write and to read one dataset.
+
+    Args:
+        directory: for the samples, and for what is made of them.
+        work: what they are.
+    """
+
+    def __init__(self, directory: Path, work: workloads.Blocks) -> None:
+        self._directory, self._work = directory, work
+        ray_data.make(directory, work)
+        self.samples = ray_data.samples(str(directory), work)
+        self._written = directory / "dataset"
+        self._local("write", self._written)
+
+    def writing(self) -> list[Contestant]:
+        return [
+            self._contestant("ffrecord.ray.write", self._write),
+            self._contestant("DatasetWriter", lambda path: self._local("write", path)),
+        ]
+
+    def _contestant(self, name: str, write: Any) -> Contestant:
+        path = self._directory / "out"
+
+        def run() -> float:
+            settled()
+            seconds: float = write(path)
+            shutil.rmtree(path)
+            return seconds
+
+        def check() -> None:
+            write(path)
+            self.samples.check(name, str(path))
+            shutil.rmtree(path)
+
+        return Contestant(name, run, check)
+
+    def _write(self, path: Path) -> float:
+        directory, work = str(self._directory), self._work
+        blocks = max(work.workers, -(-self.samples.size // BLOCK))
+
+        def made(batch: dict[str, Any]) -> Any:
+            return ray_data.samples(directory, work).batch(batch["id"])
+
+        start = time.perf_counter()
+        ds = ray.data.range(len(self.samples), override_num_blocks=blocks).map_batches(made, batch_size=None)
+        ffrecord.ray.write(ds, path, schema=self.samples.schema)
+        return time.perf_counter() - start
+
+    def _local(self, what: str, path: Path) -> float:
+        work = json.dumps(dataclasses.asdict(self._work))
+        command = [sys.executable, str(PROGRAM), what, str(self._directory), work, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        if done.returncode:
+            raise WrongAnswerError(f"without Ray: {done.stderr[-2000:]}")
+        return float(done.stdout)
+
+    def reading(self) -> list[Contestant]:
+        return [
+            Contestant("ffrecord.ray.read", self._read, lambda: None),
+            Contestant("ffrecord.ray.read, blocks kept", self._read_to_store, lambda: None),
+            Contestant("FileReader", lambda: self._local("read", self._written), lambda: None),
+        ]
+
+    def _read(self) -> float:
+        """What is done with the samples is done where they are read."""
+
+        def counted(table: Any) -> dict[str, Any]:
+            return {"bytes": [_bytes_of(table)]}
+
+        start = time.perf_counter()
+        ds = ffrecord.ray.read(self._written).map_batches(counted, batch_format="pyarrow", batch_size=None)
+        total = sum(row["bytes"] for row in ds.iter_rows())
+        seconds = time.perf_counter() - start
+        if total != self.samples.size:
+            raise WrongAnswerError(f"ffrecord.ray.read: {total} bytes, expected {self.samples.size}")
+        return seconds
+
+    def _read_to_store(self) -> float:
+        """All blocks come to be in Ray's object store, and go again as they are looked at."""
+        start = time.perf_counter()
+        total = 0
+        for batch in ffrecord.ray.read(self._written).iter_batches(batch_format="pyarrow", batch_size=None):
+            total += _bytes_of(batch)
+        seconds = time.perf_counter() - start
+        if total != self.samples.size:
+            raise WrongAnswerError(f"ffrecord.ray.read: {total} bytes, expected {self.samples.size}")
+        return seconds
+
+
+def _bytes_of(table: Any) -> int:
+    """Of the values alone: tables count what they keep beside them, too."""
+    import pyarrow.compute as compute
+
+    first = table.column(0)
+    if str(first.type).startswith("large_binary"):
+        return int(compute.sum(compute.binary_length(first)).as_py()) + 8 * table.num_rows
+    return table.num_rows * (3072 + 8)

@@ -1,0 +1,89 @@
+"""What the slowest costs where all wait for each other: a model, in which only the times of requests are chance.
+
+Step j begins when step j - 1 is done and all ranks have its batch. A batch is asked for when the one `ahead` steps
+before it is taken. It is there when the slowest of its requests has been answered, and its bytes have come through, one
+batch after the other. The slowest of m independent requests is drawn at once: the m-th root of a uniform number is
+distributed as the largest of m.
+"""
+
+from dataclasses import replace
+from math import exp, log
+from statistics import NormalDist
+
+from scale_world import World, chances, figure, share
+
+STEPS = 2000
+AHEAD = (1, 2, 4, 8, 16)  # batches; the loader has 4 ready and 4 being read unless told otherwise
+HEADER = ["fetched, of all samples", "requests of a step", "slow ones", "of", *(f"{number} ahead" for number in AHEAD)]
+MISSES = (1.0, 0.25, 0.01)
+LONGER = (1, 5)  # times what slow requests take
+NORMAL = NormalDist()
+
+
+def request_ms(world: World, chance: float) -> float:
+    """The time of a request that is longer than this share of all."""
+    usual = 1 - world.slow_share
+    if chance >= usual:
+        return world.slow_ms
+    return world.latency_ms * exp(world.spread * NORMAL.inv_cdf(min(max(chance / usual, 1e-12), 1 - 1e-12)))
+
+
+def transfer_ms(world: World, missed: float, node_gbit: float) -> float:
+    """For the bytes of a step that a node has to fetch."""
+    return missed * world.ranks * world.batch * world.sample_bytes * 8 / (node_gbit * 1e6)
+
+
+def slowest_ms(world: World, missed: float) -> list[float]:
+    """Of each of some steps, the time of the slowest request of all ranks."""
+    count = missed * world.world_size * world.batch
+    waves = max(1, -(-missed * world.batch // world.in_flight))
+    found = []
+    for chance in chances(world.seed, 2, STEPS).tolist():
+        largest = exp(log(chance) / count) if chance else 0.0
+        found.append(waves * request_ms(world, largest))
+    return found
+
+
+def speed(world: World, slowest: list[float], transfer: float, ahead: int) -> float:
+    """Of that without waiting.
+
+    Args:
+        slowest: ms, of each step.
+        transfer: ms, for the bytes of a step.
+        ahead: batches.
+    """
+    begun: list[float] = []
+    through, done = 0.0, 0.0  # when the bytes of all batches so far have come; when the last step is done
+    for j, waited in enumerate(slowest):
+        asked = begun[j - ahead] if j >= ahead else 0.0
+        through = max(through, asked) + transfer
+        begun.append(max(done, through + waited))
+        done = begun[-1] + world.step_ms
+    return world.step_ms * (len(begun) - 1) / (begun[-1] - begun[0])
+
+
+def rows(world: World) -> list[list[str]]:
+    """For shares of samples that are not in caches, and slow requests that are slower yet."""
+    found = []
+    for longer in LONGER:
+        slower = replace(world, slow_ms=world.slow_ms * longer)
+        for missed in MISSES:
+            count = missed * world.world_size * world.batch
+            slowest, transfer = slowest_ms(slower, missed), transfer_ms(world, missed, world.node_gbit)
+            speeds = [share(speed(world, slowest, transfer, ahead)) for ahead in AHEAD]
+            slow = [figure(round(count * world.slow_share, 3)), f"{slower.slow_ms / 1000:g} s"]
+            found.append([share(missed), figure(round(count)), *slow, *speeds])
+    return found
+
+
+NODE_HEADER = ["the slowest node receives", "all fetched", "a quarter", "a hundredth"]
+
+
+def slow_node(world: World) -> list[list[str]]:
+    """Speed of all, where one node receives less than the others: no reading ahead helps against that."""
+    found = []
+    for part in (1.0, 0.1, 0.05, 0.02):
+        gbit = world.node_gbit * part
+        speeds = [share(min(1.0, world.step_ms / max(transfer_ms(world, missed, gbit), 1e-9))) for missed in MISSES]
+        found.append([f"{figure(gbit)} Gbit/s", *speeds])
+    return found

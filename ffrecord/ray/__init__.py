@@ -1,0 +1,24 @@
+"""Ray Data: datasets of shards as `ray.data.Dataset`, and such written as shards. The only part that imports Ray.
+
+reading.py   `read`: options -> a dataset; the Datasource
+pieces.py    a dataset as tasks of about the same number of bytes
+blocks.py    what a task of reading does: samples -> blocks of Arrow
+to_arrow.py  columns of fields -> arrays of Arrow; their types, known beforehand
+writing.py   `write`: options -> shards; the Datasink
+columns.py   columns of a dataset of Ray -> the fields that hold them
+records.py   blocks of Arrow -> records
+shards.py    what a task of writing does: records -> shards under names of its own
+target.py    where shards go, and how they become a dataset at once
+"""
+
+try:
+    import ray.data as _data  # noqa: F401  (only to say what is missing before anything else does)
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] not in ("ray", "pyarrow", "pandas"):
+        raise
+    raise ImportError(f"ffrecord.ray needs {error.name}: pip install ffrecord[ray]", name=error.name) from error
+
+from ffrecord.ray.reading import read
+from ffrecord.ray.writing import write
+
+__all__ = ["read", "write"]

@@ -1,0 +1,109 @@
+"""Which fields hold the columns of a dataset of Ray, as their types of Arrow say it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ray.data.extensions import ArrowPythonObjectType, ArrowVariableShapedTensorType
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.fields import (
+    BoolField,
+    BytesField,
+    Field,
+    FloatField,
+    IntField,
+    JSONField,
+    NDArrayField,
+    NoneField,
+    ScalarField,
+    Schema,
+    StrField,
+)
+from ffrecord.fields.optional import require
+from ffrecord.ray.blocks import PLAIN
+
+pa: Any = require("pyarrow", "ray", "ffrecord.ray")
+
+ADVICE = "say in schema= which field holds it"
+PYTHON_NUMBERS: Mapping[Any, Field] = {pa.int64(): IntField(), pa.float64(): FloatField(), pa.bool_(): BoolField()}
+
+
+def schema_of_types(types: Mapping[str, Any]) -> Schema | None:
+    """The schema of columns of these types; None for one of bytes called "data", which are the records.
+
+    Raises:
+        ValueError: no columns. TypeError: a type that does not say how its values are to be stored.
+    """
+    if not types:
+        raise ArgumentError("a dataset without columns")
+    if list(types) == [PLAIN] and is_binary(types[PLAIN]):
+        return None
+    return Schema.of({name: _field(name, kind) for name, kind in types.items()})
+
+
+def is_binary(kind: Any) -> bool:
+    """Whether values of a type are bytes."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _field(name: str, kind: Any) -> Field:
+    if kind in PYTHON_NUMBERS:
+        return PYTHON_NUMBERS[kind]
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return ScalarField(kind.to_pandas_dtype())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return StrField()
+    if is_binary(kind):
+        return BytesField()
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        return ScalarField(f"datetime64[{kind.unit}]")
+    if pa.types.is_duration(kind):
+        return ScalarField(f"timedelta64[{kind.unit}]")
+    if pa.types.is_null(kind):
+        return NoneField()
+    return _nested(name, kind)
+
+
+def _nested(name: str, kind: Any) -> Field:
+    shape = tensor_shape(kind)
+    if shape is not None and _is_number(_items(kind)):
+        return NDArrayField(_items(kind).to_pandas_dtype(), shape)
+    if isinstance(kind, ArrowPythonObjectType):
+        raise ArgumentTypeError(f"column {name!r} holds Python objects: {ADVICE}")
+    if _is_list(kind) and _is_number(kind.value_type):
+        return NDArrayField(kind.value_type.to_pandas_dtype(), (None,))
+    if _is_json(kind):
+        return JSONField()
+    raise ArgumentTypeError(f"column {name!r} is of type {kind}: {ADVICE}")
+
+
+def tensor_shape(kind: Any) -> tuple[int | None, ...] | None:
+    """The axes of the tensors of a type, None for one that varies; None if it is no type of tensors."""
+    if isinstance(kind, ArrowVariableShapedTensorType):
+        return (None,) * kind.ndim
+    is_extension = isinstance(kind, pa.BaseExtensionType) and hasattr(kind, "shape")
+    return tuple(kind.shape) if is_extension else None
+
+
+def _items(kind: Any) -> Any:
+    """The type of the numbers of tensors, which older releases of Ray call by another name."""
+    return kind.value_type if hasattr(kind, "value_type") else kind.scalar_type
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _is_json(kind: Any) -> bool:
+    """Whether a `JSONField` holds values of this type."""
+    if _is_list(kind):
+        return _is_json(kind.value_type)
+    if pa.types.is_struct(kind):
+        return all(_is_json(each.type) for each in kind)
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(text or _is_number(kind) or pa.types.is_null(kind))

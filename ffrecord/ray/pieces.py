@@ -1,0 +1,184 @@
+"""A dataset as tasks of about the same number of bytes, each of consecutive samples of one shard or of several."""
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffrecord import format, paths, urls
+from ffrecord.errors import FormatError
+from ffrecord.opened import OpenedFile
+from ffrecord.reader import FileReader
+
+SNAP = 8  # a cut is moved to the end of a shard that is nearer than this part of a task
+
+
+class Whole(NamedTuple):
+    """One shard.
+
+    Attributes:
+        path: of its file, or its URL.
+        samples: how many.
+        size: of the file, bytes.
+        crc: of its tables.
+    """
+
+    path: str
+    samples: int
+    size: int
+    crc: int
+
+    @property
+    def bytes(self) -> int:
+        """Of all samples, and what little there may be between tables and samples."""
+        return max(0, self.size - format.tables_end(self.samples))
+
+
+class Piece(NamedTuple):
+    """Consecutive samples of one shard.
+
+    Attributes:
+        shard: as it was when this was planned.
+        start, stop: of the samples in it, start < stop.
+        bytes: of these samples; about, if nobody has looked into the tables.
+    """
+
+    shard: Whole
+    start: int
+    stop: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How files are opened: keyword arguments of `FileReader`."""
+
+    arguments: Mapping[str, Any]
+
+    def reader(self, source: paths.Source) -> FileReader:
+        """Of files, or of URLs."""
+        return FileReader(source, **self.arguments)
+
+
+def shards_of(source: paths.Source, opening: Opening) -> list[Whole]:
+    """The shards that `FileReader(source)` would read, in its order. Where a dataset.json lists them, nothing but that
+    is read.
+
+    Raises:
+        as `FileReader`.
+    """
+    each = source if isinstance(source, list | tuple) else [source]
+    if any(urls.is_remote(item) for item in each):
+        with opening.reader(source) as reader:
+            return [Whole(file.path, file.n, file.size, file.crc) for file in reader._files]
+    files, listed = paths.expand(source)
+    return [
+        _of_header(path) if shard is None else Whole(os.path.abspath(path), shard.samples, shard.size, shard.crc)
+        for path, shard in zip(files, listed, strict=True)
+    ]
+
+
+def _of_header(path: str) -> Whole:
+    with closing(OpenedFile(path, check=False)) as opened:
+        return Whole(os.path.abspath(path), opened.n, opened.size, opened.crc)
+
+
+def tasks(shards: Sequence[Whole], count: int) -> list[list[Piece]]:
+    """Divide shards into at most `count` tasks of about as many bytes each; every sample is in exactly one, in order.
+
+    Local shards are cut by the sizes of their samples, others by their number.
+    """
+    ends = np.cumsum([shard.bytes for shard in shards], dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    samples = sum(shard.samples for shard in shards)
+    count = max(1, min(count, samples))
+    # Of empty samples only, their number says where to cut.
+    cuts = _by_bytes(shards, ends, total, count) if total else _by_number(shards, samples, count)
+    found = [_between(shards, before, after) for before, after in itertools.pairwise(cuts)]
+    return [pieces for pieces in found if pieces]
+
+
+Cut = tuple[int, int]  # number of a shard, and of the first sample in it that lies behind
+
+
+def _by_bytes(shards: Sequence[Whole], ends: Any, total: int, count: int) -> list[Cut]:
+    share = total / count
+    cuts: list[Cut] = [(0, 0)]
+    wanted: dict[int, list[int]] = {}  # shard -> bytes of it before each cut
+    for i in range(1, count):
+        at = round(i * share)
+        number = int(np.searchsorted(ends, at, side="right"))
+        begin = int(ends[number]) - shards[number].bytes
+        if at - begin < share / SNAP:
+            cuts.append((number, 0))
+        elif int(ends[number]) - at < share / SNAP:
+            cuts.append((number + 1, 0))
+        else:
+            wanted.setdefault(number, []).append(at - begin)
+    for number, places in wanted.items():
+        cuts += [(number, sample) for sample in _samples_at(shards[number], places)]
+    return [*sorted(set(cuts)), (len(shards), 0)]
+
+
+def _by_number(shards: Sequence[Whole], samples: int, count: int) -> list[Cut]:
+    ends = np.cumsum([shard.samples for shard in shards], dtype=np.int64)
+    cuts = []
+    for i in range(count):
+        at = i * samples // count
+        number = int(np.searchsorted(ends, at, side="right"))
+        if number < len(shards):
+            cuts.append((number, at - (int(ends[number]) - shards[number].samples)))
+    return [*sorted(set(cuts)), (len(shards), 0)]
+
+
+def _samples_at(shard: Whole, places: Sequence[int]) -> list[int]:
+    """The samples of a shard that begin next to these numbers of bytes."""
+    if urls.is_remote(shard.path):
+        return [min(shard.samples, at * shard.samples // max(1, shard.bytes)) for at in places]
+    with closing(OpenedFile(shard.path, check=False)) as opened:
+        _check_same(shard, opened.n, opened.size, opened.crc)
+        # Whatever is in there, the numbers are within the shard: the reader compares the tables with their checksum.
+        found = np.searchsorted(opened.offsets, opened.data_start + np.asarray(places, np.int64))
+        opened.check_all_there()
+        return [int(sample) for sample in found]
+
+
+def _between(shards: Sequence[Whole], before: Cut, after: Cut) -> list[Piece]:
+    found = []
+    for number in range(before[0], min(after[0] + 1, len(shards))):
+        shard = shards[number]
+        start = before[1] if number == before[0] else 0
+        stop = after[1] if number == after[0] else shard.samples
+        if start < stop:
+            found.append(Piece(shard, start, stop, shard.bytes * (stop - start) // shard.samples))
+    return found
+
+
+def _check_same(shard: Whole, samples: int, size: int, crc: int) -> None:
+    """Raise FormatError if a shard is not the one that was planned with."""
+    found, planned = (samples, size, crc), (shard.samples, shard.size, shard.crc)
+    if found != planned:
+        raise FormatError(
+            f"{urls.redacted(shard.path)}: (samples, size, CRC-32 of tables) {found}, and {planned} when reading was "
+            "planned: it was replaced meanwhile"
+        )
+
+
+def opened(piece: Piece, opening: Opening) -> FileReader:
+    """A reader of the shard of a piece, which is the one that was planned with.
+
+    Raises:
+        FormatError: it is another one.
+    """
+    reader = opening.reader(piece.shard.path)
+    try:
+        file = reader._files[0]
+        _check_same(piece.shard, file.n, file.size, file.crc)
+    except BaseException:
+        reader.close()
+        raise
+    return reader

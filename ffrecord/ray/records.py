@@ -1,0 +1,149 @@
+"""Blocks of Arrow as records: whole columns at once where they are of fixed size, else put together row by row."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from ray.data.block import BlockAccessor
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.fields import Schema
+from ffrecord.fields.field import Array, Encoded
+from ffrecord.fields.layout import SIZE
+from ffrecord.forms import Packed
+from ffrecord.ray.blocks import PLAIN
+from ffrecord.ray.columns import is_binary
+from ffrecord.ray.values import Column, packed, schema_of_arrays
+
+ROWS_MAX = 1 << 20  # bytes of records of one size that are put together at once
+AT_ONCE = 8 << 20  # bytes of a block of which the records are put together at once
+
+
+class Records:
+    """Makes records of blocks.
+
+    Args:
+        schema: of the samples; None for plain bytes in the column "data".
+    """
+
+    def __init__(self, schema: Schema | None) -> None:
+        self._names = (PLAIN,) if schema is None else schema.columns
+        # Tensors come as arrays, whose bytes are the same.
+        self._assembly = None if schema is None else Assembly(schema_of_arrays(schema))
+
+    def of(self, block: Any) -> Iterator[Packed]:
+        """The records of a block, in order, in one piece or several, each to be used before the next is asked for.
+
+        Raises:
+            ValueError: other columns than those of the schema.
+            TypeError, ValueError: a value that its field does not hold; names the column.
+        """
+        table = BlockAccessor.for_block(block).to_arrow()
+        if not table.num_rows:
+            return
+        self._check_columns(table.column_names)
+        if self._assembly is None:
+            _check_plain(table.column(PLAIN))
+            yield from map(packed, table.column(PLAIN).chunks)
+        else:
+            yield from self._assembly.records(table)
+
+    def _check_columns(self, found: Sequence[str]) -> None:
+        missing, extra = set(self._names) - set(found), set(found) - set(self._names)
+        if missing or extra:
+            wrong = f"column {min(missing)!r} is missing" if missing else f"column {min(extra)!r} is in no field"
+            advice = "" if missing else "; drop_columns leaves it out"
+            raise ArgumentError(f"{wrong}: the schema has {', '.join(sorted(self._names))}{advice}")
+
+
+def _check_plain(column: Any) -> None:
+    if column.null_count:
+        raise ArgumentTypeError(f"{PLAIN}: {column.null_count} values are missing, which plain bytes cannot be")
+    if not is_binary(column.type):
+        raise ArgumentTypeError(f"{PLAIN} is of type {column.type}, expected bytes")
+
+
+class Assembly:
+    """Puts records together, as fields/layout.py says.
+
+    Args:
+        schema: of the samples.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._varying = [name for name in schema.columns if name not in schema.slots]
+        self._memory = np.empty(0, np.uint8)  # used again: that of all records would be new
+
+    def records(self, table: Any) -> Iterator[Packed]:
+        """The records of a table, in pieces."""
+        if self._schema.record_size:
+            columns = [self._column(name, table).whole() for name in self._schema.columns]
+            whole = [column for column in columns if column is not None]
+            if len(whole) == len(columns):
+                yield from self._of_one_size(whole, self._schema.record_size)
+                return
+        step = max(1, min(table.num_rows, AT_ONCE * table.num_rows // max(1, table.nbytes)))
+        for start in range(0, table.num_rows, step):
+            part = table.slice(start, step)
+            try:
+                yield self._together(part)
+            except (TypeError, ValueError, OSError):
+                self._explain(part)
+                raise
+
+    def _column(self, name: str, table: Any) -> Column:
+        return Column(self._schema.fields[name], name, table)
+
+    def _room(self, size: int) -> Array:
+        if len(self._memory) < size:
+            self._memory = np.empty(size, np.uint8)
+        return self._memory[:size]
+
+    def _of_one_size(self, columns: Sequence[Array], size: int) -> Iterator[Packed]:
+        step, samples = max(1, ROWS_MAX // size), len(columns[0])
+        for start in range(0, samples, step):
+            at, count = 0, min(step, samples - start)
+            rows = self._room(count * size).reshape(count, size)
+            for column in columns:
+                rows[:, at : at + column.shape[1]] = column[start : start + count]
+                at += column.shape[1]
+            yield rows.reshape(-1), np.arange(0, (count + 1) * size, size, dtype=np.int64)
+
+    def _together(self, table: Any) -> Packed:
+        """The records of a part, each copied there piece by piece."""
+        heads = self._heads(table)
+        payloads = [self._column(name, table).payloads() for name in self._varying]
+        sizes = np.array([[len(each) for each in of_column] for of_column in payloads], np.int64)
+        sizes = sizes.reshape(len(payloads), table.num_rows)
+        heads = np.concatenate([heads, np.ascontiguousarray(sizes.T, SIZE).view(np.uint8)], axis=1)
+        offsets = np.zeros(table.num_rows + 1, np.int64)
+        np.cumsum(sizes.sum(axis=0) + heads.shape[1], out=offsets[1:])
+        data = self._room(int(offsets[-1]))
+        to, bounds, pieces = data.data, offsets.tolist(), [list(map(memoryview, heads)), *payloads]  # type: ignore[arg-type]
+        for at, row in zip(bounds, zip(*pieces, strict=True), strict=False):
+            for piece in row:
+                to[at : at + len(piece)] = piece
+                at += len(piece)
+        return data, offsets
+
+    def _heads(self, table: Any) -> Array:
+        """The columns of fixed size, uint8 [rows, bytes]."""
+        found = [np.empty((table.num_rows, 0), np.uint8)]
+        for name, slot in self._schema.slots.items():
+            column = self._column(name, table)
+            whole = column.whole()
+            found.append(_stacked(column.payloads(), slot.size) if whole is None else whole)
+        return np.concatenate(found, axis=1)
+
+    def _explain(self, table: Any) -> None:
+        """Raise what keeps a row from being encoded, with the name of the column."""
+        values = [self._column(name, table).values() for name in self._schema.columns]
+        for row in zip(*values, strict=True):
+            self._schema.encode(self._schema.unflatten(row))
+
+
+def _stacked(payloads: Sequence[Encoded], size: int) -> Array:
+    if any(len(payload) != size for payload in payloads):
+        raise ValueError(f"values of other sizes than {size} bytes")
+    return np.frombuffer(b"".join(payloads), np.uint8).reshape(len(payloads), size)

@@ -1,0 +1,109 @@
+"""What a task of writing does: records to shards under names that no other task has, nor another try of the same."""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ffrecord import format
+from ffrecord.extension import Extension
+from ffrecord.forms import Packed
+from ffrecord.manifest import Shard
+from ffrecord.ray.target import Place
+from ffrecord.sharding.layout import ByBytes, ByCount
+from ffrecord.writer import FileWriter
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one try of a task has written, complete and durable.
+
+    Attributes:
+        task: its number.
+        shards: in order.
+        bytes: of all samples in them.
+    """
+
+    task: int
+    shards: list[Shard]
+    bytes: int
+
+
+class ShardWriter:
+    """Cuts records into shards.
+
+    Args:
+        place: where they go.
+        task: number of this one.
+        cut: samples or bytes of a shard, at most; a larger sample has a shard to itself.
+        extension: what each says about itself.
+    """
+
+    def __init__(self, place: Place, task: int, cut: ByBytes | ByCount, extension: Extension | None) -> None:
+        self._place, self._task, self._cut, self._extension = place, task, cut, extension
+        self._try = secrets.token_hex(8)
+        self._file: FileWriter | None = None
+        self._done: list[Shard] = []
+        self._samples = self._bytes = 0  # of the open shard
+        self._total = 0  # bytes of those before it
+
+    def add(self, records: Packed) -> None:
+        """Write records.
+
+        Raises:
+            OSError (also a RuntimeError): it failed.
+        """
+        data, offsets = records
+        ends = offsets[1:] - offsets[0]
+        first = 0
+        while first < len(ends):
+            before = int(ends[first - 1]) if first else 0
+            count = self._fitting(ends[first:] - before)
+            if count:
+                self._open().write_packed(data, offsets[first : first + count + 1])
+                self._samples += count
+                self._bytes += int(ends[first + count - 1]) - before
+                first += count
+            else:
+                self._close()
+
+    def _fitting(self, ends: Any) -> int:
+        """How many of the records that end at `ends`, in bytes from here, the open shard still takes."""
+        if isinstance(self._cut, ByCount):
+            return min(self._cut.samples - self._samples, len(ends))
+        count = int(np.searchsorted(ends, self._cut.size - self._bytes, side="right"))
+        return count if self._samples else max(count, 1)
+
+    def _open(self) -> FileWriter:
+        if self._file is None:
+            name = f"{self._task:08d}-{self._try}-{len(self._done):05d}{format.SUFFIX}"
+            self._file = FileWriter(self._place.path(name), extension=self._extension)
+            self._name = name
+        return self._file
+
+    def _close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+            self._done.append(self._place.finished(self._name))
+            self._total += self._bytes
+            self._samples = self._bytes = 0
+
+    def end(self) -> Written:
+        """Complete the last shard; what there is."""
+        self._close()
+        return Written(self._task, self._done, self._total)
+
+    def discard(self) -> None:
+        """Remove what is not finished. What is, nobody will list."""
+        if self._file is not None:
+            self._file._discard()
+        self._place.close()
+
+
+def in_order(written: list[Written]) -> Iterator[Shard]:
+    """The shards of all tasks, by their numbers."""
+    for each in sorted(written, key=lambda each: each.task):
+        yield from each.shards

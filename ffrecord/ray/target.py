@@ -1,0 +1,216 @@
+"""Where shards go, and how all of them become a dataset at once: on file systems that driver and workers share.
+
+remote_target.py has the same for URLs.
+
+Tasks write into a hidden directory beside the dataset, each under names of its own, and say which shards they have
+finished. What the tasks said that Ray counts, and nothing else, then gets its final names: tasks that were killed, or
+ran twice, leave files that nobody lists and that go with the directory. Until then nothing is to be seen, and the next
+write of the same path removes what a killed driver has left. It is the part directory of a `DatasetWriter`.
+"""
+
+import os
+import platform
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ffrecord import manifest
+from ffrecord.errors import FormatError, MissingFileError
+from ffrecord.fields import Schema
+from ffrecord.manifest import Manifest, Shard
+from ffrecord.opened import OpenedFile
+from ffrecord.sharding import base, resume
+from ffrecord.sharding.base import Base
+from ffrecord.sharding.layout import STEM, Start, shard_name
+from ffrecord.sharding.part_directory import PartDirectory, check_vacant
+from ffrecord.sharding.verify import check_listed
+from ffrecord.workers import interrupts
+from ffrecord.writer import FileWriter
+
+SHARED = "driver and workers of Ray must share the file system of a dataset that they write"
+
+
+class Place(Protocol):
+    """Where a task puts its shards. Pickles."""
+
+    def path(self, name: str) -> str:
+        """Where to write a shard of this name, which is unique."""
+        ...
+
+    def finished(self, name: str) -> Shard:
+        """What the manifest may say of a shard that is written, and durable."""
+        ...
+
+    def close(self) -> None:
+        """Remove what this process has left over; may be repeated."""
+        ...
+
+
+class Target(ABC):
+    """What the driver of Ray does about a dataset that tasks write.
+
+    Args:
+        label: of the dataset, for messages.
+    """
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._found: Base | None = None  # what is added to, once it has begun
+
+    @abstractmethod
+    def begin(self) -> Place:
+        """Take hold of it; where tasks are to write."""
+
+    @abstractmethod
+    def commit(self, shards: Sequence[Shard], schema: Schema | None) -> None:
+        """Make these shards the dataset, or a part of it, at once."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Remove what is not published; may be repeated."""
+
+    def schema(self) -> Schema | None:
+        """Of what is there already; None for plain bytes, or nothing."""
+        listed = None if self._found is None else self._found.listing.schema
+        return None if listed is None else Schema.from_builtins(listed)
+
+    def check_same(self, schema: Schema | None) -> None:
+        """Raise MismatchError if what is there has other columns."""
+        if self._found is not None and not self._found.blank:
+            base.check_same(self._label, self._found, None if schema is None else schema.to_builtins(), None)
+
+
+@dataclass(frozen=True)
+class LocalPlace:
+    """A directory that is there already.
+
+    Attributes:
+        directory: its path, the same on every node.
+        label: the dataset's, for messages.
+    """
+
+    directory: str
+    label: str
+
+    def path(self, name: str) -> str:
+        """As `Place`.
+
+        Raises:
+            FileNotFoundError: the directory is not there, or not any more.
+        """
+        if not os.path.isdir(self.directory):
+            raise MissingFileError(
+                2,
+                f"{self.label}: {self.directory} is not there on {platform.node()}: {SHARED}; or the write has ended",
+                self.label,
+            )
+        return os.path.join(self.directory, name)
+
+    def finished(self, name: str) -> Shard:
+        with closing(OpenedFile(os.path.join(self.directory, name), check=False)) as opened:
+            return Shard(name, opened.n, opened.size, opened.crc)
+
+    def close(self) -> None:
+        """As `Place`: the driver removes the directory."""
+
+
+class LocalTarget(Target):
+    """A directory of a file system.
+
+    Args:
+        path: of the dataset.
+        appends: whether to add to it.
+        resumes: whether to refuse where an interrupted write of a `DatasetWriter` could be gone on with.
+    """
+
+    def __init__(self, path: str, *, appends: bool, resumes: bool) -> None:
+        super().__init__(path)
+        self._path, self._appends, self._resumes = path, appends, resumes
+        self.check()
+        self._part = PartDirectory(path, among_others=appends)
+
+    def check(self) -> None:
+        """Raise FileExistsError or FileNotFoundError if something is in the way, or there is nothing to add to."""
+        if self._appends:
+            base.check_extendable(self._path)
+        else:
+            check_vacant(self._path)
+
+    def begin(self) -> Place:
+        part = self._part
+        with interrupts.undisturbed():
+            part.acquire()
+        published = resume.take_over(part, resume=self._resumes)
+        resume.claim(part, added=published and self._appends)
+        self.check()
+        self._found = base.look(self._path) if self._appends else None
+        return LocalPlace(part.open, self._path)
+
+    def commit(self, shards: Sequence[Shard], schema: Schema | None) -> None:
+        part, found = self._part, self._found
+        builtins = None if schema is None else schema.to_builtins()
+        place = LocalPlace(part.open, self._path)
+        named = self._named(shards or ([] if found else [empty_shard(place)]))
+        names = [shard.name for shard in named]
+        if found is None:
+            listing = manifest.build(named, builtins)
+            manifest.save(part.finished, listing, self._path)
+            with interrupts.undisturbed():
+                part.publish([manifest.NAME, *names], listing.fingerprint)
+            return
+        listing = together(found, named, builtins)
+        with interrupts.undisturbed():
+            part.publish_more(names, found.listing, listing)
+
+    def _named(self, shards: Sequence[Shard]) -> list[Shard]:
+        """Shards under the names that they will have, each compared with what its task said."""
+        part, start = self._part, Start() if self._found is None else self._found.start
+        stem = STEM if self._found is None else self._found.stem
+        named, samples = [], 0
+        for number, shard in enumerate(shards, start.shard):
+            self._check(shard)
+            samples += shard.samples
+            renamed = Shard(shard_name(number, stem), shard.samples, shard.size, shard.crc)
+            os.rename(Path(part.open) / shard.name, Path(part.open) / renamed.name)
+            part.keep(renamed, Start(number + 1, samples))
+            named.append(renamed)
+        return named
+
+    def _check(self, shard: Shard) -> None:
+        try:
+            check_listed(self._part.open, shard).close()
+        except (FileNotFoundError, FormatError) as error:
+            raise MissingFileError(
+                2, f"{self._path}: what a task has written is not there: {SHARED} ({error})", self._path
+            ) from error
+
+    def abandon(self) -> None:
+        with interrupts.undisturbed():
+            if not self._part.held:
+                return
+            # Under another name first, so that a task which Ray has not stopped yet has no path to it any more.
+            gone = f"{self._part.open}-gone"
+            try:
+                os.rename(self._part.open, gone)
+            except OSError:
+                gone = self._part.open
+            shutil.rmtree(gone, ignore_errors=True)
+            self._part.leave()
+
+
+def empty_shard(place: Place) -> Shard:
+    """What a dataset without samples consists of, since readers want a file."""
+    with FileWriter(place.path("empty.ffr"), 0):
+        pass
+    return place.finished("empty.ffr")
+
+
+def together(found: Base, shards: Sequence[Shard], schema: dict[str, Any] | None) -> Manifest:
+    """The manifest of what is there, and these shards."""
+    # All that are listed must say the same, and the empty shards of a blank dataset say nothing.
+    superseded = found.blank and shards and schema is not None
+    return manifest.build([*([] if superseded else found.listing.shards), *shards], schema)

@@ -1,0 +1,171 @@
+"""`write`: a dataset of Ray as shards."""
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, SupportsIndex
+
+from ray.data.datasource import Datasink
+
+from ffrecord import urls
+from ffrecord.dataset_writer import Summary
+from ffrecord.errors import FFRecordError
+from ffrecord.extension import Extension
+from ffrecord.fields import Schema
+from ffrecord.ray.columns import schema_of_types
+from ffrecord.ray.records import Records
+from ffrecord.ray.shards import ShardWriter, Written, in_order
+from ffrecord.ray.target import LocalTarget, Place, Target
+from ffrecord.sharding import arguments
+from ffrecord.sharding.encoding import extension_of
+from ffrecord.sharding.layout import ByBytes, ByCount
+from ffrecord.sharding.options import SHARD_SIZE
+
+_log = logging.getLogger("ffrecord")
+
+
+def write(
+    ds: Any,
+    path: str | os.PathLike[str],
+    *,
+    schema: Any = None,
+    samples_per_shard: SupportsIndex | None = None,
+    shard_size: SupportsIndex | None = None,
+    mode: Literal["create", "append"] = "create",
+    resume: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    concurrency: int | None = None,
+    ray_remote_args: dict[str, Any] | None = None,
+) -> Summary:
+    """Write a `ray.data.Dataset` as a directory of shards with a manifest, which is there complete or not at all.
+
+    Each task of Ray writes shards of its own, and its last one may be smaller. Samples are in the order of the tasks:
+    that of the dataset where Ray keeps it (`DataContext.execution_options.preserve_order`), or where nothing but
+    reading and maps are before. However often Ray runs a task, every sample is there once, if the tasks before it give
+    the same again.
+
+    Args:
+        ds: the dataset.
+        path: the directory, missing or empty, with a file system that all nodes share.
+        schema: the columns, as `fields.Schema.of` takes them, or a Schema; those of the dataset must have the same
+            names. None: as their types of Arrow say, for which Ray may have to compute the first rows; a single column
+            "data" of bytes becomes records as they are.
+        samples_per_shard: samples of a shard, at most; a task then gets as many or more, if there are.
+        shard_size: bytes of the samples of a shard, at most; 256 MiB unless told.
+        mode: "create" makes a directory. "append" adds shards to one with the same columns.
+        resume: False discards what an interrupted write of a `DatasetWriter` to the same path has finished; True raises
+            MismatchError if there is something.
+        storage_options: for URLs.
+        concurrency, ray_remote_args: as `Dataset.write_datasink` takes them.
+
+    Returns:
+        What was written.
+
+    Raises:
+        FileExistsError (also a RuntimeError), FileNotFoundError: as from `DatasetWriter`.
+        TypeError, ValueError: an argument; a column that no field can be told of, or without a field.
+        MismatchError: what is appended to has other columns.
+        BlockingIOError (also a RuntimeError): another one writes to the path.
+        ray.exceptions.RayTaskError: what a task raised, which it is an instance of, too.
+        In every case nothing is at the path that was not there before.
+    """
+    cuts = arguments.one_cut(samples_per_shard=samples_per_shard, shard_size=shard_size)
+    appends = arguments.appends(mode)
+    name = arguments.directory(path)
+    given = schema if schema is None or isinstance(schema, Schema) else Schema.of(schema)
+    started = time.perf_counter()
+    target = target_of(name, storage_options, appends=appends, resumes=bool(resume))
+    try:
+        place = target.begin()
+        columns = given or target.schema() or _shown(ds)
+        target.check_same(columns)
+        per_shard = cuts["samples_per_shard"]
+        cut = ByCount(per_shard) if per_shard is not None else ByBytes(cuts["shard_size"] or SHARD_SIZE)
+        sink = ShardDatasink(target, place, columns, cut)
+        ds.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency)
+        return Summary(name, sink.samples, sink.bytes, sink.shards, time.perf_counter() - started)
+    finally:
+        target.abandon()
+
+
+def _shown(ds: Any) -> Schema | None:
+    """What the types of the columns say."""
+    found = ds.schema()
+    types = {} if found is None else dict(zip(found.names, found.types, strict=True))
+    return schema_of_types(types)
+
+
+def target_of(path: str, storage_options: Mapping[str, Any] | None, *, appends: bool, resumes: bool) -> Target:
+    """What there is to do about a path, or a URL."""
+    if urls.is_remote(path):
+        from ffrecord.ray.remote_target import RemoteTarget  # few programs need it
+
+        return RemoteTarget(path, storage_options, appends=appends)
+    return LocalTarget(urls.local_of(path), appends=appends, resumes=resumes)
+
+
+class ShardDatasink(Datasink[Written]):
+    """Shards, for Ray. The driver has the target, tasks have the place.
+
+    Args:
+        target: taken hold of.
+        place: where tasks write.
+        schema: of the samples; None for plain bytes.
+        cut: into shards.
+
+    Attributes:
+        samples, bytes, shards: how much was published.
+    """
+
+    def __init__(self, target: Target, place: Place, schema: Schema | None, cut: ByBytes | ByCount) -> None:
+        self._target: Target | None = target
+        self._place, self._schema, self._cut = place, schema, cut
+        self.samples = self.bytes = self.shards = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_target": None}
+
+    def get_name(self) -> str:
+        return "FFRecord"
+
+    @property
+    def min_rows_per_write(self) -> int | None:
+        return self._cut.samples if isinstance(self._cut, ByCount) else None
+
+    def _extension(self) -> Extension | None:
+        return None if self._schema is None else extension_of(schema=self._schema.to_builtins())
+
+    def write(self, blocks: Iterable[Any], ctx: Any) -> Written:
+        """A task: its blocks as shards that are complete when this returns."""
+        records = Records(self._schema)
+        shards = ShardWriter(self._place, ctx.task_idx, self._cut, self._extension())
+        try:
+            for block in blocks:
+                for part in records.of(block):
+                    shards.add(part)
+            return shards.end()
+        finally:
+            shards.discard()
+
+    def on_write_complete(self, write_result: Any) -> None:
+        """The driver: publish what the tasks that Ray counts have said, and that alone."""
+        written: list[Written] = [each for each in write_result.write_returns if each is not None]
+        shards = list(in_order(written))
+        samples = sum(shard.samples for shard in shards)
+        tasks = {each.task for each in written}
+        if len(tasks) != len(written) or samples != write_result.num_rows:
+            raise FFRecordError(
+                f"{len(written)} results of {len(tasks)} tasks with {samples} samples, and Ray counts "
+                f"{write_result.num_rows} rows: nothing was published"
+            )
+        if self._target is None:
+            raise FFRecordError("Ray ended a write that it never began")
+        self._target.commit(shards, self._schema)
+        self.samples, self.shards, self.bytes = samples, len(shards), sum(each.bytes for each in written)
+
+    def on_write_failed(self, error: Exception) -> None:
+        """The driver: leave nothing."""
+        _log.debug("writing failed: %s", error)
+        if self._target is not None:
+            self._target.abandon()

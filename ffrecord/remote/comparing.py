@@ -1,0 +1,24 @@
+"""Writing only where nothing else has come to be, for stores that cannot compare and write in one step."""
+
+from types import EllipsisType
+
+from ffrecord.errors import ChangedError, MissingFileError
+from ffrecord.remote.client import Client
+from ffrecord.remote.refusals import changed
+
+
+def check_there(client: Client, path: str, replaces: str | EllipsisType | None) -> None:
+    """Raise ChangedError unless what is at a path is of this etag; None for nothing.
+
+    Who writes between this and what follows is not noticed.
+    """
+    try:
+        _, etag = client.head(path)
+    except MissingFileError:
+        if replaces is None:
+            return
+        raise ChangedError(f"{client.url(path)}: it is gone") from None
+    if replaces is None:
+        raise ChangedError(f"{client.url(path)}: exists already")
+    if etag not in (None, replaces):
+        raise changed(client.url(path), replaces, etag)

@@ -1,0 +1,127 @@
+"""A URL and what is given with it → who gets its objects, and where they are."""
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from ffrecord import urls
+from ffrecord.errors import ArgumentError
+from ffrecord.remote.client import Client
+from ffrecord.remote.fsspec_client import FsspecClient
+from ffrecord.remote.obstore_client import SCHEMES, ObstoreClient
+
+BACKENDS = ("obstore", "fsspec")
+REQUESTS = 64  # in flight in one process
+TRIES = 8
+SECONDS = 120.0  # for all tries together
+
+
+class Options(NamedTuple):
+    """What `storage_options` says to us, not to the package that makes the connections.
+
+    Attributes:
+        backend: "obstore" or "fsspec"; None for obstore, where it has the scheme.
+        requests: in flight in one process at most.
+        tries: of each request, the first one included.
+        seconds: after which it is not tried again.
+        others: for the package.
+    """
+
+    backend: str | None
+    requests: int
+    tries: int
+    seconds: float
+    others: dict[str, Any]
+
+
+def options_of(storage_options: Mapping[str, Any] | None) -> Options:
+    """Ours, checked, apart from those of the package.
+
+    Raises:
+        ValueError: one of ours is out of range.
+    """
+    others = dict(storage_options or {})
+    backend = others.pop("backend", None)
+    if backend not in (None, *BACKENDS):
+        raise ArgumentError(f"storage_options: backend is {backend!r}, expected one of {', '.join(BACKENDS)}")
+    requests = _number(others, "max_requests", REQUESTS, 1, 1024)
+    tries = _number(others, "max_tries", TRIES, 1, 100)
+    seconds = _number(others, "retry_seconds", SECONDS, 0, 3600)
+    return Options(backend, int(requests), int(tries), float(seconds), others)
+
+
+def _number(options: dict[str, Any], name: str, usual: float, low: int, high: int) -> float:
+    value = options.pop(name, usual)
+    if not isinstance(value, int | float) or not low <= value <= high:
+        raise ArgumentError(f"storage_options: {name} is {value!r}, expected {low} to {high}")
+    return value
+
+
+class _Process:
+    """The clients of one process. Those of the process that it was forked from are of no use to it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.clients: dict[Any, Client] = {}
+        self.kept: list[Any] = []  # what the keys of `clients` name by address
+
+
+_here = _Process()
+_left_by_parents: list[_Process] = []  # never freed: their ends would be waited for
+
+
+def connect(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Client, str]:
+    """The client for `url`, one for each process, bucket or host, and options; and the path of `url` with that client.
+
+    Args:
+        url: of an object, or of what objects are below.
+        storage_options: what `Options` names, and what the package takes that makes the connections.
+
+    Raises:
+        ImportError: that is not installed; names the extra.
+        ValueError, RemoteError: no such options, or no such URL.
+    """
+    options = options_of(storage_options)
+    backend = options.backend or ("obstore" if urls.scheme_of(url) in SCHEMES else "fsspec")
+    root, path = located(url, backend)
+    key = (backend, root, _frozen(options.others))
+    here = _here
+    with here.lock:
+        if key not in here.clients:
+            kind = ObstoreClient if backend == "obstore" else FsspecClient
+            here.clients[key] = kind(root, options.others)
+            here.kept.append(options.others)
+        return here.clients[key], path
+
+
+def located(url: str, backend: str) -> tuple[str, str]:
+    """(URL of the bucket or host, path in it) of a URL."""
+    scheme, host, path, query = urls.split(url)
+    tail = f"?{query}" if query else ""
+    if backend == "fsspec":
+        return f"{scheme}://{tail}", f"{host}/{path}".rstrip("/")
+    if not host:
+        raise ArgumentError(f"{urls.redacted(url)}: names no bucket or host")
+    if scheme in ("http", "https"):
+        path = unquote(path)  # it is quoted again when it is asked for
+    return f"{scheme}://{host}{tail}", path.strip("/")
+
+
+def _frozen(value: Any) -> Any:
+    """What tells options from others, as a key; what has no value of its own by its address."""
+    if isinstance(value, Mapping):
+        return tuple(sorted((str(key), _frozen(each)) for key, each in value.items()))
+    if isinstance(value, list | tuple):
+        return ("list", *map(_frozen, value))
+    return repr(value) if isinstance(value, str | bytes | int | float | bool | None) else f"{type(value)} {id(value)}"
+
+
+def _forked() -> None:
+    global _here
+    _left_by_parents.append(_here)
+    _here = _Process()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,363 @@
+"""Batches of records of remote shards: what `_engine.Files` is for files of this machine."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ffrecord._columns import Slots
+from ffrecord._crc import crc32
+from ffrecord._engine import ARRAYS, CHECKED, PACKED, Failure
+from ffrecord._memory import pooled
+from ffrecord.background import Background
+from ffrecord.batching import THREADS
+from ffrecord.errors import ClosedError, MissingFileError, RemoteError
+from ffrecord.forms import Array, Form, Out, Outcome, delivered
+from ffrecord.remote.cached import Cached
+from ffrecord.remote.pool import Task
+from ffrecord.remote.ranges import Indices, Request, parts, pieces, requests
+from ffrecord.remote.shard import RemoteShard
+from ffrecord.remote.tables import Holder, Tables
+
+Read = tuple[Any, Any]  # as `Outcome`, but for failures, which are a list of `Failure`
+POOLED_LEAST = 16 << 10  # bytes
+NOTHING = np.empty(0, np.uint8)
+
+
+class Batch:
+    """A batch being read, or read."""
+
+    def __init__(self, wait: Callable[[], Outcome]) -> None:
+        self._wait = wait
+
+    def result(self) -> Read | None:
+        """What `RemoteFiles.read` gives; None if the files were closed."""
+        try:
+            outcome = self._wait()
+        except ClosedError:
+            return None
+        return outcome.result, outcome.failures
+
+
+class Wanted:
+    """The records of a batch, each once, as they lie: what is to be fetched, and what has come.
+
+    Args:
+        files, locals: int64 [k], number of the shard that each is in, and its number in that; in ascending order.
+        tables: of each of these shards.
+        check: compare CRC-32.
+        own: each record is to have memory of its own, that can be written to.
+
+    Attributes:
+        check, own, files, locals: as given.
+        starts, stops: where they lie in their shards, bytes.
+        stored: CRC-32 that they must have.
+        records: those that came; None for others.
+        computed: of those that came damaged, the CRC-32 that they have.
+    """
+
+    def __init__(
+        self, files: Indices, locals: Indices, tables: dict[int, Tables], *, check: bool = True, own: bool = False
+    ) -> None:
+        self.files, self.locals, self.check, self.own = files, locals, check, own
+        self.starts, self.stops = np.empty_like(locals), np.empty_like(locals)
+        stored = np.empty(len(locals), np.uint32)
+        for number, part in parts(files):
+            of_shard, places = tables[number], locals[part]
+            self.starts[part], self.stops[part] = of_shard.bounds[places], of_shard.bounds[places + 1]
+            stored[part] = of_shard.checksums[places]
+        self.stored: list[int] = stored.tolist()
+        self.records: list[Array | None] = [None] * len(locals)
+        self.computed: dict[int, int] = {}
+
+    def missing(self) -> Indices:
+        """Which have not come yet."""
+        return np.flatnonzero([record is None for record in self.records])
+
+    def span(self, j: int) -> tuple[int, int]:
+        """Where one of them lies."""
+        return int(self.starts[j]), int(self.stops[j])
+
+
+class RemoteFiles:
+    """Many remote shards, numbered through, behind the methods of `_engine.Files`.
+
+    Args:
+        files: the shards, one at least.
+        cached: what there is of them on this machine; None without a cache.
+    """
+
+    aio_error = 0
+    open_files = 0
+
+    def __init__(self, files: Sequence[RemoteShard], cached: Cached | None = None) -> None:
+        self._files, self._cached = list(files), cached
+        counts = np.array([file.n for file in self._files], np.int64)
+        self._ends = np.cumsum(counts)
+        self._begins = self._ends - counts
+        self.n = int(self._ends[-1])
+        self._storage = self._files[0].storage
+        self._tables: Holder[RemoteShard] = Holder(self._storage.tables_memory, RemoteShard.load)
+        for file in self._files:
+            file.holder = self._tables
+        self._background = Background(self._release)
+        self._crc_ns = 0
+
+    @property
+    def batches(self) -> int:
+        """Read so far."""
+        return self._background.batches + (0 if self._cached is None else self._cached.batches)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._background.closed
+
+    def close(self) -> None:
+        """Let nothing begin any more, and wait for what runs."""
+        self._background.close()
+
+    def _release(self) -> None:
+        if self._cached is not None:
+            self._cached.close()
+
+    def size_now(self, f: int) -> int | None:
+        """Not asked for."""
+        return None
+
+    def locate(self, index: int) -> tuple[int, int]:
+        """(number of its shard, number in that) of a record, 0 <= index < n."""
+        number = int(np.searchsorted(self._ends, index, "right"))
+        return number, index - int(self._begins[number])
+
+    def counters(self) -> list[tuple[str, int, str, dict[str, Any]]]:
+        """(name, 0, how it is read, counters) of where the shards are."""
+        done = self._background
+        storages = {id(file.storage): file.storage for file in self._files}
+        counters = Counter(
+            {
+                "records": done.records,
+                "bytes": done.bytes,
+                "requests": sum(each.asked for each in storages.values()),
+                "io_ns": sum(each.nanoseconds for each in storages.values()),
+                "crc_ns": self._crc_ns,
+            }
+        )
+        engines = []
+        if self._cached is not None:
+            counters.update(self._cached.counters())
+            engines = self._cached.engines()
+        return [(self._storage.shown, 0, "requests", counters), *engines]
+
+    # Batches
+
+    def read(self, indices: Indices, check: bool, go_on: bool, form: Form = ARRAYS, out: Out = None) -> Read:
+        """The records at `indices`, as `_engine.Files.read` gives them.
+
+        Raises:
+            IndexError, ClosedError, ValueError: as that.
+            RemoteError, MissingFileError: a shard cannot be had, or is another one by now; whatever `go_on` says.
+            ChecksumError, FormatError: the tables of a shard are damaged.
+        """
+        if self._cached is not None:
+            found = self._cached.read(indices, form, out)
+            if found is not None:
+                return found
+        outcome = self._background.now(partial(self._loaded, self._in_range(indices), check, form, out))
+        return outcome.result, outcome.failures
+
+    def read_ahead(
+        self,
+        indices: Indices,
+        check: bool,
+        go_on: bool,
+        form: Form = ARRAYS,
+        out: Out = None,
+        threads: int = THREADS,
+        sequential: bool = False,
+    ) -> Batch:
+        """The same, while the caller goes on."""
+        begun = None if self._cached is None else self._cached.begin(indices, form, out, threads, sequential)
+        if begun is not None:
+            wait: Callable[[], Any] = begun
+            return Batch(lambda: Outcome(*(wait() or self.read(indices, check, go_on, form, out))))
+        load = partial(self._loaded, self._in_range(indices), check, form, out)
+        return Batch(self._background.begin(load, threads))
+
+    def sizes(self, indices: Indices) -> Indices:
+        """Sizes in bytes of the records at `indices`, int64 [k]."""
+        if self.closed:
+            raise ClosedError("closed")
+        wanted, inverse = self._wanted(self._in_range(indices))
+        sizes: Indices = (wanted.stops - wanted.starts)[inverse]
+        return sizes
+
+    def _in_range(self, indices: Indices) -> Indices:
+        bad = np.flatnonzero((indices < -self.n) | (indices >= self.n))
+        if len(bad):
+            raise IndexError(int(bad[0]))
+        return np.where(indices < 0, indices + self.n, indices)
+
+    def _wanted(self, positions: Indices, **options: bool) -> tuple[Wanted, Indices]:
+        """The records at `positions`, each once, and for each position which of them it is."""
+        each, inverse = np.unique(positions, return_inverse=True)
+        files = np.searchsorted(self._ends, each, "right")
+        tables = self._tables_of([number for number, _ in parts(files)])
+        return Wanted(files, each - self._begins[files], tables, **options), inverse
+
+    def _tables_of(self, numbers: list[int]) -> dict[int, Tables]:
+        found: dict[int, Tables] = {}
+        tasks: list[Task] = []
+
+        def get(number: int) -> None:
+            found[number] = self._tables.get(self._files[number])
+
+        for number in numbers:
+            held = self._tables.held(self._files[number])
+            if held is None:
+                tasks.append(partial(get, number))
+            else:
+                found[number] = held
+        self._storage.run(tasks)
+        return found
+
+    def _loaded(self, positions: Indices, check: bool, form: Form, out: Out) -> Outcome:
+        check = check or self._cached is not None  # what is kept is right, or nobody would know later
+        wanted, inverse = self._wanted(positions, check=check, own=form == ARRAYS)
+        if self._cached is not None:
+            self._cached.fill(wanted.files, wanted.locals, wanted.records)
+        self._fetch(wanted)
+        places: list[int] = inverse.tolist()
+        failures: Any = _failures(wanted, places, form)
+        return Outcome(_delivered(wanted, places, form, out), failures)
+
+    # Requests
+
+    def _fetch(self, wanted: Wanted) -> None:
+        missing = wanted.missing()
+        tasks: list[Task] = []
+        for request in requests(wanted.files[missing], wanted.starts[missing], wanted.stops[missing]):
+            which = missing[request.first : request.last].tolist()
+            cuts = pieces(request.start, request.stop)
+            if len(cuts) == 1:
+                tasks.append(partial(self._ask, wanted, request, which))
+            else:
+                tasks += self._in_pieces(wanted, request, which, cuts)
+        self._storage.run(tasks)
+        for j in wanted.missing().tolist():  # without bytes
+            self._take(wanted, j, NOTHING, again=False)
+
+    def _ask(self, wanted: Wanted, request: Request, which: list[int]) -> None:
+        """Have the records `which` by a request."""
+        try:
+            data = self._files[request.file].get_range(request.start, request.stop).data
+        except OSError as error:
+            raise self._named(error, wanted, which[0]) from None
+        self._arrived(wanted, request, which, np.frombuffer(data, np.uint8))
+
+    def _in_pieces(self, wanted: Wanted, request: Request, which: list[int], cuts: list[tuple[int, int]]) -> list[Task]:
+        """What fetches one large record; whichever ends last does the rest."""
+        data = np.empty(request.stop - request.start, np.uint8)
+        left = list(cuts)
+
+        def ask(start: int, stop: int) -> None:
+            try:
+                found = self._files[request.file].get_range(start, stop)
+            except OSError as error:
+                raise self._named(error, wanted, which[0]) from None
+            data[start - request.start : stop - request.start] = np.frombuffer(found.data, np.uint8)
+            with lock:
+                left.pop()
+                last = not left
+            if last:
+                self._arrived(wanted, request, which, data)
+
+        lock = threading.Lock()
+        return [partial(ask, *cut) for cut in cuts]
+
+    def _arrived(self, wanted: Wanted, request: Request, which: list[int], data: Array) -> None:
+        good = []
+        for j in which:
+            start, stop = wanted.span(j)
+            record = data[start - request.start : stop - request.start]
+            if self._take(wanted, j, record, again=True):
+                good.append(j)
+        if self._cached is not None and good:
+            records: list[Any] = [wanted.records[j] for j in good]
+            self._cached.store(request.file, wanted.locals[good], records)
+            self._cached.store_others(request.file, wanted.locals[which], request.start, data)
+
+    def _take(self, wanted: Wanted, j: int, record: Array, *, again: bool) -> bool:
+        """Compare a record with its CRC-32, and keep it; one that does not match is fetched once more."""
+        if wanted.check:
+            begun = time.perf_counter_ns()
+            computed = crc32(record.data)
+            self._crc_ns += time.perf_counter_ns() - begun
+            if computed != wanted.stored[j]:
+                if again:
+                    return self._once_more(wanted, j)
+                wanted.computed[j] = computed
+        wanted.records[j] = record if record.flags.writeable or not wanted.own else _own(record)
+        return j not in wanted.computed
+
+    def _once_more(self, wanted: Wanted, j: int) -> bool:
+        shard = self._files[int(wanted.files[j])]
+        try:
+            found = shard.get_range(*wanted.span(j))
+            if self._take(wanted, j, np.frombuffer(found.data, np.uint8), again=False):
+                return True
+            shard.check_header()  # or it is another object by now, of the same size and etag, or of none
+        except OSError as error:
+            raise self._named(error, wanted, j) from None
+        return False
+
+    def _named(self, error: OSError, wanted: Wanted, j: int) -> Exception:
+        """The error with the index of a sample that it concerns."""
+        index = int(wanted.locals[j] + self._begins[wanted.files[j]])
+        if isinstance(error, FileNotFoundError):
+            return MissingFileError(2, f"Sample {index}: {error.strerror}", error.filename)
+        return type(error)(f"Sample {index}: {error}") if isinstance(error, RemoteError) else error
+
+
+def _own(record: Array) -> Array:
+    """The same in memory of its own; a large one in such as was used before: to have pages made takes longer."""
+    if len(record) < POOLED_LEAST:
+        return record.copy()
+    copy = pooled(len(record))
+    copy[:] = record
+    return copy
+
+
+def _delivered(wanted: Wanted, places: list[int], form: Form, out: Out) -> Any:
+    """The records at `places`, in the form asked for."""
+    if form == CHECKED:
+        return NOTHING, np.zeros(len(places) + 1, np.int64)
+    arrays = [NOTHING if record is None else record for record in (wanted.records[j] for j in places)]
+    if form == ARRAYS:
+        seen: set[int] = set()
+        for place, j in enumerate(places):
+            if j in seen:
+                arrays[place] = arrays[place].copy()
+            seen.add(j)
+    if form == PACKED and out is None:
+        out = pooled(sum(map(len, arrays)))
+    return delivered(form, arrays, out)
+
+
+def _failures(wanted: Wanted, places: list[int], form: Form) -> list[Failure]:
+    """What is wrong with the records at `places`, in that order."""
+    wrong = {j: ("mismatch", computed, wanted.stored[j]) for j, computed in wanted.computed.items()}
+    if isinstance(form, Slots):
+        for j in np.flatnonzero(wanted.stops - wanted.starts != form.record_size).tolist():
+            wrong.setdefault(j, ("size", form.record_size, 0))
+    failures = []
+    for place, j in enumerate(places) if wrong else ():
+        if j in wrong:
+            status, detail, stored = wrong[j]
+            start, stop = wanted.span(j)
+            failures.append(Failure(place, status, detail, start, stop - start, stored))
+    return failures

@@ -1,0 +1,199 @@
+"""Object storage and HTTP by way of obstore."""
+
+import base64
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import EllipsisType
+from typing import IO, Any, TypeVar
+from urllib.parse import unquote
+
+from ffrecord import urls
+from ffrecord.errors import ChangedError, NoRangesError, NotSupportedError
+from ffrecord.remote.client import Fetched, never
+from ffrecord.remote.comparing import check_there
+from ffrecord.remote.obstore_errors import error_of
+from ffrecord.remote.obstore_library import library
+from ffrecord.remote.refusals import changed, short, too_large
+
+T = TypeVar("T")
+
+SCHEMES = {"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "http", "https"}
+# A request that is not answered in that time is given up: nobody else would.
+CLIENT = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "300s"}
+NEVER = {"max_retries": 0}  # by obstore: `retrying` does, which bounds the time of all tries together
+PART = 8 << 20  # bytes of each part of a large upload, or more where it would be of more than
+PARTS_MAX = 9_000  # of the 10,000 that S3 allows
+PARTS_AT_ONCE = 4  # in memory, of each upload
+
+
+class ObstoreClient:
+    """A `Client` of one bucket or host.
+
+    Args:
+        root: URL of the bucket or host, with no path.
+        options: keyword arguments of obstore's store: those of its configuration, `client_options`, `retry_config`
+            (of writing), `credential_provider`.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, Any]) -> None:
+        self._root, self._options = root, dict(options)
+        self._address, self._headers = _apart(root)
+        self._library = library()
+        self._reading = self._store(NEVER)
+        self._writing: Any = None
+
+    def __repr__(self) -> str:
+        return f"<ObstoreClient of {urls.redacted(self._root)}>"
+
+    def url(self, path: str) -> str:
+        """What an object is called in messages."""
+        return urls.redacted(urls.joined(self._root, path))
+
+    def get(self, path: str, most: int) -> Fetched:
+        """All of an object, of at most `most` bytes."""
+        found = self._asked(path, partial(self._library.get, self._reading, path))
+        meta = found.meta
+        if meta["size"] > most:
+            raise too_large(self.url(path), meta["size"], most)
+        data = self._asked(path, found.bytes)
+        if len(data) != meta["size"]:
+            raise short(self.url(path), len(data), meta["size"])
+        return Fetched(data, meta["size"], meta["e_tag"])
+
+    def get_start(self, path: str, most: int) -> Fetched:
+        """The first `most` bytes of an object, or all of a smaller one."""
+        options = {"range": (0, most)}
+        try:
+            found = self._asked(path, partial(self._library.get, self._reading, path, options=options), (0, most))
+        except (ChangedError, NoRangesError):  # which is how servers say that there is not even a first one
+            size, etag = self.head(path)
+            if size:
+                raise
+            return Fetched(b"", 0, etag)
+        meta = found.meta
+        data = self._asked(path, found.bytes, (0, most))
+        if len(data) != min(most, meta["size"]):
+            raise short(self.url(path), len(data), min(most, meta["size"]))
+        return Fetched(data, meta["size"], meta["e_tag"])
+
+    def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> Fetched:
+        """Bytes [start, stop) of an object, of the version of `etag` if that is given."""
+        found = self._asked(
+            path, partial(self._library.get, self._reading, path, options={"range": (start, stop)}), (start, stop)
+        )
+        meta = found.meta
+        # Compared here, not by If-Match: that never matches the weak ones that some servers give.
+        if etag is not None and meta["e_tag"] is not None and meta["e_tag"] != etag:
+            raise changed(self.url(path), etag, meta["e_tag"])
+        data = self._asked(path, found.bytes, (start, stop))
+        if len(data) != stop - start:
+            raise short(self.url(path), len(data), stop - start)
+        return Fetched(data, meta["size"], meta["e_tag"])
+
+    def head(self, path: str) -> tuple[int, str | None]:
+        """(size in bytes, etag) of an object."""
+        meta = self._asked(path, partial(self._library.head, self._reading, path))
+        return meta["size"], meta["e_tag"]
+
+    def put(self, path: str, data: bytes, *, replaces: str | EllipsisType | None = ...) -> str | None:
+        """Write an object, in one step with the comparison if there is one and the store can."""
+        mode = self._mode(path, replaces)
+        put = partial(self._library.put, self._writer(), path, data, mode=mode, use_multipart=False)
+        try:
+            etag: str | None = self._asked(path, put)["e_tag"]
+        except NotSupportedError:
+            if replaces is ...:
+                raise
+            check_there(self, path, replaces)
+            etag = self.put(path, data)
+        return etag
+
+    def _mode(self, path: str, replaces: str | EllipsisType | None) -> Any:
+        if replaces is ...:
+            return "overwrite"
+        if replaces is None:
+            return "create"
+        # Some stores compare the version, others the etag.
+        meta = self._asked(path, partial(self._library.head, self._reading, path))
+        if meta["e_tag"] != replaces:
+            raise changed(self.url(path), replaces, meta["e_tag"])
+        return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
+
+    def put_file(self, path: str, local: str, *, stop: Callable[[], bool] = never) -> str | None:
+        """Write a file."""
+        with open(local, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            part = max(PART, -(-size // PARTS_MAX))
+            if size <= part:
+                return self.put(path, file.read())
+            options = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_ONCE}
+            # What ends the parts early has obstore take back those that are there.
+            parts = iter(partial(_read, file, part, stop), b"")
+            put = partial(self._library.put, self._writer(), path, parts, **options)
+            etag: str | None = self._asked(path, put)["e_tag"]
+            return etag
+
+    def delete(self, path: str) -> None:
+        """Remove an object."""
+        self._asked(path, partial(self._library.delete, self._writer(), path))
+
+    def list(self, prefix: str) -> Iterator[tuple[str, int, str | None]]:
+        """(path, size in bytes, etag) of the objects below a path."""
+        pieces = iter(self._asked(prefix, partial(self._library.list, self._reading, prefix)))
+        while (piece := self._asked(prefix, partial(next, pieces, None))) is not None:
+            for each in piece:
+                yield each["path"], each["size"], each["e_tag"]
+
+    def _asked(self, path: str, call: "partial[T]", span: tuple[int, int] | None = None) -> T:
+        try:
+            return call()
+        except Exception as error:
+            # What obstore says has the whole URL, and all options that it was given.
+            raised = error_of(error, self.url(path), span)
+        raise raised from None
+
+    def _writer(self) -> Any:
+        if self._writing is None:
+            self._writing = self._store(self._options.get("retry_config"))
+        return self._writing
+
+    def _store(self, retry: Any) -> Any:
+        options = {**self._options, "retry_config": retry}
+        given = self._options.get("client_options", {})
+        headers = {**self._headers, **given.get("default_headers", {})}
+        options["client_options"] = {**CLIENT, **self._plain_http(), **given, "default_headers": headers}
+        scheme = urls.scheme_of(self._root)
+        try:
+            return self._kind(scheme).from_url(self._address, **options)
+        except Exception as error:
+            raised = error_of(error, urls.redacted(self._root), None)
+        raise raised from None
+
+    def _kind(self, scheme: str) -> Any:
+        stores = self._library._store
+        if scheme in ("http", "https"):
+            return stores.HTTPStore
+        return {"s3": stores.S3Store, "gs": stores.GCSStore, "gc": stores.GCSStore}.get(scheme[:2], stores.AzureStore)
+
+    def _plain_http(self) -> dict[str, bool]:
+        """That HTTP without TLS will do, where an address says so itself."""
+        addresses = [self._root, *(str(value) for key, value in self._options.items() if "endpoint" in key.lower())]
+        return {"allow_http": True} if any(each.lower().startswith("http://") for each in addresses) else {}
+
+
+def _read(file: IO[bytes], size: int, stop: Callable[[], bool]) -> bytes:
+    if stop():
+        raise InterruptedError("given up")
+    data: bytes = file.read(size)
+    return data
+
+
+def _apart(root: str) -> tuple[str, dict[str, str]]:
+    """A URL as obstore takes it, and headers that say what it leaves out of it."""
+    scheme, host, _, query = urls.split(root)
+    user, at, plain = host.rpartition("@")
+    if scheme not in ("http", "https") or not at:
+        return f"gs{root[3:]}" if scheme == "gcs" else root, {}
+    basic = base64.b64encode(unquote(user).encode()).decode()
+    return f"{scheme}://{plain}{'?' if query else ''}{query}", {"authorization": f"Basic {basic}"}

@@ -1,0 +1,132 @@
+"""What a reader of URLs is given → its shards, opened: by one request, where there is a dataset.json."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ffrecord import format, manifest, paths, urls
+from ffrecord.errors import ArgumentError, FormatError, MissingFileError
+from ffrecord.remote.engine import RemoteFiles
+from ffrecord.remote.shard import RemoteShard, listed, opened
+from ffrecord.remote.storage import Storage
+
+UNFINISHED = ".dataset.part"  # beside a dataset.json that is not there yet
+
+
+class Remote:
+    """What a reader of URLs was given.
+
+    Args:
+        fname: a URL, a list or tuple of such, or either with the number of files that it once was.
+        storage_options, cache_dir, cache_limit: as of `FileReader`.
+
+    Attributes:
+        source: what was given.
+        firsts: numbers of the files whose schemas need not be the same: the first of each dataset.
+    """
+
+    def __init__(
+        self,
+        fname: paths.Source | paths.Pinned,
+        storage_options: Mapping[str, Any] | None,
+        cache_dir: paths.PathLike | None,
+        cache_limit: int | str | None,
+    ) -> None:
+        self._most: int | None = None
+        if isinstance(fname, paths.Pinned):
+            fname, self._most = fname
+        self.source: paths.Source = fname
+        self._storage_options = None if storage_options is None else dict(storage_options)
+        self._directory, self._limit = cache_dir, cache_limit
+        self.firsts: list[int] = []
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The other arguments, by name."""
+        return {
+            "storage_options": self._storage_options,
+            "cache_dir": self._directory,
+            "cache_limit": self._limit,
+        }
+
+    def open(self, *, check: bool, io: str) -> tuple[list[RemoteShard], RemoteFiles]:
+        """The shards, and what reads them.
+
+        Raises:
+            What `FileReader` says.
+        """
+        if io == "mmap":
+            raise ArgumentError("io is 'mmap', which is for files of this machine")
+        given: Any = self.source if isinstance(self.source, list | tuple) else [self.source]
+        opening = [_Opening(Storage(_checked(each), self._storage_options), check) for each in given]
+        opening[0].storage.run([each.open for each in opening])
+        files: list[RemoteShard] = []
+        for each in opening:
+            self.firsts.append(len(files))
+            files += each.shards
+        files = files[: self._most]
+        if not files:
+            raise ArgumentError(f"{opening[0].storage.shown}: its {manifest.NAME} lists no shards")
+        return files, RemoteFiles(files, self._cached(files, io))
+
+    def _cached(self, files: list[RemoteShard], io: str) -> Any:
+        if self._directory is None:
+            if self._limit is not None:
+                raise ArgumentError("cache_limit is given, but no cache_dir")
+            return None
+        from ffrecord.remote.cache import Cache
+        from ffrecord.remote.cached import Cached
+
+        return Cached(Cache(self._directory, self._limit), files, io)
+
+
+def _checked(given: paths.PathLike) -> str:
+    url = paths.check_type(given)
+    if "*" in url.partition("?")[0]:
+        raise ArgumentError(f"{urls.redacted(url)}: patterns are for files of this machine; name the dataset")
+    return url
+
+
+class _Opening:
+    """One URL that is being opened.
+
+    Attributes:
+        storage: of it, or of the dataset that it names.
+        shards: once it is open.
+    """
+
+    def __init__(self, storage: Storage, check: bool) -> None:
+        name = urls.name_of(storage.url)
+        self._check = check
+        self._alone = name.endswith(format.SUFFIX)
+        if name == manifest.NAME:
+            storage = Storage(urls.parent_of(storage.url), storage.options)
+        self.storage = storage
+        self.shards: list[RemoteShard] = []
+
+    def open(self) -> None:
+        if self._alone:
+            self.shards = [opened(self.storage, check=self._check)]
+            return
+        try:
+            found = self._parsed()
+        except FormatError:  # or it came damaged
+            found = self._parsed()
+        if found is None:
+            raise FormatError(f"{self.storage.shown}: its {manifest.NAME} is another program's")
+        self.shards = [listed(self.storage, shard, check=self._check) for shard in found.shards]
+
+    def _parsed(self) -> manifest.Manifest | None:
+        name = urls.joined(self.storage.shown, manifest.NAME)
+        try:
+            data = self.storage.get(manifest.NAME, manifest.SIZE_MAX).data
+        except MissingFileError as error:
+            raise MissingFileError(2, f"{error.strerror}{self._why()}", error.filename) from None
+        return manifest.parse(bytes(data), name)
+
+    def _why(self) -> str:
+        if self.storage.exists(UNFINISHED):
+            return "; a write of it was interrupted, or is going on"
+        return (
+            f": a URL is that of a dataset with a {manifest.NAME}, of a {format.SUFFIX} file, or a list of such. Other "
+            "formats are read on this machine: copy them first"
+        )

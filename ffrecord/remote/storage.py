@@ -1,0 +1,106 @@
+"""Where objects are, and how they are had: by a client of this very process, tried again where that may help."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from ffrecord import urls
+from ffrecord.errors import ArgumentError
+from ffrecord.remote.client import Client, Fetched
+from ffrecord.remote.connecting import connect, options_of
+from ffrecord.remote.pool import Pool, Task, pause, pool
+from ffrecord.remote.retrying import retried
+
+T = TypeVar("T")
+
+TABLES_MEMORY = 512 << 20  # bytes of tables that one reader holds at most
+
+
+class Storage:
+    """The objects below a URL, or one object.
+
+    Args:
+        url: of it.
+        options: what `connect` takes, and `tables_memory`, bytes that a reader may use for the tables of shards.
+
+    Attributes:
+        url, options: as given; they may have secrets in them.
+        shown: the URL without them.
+        asked: requests made in this process, those that failed included.
+        nanoseconds: that their answers took, summed over all.
+        tables_memory: as given.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        self.url, self.options = url, dict(options or {})
+        self.tables_memory = self.options.get("tables_memory", TABLES_MEMORY)
+        if not isinstance(self.tables_memory, int) or self.tables_memory < 0:
+            raise ArgumentError(f"storage_options: tables_memory is {self.tables_memory!r}, expected bytes, >= 0")
+        self._connecting = {name: value for name, value in self.options.items() if name != "tables_memory"}
+        ours = options_of(self._connecting)
+        self._tries, self._seconds, self._requests = ours.tries, ours.seconds, ours.requests
+        self.shown = urls.redacted(url)
+        self.asked = self.nanoseconds = 0
+        self._owner = 0
+        self._connect()
+
+    def __repr__(self) -> str:
+        return f"<Storage of {self.shown}>"
+
+    def _connect(self) -> tuple[Client, str]:
+        """The client and the path of the URL with it: of this process, not of one that it was forked from."""
+        if self._owner != os.getpid():
+            self._connected = connect(self.url, self._connecting)
+            self.asked = self.nanoseconds = 0
+            self._owner = os.getpid()
+        return self._connected
+
+    @property
+    def pool(self) -> Pool:
+        """The threads that wait for its answers."""
+        return pool(self._requests)
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Run what asks it, so many at once as it may be asked."""
+        self.pool.run(tasks)
+
+    def get(self, name: str, most: int) -> Fetched:
+        """All of an object, of at most `most` bytes."""
+        client, path = self._at(name)
+        return self._asked(partial(client.get, path, most))
+
+    def get_start(self, name: str, most: int) -> Fetched:
+        """The first `most` bytes of an object, or all of a smaller one."""
+        client, path = self._at(name)
+        return self._asked(partial(client.get_start, path, most))
+
+    def get_range(self, name: str, start: int, stop: int, etag: str | None = None) -> Fetched:
+        """Bytes [start, stop) of an object."""
+        client, path = self._at(name)
+        return self._asked(partial(client.get_range, path, start, stop, etag))
+
+    def exists(self, name: str) -> bool:
+        """Whether there is an object."""
+        client, path = self._at(name)
+        try:
+            self._asked(partial(client.head, path))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _at(self, name: str) -> tuple[Client, str]:
+        client, path = self._connect()
+        return client, f"{path}/{name}".lstrip("/") if name else path
+
+    def _asked(self, call: Callable[[], T]) -> T:
+        return retried(partial(self._timed, call), self._tries, self._seconds, pause)
+
+    def _timed(self, call: Callable[[], T]) -> T:
+        begun = time.perf_counter_ns()
+        try:
+            return call()
+        finally:
+            self.asked += 1
+            self.nanoseconds += time.perf_counter_ns() - begun

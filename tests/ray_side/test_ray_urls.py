@@ -1,0 +1,145 @@
+"""Datasets by URL, task by task. The tests call what Ray calls, in its order; those with real servers are long."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from documents import ROOT
+from ray import cloudpickle
+from ray_builders import numbered
+
+from ffrecord import FileReader
+from ffrecord.ray.pieces import Opening, shards_of
+from ffrecord.ray.reading import ShardDatasource, _wanted
+from ffrecord.ray.shards import Written
+from ffrecord.ray.writing import ShardDatasink, target_of
+from ffrecord.sharding.layout import ByCount
+
+fsspec = pytest.importorskip("fsspec", reason="its file system in memory stands for a store of objects")
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    yield "memory://bucket/dataset"
+    store = fsspec.filesystem("memory")
+    if store.exists("/bucket"):
+        store.rm("/bucket", recursive=True)
+
+
+def sink_at(url: str, *, appends: bool = False) -> ShardDatasink:
+    target = target_of(url, None, appends=appends, resumes=True)
+    return ShardDatasink(target, target.begin(), None, ByCount(10))
+
+
+def run(sink: ShardDatasink, task: int, numbers: range) -> Written:
+    there = cloudpickle.loads(cloudpickle.dumps(sink))
+    blocks = [pa.table({"data": [numbered(i) for i in numbers]})]
+    return there.write(iter(blocks), SimpleNamespace(task_idx=task))
+
+
+def complete(sink: ShardDatasink, *written: Written) -> None:
+    rows = sum(shard.samples for each in written for shard in each.shards)
+    sink.on_write_complete(SimpleNamespace(num_rows=rows, write_returns=list(written)))
+    sink._target.abandon()
+
+
+def names(url: str) -> list[str]:
+    store = fsspec.filesystem("memory")
+    path = url.removeprefix("memory:/")
+    return sorted(os.path.basename(each) for each in store.find(path))
+
+
+def records(url: str) -> list[bytes]:
+    with FileReader(url) as reader:
+        return [record.tobytes() for record in reader]
+
+
+def test_only_what_counts_is_published(url):
+    """Task 1 runs twice, task 3 is never heard of again; then more is added."""
+    sink = sink_at(url)
+    first, again = run(sink, 0, range(25)), run(sink, 1, range(25, 50))
+    run(sink, 1, range(25, 50))
+    run(sink, 3, range(60, 80))
+    with pytest.raises(FileNotFoundError):
+        FileReader(url)
+    complete(sink, again, first)
+    assert records(url) == [numbered(i) for i in range(50)]
+    assert len(names(url)) == 7
+    more = sink_at(url, appends=True)
+    complete(more, run(more, 0, range(50, 55)))
+    assert records(url) == [numbered(i) for i in range(55)]
+    assert len(names(url)) == 8
+
+
+def test_an_end_leaves_nothing(url):
+    sink = sink_at(url)
+    run(sink, 0, range(25))
+    assert names(url)
+    sink.on_write_failed(RuntimeError("a task failed"))
+    assert names(url) == []
+
+
+def test_one_writes_at_a_time_and_to_nothing(url):
+    sink = sink_at(url)
+    with pytest.raises(BlockingIOError, match="a write of it is going on, or was interrupted"):
+        sink_at(url)
+    complete(sink)
+    assert records(url) == []
+    with pytest.raises(FileExistsError, match="is not empty"):
+        sink_at(url)
+
+
+def test_what_a_killed_worker_has_left_goes_with_the_next(url, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code = """
+import os, sys, tempfile
+tempfile.tempdir = sys.argv[1]
+from ffrecord.ray.remote_target import Staging
+print(Staging().path, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    left = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert Path(left.stdout.strip()).is_dir()
+    sink = sink_at(url)
+    complete(sink, run(sink, 0, range(5)))
+    (root,) = tmp_path.iterdir()
+    assert list(root.iterdir()) == []
+
+
+def test_tasks_of_reading(url):
+    sink = sink_at(url)
+    complete(sink, run(sink, 0, range(95)))
+    opening = Opening({})
+    with opening.reader(url) as reader:
+        source = ShardDatasource(shards_of(url, opening), _wanted(reader, None, None), opening)
+    tasks = source.get_read_tasks(6)
+    assert 3 < len(tasks) <= 6
+    found = [row for task in tasks for block in cloudpickle.loads(cloudpickle.dumps(task))() for row in block["data"]]
+    assert [row.as_py() for row in found] == [numbered(i) for i in range(95)]
+
+
+@pytest.mark.long
+@pytest.mark.unsanitized("Ray does not run under it")
+@pytest.mark.usefixtures("started_ray")
+def test_through_an_s3_api(tmp_path, monkeypatch):
+    pytest.importorskip("moto", reason="an S3 API on this machine")
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "remote"))
+    import ray.data
+    from servers import moto
+
+    import ffrecord.ray
+
+    with moto(tmp_path / "server") as server:
+        options: dict[str, Any] = server.storage_options
+        url = server.url("dataset")
+        ds = ray.data.range(1000, override_num_blocks=5).map(lambda row: {"data": b"%d" % row["id"]})
+        summary = ffrecord.ray.write(ds, url, samples_per_shard=100, storage_options=options)
+        assert summary.samples == 1000
+        rows = ffrecord.ray.read(url, storage_options=options, override_num_blocks=4).take_all()
+        assert sorted(int(row["data"]) for row in rows) == list(range(1000))
