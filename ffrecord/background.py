@@ -184,8 +184,8 @@ class Background:
             crew.changed.notify_all()
             return list(crew.workers)
 
-    def close(self) -> None:
-        """Let nothing begin any more, and wait for what runs. May be repeated.
+    def close(self, seconds: float | None = None) -> bool:
+        """Let nothing begin any more, and wait for what runs, `seconds` at most; whether that ended. May be repeated.
 
         In the middle of a read of this very thread, as in a signal handler, it does not wait: that read, or one beside
         it, will be the last, and release what there is.
@@ -195,13 +195,15 @@ class Background:
         workers = self.drop()
         with crew.changed:
             if own in crew.reading.values():
-                return
-            crew.changed.wait_for(crew.idle)
+                return True
+            if not crew.changed.wait_for(crew.idle, seconds):
+                return False
         try:
             self._release_if_over(crew)
         finally:
             for worker in workers:
                 worker.join()
+        return True
 
     def _release_if_over(self, crew: Crew) -> None:
         with crew.changed:

@@ -18,7 +18,7 @@ from ffrecord.batching import THREADS
 from ffrecord.errors import ClosedError, MissingFileError, RemoteError
 from ffrecord.forms import Array, Form, Out, Outcome, delivered
 from ffrecord.remote.cached import Cached
-from ffrecord.remote.pool import Task
+from ffrecord.remote.pool import END_SECONDS, Task
 from ffrecord.remote.ranges import Indices, Request, parts, pieces, requests
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.remote.tables import Holder, Tables
@@ -118,8 +118,9 @@ class RemoteFiles:
         return self._background.closed
 
     def close(self) -> None:
-        """Let nothing begin any more, and wait for what runs."""
-        self._background.close()
+        """Let nothing begin any more, and wait for what runs; but not for a server that is silent."""
+        while not self._background.close(END_SECONDS):
+            self._storage.give_up()
 
     def _release(self) -> None:
         if self._cached is not None:

@@ -3,29 +3,41 @@
 import atexit
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from ffrecord.errors import RemoteError
+from ffrecord.errors import ClosedError, RemoteError
 
 Task = Callable[[], object]
 IDLE_SECONDS = 5.0  # that a thread waits for something to do before it ends
+END_SECONDS = 2.0  # that answers are waited for at the end of a reader, or of the interpreter
 
 
 class Round:
     """Tasks that somebody waits for.
 
+    Args:
+        count: of them.
+        owner: who may give them up; None for nobody.
+
     Attributes:
+        owner: as given.
         left: how many have not ended.
         error: what the first of them raised that did; those that have not begun are left out then.
         over: set when none is left.
     """
 
-    def __init__(self, count: int) -> None:
-        self.left = count
+    def __init__(self, count: int, owner: object) -> None:
+        self.left, self.owner = count, owner
         self.error: BaseException | None = None
         self.over = threading.Event()
+
+    def give_up(self, error: Exception) -> None:
+        """Let nobody wait for them any more."""
+        self.error = self.error or error
+        self.over.set()
 
 
 class Pool:
@@ -36,10 +48,14 @@ class Pool:
         self._lock = threading.Lock()
         self._queue: SimpleQueue[tuple[Round, Task] | None] = SimpleQueue()
         self._threads: set[threading.Thread] = set()
+        self._rounds: set[Round] = set()  # that somebody waits for
         self._unfinished = 0
 
-    def run(self, tasks: Sequence[Task]) -> None:
+    def run(self, tasks: Sequence[Task], owner: object = None) -> None:
         """Run all of them, in any order; returns when none runs any more.
+
+        Args:
+            owner: with which `give_up` finds them.
 
         Raises:
             What the first that failed raised; or what came in between, such as KeyboardInterrupt: what runs then is not
@@ -51,30 +67,52 @@ class Pool:
             return
         if not tasks:
             return
-        begun = Round(len(tasks))  # also for one: this thread would not hear of signals while it asks itself
+        begun = Round(len(tasks), owner)  # also for one: this thread would not hear of signals while it asks itself
         try:
-            self._start(len(tasks))
-            for task in tasks:
-                self._queue.put((begun, task))
+            self._rounds.add(begun)
+            for task in self._given(begun, tasks):
+                self._do(begun, task)
             begun.over.wait()
         except BaseException as error:
             begun.error = error
             raise
-        failed, begun.error = begun.error, None
+        finally:
+            self._rounds.discard(begun)
+        failed = begun.error
         if failed is not None:
+            begun.error = GONE
             try:
                 raise failed
             finally:
                 del failed  # or it and the frames that it passes would keep each other
 
-    def _start(self, count: int) -> None:
+    def _given(self, begun: Round, tasks: Sequence[Task]) -> Sequence[Task]:
+        """Give tasks to the threads; those that are left where there can be none."""
         with self._lock:
-            self._unfinished += count
-            for _ in range(min(self._most, self._unfinished) - len(self._threads)):
-                # A daemon, or the interpreter would wait for it before `_end` can tell it to.
-                thread = threading.Thread(target=self._work, name="ffrecord remote", daemon=True)
-                self._threads.add(thread)
+            left = len(tasks)
+            self._unfinished += left
+            try:
+                if not self._start():
+                    left = 0
+                    return tasks
+                for task in tasks:
+                    self._queue.put((begun, task))
+                    left -= 1
+            finally:
+                self._unfinished -= left
+        return ()
+
+    def _start(self) -> bool:
+        """Have as many threads as are needed, or as there can be; whether there are any."""
+        for _ in range(min(self._most, self._unfinished) - len(self._threads)):
+            # A daemon, or the interpreter would wait for it before `_end` can tell it to.
+            thread = threading.Thread(target=self._work, name="ffrecord remote", daemon=True)
+            try:
                 thread.start()
+            except (RuntimeError, MemoryError):  # the system lets this process have no more
+                break
+            self._threads.add(thread)
+        return bool(self._threads)
 
     def _work(self) -> None:
         while True:
@@ -92,6 +130,7 @@ class Pool:
             del item
 
     def _do(self, begun: Round, task: Task) -> None:
+        _doing.round = begun
         try:
             if begun.error is None:
                 task()
@@ -106,8 +145,14 @@ class Pool:
             if over:
                 begun.over.set()
 
-    def end(self) -> None:
-        """Let the threads end as soon as they can."""
+    def give_up(self, owner: object) -> None:
+        """Let nobody wait any more for what was run for `owner`: a ClosedError is raised instead."""
+        for begun in list(self._rounds):
+            if begun.owner is owner:
+                begun.give_up(ClosedError("closed"))
+
+    def end(self, deadline: float) -> None:
+        """Let the threads end as soon as they can, and nobody wait for those that have not by `deadline`."""
         with self._lock:
             threads = list(self._threads)
         try:
@@ -118,11 +163,17 @@ class Pool:
         for _ in threads:
             self._queue.put(None)
         for thread in threads:
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for begun in list(self._rounds):
+            begun.give_up(_ended())
+
+
+def _ended() -> RemoteError:
+    return RemoteError("the interpreter is ending")
 
 
 def _refuse() -> None:
-    raise RemoteError("the interpreter is ending")
+    raise _ended()
 
 
 def pool(most: int) -> Pool:
@@ -134,10 +185,14 @@ def pool(most: int) -> Pool:
 
 
 def pause(seconds: float) -> bool:
-    """Wait; whether the interpreter began to end."""
-    return _ending.wait(seconds)
+    """Wait; whether the interpreter began to end, or nobody waits any more for what this thread does."""
+    ending = _ending.wait(seconds)
+    begun: Round | None = getattr(_doing, "round", None)
+    return ending or (begun is not None and begun.error is not None)
 
 
+GONE = ClosedError("nobody waits any more")  # what an error becomes that was raised, or it would keep its frames
+_doing = threading.local()  # its `round` is what the thread is at, or was
 _pools: dict[int, Pool] = {}
 _left_by_parents: list[Any] = []  # their queues have locks that nobody gives back
 _lock = threading.Lock()
@@ -151,10 +206,14 @@ def _forked() -> None:
 
 
 def _end() -> None:
-    """Let threads end before the interpreter does, which would stop them wherever they are."""
+    """Let threads end before the interpreter does, which would stop them wherever they are.
+
+    A server that is silent is not waited for: its threads are stopped while they wait for it, which harms nothing.
+    """
     _ending.set()
+    deadline = time.monotonic() + END_SECONDS
     for each in list(_pools.values()):
-        each.end()
+        each.end(deadline)
 
 
 os.register_at_fork(after_in_child=_forked)

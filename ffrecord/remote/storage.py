@@ -64,7 +64,11 @@ class Storage:
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Run what asks it, so many at once as it may be asked."""
-        self.pool.run(tasks)
+        self.pool.run(tasks, self)
+
+    def give_up(self) -> None:
+        """Let nobody wait any more for what `run` runs: it raises ClosedError. What is asked ends by itself."""
+        self.pool.give_up(self)
 
     def get(self, name: str, most: int) -> Fetched:
         """All of an object, of at most `most` bytes."""
