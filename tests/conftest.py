@@ -50,6 +50,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"under the {children.SANITIZER} sanitizer: {marker.args[0]}"))
 
 
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of the collections of garbage that tests ask for, which are slow with all of it."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_make_parametrize_id(config: pytest.Config, val: object) -> str | None:
     """Names of tests are the same in every run: no addresses of objects."""
     return type(val).__name__ if " at 0x" in repr(val) and not callable(val) else None
