@@ -187,12 +187,26 @@ class Local:
 
     def _drop(self, complete: Complete, indices: Indices, failures: list[Failure]) -> bool:
         """Let go of copies that failed to give what they should; whether there were any."""
-        orders = [failure.order for failure in failures if failure.status != "size"]
-        for number in set(complete.files_of(indices[orders]).tolist()) if orders else ():
+        if not failures:
+            return False
+        files: list[int] = complete.files_of(indices[[failure.order for failure in failures]]).tolist()
+        bad = {number for number, failure in zip(files, failures, strict=True) if failure.status != "size"}
+        # A record of another size than was asked for: that is how it was written, or the tables are not what they were.
+        bad |= {number for number in set(files) - bad if self._damaged(number)}
+        for number in bad:
             complete.forget(number)
             self._opened.pop(number, None)
             self._files[number].copy.drop()
-        return bool(orders)
+        return bool(bad)
+
+    def _damaged(self, number: int) -> bool:
+        opened = self._opened.get(number)
+        try:
+            if opened is not None:
+                opened.check_header()
+        except (FFRecordError, OSError):
+            return True
+        return opened is None  # another thread let go of it
 
     # What is complete
 
@@ -219,7 +233,7 @@ class Local:
         shard = self._files[number]
         path = shard.copy.path()
         try:
-            opened = None if path is None else OpenedFile(path, check=False)
+            opened = None if path is None else OpenedFile(path, check=True)
         except FFRecordError:
             shard.copy.drop()
             return None

@@ -129,14 +129,19 @@ class RemoteShard:
     def load(self) -> Tables:
         """The tables, from the cache or from where the shard is."""
         first, self._first = self._first, None
-        if first is not None:
+        if first is not None and (self._check or not self._checks):
             return first
         kept = None if self.copy is None else self.copy.tables()
         if kept is not None:
             return self._parsed(kept, check=self._check)
-        tables, data = self._taken(check=self._check)
+        tables, data = self._taken(check=self._checks)
         self.keep_tables(tables, data)
         return tables
+
+    @property
+    def _checks(self) -> bool:
+        """Whether tables are compared: also those that the cache gets, or nobody would know later."""
+        return self._check or self.copy is not None
 
     def keep_tables(self, tables: Tables, data: Any = b"") -> None:
         """Give them to the cache, if that has not got them.
@@ -221,7 +226,7 @@ class RemoteShard:
         if self._gap is None:
             kept = None if self.copy is None else self.copy.tables()
             if kept is None:
-                tables, data = self._taken(check=self._check)
+                tables, data = self._taken(check=self._checks)
                 self._keep_gap(tables, data)
                 self.keep_tables(tables, data)
             else:

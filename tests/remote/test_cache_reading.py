@@ -16,7 +16,8 @@ import remote_datasets
 import shards
 from servers import Nginx, faulty, nginx
 
-from ffrecord import FileReader
+from ffrecord import FileReader, format
+from ffrecord.errors import FormatError
 from ffrecord.remote import cache as module
 from ffrecord.remote.cache_names import held
 
@@ -261,6 +262,58 @@ def test_complete_copies_that_were_damaged(served: Nginx, cache: Path, place: st
         with served.counted() as requests:
             epoch(reader, 3)
         assert requests == []
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_tables_of_complete_copies_that_were_damaged(served: Nginx, root: Path, cache: Path, when: str) -> None:
+    """By which records would be of other sizes."""
+    data = builders.records([48] * 60, seed=4)
+    if not (root / "sizes").exists():
+        remote_datasets.write_dataset(root / "sizes", data, 30)
+    url, slots = f"{served.url}/sizes", [(0, 48)]
+    with FileReader(url, cache_dir=cache) as reader:
+        reader.read(range(60))
+        settled(reader)
+    if when == "before":
+        damage_offsets(cache)
+    with FileReader(url, cache_dir=cache) as reader:
+        for _ in range(3):
+            assert [row.tobytes() for row in reader.read_columns(range(60), 48, slots)[0]] == data
+            settled(reader)
+            damage_offsets(cache)
+        with pytest.raises(FormatError, match=r"Sample 0: .*expected 24"):
+            reader.read_columns([0], 24, [(0, 24)])
+
+
+def damage_offsets(cache: Path) -> None:
+    """Of the second sample of each complete copy, in place."""
+    for path in cache.glob("*.ffr"):
+        with open(path, "r+b") as file:
+            n = format.PREFIX.unpack(file.read(format.PREFIX.size))[1]
+            if n:
+                file.seek(format.offsets_start(n) + format.OFFSET.itemsize)
+                first = file.read(1)
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([first[0] ^ 1]))
+
+
+@pytest.mark.parametrize("name", ["set", "set/part 000.ffr"])
+def test_tables_that_come_damaged_are_not_kept(served: Nginx, cache: Path, name: str) -> None:
+    """Also where the reader does not ask for checks."""
+    kinds = ["corrupt"]
+    with faulty(served.url, share=0, kinds=kinds, in_a_row=1) as proxy:
+        if name == "set":  # whose tables come with the first record
+            reader = FileReader(f"{proxy.url}/{name}", False, cache_dir=cache)
+            proxy.share, proxy.place = 1.0, lambda size: 40  # type: ignore[method-assign]
+        else:
+            proxy.share, proxy.place = 1.0, lambda size: 40  # type: ignore[method-assign]
+            reader = FileReader(f"{proxy.url}/{name}", False, cache_dir=cache)
+        with reader:
+            assert reader.read_one(3).tobytes() == DATA[3]
+            assert reader.read_one(9).tobytes() == DATA[9]
+    assert proxy.done["corrupt"] > 0
+    with opened(served, cache) as reader:
+        epoch(reader)
 
 
 def test_a_dataset_replaced_at_its_source(tmp_path: Path, cache: Path) -> None:
