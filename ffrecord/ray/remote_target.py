@@ -3,34 +3,38 @@
 Objects have no renames: tasks send each finished shard under the name that it keeps, with the token of this write in
 it, and the driver writes the manifest last. Without a manifest nothing is a dataset, and what a manifest does not list
 is not read.
+
+The marker says that the write is going on. Its end removes the marker, and then what was sent and does not count; a
+task that sends a shard looks for the marker afterwards, and takes the shard back if it is gone. So either the one or
+the other sees the shard of a task that comes late.
 """
 
 import contextlib
-import fcntl
+import logging
 import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from threading import Event
 from typing import Any
 
 import msgspec
 
 from ffrecord import manifest
-from ffrecord.errors import RemoteError
+from ffrecord.errors import FFRecordError, MissingFileError, RemoteError
 from ffrecord.fields import Schema
 from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
-from ffrecord.ray.target import Place, Target, empty_shard, together
-from ffrecord.sharding import remote_base, staging
+from ffrecord.ray.target import Place, Target, empty_shard
+from ffrecord.sharding import remote_base
 from ffrecord.sharding.ledger import Story
 from ffrecord.sharding.objects import Objects
+from ffrecord.sharding.staging import Scratch
 from ffrecord.workers import interrupts
 
 TOKEN_BYTES = 8
+
+_log = logging.getLogger("ffrecord")
 
 
 class RemotePlace:
@@ -38,63 +42,59 @@ class RemotePlace:
 
     Args:
         objects: of the dataset.
-        prefix: of all names.
+        token: of the marker of this write.
     """
 
-    def __init__(self, objects: Objects, prefix: str) -> None:
-        self._objects, self._prefix = objects, prefix
-        self._staging: Staging | None = None
+    def __init__(self, objects: Objects, token: str) -> None:
+        self._objects, self._token = objects, token
+        self._scratch: Scratch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_staging": None}
+        return {**self.__dict__, "_scratch": None}
 
     def path(self, name: str) -> str:
-        if self._staging is None:
-            self._staging = Staging()
-        return os.path.join(self._staging.path, f"{self._prefix}{name}")
+        """As `Place`.
+
+        Raises:
+            FileNotFoundError: the write has ended.
+            BlockingIOError (also a RuntimeError): and another one has begun.
+        """
+        self._check_going_on()
+        return self._local(name)
+
+    def _check_going_on(self) -> None:
+        if not self._objects.check_free(self._token):
+            raise MissingFileError(2, f"{self._objects.label}: the write of it has ended", self._objects.label)
+
+    def _local(self, name: str) -> str:
+        if self._scratch is None:
+            self._scratch = Scratch("ray")
+        return os.path.join(self._scratch.path, f"{prefix_of(self._token)}{name}")
 
     def finished(self, name: str) -> Shard:
-        path = self.path(name)
+        path = self._local(name)
         with closing(OpenedFile(path, check=False)) as opened:
             shard = Shard(os.path.basename(path), opened.n, opened.size, opened.crc)
         self._objects.send(shard, path, Event())
         os.unlink(path)
+        try:
+            self._check_going_on()
+        except OSError:
+            # Nobody has heard of it yet, so no manifest lists it; and it may be that nobody else removes it.
+            with contextlib.suppress(RemoteError):
+                self._objects.delete([shard.name])
+            raise
         return shard
 
     def close(self) -> None:
-        if self._staging is not None:
-            self._staging.close()
-            self._staging = None
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
 
 
-class Staging:
-    """A directory of this process. It goes when it is closed; that of a killed one when this user makes the next."""
-
-    def __init__(self) -> None:
-        root = Path(tempfile.gettempdir()) / f"ffrecord-ray-{os.geteuid()}"
-        self.path = str(root / secrets.token_hex(TOKEN_BYTES))
-        staging.make(self.path, own=True)
-        for name in os.listdir(root):
-            _remove_if_left(str(root / name))
-        os.mkdir(self.path)
-        self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-
-    def close(self) -> None:
-        """Remove it."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._fd)
-
-
-def _remove_if_left(path: str) -> None:
-    """Remove the directory of a process that has ended, which takes its lock along."""
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
-        finally:
-            os.close(fd)
+def prefix_of(token: str) -> str:
+    """What the names of all shards of a write begin with."""
+    return f"ray-{token}-"
 
 
 class RemoteTarget(Target):
@@ -109,44 +109,50 @@ class RemoteTarget(Target):
         self._objects, self._appends = Objects(url, storage_options), appends
         super().__init__(self._objects.label)
         self._token = secrets.token_hex(TOKEN_BYTES)
-        self._prefix = f"ray-{self._token}-"
         self._held = False
-        self._listed: frozenset[str] = frozenset()
 
     def begin(self) -> Place:
         if self._appends:
             remote_base.check_extendable(self._objects)
         else:
             remote_base.check_vacant(self._objects, Story())
+        self._held = True  # first: the marker may be there though an exception comes in between
         self._objects.claim(self._token)
-        self._held = True
         if self._appends:
             self._found = remote_base.look(self._objects, ())
-        return RemotePlace(self._objects, self._prefix)
+        return RemotePlace(self._objects, self._token)
 
     def commit(self, shards: Sequence[Shard], schema: Schema | None) -> None:
         builtins, found = None if schema is None else schema.to_builtins(), self._found
+        new = list(shards) or ([] if found else [self._empty()])
+        remote_base.check_listed(self._objects, new, self._objects.listing())
         if found is None:
-            listing = manifest.build(list(shards) or [self._empty()], builtins)
+            listing = manifest.build(new, builtins)
         else:
-            listing = together(found, shards, builtins)
+            listing = found.together(new, builtins, tell=builtins is not None)
         data = msgspec.json.format(msgspec.json.encode(listing), indent=1) + b"\n"
-        self._objects.put_manifest(data, None if found is None else found.fingerprint, listing.fingerprint)
-        self._listed = frozenset(shard.name for shard in listing.shards)
+        with interrupts.undisturbed():
+            self._objects.put_manifest(data, None if found is None else found.fingerprint, listing.fingerprint)
 
     def _empty(self) -> Shard:
-        place = RemotePlace(self._objects, self._prefix)
-        with closing(place):
+        with closing(RemotePlace(self._objects, self._token)) as place:
             return empty_shard(place)
 
     def abandon(self) -> None:
-        if not self._held:
-            return
         with interrupts.undisturbed():
+            if not self._held:
+                return
             self._held = False
-            # What cannot be removed is in nobody's way but the next writer's, who is told its name.
-            with contextlib.suppress(RemoteError):
-                names = [name for name in self._objects.listing() if name.startswith(self._prefix)]
-                self._objects.delete([name for name in names if name not in self._listed])
-            with contextlib.suppress(RemoteError):
-                self._objects.release(self._token)
+            objects = self._objects.hurried()
+            for step in (self._release, self._remove_unlisted):
+                try:
+                    step(objects)
+                except (FFRecordError, OSError) as error:
+                    _log.warning("%s: what this write has left there stays: %s", self._label, error)
+
+    def _release(self, objects: Objects) -> None:
+        objects.release(self._token)
+
+    def _remove_unlisted(self, objects: Objects) -> None:
+        """Remove what does not count; what there is to count is read there, since the answer to a write may be lost."""
+        objects.delete_unlisted([name for name in objects.listing() if name.startswith(prefix_of(self._token))])

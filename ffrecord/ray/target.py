@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from ffrecord import manifest
 from ffrecord.errors import FormatError, MissingFileError
 from ffrecord.fields import Schema
-from ffrecord.manifest import Manifest, Shard
+from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
 from ffrecord.sharding import base, resume
 from ffrecord.sharding.base import Base
@@ -162,7 +162,7 @@ class LocalTarget(Target):
             with interrupts.undisturbed():
                 part.publish([manifest.NAME, *names], listing.fingerprint)
             return
-        listing = together(found, named, builtins)
+        listing = found.together(named, builtins, tell=builtins is not None)
         with interrupts.undisturbed():
             part.publish_more(names, found.listing, listing)
 
@@ -207,10 +207,3 @@ def empty_shard(place: Place) -> Shard:
     with FileWriter(place.path("empty.ffr"), 0):
         pass
     return place.finished("empty.ffr")
-
-
-def together(found: Base, shards: Sequence[Shard], schema: dict[str, Any] | None) -> Manifest:
-    """The manifest of what is there, and these shards."""
-    # All that are listed must say the same, and the empty shards of a blank dataset say nothing.
-    superseded = found.blank and shards and schema is not None
-    return manifest.build([*([] if superseded else found.listing.shards), *shards], schema)

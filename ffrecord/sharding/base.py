@@ -39,6 +39,17 @@ class Base:
         """Whether it holds no samples and says nothing of any: then what is appended decides."""
         return not self.listing.samples and self.listing.schema is None and self.serializer is None
 
+    def together(self, shards: Sequence[Shard], schema: dict[str, Any] | None, *, tell: bool) -> Manifest:
+        """The manifest of what is there, and these shards behind it.
+
+        Args:
+            schema: of all samples.
+            tell: whether these shards say how their samples are made.
+        """
+        # All that are listed must say the same, and the empty shards of a blank dataset say nothing.
+        superseded = self.blank and shards and tell
+        return manifest.build([*([] if superseded else self.listing.shards), *shards], schema)
+
 
 def check_extendable(path: str) -> None:
     """Raise FileNotFoundError unless `path` is a directory with a manifest or shards."""

@@ -1,7 +1,9 @@
 """The objects below the URL of a dataset that is being written: shards, its manifest, and the marker of who writes."""
 
 import contextlib
+import copy
 import errno
+import math
 import os
 import socket
 import time
@@ -19,7 +21,9 @@ from ffrecord.manifest import Manifest, Shard
 from ffrecord.remote.client import Client, Fetched
 from ffrecord.remote.connecting import connect, options_of
 from ffrecord.remote.retrying import retried
+from ffrecord.remote.storage import Storage
 from ffrecord.unfinished import INSIDE
+from ffrecord.workers import interrupts
 
 T = TypeVar("T")
 
@@ -28,6 +32,7 @@ MARKER_MAX = 1 << 16  # bytes
 SLOWEST = 1 << 20  # bytes a second at which a shard may go up and be tried again for all that
 DELETES = 8  # at once
 TIDYING = 60.0  # seconds to remove what is left of a write
+LOOK = 0.25  # seconds between two looks for a Ctrl-C that waits
 CHECKSUM = "checksum_algorithm"  # of obstore's S3: then the store compares what came with what was sent
 
 
@@ -69,6 +74,7 @@ class Objects:
         options = options_of(storage_options)
         self._tries, self._seconds = options.tries, options.seconds
         checksum = {} if options.backend == "fsspec" else _checksummed(url, options.others)
+        self._end = math.inf  # of the time in which requests are made again
         self._url, self._options = url, {**checksum, **(storage_options or {})}
         _, self._root = self._connected()
         if not self._root:
@@ -80,9 +86,16 @@ class Objects:
     def _connected(self) -> tuple[Client, str]:
         return connect(self._url, self._options)  # those of this process, whoever made this object
 
+    def hurried(self) -> "Objects":
+        """The same for a clean-up: all requests together are made again for TIDYING seconds from now on, no longer."""
+        found = copy.copy(self)
+        found._end = time.monotonic() + TIDYING
+        return found
+
     def _asked(self, ask: Callable[[Client], T]) -> T:
         client, _ = self._connected()
-        return retried(partial(ask, client), self._tries, self._seconds)
+        seconds = min(self._seconds, self._end - time.monotonic())
+        return retried(partial(ask, client), self._tries, seconds, _pause)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -117,9 +130,9 @@ class Objects:
                 raise
             return None
 
-    def get_range(self, name: str, start: int, stop: int) -> bytes:
-        """Bytes [start, stop) of an object."""
-        return bytes(self._asked(lambda client: client.get_range(self._path(name), start, stop)).data)
+    def storage(self) -> Storage:
+        """The same, as a reader has it."""
+        return Storage(self._url, self._options)
 
     # The manifest
 
@@ -246,20 +259,36 @@ class Objects:
             RemoteError: in vain, or given up.
         """
 
+        etags: list[str | None] = []  # of what was sent and is to be seen there
+
         def attempt() -> Found:
             client, _ = self._connected()
             if given_up.is_set():
                 raise RemoteError(f"{self.url(shard.name)}: given up")
-            etag = client.put_file(self._path(shard.name), local, stop=given_up.is_set)
-            found = Found(*self._asked(lambda client: client.head(self._path(shard.name))))
-            if found.size != shard.size or not same(etag, found.etag):
+            if not etags:
+                etags.append(client.put_file(self._path(shard.name), local, stop=given_up.is_set))
+            found = Found(*client.head(self._path(shard.name)))
+            if found.size != shard.size or not same(etags[0], found.etag):
                 raise TransientError(
                     f"{self.url(shard.name)}: {found.size} bytes of version {found.etag} are there, sent were "
-                    f"{shard.size} of {etag}"
+                    f"{shard.size} of {etags.pop()}"
                 )
             return found
 
         return retried(attempt, self._tries, self._seconds + shard.size / SLOWEST, given_up.wait)
+
+    def delete_unlisted(self, names: Collection[str]) -> None:
+        """Remove shards, but for those that the manifest lists which is there now: they are of a dataset.
+
+        Raises:
+            RemoteError: as `delete`.
+            RemoteError, FormatError, OSError: that manifest cannot be read; nothing was removed.
+        """
+        if not names:
+            return
+        found = self.manifest()
+        listed = frozenset() if found is None else {shard.name for shard in found[0].shards}
+        self.delete([name for name in names if name not in listed])
 
     def delete(self, names: Collection[str]) -> None:
         """Remove objects.
@@ -267,17 +296,25 @@ class Objects:
         Raises:
             RemoteError: one cannot be; or not all of them in time.
         """
-        end = time.monotonic() + TIDYING
+        hurried = self if self._end < math.inf else self.hurried()
 
         def remove(name: str) -> None:
-            if time.monotonic() > end:
+            if time.monotonic() > hurried._end or interrupts.waiting():
                 raise TransientError(f"{self.url(name)}: could not be removed in time, nor others")
             with contextlib.suppress(MissingFileError):
-                self._asked(lambda client: client.delete(self._path(name)))
+                hurried._asked(lambda client: client.delete(self._path(name)))
 
         if names:
             with ThreadPoolExecutor(min(DELETES, len(names))) as pool:
                 list(pool.map(remove, names))
+
+
+def _pause(seconds: float) -> bool:
+    """Wait before a request is made again; true if Ctrl-C waits for the end of it: then it is not."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0 and not interrupts.waiting():
+        time.sleep(min(left, LOOK))
+    return interrupts.waiting()
 
 
 def same(one: str | None, other: str | None) -> bool:

@@ -151,18 +151,17 @@ class StagedPart(PartDirectory):
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove all finished shards but these, here and at the URL."""
-        self._remove_objects(set(self.ledger.story.finished) - set(names))
+        self._remove_objects(self._objects, set(self.ledger.story.finished) - set(names))
         super().keep_only(set(names) - self._up)
 
-    def _remove_objects(self, names: Collection[str]) -> None:
+    def _remove_objects(self, objects: Objects, names: Collection[str]) -> None:
         """Remove those of these shards that this write has sent, unless a manifest lists them."""
         story = self.ledger.story
         if story.token is None or not names:
             return
-        found, there = self._objects.manifest(), self._objects.listing()
-        listed = set() if found is None else {shard.name for shard in found[0].shards}
+        there = objects.listing()
         ours = [name for name in names if name in there and _is_ours(story.finished[name], there[name])]
-        self._objects.delete([name for name in ours if name not in listed])
+        objects.delete_unlisted(ours)
 
     def clear(self) -> None:
         """Remove all finished shards, the marker, and what is said of them."""
@@ -250,7 +249,7 @@ class StagedPart(PartDirectory):
         if mark is None:
             return False
         with contextlib.suppress(FFRecordError, OSError):
-            return self._objects.fingerprint() == mark.after
+            return self._objects.hurried().fingerprint() == mark.after
         return True  # it may have
 
     def _remove(self) -> None:
@@ -264,12 +263,12 @@ class StagedPart(PartDirectory):
         super()._remove()
 
     def _tidy(self) -> None:
-        story = self.ledger.story
+        story, objects = self.ledger.story, self._objects.hurried()
         if story.token is None:
             return
         if not self.published:
-            self._remove_objects(story.finished)
-        self._objects.release(story.token)
+            self._remove_objects(objects, story.finished)
+        objects.release(story.token)
 
 
 def _is_ours(entry: Finished, found: Found) -> bool:

@@ -1,8 +1,12 @@
-"""Where the shards of a write to a URL are made: a directory of this machine that the same call finds again."""
+"""Where the shards of a write to a URL are made: a directory of this machine that the same call finds again, or one of
+this process alone."""
 
+import contextlib
 import errno
 import hashlib
 import os
+import secrets
+import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
@@ -10,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ffrecord import urls
+from ffrecord.durable import LOCK_TRIES, lock
 from ffrecord.errors import file_error
 
 # What of the options says which store a URL is of; all else may change, or is secret.
@@ -24,7 +29,7 @@ def place(url: str, storage_options: Mapping[str, Any] | None, staging: str | os
     Args:
         staging: the directory that it is in; None for one of this user below the system's temporary directory.
     """
-    root = Path(tempfile.gettempdir()) / f"ffrecord-staging-{os.geteuid()}" if staging is None else Path(staging)
+    root = _root("staging") if staging is None else Path(staging)
     scheme, host, path, _ = urls.split(url)
     told = [scheme, host.rpartition("@")[2] or host, path.strip("/")]
     for key, value in sorted((storage_options or {}).items()):
@@ -33,6 +38,11 @@ def place(url: str, storage_options: Mapping[str, Any] | None, staging: str | os
     told += [os.environ.get(name, "") for name in ENVIRONMENT]
     name = urls.name_of(url)[-SHOWN:] or host.rpartition("@")[2][-SHOWN:]
     return str(Path(os.path.abspath(root)) / f"{name}-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}")
+
+
+def _root(purpose: str) -> Path:
+    """A directory of this user in the temporary one of the system."""
+    return Path(tempfile.gettempdir()) / f"ffrecord-{purpose}-{os.geteuid()}"
 
 
 def make(target: str, *, own: bool) -> None:
@@ -56,3 +66,63 @@ def make(target: str, *, own: bool) -> None:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or others:
         sentence = f"{directory}: no directory of this user alone; staging= names another"
         raise file_error(errno.EPERM, sentence, directory)
+
+
+class Scratch:
+    """A directory of this process. It goes when it is closed; that of a killed one when this user makes the next.
+
+    Args:
+        purpose: what the directory that it is in is called after.
+
+    Attributes:
+        path: of it.
+
+    Raises:
+        OSError (also a RuntimeError): it cannot be made, or where it is to be is not of this user alone.
+    """
+
+    def __init__(self, purpose: str) -> None:
+        root = _root(purpose)
+        make(str(root / "any"), own=True)
+        for name in os.listdir(root):
+            _remove_if_left(str(root / name))
+        for _ in range(LOCK_TRIES):
+            self.path = str(root / secrets.token_hex(8))
+            self._fd = _made_and_locked(self.path)
+            if self._fd >= 0:
+                return
+        raise file_error(errno.EBUSY, f"{root}: each directory that is made there is removed", str(root))
+
+    def close(self) -> None:
+        """Remove it; may be repeated."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(fd)
+
+
+def _made_and_locked(path: str) -> int:
+    """The descriptor of a new directory; -1 if another process took it for one that was left, before it was locked."""
+    os.mkdir(path)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+    try:
+        if lock(fd, path):
+            return fd
+    except OSError:
+        return fd  # no locks here: nobody will take it for one that was left
+    os.close(fd)
+    return -1
+
+
+def _remove_if_left(path: str) -> None:
+    """Remove the directory of a process that has ended, which takes its lock along."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            if lock(fd, path):
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(fd)

@@ -138,9 +138,7 @@ class Writing:
         part.settle()
         if found is not None:
             part.check_finished(shards)
-            # All that are listed must say the same, and the empty shards of a blank dataset say nothing.
-            superseded = found.blank and shards and done.encoding.extension is not None
-            listing = manifest.build([*([] if superseded else found.listing.shards), *shards], schema)
+            listing = found.together(shards, schema, tell=done.encoding.extension is not None)
             with interrupts.undisturbed():
                 part.publish_more(names, found.listing, listing, done.skipped)
             return

@@ -9,6 +9,8 @@ from types import FrameType
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
 TERMINATED = 128 + signal.SIGTERM  # what a shell reports for a process ended by SIGTERM
 
+_waiting: list[list[int]] = []  # signals that came while something was `undisturbed`, of each such
+
 
 def _exit_on_sigterm(signum: int, frame: FrameType | None) -> None:
     raise SystemExit(TERMINATED)
@@ -39,6 +41,7 @@ def undisturbed() -> Iterator[None]:
         yield
         return
     arrived: list[int] = []
+    _waiting.append(arrived)
     handlers = {int(number): signal.getsignal(number) for number in SIGNALS}
     # A handler that was not installed from Python cannot be put back, so it stays.
     ours = [number for number, handler in handlers.items() if handler is not None]
@@ -49,8 +52,14 @@ def undisturbed() -> Iterator[None]:
     finally:
         for number in ours:
             signal.signal(number, handlers[number])
+        _waiting.pop()
         for number in arrived:
             signal.raise_signal(number)
+
+
+def waiting() -> bool:
+    """Whether a signal waits for the end of what is `undisturbed`, which had better not take its time any more."""
+    return any(_waiting)
 
 
 @contextlib.contextmanager

@@ -56,3 +56,14 @@ def started_ray() -> Iterator[None]:
     finally:
         ray.shutdown()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """Of a dataset in the memory of this process, where nothing is yet."""
+    import fsspec
+
+    yield "memory://bucket/dataset"
+    store = fsspec.filesystem("memory")
+    if store.exists("/bucket"):
+        store.rm("/bucket", recursive=True)

@@ -1,14 +1,10 @@
 """Datasets by URL, task by task. The tests call what Ray calls, in its order; those with real servers are long."""
 
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from documents import ROOT
 from ray import cloudpickle
@@ -17,47 +13,9 @@ from ray_builders import numbered
 from ffrecord import FileReader
 from ffrecord.ray.pieces import Opening, shards_of
 from ffrecord.ray.reading import ShardDatasource, _wanted
-from ffrecord.ray.shards import Written
-from ffrecord.ray.writing import ShardDatasink, target_of
-from ffrecord.sharding.layout import ByCount
 
-fsspec = pytest.importorskip("fsspec", reason="its file system in memory stands for a store of objects")
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    yield "memory://bucket/dataset"
-    store = fsspec.filesystem("memory")
-    if store.exists("/bucket"):
-        store.rm("/bucket", recursive=True)
-
-
-def sink_at(url: str, *, appends: bool = False) -> ShardDatasink:
-    target = target_of(url, None, appends=appends, resumes=True)
-    return ShardDatasink(target, target.begin(), None, ByCount(10))
-
-
-def run(sink: ShardDatasink, task: int, numbers: range) -> Written:
-    there = cloudpickle.loads(cloudpickle.dumps(sink))
-    blocks = [pa.table({"data": [numbered(i) for i in numbers]})]
-    return there.write(iter(blocks), SimpleNamespace(task_idx=task))
-
-
-def complete(sink: ShardDatasink, *written: Written) -> None:
-    rows = sum(shard.samples for each in written for shard in each.shards)
-    sink.on_write_complete(SimpleNamespace(num_rows=rows, write_returns=list(written)))
-    sink._target.abandon()
-
-
-def names(url: str) -> list[str]:
-    store = fsspec.filesystem("memory")
-    path = url.removeprefix("memory:/")
-    return sorted(os.path.basename(each) for each in store.find(path))
-
-
-def records(url: str) -> list[bytes]:
-    with FileReader(url) as reader:
-        return [record.tobytes() for record in reader]
+pytest.importorskip("fsspec", reason="its file system in memory stands for a store of objects")
+from ray_places import complete, names, records, run, sink_at
 
 
 def test_only_what_counts_is_published(url):
@@ -100,8 +58,8 @@ def test_what_a_killed_worker_has_left_goes_with_the_next(url, tmp_path, monkeyp
     code = """
 import os, sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from ffrecord.ray.remote_target import Staging
-print(Staging().path, flush=True)
+from ffrecord.sharding.staging import Scratch
+print(Scratch("ray").path, flush=True)
 os.kill(os.getpid(), 9)
 """
     left = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)

@@ -7,6 +7,7 @@ import stat
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,20 @@ def test_what_is_there_is_not_what_was_sent(bucket: Bucket, proxy: Faulty, local
     proxy.share = 0
     assert write(bucket).kept_shards == 6
     assert bucket.files() == local
+
+
+def test_a_shard_is_looked_for_again_and_not_sent_again(bucket: Bucket, proxy: Faulty, local: dict[str, bytes]) -> None:
+    """As often as any request is made again, and no more."""
+    proxy.methods, proxy.kinds, proxy.share, proxy.in_a_row = ("HEAD",), (UNAVAILABLE,), 1.0, 2
+    write(bucket)
+    assert bucket.files() == local
+    assert sorted(sent(proxy))[1:-1] == sorted(name for name in local if name.endswith(".ffr"))
+    proxy.requests.clear()
+    proxy.in_a_row = 1000
+    with pytest.raises(TransientError, match=r"PART_\d+\.ffr: HTTP status 503; tried 2 times in [\d.]+ seconds(\n|$)"):
+        write(bucket, mode="append", few=True)
+    heads = Counter(line for line in proxy.requests if line.startswith("HEAD ") and "PART_" in line)
+    assert set(heads.values()) <= {1, 2}
 
 
 def test_a_shard_that_is_replaced_before_the_end(bucket: Bucket, proxy: Faulty, local: dict[str, bytes]) -> None:
@@ -247,6 +262,24 @@ def test_a_late_upload_keeps_the_lock(
     assert bucket.staged() == []
 
 
+def test_a_clean_up_has_an_end(bucket: Bucket, proxy: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all requests together, though the store does not answer any more."""
+    monkeypatch.setattr(objects, "TIDYING", 0.5)
+
+    def gives() -> Iterator[bytes]:
+        yield from GIVEN.samples
+        proxy.methods, proxy.kinds, proxy.share = ALL, (UNAVAILABLE,), 1.0
+        raise KeyError("enough")
+
+    writer = DatasetWriter(bucket.url, num_workers=0, samples_per_shard=100, **bucket.options)
+    begun = time.monotonic()
+    with pytest.raises(KeyError, match="enough"):
+        writer.from_iterable(gives(), chunksize=10)
+    assert time.monotonic() - begun < 10
+    proxy.share = 0
+    write(bucket)
+
+
 def test_no_such_bucket(bucket: Bucket, storage: Moto) -> None:
     with pytest.raises(FileNotFoundError, match="there is no such bucket"):
         DatasetWriter("s3://nowhere/set", **bucket.options)
@@ -343,6 +376,43 @@ def test_the_usual_one_is_of_this_user_alone(tmp_path: Path, monkeypatch: pytest
     directory.symlink_to(tmp_path / "mine")
     with pytest.raises(PermissionError, match="no directory of this user alone"):
         staging.make(place, own=True)
+
+
+def test_a_directory_of_a_process_that_another_one_takes_for_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its making and its locking."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    lock, gone = staging.lock, []
+
+    def late(fd: int, path: str) -> bool:
+        if not gone:
+            gone.append(path)
+            os.rmdir(path)
+        return lock(fd, path)
+
+    monkeypatch.setattr(staging, "lock", late)
+    scratch = staging.Scratch("test")
+    assert [scratch.path] == [str(path) for path in Path(gone[0]).parent.iterdir()]
+    scratch.close()
+    scratch.close()
+    assert list(Path(gone[0]).parent.iterdir()) == []
+    monkeypatch.setattr(staging, "lock", lambda fd, path: False)
+    with pytest.raises(OSError, match="each directory that is made there is removed"):
+        staging.Scratch("test")
+
+
+def test_a_directory_where_there_are_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def refused(fd: int, path: str) -> bool:
+        raise OSError(95, "no locks")
+
+    monkeypatch.setattr(staging, "lock", refused)
+    first, second = staging.Scratch("test"), staging.Scratch("test")
+    assert os.path.isdir(first.path)
+    first.close()
+    second.close()
 
 
 def test_versions_are_compared_as_stores_spell_them() -> None:
