@@ -67,9 +67,10 @@ def of_group(group: Group, work: Any) -> list[Figure]:
         targets = {"zip": 0.9, "tar": 0.9, "tfrecord": 0.9}
         return [f for name, m in group.of.items() for f in ratio(where, m, limit, targets.get(name))]
     if isinstance(work, workloads.Decoded):
-        ours = group.named("ZipReader.read_jpeg")
+        ours, alone = group.named("ZipReader.read_jpeg"), group.named("simplejpeg alone")
         return [
-            *ratio("JPEG members", ours, group.named("simplejpeg alone"), 0.95),
+            *ratio("JPEG members", ours, alone, 0.95),
+            *ratio("JPEG members", group.named("ZipReader.read_jpegs, one thread"), alone, 0.95),
             *ratio("JPEG members", ours, group.named("zipfile, Pillow"), None),
         ]
     if isinstance(work, workloads.Stream):

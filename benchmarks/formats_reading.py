@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from read_data import Records, make_records
 import ffrecord
 from ffrecord.sources import TFRecordReader, ZipReader
 
+JPEG_BATCH = 32
 OURS, PEER, LIMIT = ({"role": role} for role in ("ours", "peer", "limit"))
 
 
@@ -98,8 +100,14 @@ def decoded(directory: Path, pictures: Sequence[bytes], work: workloads.Decoded,
         return (np.asarray(image.open(archive.open(name)).convert("RGB")) for name in names)
 
     with zipfile.ZipFile(path) as archive, ZipReader(path) as reader:
+
+        def in_batches() -> Iterable[Any]:
+            batches = (names[at : at + JPEG_BATCH] for at in range(0, len(names), JPEG_BATCH))
+            return chain.from_iterable(reader.read_jpegs(batch, threads=1) for batch in batches)
+
         ways = [
             Way("ZipReader.read_jpeg", lambda: map(reader.read_jpeg, names), OURS),
+            Way("ZipReader.read_jpegs, one thread", in_batches, OURS),
             Way("simplejpeg alone", lambda: map(simplejpeg.decode_jpeg, pictures), LIMIT),
             Way("zipfile, simplejpeg", lambda: (simplejpeg.decode_jpeg(archive.read(name)) for name in names), PEER),
         ]

@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from ffrecord.errors import SampleIndexError
 
+INT64 = np.dtype(np.int64)
+
 
 def as_int64(index: SupportsIndex) -> int:
     value = operator.index(index)
@@ -24,6 +26,8 @@ def as_indices(indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
         TypeError: no collection, or not of ints.
         IndexError: a number beyond 64 bits.
     """
+    if type(indices) is np.ndarray and indices.dtype is INT64 and indices.ndim == 1 and indices.flags.c_contiguous:
+        return indices  # what is passed on between layers; a single record is read in some microseconds
     if isinstance(indices, str | bytes | bytearray | slice) or not hasattr(indices, "__iter__"):
         raise TypeError(f"indices must be a collection of ints, not {type(indices).__name__}")
     try:
