@@ -33,15 +33,15 @@ class ObstoreClient:
     Args:
         root: URL of the bucket or host, with no path.
         options: keyword arguments of obstore's store: those of its configuration, `client_options`, `retry_config`
-            (of writing), `credential_provider`.
+            (of large uploads), `credential_provider`.
     """
 
     def __init__(self, root: str, options: Mapping[str, Any]) -> None:
         self._root, self._options = root, dict(options)
         self._address, self._headers = _apart(root)
         self._library = library()
-        self._reading = self._store(NEVER)
-        self._writing: Any = None
+        self._once = self._store(NEVER)
+        self._uploading: Any = None
 
     def __repr__(self) -> str:
         return f"<ObstoreClient of {urls.redacted(self._root)}>"
@@ -52,7 +52,7 @@ class ObstoreClient:
 
     def get(self, path: str, most: int) -> Fetched:
         """All of an object, of at most `most` bytes."""
-        found = self._asked(path, partial(self._library.get, self._reading, path))
+        found = self._asked(path, partial(self._library.get, self._once, path))
         meta = found.meta
         if meta["size"] > most:
             raise too_large(self.url(path), meta["size"], most)
@@ -65,7 +65,7 @@ class ObstoreClient:
         """The first `most` bytes of an object, or all of a smaller one."""
         options = {"range": (0, most)}
         try:
-            found = self._asked(path, partial(self._library.get, self._reading, path, options=options), (0, most))
+            found = self._asked(path, partial(self._library.get, self._once, path, options=options), (0, most))
         except (ChangedError, NoRangesError):  # which is how servers say that there is not even a first one
             size, etag = self.head(path)
             if size:
@@ -80,7 +80,7 @@ class ObstoreClient:
     def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> Fetched:
         """Bytes [start, stop) of an object, of the version of `etag` if that is given."""
         found = self._asked(
-            path, partial(self._library.get, self._reading, path, options={"range": (start, stop)}), (start, stop)
+            path, partial(self._library.get, self._once, path, options={"range": (start, stop)}), (start, stop)
         )
         meta = found.meta
         # Compared here, not by If-Match: that never matches the weak ones that some servers give.
@@ -93,13 +93,13 @@ class ObstoreClient:
 
     def head(self, path: str) -> tuple[int, str | None]:
         """(size in bytes, etag) of an object."""
-        meta = self._asked(path, partial(self._library.head, self._reading, path))
+        meta = self._asked(path, partial(self._library.head, self._once, path))
         return meta["size"], meta["e_tag"]
 
     def put(self, path: str, data: bytes, *, replaces: str | EllipsisType | None = ...) -> str | None:
         """Write an object, in one step with the comparison if there is one and the store can."""
         mode = self._mode(path, replaces)
-        put = partial(self._library.put, self._writer(), path, data, mode=mode, use_multipart=False)
+        put = partial(self._library.put, self._once, path, data, mode=mode, use_multipart=False)
         try:
             etag: str | None = self._asked(path, put)["e_tag"]
         except NotSupportedError:
@@ -115,7 +115,7 @@ class ObstoreClient:
         if replaces is None:
             return "create"
         # Some stores compare the version, others the etag.
-        meta = self._asked(path, partial(self._library.head, self._reading, path))
+        meta = self._asked(path, partial(self._library.head, self._once, path))
         if meta["e_tag"] != replaces:
             raise changed(self.url(path), replaces, meta["e_tag"])
         return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
@@ -130,17 +130,17 @@ class ObstoreClient:
             options = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_ONCE}
             # What ends the parts early has obstore take back those that are there.
             parts = iter(partial(_read, file, part, stop), b"")
-            put = partial(self._library.put, self._writer(), path, parts, **options)
+            put = partial(self._library.put, self._uploader(), path, parts, **options)
             etag: str | None = self._asked(path, put)["e_tag"]
             return etag
 
     def delete(self, path: str) -> None:
         """Remove an object."""
-        self._asked(path, partial(self._library.delete, self._writer(), path))
+        self._asked(path, partial(self._library.delete, self._once, path))
 
     def list(self, prefix: str) -> Iterator[tuple[str, int, str | None]]:
         """(path, size in bytes, etag) of the objects below a path."""
-        pieces = iter(self._asked(prefix, partial(self._library.list, self._reading, prefix)))
+        pieces = iter(self._asked(prefix, partial(self._library.list, self._once, prefix)))
         while (piece := self._asked(prefix, partial(next, pieces, None))) is not None:
             for each in piece:
                 yield each["path"], each["size"], each["e_tag"]
@@ -153,10 +153,11 @@ class ObstoreClient:
             raised = error_of(error, self.url(path), span)
         raise raised from None
 
-    def _writer(self) -> Any:
-        if self._writing is None:
-            self._writing = self._store(self._options.get("retry_config"))
-        return self._writing
+    def _uploader(self) -> Any:
+        """The store for large uploads: a part that fails is sent again by itself, not all parts before it, too."""
+        if self._uploading is None:
+            self._uploading = self._store(self._options.get("retry_config"))
+        return self._uploading
 
     def _store(self, retry: Any) -> Any:
         options = {**self._options, "retry_config": retry}

@@ -110,6 +110,25 @@ def test_a_shard_is_looked_for_again_and_not_sent_again(bucket: Bucket, proxy: F
     assert set(heads.values()) <= {1, 2}
 
 
+@pytest.mark.parametrize("name", [".dataset.part", "PART_00000.ffr"])
+def test_only_we_make_requests_again(name: str, bucket: Bucket, proxy: Faulty) -> None:
+    """Not obstore too, whose tries would be multiplied by ours."""
+    refused: list[str] = []
+
+    def refuse(request: str) -> int | None:
+        if not request.startswith("PUT ") or name not in request:
+            return None
+        refused.append(request)
+        return 503
+
+    proxy.refuses = refuse
+    options = {**bucket.options["storage_options"], "max_tries": 3}
+    del options["retry_config"]
+    with pytest.raises(TransientError, match=rf"{name}: HTTP status 503; tried 3 times in"):
+        write(bucket, GIVEN.samples[:20], storage_options=options)
+    assert len(refused) == 3
+
+
 def test_a_shard_that_is_replaced_before_the_end(bucket: Bucket, proxy: Faulty, local: dict[str, bytes]) -> None:
     """By whoever thinks that the place is theirs: the manifest must not list what is not there."""
 
