@@ -93,14 +93,19 @@ class Column:
         array = self._array()
         if array.shape[1:] != fixed.shape or array.dtype.kind != fixed.dtype.kind:
             return None
-        if not np.can_cast(array.dtype, fixed.dtype, "safe"):
-            return None
-        if not isinstance(self._field, IntField | FloatField) and array.dtype.itemsize != fixed.dtype.itemsize:
+        if not self._takes(array.dtype, fixed.dtype):
             return None
         if isinstance(self._field, LabelField) and not 0 <= array.min() <= array.max() < len(self._field.names):
             return None
         items = np.ascontiguousarray(array, fixed.dtype)
         return items.reshape(len(items), -1).view(np.uint8) if fixed.size else np.empty((len(items), 0), np.uint8)
+
+    def _takes(self, given: np.dtype[Any], stored: np.dtype[Any]) -> bool:
+        """Whether all items of one type are held as another one, without a look at each."""
+        if isinstance(self._field, IntField | FloatField):
+            return np.can_cast(given, stored, "safe")
+        # Not even for times of another unit, which numpy calls safe and which wrap.
+        return given.newbyteorder("=") == stored.newbyteorder("=")
 
     def payloads(self) -> list[Encoded]:
         """The bytes of each value, as its field makes them."""
