@@ -1,20 +1,69 @@
 """What obstore's exceptions mean: one of ours for each, with nothing in its message that may be secret."""
 
 import re
+from typing import NamedTuple
 
 from ffrecord.errors import ChangedError, MissingFileError, NotSupportedError, RemoteError, TransientError
 from ffrecord.remote.refusals import no_ranges, refused
 
-STATUS = re.compile(r"status code: (\d{3})")
+# What obstore raises says all of it twice: for people, and as the structure of its error. Only that is looked at.
+# Whatever servers and URLs say in there is taken out of it first.
+STRUCTURE = "\nDebug source:\n"  # the last one: in what follows, line ends within texts are escaped
+BODY = re.compile(r'body: Some\(\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
+URI = re.compile(r"uri: Some\(\s*(\S*)")
+PATH = re.compile(r'(path|href): "(?:[^"\\]|\\.)*"')
+STATUS = re.compile(r"\bstatus: (\d{3})\b")
 CODE = re.compile(r"<Code>(\w{1,80})</Code>")  # as S3 and those that speak its language say what is wrong
 REGION = re.compile(r"<Region>([\w-]{1,40})</Region>")
 # What lies below, in its own words: none of them has a URL or an option in it.
 OS = re.compile(r'kind: (\w+),\s+message: "([^"]{1,200})"')
+SOURCE = re.compile(r"source: ([A-Z]\w+)")
 CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)|(certificate verify failed)")
 DNS = "failed to lookup address"
+METADATA = re.compile(r"https?://(169\.254\.|metadata\b|\[fd00:ec2)")  # of cloud machines, asked for credentials
 EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired", "RequestTimeTooSkewed")
 DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", *EXPIRED)
+ELSEWHERE = (
+    "AuthorizationHeaderMalformed",
+    "PermanentRedirect",
+    "TemporaryRedirect",
+    "IllegalLocationConstraintException",
+)
 AGAIN = {408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529, 598, 599}
+AGAIN_CODES = ("RequestTimeout", "SlowDown", "ServerBusy", "OperationTimedOut", "InternalError")  # whatever the status
+
+
+class Said(NamedTuple):
+    """What an exception of obstore says.
+
+    Attributes:
+        structure: of it, without what servers, URLs and paths say.
+        status: of HTTP; 0 if no answer came.
+        code, region: what the answer names, in the language of S3; "" if it does not.
+        metadata: it was not the storage that was asked, but who gives credentials to the machine.
+    """
+
+    structure: str
+    status: int
+    code: str
+    region: str
+    metadata: bool
+
+
+def said_by(text: str) -> Said:
+    """Taken from the text of an exception."""
+    structure = text.rpartition(STRUCTURE)[2]
+    body, uri = BODY.search(structure), URI.search(structure)
+    bare = PATH.sub("", URI.sub("", BODY.sub("", structure)))
+    status = STATUS.search(bare)
+    code, region = (pattern.search(body[1] if body else "") for pattern in (CODE, REGION))
+    return Said(
+        bare,
+        int(status[1]) if status else 0,
+        code[1] if code else "",
+        region[1] if region else "",
+        uri is not None and METADATA.match(uri[1]) is not None,
+    )
 
 
 def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Exception:
@@ -26,73 +75,92 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
         span: what was asked for of it, bytes; None for all.
     """
     text, kind = str(error), type(error).__name__
-    if isinstance(error, FileNotFoundError):
-        return _missing(url, text)
+    said = said_by(text)
+    if isinstance(error, FileNotFoundError) and said.status in (0, 404, 410):
+        return _missing(url, said)
     if kind == "PreconditionError":
         return ChangedError(f"{url}: replaced after it was opened")
     if kind in ("PermissionDeniedError", "UnauthenticatedError"):
-        return refused(url, _said(text) or "no permission")
-    if kind == "NotSupportedError" and span is not None:
+        return refused(url, _words(said) or "no permission")
+    if span is not None and (kind == "NotSupportedError" or "NotPartial" in said.structure):
         return no_ranges(url)
     if kind == "AlreadyExistsError":
         return ChangedError(f"{url}: exists already")
-    if kind in ("NotSupportedError", "NotImplementedError") or (kind == "GenericError" and "NotImplemented" in text):
+    if kind in ("NotSupportedError", "NotImplementedError") or "NotImplemented" in (said.code, *_sources(said)):
         return NotSupportedError(f"{url}: the store cannot do this")
-    if kind == "GenericError":
-        return _generic(url, text)
+    if kind == "GenericError" or said.status:
+        return _generic(url, said)
     if isinstance(error, TypeError | ValueError) or kind == "UnknownConfigurationKeyError":
         return RemoteError(f"{url}: {_first_line(text, kind)}")
     return RemoteError(f"{url}: {kind}")
 
 
-def _missing(url: str, text: str) -> Exception:
-    bucket = "; there is no such bucket" if "NoSuchBucket" in text else ""
+def _missing(url: str, said: Said) -> Exception:
+    bucket = "; there is no such bucket" if said.code == "NoSuchBucket" else ""
     return MissingFileError(2, f"{url} does not exist{bucket}", url)
 
 
-def _generic(url: str, text: str) -> Exception:
-    found = STATUS.search(text)
-    status, said = int(found[1]) if found else 0, _said(text)
-    code = CODE.search(text)
-    if status in (401, 403, 407) or (code is not None and code[1] in DENIED):
-        return refused(url, said)
-    if status == 404:
-        return _missing(url, text)
-    if status == 301 or "redirect" in text.lower() or "AuthorizationHeaderMalformed" in text:
-        return RemoteError(f"{url}: {_elsewhere(text, said)}")
-    if status == 416:
+def _generic(url: str, said: Said) -> Exception:
+    if said.metadata:
+        return _without_credentials(url, said)
+    if said.status in AGAIN or said.code in AGAIN_CODES:
+        return TransientError(f"{url}: {_words(said)}")
+    if said.status in (401, 403, 407) or said.code in DENIED:
+        return refused(url, _words(said))
+    if said.status == 404:
+        return _missing(url, said)
+    if 300 <= said.status < 400 or said.code in ELSEWHERE or "Redirect" in said.structure:
+        web = url.startswith("http")
+        return RemoteError(f"{url}: {'redirected to where it cannot be had' if web else _elsewhere(said)}")
+    if said.status == 416:
         return ChangedError(f"{url}: it has fewer bytes than its tables say: damaged, or replaced")
-    if found and status not in AGAIN:
-        return RemoteError(f"{url}: {said}")
-    return _of_connection(url, text, said)
+    if said.status:
+        return RemoteError(f"{url}: {_words(said)}")
+    return _of_connection(url, said)
 
 
-def _elsewhere(text: str, said: str) -> str:
-    region = REGION.search(text)
-    there = f": it is in {region[1]}" if region else ""
-    return f"wrong region or endpoint{there}; give `region` in storage_options ({said or 'redirected'})"
+def _without_credentials(url: str, said: Said) -> Exception:
+    why = "no credentials are given, and this machine has none to give"
+    if said.status and said.status not in AGAIN:
+        return refused(url, why)
+    return TransientError(f"{url}: {why}: {_words(said) or 'no answer'}")  # it may only be busy
 
 
-def _of_connection(url: str, text: str, said: str) -> Exception:
-    certificate = CERTIFICATE.search(text)
+def _elsewhere(said: Said) -> str:
+    there = f": it is in {said.region}" if said.region else ""
+    return f"wrong region or endpoint{there}; give `region` in storage_options ({_words(said) or 'redirected'})"
+
+
+def _of_connection(url: str, said: Said) -> Exception:
+    structure = said.structure
+    certificate = CERTIFICATE.search(structure)
     if certificate:
         return RemoteError(f"{url}: TLS failed: its certificate is not accepted ({certificate[1] or certificate[2]})")
-    if "builder error" in text:
+    if "kind: Builder" in structure:
         return RemoteError(f"{url}: no request can be made of this; HTTP without TLS needs allow_http=True")
-    if "InvalidContentType" in text or "InvalidMessage" in text:
+    if "InvalidContentType" in structure or "InvalidMessage" in structure:
         return RemoteError(f"{url}: TLS failed: the server speaks something else on this port")
-    if "TimedOut" in text or "timed out" in text:
+    if "MissingContentLength" in structure:
+        return RemoteError(f"{url}: the server does not say how long its answer is (Content-Length)")
+    if "HttpError" not in structure:  # an answer came, in whose headers something is wrong: it will be so again
+        return RemoteError(f"{url}: {_words(said) or 'an answer of no use: ' + ', '.join(_sources(said))}")
+    if "TimedOut" in structure or "kind: Timeout" in structure:
         return TransientError(f"{url}: no answer in time")
-    return TransientError(f"{url}: {said or 'the connection failed'}")
+    return TransientError(f"{url}: {_words(said) or 'the connection failed'}")
 
 
-def _said(text: str) -> str:
+def _sources(said: Said) -> list[str]:
+    """Names of what is wrong, from the outside to the inside."""
+    return SOURCE.findall(said.structure)
+
+
+def _words(said: Said) -> str:
     """Status, code of the error, and what the system said, as far as there are such."""
-    status, code, below = STATUS.search(text), CODE.search(text), OS.search(text)
-    words = [f"HTTP status {status[1]}" if status else "", code[1] if code else "", below[2] if below else ""]
-    if DNS in text:
+    below = OS.search(said.structure)
+    words = [f"HTTP status {said.status}" if said.status else "", said.code, below[2] if below else ""]
+    if DNS in said.structure:
         words.append("no such host")
-    elif "IncompleteMessage" in text or "UnexpectedEof" in text:
+    elif "IncompleteMessage" in said.structure or "UnexpectedEof" in said.structure:
         words.append("the connection ended early")
     return ", ".join(word for word in words if word)
 

@@ -1,7 +1,10 @@
 """What storage refuses is said in one sentence: answers as S3 gives them, and clients that cannot be had."""
 
+import http.server
 import socket
+import threading
 from collections.abc import Iterator
+from typing import ClassVar
 
 import children
 import pytest
@@ -21,6 +24,14 @@ REFUSALS = {
     "moved": (301, "<Code>PermanentRedirect</Code><Endpoint>elsewhere</Endpoint>"),
     "busy": (503, "<Code>SlowDown</Code>"),
     "wrong": (400, "<Code>InvalidRequest</Code>"),
+    # Words of an answer, or of a name, that mean something else in other places.
+    "redirect": (503, "<Code>SlowDown</Code><Message>kind: Redirect, BareRedirect</Message>"),
+    "words": (
+        503,
+        "Debug source: status: 404, no such host, AccessDenied, NoSuchBucket, NotImplemented, builder error",
+    ),
+    "late": (400, "<Code>RequestTimeout</Code>"),
+    "quoted": (400, '<Code>InvalidRequest</Code>"), status: 503, body: Some("x'),
 }
 SAID = {
     "expired": (RemotePermissionError, r"access denied: HTTP status 400, ExpiredToken; credentials are given by"),
@@ -30,6 +41,10 @@ SAID = {
     "moved": (RemoteError, r"wrong region or endpoint; give `region`"),
     "busy": (TransientError, r"HTTP status 503, SlowDown; tried 2 times in"),
     "wrong": (RemoteError, r"HTTP status 400, InvalidRequest"),
+    "redirect": (TransientError, r"HTTP status 503, SlowDown; tried 2 times in"),
+    "words": (TransientError, r"HTTP status 503; tried 2 times in"),
+    "late": (TransientError, r"HTTP status 400, RequestTimeout; tried 2 times in"),
+    "quoted": (RemoteError, r"HTTP status 400, InvalidRequest$"),
 }
 
 
@@ -64,6 +79,57 @@ def test_what_s3_says(storage: Nginx, name: str) -> None:
         FileReader(f"s3://{name}/set", storage_options=options)
     assert type(told.value) is kind
     assert "secret" not in f"{told.value} {told.value!r} {told.value.__cause__}"
+
+
+class Odd(http.server.BaseHTTPRequestHandler):
+    """Answers in which something is wrong: the same each time."""
+
+    protocol_version = "HTTP/1.1"
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        name = self.path.split("/")[1]
+        self.asked.append(name)
+        self.send_response(302 if name == "round" else 206)
+        if name == "unsized":
+            self.send_header("Transfer-Encoding", "chunked")
+        if name == "undated":
+            self.send_header("Last-Modified", "secret")
+        if name == "round":
+            self.send_header("Location", self.path)
+        if name != "rangeless":
+            self.send_header("Content-Range", "secret" if name == "garbage" else "bytes 0-1/2")
+        if name != "unsized":
+            self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"2\r\n{}\r\n0\r\n\r\n" if name == "unsized" else b"{}")
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("unsized", "the server does not say how long its answer is"),
+        ("undated", "an answer of no use: Header, InvalidLastModified"),
+        ("rangeless", "an answer of no use: NoContentRange"),
+        ("garbage", "an answer of no use: ParseContentRange"),
+        ("round", "redirected to where it cannot be had"),
+    ],
+)
+def test_what_stays_as_it_is_is_not_asked_again(name: str, said: str) -> None:
+    Odd.asked.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Odd) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/{name}/set.ffr"
+        with pytest.raises(RemoteError, match=f"{name}/set.ffr: {said}") as told:
+            FileReader(url)
+        server.shutdown()
+        thread.join()
+    assert type(told.value) is RemoteError and "secret" not in str(told.value)
+    assert Odd.asked == [name] * (1 if name != "round" else len(Odd.asked))
 
 
 def test_packages_that_are_missing() -> None:
