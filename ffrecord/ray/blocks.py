@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,14 +38,14 @@ class Wanted:
     stored: Schema | None
     columns: tuple[str, ...]
 
-    @property
+    @cached_property
     def arrow(self) -> Any:
         """The schema of the blocks."""
         if self.schema is None:
             return pa.schema([(PLAIN, pa.large_binary())])
         return pa.schema([(name, arrow_type(self.schema.fields[name])) for name in self.columns])
 
-    @property
+    @cached_property
     def row_size(self) -> int | None:
         """Bytes of a row of a block; None where that varies."""
         if self.schema is None:
@@ -74,7 +75,7 @@ def read_blocks(pieces: Sequence[Piece], wanted: Wanted, opening: Opening, targe
 
 
 def _parts(reader: FileReader, piece: Piece, target: int | None) -> Iterator[Bounds]:
-    if target is None or piece.bytes <= target:
+    if target is None:
         yield piece.start, piece.stop
         return
     offsets = reader.get_offsets(0)[piece.start : piece.stop + 1]

@@ -4,7 +4,7 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ class Whole(NamedTuple):
     """One shard.
 
     Attributes:
-        path: of its file, or its URL.
+        path: of its file, or its URL, which may have a signature or a password in it.
         samples: how many.
         size: of the file, bytes.
         crc: of its tables.
@@ -31,6 +31,14 @@ class Whole(NamedTuple):
     samples: int
     size: int
     crc: int
+
+    def __repr__(self) -> str:
+        return f"<{self.samples} samples of {self.shown}>"
+
+    @property
+    def shown(self) -> str:
+        """The path without what is secret, for messages."""
+        return urls.redacted(self.path)
 
     @property
     def bytes(self) -> int:
@@ -44,7 +52,7 @@ class Piece(NamedTuple):
     Attributes:
         shard: as it was when this was planned.
         start, stop: of the samples in it, start < stop.
-        bytes: of these samples; about, if nobody has looked into the tables.
+        bytes: of these samples; about, where a shard that is elsewhere is cut, since nobody looks into its tables.
     """
 
     shard: Whole
@@ -55,9 +63,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Opening:
-    """How files are opened: keyword arguments of `FileReader`."""
+    """How files are opened.
 
-    arguments: Mapping[str, Any]
+    Attributes:
+        arguments: keyword arguments of `FileReader`, some of which may be secret.
+    """
+
+    arguments: Mapping[str, Any] = field(repr=False)
 
     def reader(self, source: paths.Source) -> FileReader:
         """Of files, or of URLs."""
@@ -74,12 +86,17 @@ def shards_of(source: paths.Source, opening: Opening) -> list[Whole]:
     each = source if isinstance(source, list | tuple) else [source]
     if any(urls.is_remote(item) for item in each):
         with opening.reader(source) as reader:
-            return [Whole(file.path, file.n, file.size, file.crc) for file in reader._files]
+            return [Whole(_url_of(file), file.n, file.size, file.crc) for file in reader._files]
     files, listed = paths.expand(source)
     return [
         _of_header(path) if shard is None else Whole(os.path.abspath(path), shard.samples, shard.size, shard.crc)
         for path, shard in zip(files, listed, strict=True)
     ]
+
+
+def _url_of(shard: Any) -> str:
+    """As it was given, so that it can be opened once more; the path of a shard that is elsewhere is for messages."""
+    return urls.joined(shard.storage.url, shard.name) if shard.name else str(shard.storage.url)
 
 
 def _of_header(path: str) -> Whole:
@@ -102,26 +119,37 @@ def tasks(shards: Sequence[Whole], count: int) -> list[list[Piece]]:
     return [pieces for pieces in found if pieces]
 
 
-Cut = tuple[int, int]  # number of a shard, and of the first sample in it that lies behind
+class Cut(NamedTuple):
+    """Between two samples.
+
+    Attributes:
+        shard: number of it.
+        sample: number of the first one in it that lies behind.
+        bytes: of those in it that lie before.
+    """
+
+    shard: int
+    sample: int
+    bytes: int
 
 
 def _by_bytes(shards: Sequence[Whole], ends: Any, total: int, count: int) -> list[Cut]:
     share = total / count
-    cuts: list[Cut] = [(0, 0)]
+    cuts = [Cut(0, 0, 0)]
     wanted: dict[int, list[int]] = {}  # shard -> bytes of it before each cut
     for i in range(1, count):
-        at = round(i * share)
+        at = i * total // count
         number = int(np.searchsorted(ends, at, side="right"))
         begin = int(ends[number]) - shards[number].bytes
         if at - begin < share / SNAP:
-            cuts.append((number, 0))
+            cuts.append(Cut(number, 0, 0))
         elif int(ends[number]) - at < share / SNAP:
-            cuts.append((number + 1, 0))
+            cuts.append(Cut(number + 1, 0, 0))
         else:
             wanted.setdefault(number, []).append(at - begin)
     for number, places in wanted.items():
-        cuts += [(number, sample) for sample in _samples_at(shards[number], places)]
-    return [*sorted(set(cuts)), (len(shards), 0)]
+        cuts += [Cut(number, sample, before) for sample, before in _samples_at(shards[number], places)]
+    return [*sorted(set(cuts)), Cut(len(shards), 0, 0)]
 
 
 def _by_number(shards: Sequence[Whole], samples: int, count: int) -> list[Cut]:
@@ -131,30 +159,33 @@ def _by_number(shards: Sequence[Whole], samples: int, count: int) -> list[Cut]:
         at = i * samples // count
         number = int(np.searchsorted(ends, at, side="right"))
         if number < len(shards):
-            cuts.append((number, at - (int(ends[number]) - shards[number].samples)))
-    return [*sorted(set(cuts)), (len(shards), 0)]
+            cuts.append(Cut(number, at - (int(ends[number]) - shards[number].samples), 0))
+    return [*sorted(set(cuts)), Cut(len(shards), 0, 0)]
 
 
-def _samples_at(shard: Whole, places: Sequence[int]) -> list[int]:
-    """The samples of a shard that begin next to these numbers of bytes."""
+def _samples_at(shard: Whole, places: Sequence[int]) -> list[tuple[int, int]]:
+    """(sample, bytes before it) of a shard, for those that begin next to these numbers of bytes."""
     if urls.is_remote(shard.path):
-        return [min(shard.samples, at * shard.samples // max(1, shard.bytes)) for at in places]
+        found = [min(shard.samples, at * shard.samples // max(1, shard.bytes)) for at in places]
+        return [(sample, shard.bytes * sample // shard.samples) for sample in found]
     with closing(OpenedFile(shard.path, check=False)) as opened:
         _check_same(shard, opened.n, opened.size, opened.crc)
         # Whatever is in there, the numbers are within the shard: the reader compares the tables with their checksum.
-        found = np.searchsorted(opened.offsets, opened.data_start + np.asarray(places, np.int64))
+        offsets = np.append(opened.offsets, opened.size)
+        samples = np.searchsorted(offsets[:-1], opened.data_start + np.asarray(places, np.int64))
+        before = np.clip(offsets[samples] - opened.data_start, 0, shard.bytes)
         opened.check_all_there()
-        return [int(sample) for sample in found]
+        return [(int(sample), int(size)) for sample, size in zip(samples, before, strict=True)]
 
 
 def _between(shards: Sequence[Whole], before: Cut, after: Cut) -> list[Piece]:
     found = []
-    for number in range(before[0], min(after[0] + 1, len(shards))):
+    for number in range(before.shard, min(after.shard + 1, len(shards))):
         shard = shards[number]
-        start = before[1] if number == before[0] else 0
-        stop = after[1] if number == after[0] else shard.samples
+        start, left = before[1:] if number == before.shard else (0, 0)
+        stop, right = after[1:] if number == after.shard else (shard.samples, shard.bytes)
         if start < stop:
-            found.append(Piece(shard, start, stop, shard.bytes * (stop - start) // shard.samples))
+            found.append(Piece(shard, start, stop, max(0, right - left)))
     return found
 
 
@@ -163,7 +194,7 @@ def _check_same(shard: Whole, samples: int, size: int, crc: int) -> None:
     found, planned = (samples, size, crc), (shard.samples, shard.size, shard.crc)
     if found != planned:
         raise FormatError(
-            f"{urls.redacted(shard.path)}: (samples, size, CRC-32 of tables) {found}, and {planned} when reading was "
+            f"{shard.shown}: (samples, size, CRC-32 of tables) {found}, and {planned} when reading was "
             "planned: it was replaced meanwhile"
         )
 

@@ -125,6 +125,9 @@ class ShardDatasource(Datasource):
     def __init__(self, shards: Sequence[Whole], wanted: Wanted, opening: Opening) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._shards, self._all, self._opening = list(shards), wanted, opening
+        self._whole = list(itertools.chain.from_iterable(tasks(self._shards, 1)))
+        # By columns, since Ray makes copies that differ in those.
+        self._chosen: dict[tuple[str, ...], Wanted] = {}
         self._rates: dict[tuple[str, ...], float] = {}
 
     def get_name(self) -> str:
@@ -140,14 +143,17 @@ class ShardDatasource(Datasource):
         if chosen is None:
             return self._all
         # Ray may ask for no column at all, and a table without any has no rows: the smallest one stands for them.
-        return self._all.only([name for name in self._all.columns if name in chosen] or [self._smallest()])
+        names = tuple(name for name in self._all.columns if name in chosen) or (self._smallest(),)
+        if names not in self._chosen:
+            self._chosen[names] = self._all.only(names)
+        return self._chosen[names]
 
     def _smallest(self) -> str:
         slots = {} if self._all.schema is None else self._all.schema.slots
         return min(self._all.columns, key=lambda name: slots[name].size if name in slots else float("inf"))
 
     def estimate_inmemory_data_size(self) -> int | None:
-        return sum(map(self._size, self._whole()))
+        return sum(map(self._size, self._whole))
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
@@ -170,14 +176,17 @@ class ShardDatasource(Datasource):
         return BlockMetadata(
             num_rows=sum(piece.stop - piece.start for piece in pieces),
             size_bytes=sum(map(self._size, pieces)),
-            input_files=tuple(piece.shard.path for piece in pieces),
+            input_files=tuple(piece.shard.shown for piece in pieces),
             exec_stats=None,
         )
 
     def _size(self, piece: Piece) -> int:
         """Bytes that a piece takes in blocks."""
-        row = self._wanted.row_size
-        return int(self._rate() * piece.bytes) if row is None else row * (piece.stop - piece.start)
+        wanted, samples = self._wanted, piece.stop - piece.start
+        if wanted.schema is None:
+            return piece.bytes + OFFSET * samples
+        row = wanted.row_size
+        return int(self._rate() * piece.bytes) if row is None else row * samples
 
     def _rate(self) -> float:
         """Bytes in blocks for each byte in a shard: of plain bytes as many, and 8 more for each; of what is decoded, as
@@ -188,7 +197,7 @@ class ShardDatasource(Datasource):
         return self._rates[wanted.columns]
 
     def _looked_up(self, wanted: Wanted) -> float:
-        whole = self._whole()
+        whole = self._whole
         stored, samples = sum(piece.bytes for piece in whole), sum(piece.stop for piece in whole)
         if not stored:
             return 1.0
@@ -203,6 +212,3 @@ class ShardDatasource(Datasource):
             sizes = int(reader.record_sizes(few).sum())
             return float(block(reader, few, wanted).nbytes / max(1, sizes))
         return 1.0
-
-    def _whole(self) -> list[Piece]:
-        return list(itertools.chain.from_iterable(tasks(self._shards, 1)))

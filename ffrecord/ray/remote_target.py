@@ -148,7 +148,7 @@ class RemoteTarget(Target):
                 try:
                     step(objects)
                 except (FFRecordError, OSError) as error:
-                    _log.warning("%s: what this write has left there stays: %s", self._label, error)
+                    _log.warning("%s: what this write has left there stays: %s", self.label, error)
 
     def _release(self, objects: Objects) -> None:
         objects.release(self._token)

@@ -54,11 +54,11 @@ class Target(ABC):
     """What the driver of Ray does about a dataset that tasks write.
 
     Args:
-        label: of the dataset, for messages.
+        label: what the dataset is called, with nothing in it that is secret.
     """
 
     def __init__(self, label: str) -> None:
-        self._label = label
+        self.label = label
         self._found: Base | None = None  # what is added to, once it has begun
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Target(ABC):
     def check_same(self, schema: Schema | None) -> None:
         """Raise MismatchError if what is there has other columns."""
         if self._found is not None and not self._found.blank:
-            base.check_same(self._label, self._found, None if schema is None else schema.to_builtins(), None)
+            base.check_same(self.label, self._found, None if schema is None else schema.to_builtins(), None)
 
 
 @dataclass(frozen=True)

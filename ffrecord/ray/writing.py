@@ -84,7 +84,7 @@ def write(
         cut = ByCount(per_shard) if per_shard is not None else ByBytes(cuts["shard_size"] or SHARD_SIZE)
         sink = ShardDatasink(target, place, columns, cut)
         ds.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency)
-        return Summary(name, sink.samples, sink.bytes, sink.shards, time.perf_counter() - started)
+        return Summary(target.label, sink.samples, sink.bytes, sink.shards, time.perf_counter() - started)
     finally:
         target.abandon()
 

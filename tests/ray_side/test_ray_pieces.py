@@ -6,14 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import ray.data
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from ray_builders import plain
 
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.errors import FormatError
 from ffrecord.fields import BytesField, IntField, JPEGField, NDArrayField, Schema
-from ffrecord.ray.pieces import Opening, Whole, opened, shards_of, tasks
+from ffrecord.ray import blocks
+from ffrecord.ray.blocks import Wanted, read_blocks
+from ffrecord.ray.pieces import Opening, Piece, Whole, opened, shards_of, tasks
 from ffrecord.ray.reading import ShardDatasource, _wanted
 
 OPENING = Opening({})
@@ -27,6 +29,7 @@ def covered(found: list) -> list[tuple[str, int]]:
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 1000)), min_size=1, max_size=12),
     st.integers(1, 60),
 )
+@example([(3, 1)], 3)
 def test_every_sample_is_in_one_task(sizes, count):
     """Of shards elsewhere, whose tables nobody looks at."""
     shards = [Whole(f"s3://b/{i}.ffr", n, 12 + 12 * n + (b if n else 0), 1) for i, (n, b) in enumerate(sizes)]
@@ -48,6 +51,38 @@ def test_tasks_have_about_as_many_bytes(tmp_path):
     of_task = np.diff([0, *(int(ends[number]) for number in numbers)])
     assert of_task.sum() == 180_000
     assert of_task.max() < 180_000 / 10 * 1.25
+
+
+@pytest.mark.parametrize("count", [1, 3, 10, 47])
+def test_bytes_of_cut_shards_are_those_of_their_samples(tmp_path, count):
+    """However unlike the samples of a shard are."""
+    sizes = [5000] * 20 + [1] * 180 + [0] * 30 + [300] * 70
+    DatasetWriter(tmp_path / "d", num_workers=0, samples_per_shard=150, progress=False).from_iterable(map(bytes, sizes))
+    shards = shards_of(tmp_path / "d", OPENING)
+    starts = {shard.path: 150 * number for number, shard in enumerate(shards)}
+    for piece in (piece for task in tasks(shards, count) for piece in task):
+        first = starts[piece.shard.path]
+        wanted = sum(sizes[first + piece.start : first + piece.stop])
+        assert 0 <= piece.bytes - wanted <= shards[0].size - 12 - 12 * 150 - sum(sizes[:150])
+
+
+def test_sizes_of_cut_shards(tmp_path):
+    """What tasks say of plain bytes is exact, though the first samples have nearly all bytes."""
+    sizes = [9000] * 30 + [9] * 970
+    DatasetWriter(tmp_path / "d", num_workers=0, progress=False).from_iterable(map(bytes, sizes))
+    for task in source(tmp_path / "d").get_read_tasks(7):
+        (found,) = list(task())
+        assert task.metadata.size_bytes == pytest.approx(found.nbytes, rel=0.1, abs=2000)
+
+
+def test_blocks_of_shards_elsewhere_are_no_larger_than_asked(tmp_path):
+    """Their bytes are told from the number of their samples."""
+    DatasetWriter(tmp_path / "d", num_workers=0, progress=False).from_iterable(map(bytes, [9000] * 30 + [9] * 970))
+    (shard,) = shards_of(tmp_path / "d", OPENING)
+    piece = Piece(shard, 0, 100, shard.bytes // 10)
+    sizes = [table.nbytes for table in read_blocks([piece], Wanted(None, None, ("data",)), OPENING, 50_000)]
+    assert len(sizes) >= 6
+    assert max(sizes) < 51_000
 
 
 def test_a_manifest_is_all_that_is_read(tmp_path):
@@ -100,6 +135,21 @@ def test_sizes_of_columns(tmp_path):
     DatasetWriter(tmp_path / "d", schema, num_workers=0, samples_per_shard=90, progress=False).from_iterable(samples)
     assert check_sizes(source(tmp_path / "d", columns=["x", "id"]), 7, 0.1) == 500
     assert check_sizes(source(tmp_path / "d"), 7, 0.3) == 500
+
+
+@pytest.mark.parametrize("chosen", [None, {"x": "x"}])
+def test_columns_are_looked_at_once(tmp_path, monkeypatch, chosen):
+    """Not for every shard, of which there may be thousands."""
+    schema = Schema.of({"id": IntField(), "x": NDArrayField("float32", (4,))})
+    samples = [{"id": i, "x": np.full(4, i, "f4")} for i in range(200)]
+    DatasetWriter(tmp_path / "d", schema, num_workers=0, samples_per_shard=2, progress=False).from_iterable(samples)
+    asked: list[object] = []
+    monkeypatch.setattr(blocks, "row_size", lambda field: asked.append(field) or 8)
+    found = source(tmp_path / "d")
+    found._projection_map = chosen
+    assert len(found.get_read_tasks(50)) == 50
+    found.estimate_inmemory_data_size()
+    assert len(asked) == len(chosen or schema.columns)
 
 
 def test_sizes_of_what_is_decoded(tmp_path):

@@ -2,17 +2,22 @@
 
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from documents import ROOT
 from ray import cloudpickle
-from ray_builders import numbered
+from ray_builders import numbered, plain
 
 from ffrecord import FileReader
 from ffrecord.ray.pieces import Opening, shards_of
 from ffrecord.ray.reading import ShardDatasource, _wanted
+from ffrecord.ray.writing import write
 
 pytest.importorskip("fsspec", reason="its file system in memory stands for a store of objects")
 from ray_places import complete, names, records, run, sink_at
@@ -80,6 +85,70 @@ def test_tasks_of_reading(url):
     assert 3 < len(tasks) <= 6
     found = [row for task in tasks for block in cloudpickle.loads(cloudpickle.dumps(task))() for row in block["data"]]
     assert [row.as_py() for row in found] == [numbered(i) for i in range(95)]
+
+
+class Signed(BaseHTTPRequestHandler):
+    """Gives ranges of one file, to those who have a signature."""
+
+    file: Path
+
+    def do_GET(self) -> None:
+        if not self.path.endswith("?X-Signature=testing-secret"):
+            self.send_error(403)
+            return
+        data = self.file.read_bytes()
+        start, stop = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+        part = data[start : stop + 1]
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {start}-{start + len(part) - 1}/{len(data)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        self.wfile.write(part)
+
+    def log_message(self, *args: Any) -> None:
+        """To nobody."""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[str]:
+    """Of ten samples, from 10 on."""
+    pytest.importorskip("obstore", reason="asks by HTTP")
+    plain(tmp_path / "set", 10, start=10)
+    handler = type("Handler", (Signed,), {"file": tmp_path / "set" / "PART_00000.ffr"})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_what_is_signed_is_read_and_not_told(host: str) -> None:
+    opening = Opening({"storage_options": {"client_options": {"user_agent": "testing-secret"}}})
+    shards = shards_of(f"{host}/a.ffr?X-Signature=testing-secret", opening)
+    with opening.reader(shards[0].path) as reader:
+        source = ShardDatasource(shards, _wanted(reader, None, None), opening)
+    tasks = source.get_read_tasks(2)
+    assert [row.as_py() for task in tasks for block in task() for row in block["data"]] == [
+        numbered(i) for i in range(10, 20)
+    ]
+    told = repr((shards, opening, [task.metadata for task in tasks]))
+    assert f"{host}/a.ffr?" in told
+    assert "testing-secret" not in told
+
+
+def test_what_was_written_is_told_without_secrets(url: str) -> None:
+    class Rows:
+        """Of Ray, as far as it is asked."""
+
+        def schema(self) -> Any:
+            return pa.schema([("data", pa.binary())])
+
+        def write_datasink(self, sink: Any, **given: Any) -> None:
+            complete(sink, run(sink, 0, range(5)))
+
+    summary = write(Rows(), f"{url}?X-Signature=testing-secret")
+    assert (summary.path, summary.samples) == (f"{url}?…", 5)
 
 
 @pytest.mark.long
