@@ -30,7 +30,7 @@ class RayProgram(Program):
         from ray_ways import Ways  # only once Ray knows what it is told by variables
 
         for work in workloads.SMOKE_BLOCKS if self.smoke else workloads.BLOCKS:
-            directory = self.directory / work.kind
+            directory = self.directory / work.content
             directory.mkdir()
             ways = Ways(directory, work)
             for part in self.parts:
@@ -54,7 +54,7 @@ class RayProgram(Program):
     def show(self, found: Sequence[Measurement]) -> None:
         for (_, work), group in groups(found).items():
             assert isinstance(work, workloads.Blocks)
-            about = f"{work.samples:,} {work.kind} of {work.mean:,} bytes, {work.workers} workers, cached"
+            about = f"{work.samples:,} {work.content} of {work.mean:,} bytes, {work.workers} workers, cached"
             print(about, grid(list(group.of.values())), "", sep="\n", flush=True)
 
 

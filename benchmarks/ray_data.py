@@ -31,7 +31,7 @@ class Samples:
     def __init__(self, directory: str, work: workloads.Blocks) -> None:
         self._data = np.memmap(Path(directory) / "bytes", np.uint8, "r")
         self._ends = np.load(Path(directory) / "ends.npy")
-        self._images = work.kind == "images"
+        self._images = work.content == "images"
         self.schema = IMAGES if self._images else FILES
         self.size = len(self._data) + 8 * len(self)
 
@@ -73,7 +73,7 @@ def make(directory: Path, work: workloads.Blocks) -> None:
     """The files that `Samples` maps, in the page cache and on the disk."""
     random = np.random.default_rng(work.seed)
     sizes = np.full(work.samples, work.mean)
-    if work.kind == "files":
+    if work.content == "files":
         sizes = (work.mean * random.lognormal(-(workloads.SPREAD**2) / 2, workloads.SPREAD, work.samples)).astype(int)
     ends = np.concatenate([[0], np.cumsum(sizes)])
     np.save(directory / "ends.npy", ends)

@@ -15,7 +15,7 @@ def figures(measurements: Sequence[Measurement]) -> list[Figure]:
     found: list[Figure] = []
     for (_, work), group in groups(measurements).items():
         if isinstance(work, workloads.Blocks):
-            where = f"{work.samples:,} {work.kind}, {work.workers} workers"
+            where = f"{work.samples:,} {work.content}, {work.workers} workers"
             local, kept = group.named("FileReader"), group.named("ffrecord.ray.read, blocks kept")
             found += [
                 *ratio(where, group.named("ffrecord.ray.write"), group.named("DatasetWriter"), TARGET),

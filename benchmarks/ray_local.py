@@ -48,7 +48,7 @@ def read(directory: str, work: workloads.Blocks, path: str) -> float:
 
 def _read_part(work: workloads.Blocks, path: str, part: int, ready: Any, begin: Any, counts: Any) -> None:
     with FileReader(path) as reader:
-        schema = ray_data.IMAGES if work.kind == "images" else ray_data.FILES
+        schema = ray_data.IMAGES if work.content == "images" else ray_data.FILES
         first, last = (len(reader) * i // work.workers for i in (part, part + 1))
         size = max(1, AT_ONCE // work.mean)
         batches = [range(start, min(start + size, last)) for start in range(first, last, size)]

@@ -244,14 +244,14 @@ class Blocks:
     """A dataset written and read by tasks of Ray.
 
     Attributes:
-        kind: "images": 32 x 32 x 3 bytes, each with an int. "files": bytes of any size, each with an int.
+        content: "images": 32 x 32 x 3 bytes, each with an int. "files": bytes of any size, each with an int.
         samples: how many. All bytes are random: nobody compresses.
         mean: bytes of a sample, its int left out. Those of files are lognormal about it (`SPREAD`).
         workers: of Ray, or processes.
         seed: of all bytes.
     """
 
-    kind: str
+    content: str
     samples: int
     mean: int
     workers: int = 2
