@@ -5,7 +5,7 @@ import msgspec
 from ffrecord.sharding.books import Books
 from ffrecord.sharding.desk import pack
 from ffrecord.sharding.encoding import Shape, shown
-from ffrecord.sharding.finisher import Finisher
+from ffrecord.sharding.finisher import SHORT, Finisher
 from ffrecord.sharding.job import TASK_SAMPLES, Job, Means
 from ffrecord.sharding.layout import FIRST_SAMPLES
 from ffrecord.sharding.messages import Chosen, Place, Shown, Sized, Written
@@ -15,7 +15,6 @@ from ffrecord.workers import interrupts
 from ffrecord.workers.alarm import Alarm
 from ffrecord.workers.crew import TICK, Crew
 
-SHORT = 0.005  # seconds between two looks at a backlog
 TASK_BYTES = 4 << 20  # of records: a task of more would only have others wait for their places
 TASK_SECONDS = 0.01  # a task of less costs as much to give out as to do
 

@@ -9,6 +9,7 @@ from ffrecord.sharding.layout import BEGINNING, ByBytes, ByCount, Start
 from ffrecord.sharding.shard_file import Files
 from ffrecord.sharding.sources import Source
 
+BACKLOG = 64  # complete shards, with their tables in memory
 TASK_SAMPLES = 1024  # at most, so that the indices of a task are one packet
 
 
@@ -35,7 +36,7 @@ class Job:
     keep: Callable[[Shard, Start], None]
     start: Start = BEGINNING
     max_skipped: int | None = None
-    backlog: int = 64
+    backlog: int = BACKLOG
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from ffrecord.sharding import base
 from ffrecord.sharding.base import Base
+from ffrecord.sharding.job import BACKLOG
 from ffrecord.sharding.part_directory import PartDirectory, check_vacant
 
 
@@ -43,7 +44,7 @@ class Directory:
         path: of it.
     """
 
-    backlog = 64  # shards, with their tables in memory
+    backlog = BACKLOG
 
     def __init__(self, path: str) -> None:
         self.label = self.made = path
