@@ -10,7 +10,7 @@ from ray.data.datasource import Datasink
 
 from ffrecord import urls
 from ffrecord.dataset_writer import Summary
-from ffrecord.errors import FFRecordError
+from ffrecord.errors import ArgumentError, FFRecordError
 from ffrecord.extension import Extension
 from ffrecord.fields import Schema
 from ffrecord.ray.columns import schema_of_types
@@ -55,7 +55,8 @@ def write(
         shard_size: bytes of the samples of a shard, at most; 256 MiB unless told.
         mode: "create" makes a directory. "append" adds shards to one with the same columns.
         resume: False discards what an interrupted write of a `DatasetWriter` to the same path has finished; True raises
-            MismatchError if there is something.
+            MismatchError if there is something. To a URL only True: what is left there nobody here can tell from what
+            is being written, so it is refused, and the error says what to remove.
         storage_options: for URLs.
         concurrency, ray_remote_args: as `Dataset.write_datasink` takes them.
 
@@ -99,6 +100,9 @@ def _shown(ds: Any) -> Schema | None:
 def target_of(path: str, storage_options: Mapping[str, Any] | None, *, appends: bool, resumes: bool) -> Target:
     """What there is to do about a path, or a URL."""
     if urls.is_remote(path):
+        if not resumes:
+            sentence = "resume=False is of directories: nothing at a URL is discarded, what is there is refused"
+            raise ArgumentError(f"{urls.redacted(path)}: {sentence}")
         from ffrecord.ray.remote_target import RemoteTarget  # few programs need it
 
         return RemoteTarget(path, storage_options, appends=appends)

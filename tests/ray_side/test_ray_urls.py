@@ -58,6 +58,11 @@ def test_one_writes_at_a_time_and_to_nothing(url):
         sink_at(url)
 
 
+def test_nothing_at_a_url_is_discarded(url):
+    with pytest.raises(ValueError, match=r"memory://bucket/dataset: resume=False is of directories"):
+        write(None, url, resume=False)
+
+
 def test_what_a_killed_worker_has_left_goes_with_the_next(url, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code = """
