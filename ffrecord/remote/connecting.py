@@ -101,7 +101,7 @@ def located(url: str, backend: str) -> tuple[str, str]:
     scheme, host, path, query = urls.split(url)
     tail = f"?{query}" if query else ""
     if backend == "fsspec":
-        return f"{scheme}://{tail}", f"{host}/{path}".rstrip("/")
+        return f"{scheme}://{host}{tail}", f"{host}/{path}".rstrip("/")
     if not host:
         raise ArgumentError(f"{urls.redacted(url)}: names no bucket or host")
     if scheme in ("http", "https"):
