@@ -1,11 +1,12 @@
-"""Without Ray, once: `python ray_local.py write|read DATA WORK PATH`, in a process of its own, as Ray has threads.
+"""Without Ray, once: `python ray_local.py write|read|digest DATA WORK PATH`, in a process of its own: Ray has threads.
 
-Prints the seconds that it took. WORK is a workload as JSON.
+Prints the seconds that it took, or the digest of what was read. WORK is a workload as JSON.
 """
 
 import json
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing import get_context
 from typing import Any
 
@@ -25,12 +26,27 @@ def write(directory: str, work: workloads.Blocks, path: str) -> float:
 
 
 def read(directory: str, work: workloads.Blocks, path: str) -> float:
-    """Every process reads its part of the samples, decoded; none is waited for to begin."""
+    """Decoded."""
+    seconds, total = _of_parts(work, path, ray_data.bytes_of)
+    if total != ray_data.samples(directory, work).size:
+        raise RuntimeError(f"read {total} bytes")
+    return seconds
+
+
+def digest(directory: str, work: workloads.Blocks, path: str) -> int:
+    """Of all that `read` reads."""
+    return _of_parts(work, path, ray_data.digest_of)[1]
+
+
+def _of_parts(work: workloads.Blocks, path: str, what: Callable[[Any], int]) -> tuple[float, int]:
+    """(seconds, sum of what is found of every batch): each process opens the dataset and reads its part of the samples;
+    the start of the processes does not count, as that of Ray's workers does not."""
     context = get_context("fork")
     ready, begin = context.Barrier(work.workers + 1), context.Barrier(work.workers + 1)
     counts = context.SimpleQueue()
     processes = [
-        context.Process(target=_read_part, args=(work, path, i, ready, begin, counts)) for i in range(work.workers)
+        context.Process(target=_read_part, args=(work, path, i, what, ready, begin, counts))
+        for i in range(work.workers)
     ]
     for process in processes:
         process.start()
@@ -41,29 +57,23 @@ def read(directory: str, work: workloads.Blocks, path: str) -> float:
     seconds = time.perf_counter() - start
     for process in processes:
         process.join()
-    if total != ray_data.samples(directory, work).size:
-        raise RuntimeError(f"read {total} bytes")
-    return seconds
+    return seconds, total
 
 
-def _read_part(work: workloads.Blocks, path: str, part: int, ready: Any, begin: Any, counts: Any) -> None:
+def _read_part(
+    work: workloads.Blocks, path: str, part: int, what: Callable[[Any], int], ready: Any, begin: Any, counts: Any
+) -> None:
+    ready.wait()
+    begin.wait()
     with FileReader(path) as reader:
         schema = ray_data.IMAGES if work.content == "images" else ray_data.FILES
         first, last = (len(reader) * i // work.workers for i in (part, part + 1))
         size = max(1, AT_ONCE // work.mean)
         batches = [range(start, min(start + size, last)) for start in range(first, last, size)]
-        ready.wait()
-        begin.wait()
-        counts.put(sum(_bytes_of(schema, packed) for packed in reader.iter_batches(batches, packed=True)))
-
-
-def _bytes_of(schema: Any, packed: Any) -> int:
-    columns = schema.decode_columns(*packed)
-    first = next(iter(columns.values()))
-    return int(columns["label"].nbytes) + (sum(map(len, first)) if isinstance(first, list) else int(first.nbytes))
+        counts.put(sum(what(schema.decode_columns(*packed)) for packed in reader.iter_batches(batches, packed=True)))
 
 
 if __name__ == "__main__":
     what, directory, work, path = sys.argv[1:]
-    ways = {"write": write, "read": read}
+    ways = {"write": write, "read": read, "digest": digest}
     print(ways[what](directory, workloads.Blocks(**json.loads(work)), path))

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import ray.data
 import ray_data
 import workloads
 from harness import Contestant, WrongAnswerError
+from ray.data.block import BlockAccessor
 from write_timing import settled
 
 import ffrecord.ray
@@ -40,7 +42,7 @@ class Ways:
     def writing(self) -> list[Contestant]:
         return [
             self._contestant("ffrecord.ray.write", self._write),
-            self._contestant("DatasetWriter", lambda path: self._local("write", path)),
+            self._contestant("DatasetWriter", lambda path: float(self._local("write", path))),
         ]
 
     def _contestant(self, name: str, write: Any) -> Contestant:
@@ -71,45 +73,47 @@ class Ways:
         ffrecord.ray.write(ds, path, schema=self.samples.schema)
         return time.perf_counter() - start
 
-    def _local(self, what: str, path: Path) -> float:
+    def _local(self, what: str, path: Path) -> str:
         work = json.dumps(dataclasses.asdict(self._work))
         command = [sys.executable, str(PROGRAM), what, str(self._directory), work, str(path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         if done.returncode:
             raise WrongAnswerError(f"without Ray: {done.stderr[-2000:]}")
-        return float(done.stdout)
+        return done.stdout
 
     def reading(self) -> list[Contestant]:
         return [
-            Contestant("ffrecord.ray.read", self._read, lambda: None),
-            Contestant("ffrecord.ray.read, blocks kept", self._read_to_store, lambda: None),
-            Contestant("FileReader", lambda: self._local("read", self._written), lambda: None),
+            self._reader("ffrecord.ray.read", self._read),
+            self._reader("ffrecord.ray.read, blocks kept", self._read_to_store),
+            Contestant("FileReader", lambda: float(self._local("read", self._written)), self._check_local),
         ]
 
-    def _read(self) -> float:
+    def _reader(self, name: str, read: Callable[[Callable[[Any], int]], int]) -> Contestant:
+        def run() -> float:
+            start = time.perf_counter()
+            total = read(_bytes_of)
+            seconds = time.perf_counter() - start
+            if total != self.samples.size:
+                raise WrongAnswerError(f"{name}: {total} bytes, expected {self.samples.size}")
+            return seconds
+
+        return Contestant(name, run, lambda: self.samples.check_read(name, read(_digest_of)))
+
+    def _check_local(self) -> None:
+        self.samples.check_read("FileReader", int(self._local("digest", self._written)))
+
+    def _read(self, what: Callable[[Any], int]) -> int:
         """What is done with the samples is done where they are read."""
 
-        def counted(table: Any) -> dict[str, Any]:
-            return {"bytes": [_bytes_of(table)]}
+        def found(table: Any) -> dict[str, Any]:
+            return {"found": [what(table)]}
 
-        start = time.perf_counter()
-        ds = ffrecord.ray.read(self._written).map_batches(counted, batch_format="pyarrow", batch_size=None)
-        total = sum(row["bytes"] for row in ds.iter_rows())
-        seconds = time.perf_counter() - start
-        if total != self.samples.size:
-            raise WrongAnswerError(f"ffrecord.ray.read: {total} bytes, expected {self.samples.size}")
-        return seconds
+        ds = ffrecord.ray.read(self._written).map_batches(found, batch_format="pyarrow", batch_size=None)
+        return sum(row["found"] for row in ds.iter_rows())
 
-    def _read_to_store(self) -> float:
+    def _read_to_store(self, what: Callable[[Any], int]) -> int:
         """All blocks come to be in Ray's object store, and go again as they are looked at."""
-        start = time.perf_counter()
-        total = 0
-        for batch in ffrecord.ray.read(self._written).iter_batches(batch_format="pyarrow", batch_size=None):
-            total += _bytes_of(batch)
-        seconds = time.perf_counter() - start
-        if total != self.samples.size:
-            raise WrongAnswerError(f"ffrecord.ray.read: {total} bytes, expected {self.samples.size}")
-        return seconds
+        return sum(map(what, ffrecord.ray.read(self._written).iter_batches(batch_format="pyarrow", batch_size=None)))
 
 
 def _bytes_of(table: Any) -> int:
@@ -120,3 +124,7 @@ def _bytes_of(table: Any) -> int:
     if str(first.type).startswith("large_binary"):
         return int(compute.sum(compute.binary_length(first)).as_py()) + 8 * table.num_rows
     return table.num_rows * (3072 + 8)
+
+
+def _digest_of(table: Any) -> int:
+    return ray_data.digest_of(BlockAccessor.for_block(table).to_numpy())

@@ -4,10 +4,35 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from documents import ROOT
 
 pytest.importorskip("ray.data", reason="measures Ray")
+
+
+@pytest.mark.parametrize("content", ["images", "files"])
+def test_other_samples_than_there_are_are_a_wrong_answer(tmp_path, monkeypatch, content):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import ray_data
+    from harness import WrongAnswerError
+    from workloads import Blocks
+
+    work = Blocks(content, 20, 3072)
+    ray_data.make(tmp_path, work)
+    samples = ray_data.Samples(str(tmp_path), work)
+    name = "image" if content == "images" else "data"
+
+    def columns(indices: list[int]) -> dict[str, object]:
+        found = [samples[i] for i in indices]
+        return {name: [each[name] for each in found], "label": np.array([each["label"] for each in found])}
+
+    whole = sum(ray_data.digest_of(columns(each)) for each in ([*range(5, 20)], [*range(5)]))
+    samples.check_read("all", whole)
+    swapped = {name: columns([*range(20)])[name], "label": np.roll(np.arange(20), 1)}
+    for wrong in (columns([*range(19)]), columns([*range(19), 3]), swapped):
+        with pytest.raises(WrongAnswerError, match="some: the samples that were read are not those that there are"):
+            samples.check_read("some", ray_data.digest_of(wrong))
 
 
 @pytest.mark.long
