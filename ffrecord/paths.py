@@ -28,10 +28,10 @@ def check_type(fname: object) -> str:
 
 
 class Pinned(NamedTuple):
-    """What a reader of URLs is opened with again: what it was given, and how many files that was."""
+    """What a reader of URLs is opened with again: what it was given, and how many files each URL of that was."""
 
     source: Source
-    files: int
+    counts: tuple[int, ...]
 
 
 def is_remote(fname: object) -> bool:

@@ -210,7 +210,7 @@ class FileReader(RecordReader[Sample_co]):
         return super()._options() | ({} if self._remote is None else self._remote.options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        source = self._fnames if self._remote is None else paths.Pinned(self._remote.source, len(self._files))
+        source = self._fnames if self._remote is None else paths.Pinned(self._remote.source, self._remote.counts)
         return (
             _reopen,
             (type(self), source, self._check_data, self._options(), self.fingerprint()),

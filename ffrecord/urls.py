@@ -1,10 +1,12 @@
 """Names of what lies elsewhere: told from paths, taken apart, and without what nobody else may see."""
 
+import re
 from urllib.parse import unquote
 
 from ffrecord.errors import ArgumentError
 
 REDACTED = "…"
+ENDS_HOST = re.compile("[/?#]")
 
 
 def is_url(path: object) -> bool:
@@ -24,11 +26,21 @@ def is_remote(path: object) -> bool:
     return isinstance(path, str) and is_url(path) and scheme_of(path) != "file"
 
 
+def misses_quotes(url: str) -> bool:
+    """Whether its password seems to have a `/`, `?` or `#`, which end the host where they are not quoted."""
+    rest = url.partition("://")[2]
+    host = ENDS_HOST.split(rest, maxsplit=1)[0]
+    _, colon, port = host.rpartition(":")
+    return bool(colon) and not port.isdigit() and port[-1:] != "]" and "@" not in host and "@" in rest
+
+
 def redacted(url: str) -> str:
     """The same without user and password, and with the query, which may be a signature, left out: for messages."""
     if not is_url(url):
         return url
     scheme, _, rest = url.partition("://")
+    if misses_quotes(url):
+        rest = rest.rpartition("@")[2]
     rest, query, _ = rest.partition("?")
     host, slash, path = rest.partition("/")
     # abfss://container@account: what stands before "@" is not secret there, and tells two of them apart.

@@ -98,6 +98,8 @@ def connect(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple
 
 def located(url: str, backend: str) -> tuple[str, str]:
     """(URL of the bucket or host, path in it) of a URL."""
+    if urls.misses_quotes(url):
+        raise ArgumentError(f"{urls.redacted(url)}: in a password `/`, `?` and `#` are written %2F, %3F and %23")
     scheme, host, path, query = urls.split(url)
     tail = f"?{query}" if query else ""
     if backend == "fsspec":

@@ -16,11 +16,12 @@ class Remote:
     """What a reader of URLs was given.
 
     Args:
-        fname: a URL, a list or tuple of such, or either with the number of files that it once was.
+        fname: a URL, a list or tuple of such, or either with the number of files that each once was.
         storage_options, cache_dir, cache_limit: as of `FileReader`.
 
     Attributes:
         source: what was given.
+        counts: of each URL, how many files it is; known once they are open.
         firsts: numbers of the files whose schemas need not be the same: the first of each dataset.
     """
 
@@ -31,9 +32,9 @@ class Remote:
         cache_dir: paths.PathLike | None,
         cache_limit: int | str | None,
     ) -> None:
-        self._most: int | None = None
+        self.counts: tuple[int, ...] = ()
         if isinstance(fname, paths.Pinned):
-            fname, self._most = fname
+            fname, self.counts = fname
         self.source: paths.Source = fname
         self._storage_options = None if storage_options is None else dict(storage_options)
         self._directory, self._limit = cache_dir, cache_limit
@@ -59,11 +60,14 @@ class Remote:
         given: Any = self.source if isinstance(self.source, list | tuple) else [self.source]
         opening = [_Opening(Storage(_checked(each), self._storage_options), check) for each in given]
         opening[0].storage.run([each.open for each in opening])
+        if self.counts:  # more may have been added since
+            for each, count in zip(opening, self.counts, strict=True):
+                each.shards = each.shards[:count]
+        self.counts = tuple(len(each.shards) for each in opening)
         files: list[RemoteShard] = []
         for each in opening:
             self.firsts.append(len(files))
             files += each.shards
-        files = files[: self._most]
         if not files:
             raise ArgumentError(f"{opening[0].storage.shown}: its {manifest.NAME} lists no shards")
         return files, RemoteFiles(files, self._cached(files, io))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import format, urls
+from ffrecord import format
 from ffrecord.errors import ArgumentError, ChangedError, ChecksumError, FormatError
 from ffrecord.extension import Extension, decode
 from ffrecord.manifest import Shard
@@ -66,7 +66,7 @@ class RemoteShard:
 
     def __init__(self, storage: Storage, name: str, facts: Facts, *, check: bool) -> None:
         self.storage, self.name = storage, name
-        self.path = urls.joined(storage.shown, name) if name else storage.shown
+        self.path = storage.show(name)
         self.n, self.size, self.crc = facts
         self.etag: str | None = None
         self.copy: Any = None

@@ -42,12 +42,18 @@ class Storage:
         ours = options_of(self._connecting)
         self._tries, self._seconds, self._requests = ours.tries, ours.seconds, ours.requests
         self.shown = urls.redacted(url)
+        # Taken apart once, not for each of many shards.
+        self._before, _, self._after = urls.joined(self.shown, "\0").partition("\0")
         self.asked = self.nanoseconds = 0
         self._owner = 0
         self._connect()
 
     def __repr__(self) -> str:
         return f"<Storage of {self.shown}>"
+
+    def show(self, name: str) -> str:
+        """What an object is called: its URL, without what is secret."""
+        return f"{self._before}{name}{self._after}" if name else self.shown
 
     def _connect(self) -> tuple[Client, str]:
         """The client and the path of the URL with it: of this process, not of one that it was forked from."""

@@ -236,6 +236,21 @@ def test_a_dataset_that_grew_is_pickled_as_it_was(tmp_path: Path, served: Nginx,
             pickle.loads(pickled)
 
 
+def test_one_of_several_that_grew_is_pickled_as_it_was(tmp_path: Path, served: Nginx, root: Path) -> None:
+    """And not the last: those after it stay where they are."""
+    place = remote_datasets.write_dataset(root / "first", DATA[:140])
+    given = [f"{served.url}/first", f"{served.url}/one.ffr", f"{served.url}/columns"]
+    with FileReader(given) as reader:
+        pickled = pickle.dumps(reader)
+    remote_datasets.write_dataset(tmp_path / "larger", DATA[:280])
+    for path in (tmp_path / "larger").iterdir():
+        path.replace(place / path.name)
+    with pickle.loads(pickled) as again:
+        assert builders.read_all(again) == DATA[:140] + DATA[:60] + COLUMNS
+        assert again.extension is None
+        assert pickle.loads(pickle.dumps(again)).fingerprint() == again.fingerprint()
+
+
 # What is wrong
 
 
