@@ -48,6 +48,13 @@ def is_remote(fname: object) -> bool:
     return bool(remote)
 
 
+def shown(fname: Source) -> Source:
+    """The same, with URLs as messages say them."""
+    if isinstance(fname, list | tuple):
+        return [urls.redacted(each) if isinstance(each, str) else each for each in fname] if is_remote(fname) else fname
+    return urls.redacted(fname) if isinstance(fname, str) else fname
+
+
 class Expanded(NamedTuple):
     """Files in reading order, and for each what a dataset.json says of it, or None."""
 

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset as TorchDataset
 from ffrecord._crc import crc32
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError
 from ffrecord.order.identity import Identity, identity_of
-from ffrecord.paths import PathLike, Source
+from ffrecord.paths import PathLike, Source, shown
 from ffrecord.reader import FileReader
 from ffrecord.sample_types import UNTOLD
 from ffrecord.store import OnError, Store
@@ -62,7 +62,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         storage_options, cache_dir, cache_limit: of URLs, see `FileReader`.
 
     Attributes:
-        fnames: as given; of a reader, its files.
+        fnames: as given, but URLs without what is secret; of a reader, its files.
         reader: of the samples.
 
     Raises:
@@ -83,7 +83,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         cache_dir: PathLike | None = None,
         cache_limit: int | str | None = None,
     ) -> None:
-        self.fnames: Source = fnames.fnames if isinstance(fnames, Store) else fnames
+        self.fnames: Source = fnames.fnames if isinstance(fnames, Store) else shown(fnames)
         self.reader: Store
         if isinstance(fnames, Store):
             self.reader = fnames

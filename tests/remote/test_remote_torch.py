@@ -43,7 +43,11 @@ def test_what_a_spawned_worker_gets(numbers_served: Nginx, tmp_path: Path) -> No
     with pickle.loads(pickle.dumps(dataset)) as again:
         assert [sample["number"] for sample in again[[0, 7]]] == [0, 7]
         assert "secret" not in repr(again)
+        assert again.fnames == dataset.fnames == f"{numbers_served.url}/basic/set"
     dataset.close()
+    given = (f"http://user:secret-word@{host}/basic/set", f"{numbers_served.url}/set?sig=secret")
+    with Dataset(given) as several:
+        assert several.fnames == [f"{numbers_served.url}/basic/set", f"{numbers_served.url}/set?…"]
 
 
 @pytest.mark.parametrize("options", [{}, {"num_threads": 0}, {"num_workers": 2}], ids=["threads", "alone", "workers"])
