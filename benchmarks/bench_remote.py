@@ -1,7 +1,6 @@
 """Reading by URL: batches of a server that takes its time, epochs from the cache, and opening many shards."""
 
 import argparse
-import os
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,15 +10,16 @@ from typing import Any
 import coldness
 import environment
 import numpy as np
+import remote_opening
 import workloads
 from bench_write import grid
 from harness import Contestant, Measurement, add_parts, arguments, timed
 from harness import measure as measure_contestants
 from program import Program, measure
-from read_figures import size_name
-from remote_figures import figures
-from remote_server import Nginx, missing, serving
-from remote_ways import Data, curl, epoch, fsspec_one_by_one, reading, wrk
+from remote_figures import describe, figures, groups
+from remote_rivals import Fetching, absent, rivals
+from remote_server import missing, serving, versions
+from remote_ways import Data, epoch, reading
 
 from ffrecord import DatasetWriter, FileReader, manifest
 
@@ -70,20 +70,8 @@ class Remote(Program):
             with self._serving(work.milliseconds) as server:
                 options = {"max_requests": work.requests}
                 with FileReader(f"{server.url}/{data.name}", storage_options=options) as reader:
-                    self._measure(work, self._contestants(server, data, work, reader))
-
-    def _contestants(
-        self, server: Nginx, data: Data, work: workloads.RemoteReads, reader: FileReader
-    ) -> list[Contestant]:
-        others = {
-            "wrk": wrk(server, data, work, self.directory, smoke=self.smoke),
-            "curl": curl(server, data, work, self.directory),
-            "fsspec and aiohttp": fsspec_one_by_one(server, data, work, smoke=self.smoke),
-        }
-        for name, contestant in others.items():
-            if contestant is None:
-                print(f"{name}: not installed, not measured", flush=True)
-        return [reading("iter_batches", reader, data, work), *(each for each in others.values() if each is not None)]
+                    asked = Fetching(server, data, work, self.directory, self.smoke)
+                    self._measure(work, "batches", [reading("iter_batches", reader, data, work)], rivals(asked))
 
     def cache(self) -> None:
         """From when every shard is in it."""
@@ -95,12 +83,9 @@ class Remote(Program):
             FileReader(data.local) as local,
         ):
             self._fill(cached, data, work)
-            contestants = [
-                reading("second epoch, from the cache", cached, data, work),
-                reading("files of this machine", local, data, work),
-            ]
+            ours = reading("second epoch, from the cache", cached, data, work)
             before = cached.stats().requests
-            self._measure(work, contestants)
+            self._measure(work, "cache", [ours], [reading("files of this machine", local, data, work)])
             if cached.stats().requests != before:
                 raise SystemExit("the cache was not complete: nothing was measured")
 
@@ -117,68 +102,47 @@ class Remote(Program):
 
     def opening(self) -> None:
         work = workloads.SMOKE_REMOTE_OPENS if self.smoke else workloads.REMOTE_OPENS
-        directory = many_shards(self.root / "many", work.shards)
-        asked: list[float] = []
+        directory, name = remote_opening.make(self.root / "many", work.shards), "FileReader"
+        asked: list[int] = []
         with self._serving(work.milliseconds) as server:
+            url = f"{server.url}/{directory.name}"
 
             def open_it() -> None:
-                with FileReader(f"{server.url}/{directory.name}") as reader:
+                with FileReader(url) as reader:
                     reader.locate(len(reader) - 1)
 
-            clock = timed(open_it)
+            def check() -> None:
+                with FileReader(url) as reader:
+                    remote_opening.check(name, reader, work.shards)
 
             def run() -> float:
                 with server.counted() as requests:
-                    seconds = clock()
+                    seconds = timed(open_it)()
                 asked.append(len(requests))
                 return seconds
 
-            taken = measure_contestants([Contestant("FileReader", run, open_it)], self.rounds)
-        details = {"role": "ours", "requests": asked}
+            taken = measure_contestants([Contestant(name, run, check)], self.rounds)
+        details = {"role": "ours", "part": "opening", "requests": asked}
         size = (directory / manifest.NAME).stat().st_size
-        self.add([Measurement("FileReader", work, taken["FileReader"], size, work.shards, "hot", details)])
+        self.add([Measurement(name, work, taken[name], size, work.shards, "hot", details)])
 
-    def _measure(self, work: workloads.RemoteReads, contestants: Sequence[Contestant]) -> None:
-        taken = measure_contestants(contestants, self.rounds)
-        size = work.mean * work.samples
+    def _measure(
+        self, work: workloads.RemoteReads, part: str, ours: Sequence[Contestant], others: Sequence[Contestant]
+    ) -> None:
+        taken = measure_contestants([*ours, *others], self.rounds)
+        size, roles = work.mean * work.samples, {each.name: "ours" for each in ours}
         self.add(
             [
-                Measurement(name, work, seconds, size, work.samples, "hot", {"role": role_of(name)})
+                Measurement(
+                    name, work, seconds, size, work.samples, "hot", {"role": roles.get(name, "peer"), "part": part}
+                )
                 for name, seconds in taken.items()
             ]
         )
 
     def show(self, found: Sequence[Measurement]) -> None:
-        work = found[0].workload
-        does = (
-            f"{size_name(work.mean)}, {work.milliseconds} ms, {work.requests} requests"
-            if isinstance(work, workloads.RemoteReads)
-            else f"opening {work.shards:,} shards, {work.milliseconds} ms"
-        )
-        print(does, grid(found), "", sep="\n", flush=True)
-
-
-def role_of(name: str) -> str:
-    return "ours" if name in ("iter_batches", "second epoch, from the cache") else "peer"
-
-
-def many_shards(directory: Path, count: int) -> Path:
-    """A dataset of so many, of which most are other names of a few files."""
-    directory.mkdir()
-    few = min(count, 10)
-    DatasetWriter(directory / "few", num_workers=0, samples_per_shard=1, progress=False).from_indexed_dataset(
-        [bytes([i]) * 100 for i in range(few)]
-    )
-    listed = manifest.load(str(directory / "few"))
-    assert listed is not None
-    shards = []
-    for number in range(count):
-        shard = listed.shards[number % few]
-        name = f"part-{number:06}.ffr"
-        os.link(directory / "few" / shard.name, directory / name)
-        shards.append(manifest.Shard(name, shard.samples, shard.size, shard.crc))
-    manifest.save(str(directory), manifest.build(shards, listed.schema))
-    return directory
+        for (part, work), group in groups(found).items():
+            print(describe(part, work), grid(list(group.of.values())), "", sep="\n", flush=True)
 
 
 def options_of(parser: argparse.ArgumentParser) -> None:
@@ -190,11 +154,13 @@ def options_of(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     options = arguments(__doc__, options_of)
-    absent = missing(latency=0.02)
-    if absent:
-        raise SystemExit(f"{absent} is not installed: there is nothing to read from")
+    if lacking := missing(latency=0.02):
+        raise SystemExit(f"{lacking} is not installed: there is nothing to read from")
     coldness.check_disk(options.data, ROOM, options.smoke, "reading from a cache is none from a disk")
-    measure(Remote, "remote", options, environment.versions(), figures)
+    for name, why in absent().items():
+        print(f"{name}: not measured, {why}", flush=True)
+    used = {**environment.versions("obstore", "fsspec", "aiohttp"), **versions()}
+    measure(Remote, "remote", options, used, figures, not_measured=absent())
 
 
 if __name__ == "__main__":

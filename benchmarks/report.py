@@ -1,5 +1,5 @@
-"""The tables and plots of docs/benchmarks.md: `python report.py RESULTS.jsonl ...`, of runs of
-bench_read.py, bench_write.py, bench_loader.py, bench_formats.py and bench_command.py.
+"""The tables and plots of docs/benchmarks.md: `python report.py RESULTS.jsonl ...`, of runs of bench_read.py,
+bench_write.py, bench_loader.py, bench_formats.py, bench_remote.py, bench_ray.py and bench_command.py.
 
 Of several files, each part is taken from the last that has it: a part that was measured again replaces its older self.
 """
@@ -13,6 +13,8 @@ from typing import Any
 import command_report
 import formats_report
 import loader_report
+import ray_report
+import remote_report
 import workloads
 import write_report
 from harness import Measurement
@@ -32,6 +34,11 @@ MARKS = {
         "<!-- end of what it made of the command -->",
     ),
     "loader": ("<!-- made by benchmarks/report.py, of loading -->", "<!-- end of what it made of loading -->"),
+    "remote": (
+        "<!-- made by benchmarks/report.py, of reading by URL -->",
+        "<!-- end of what it made of reading by URL -->",
+    ),
+    "ray": ("<!-- made by benchmarks/report.py, of Ray -->", "<!-- end of what it made of Ray -->"),
 }
 HOT: dict[str, tuple[str, Style]] = {
     "C loop, mapping": ("limit: C loop over a mapping", LIMIT),
@@ -89,7 +96,8 @@ def together(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def part_of(measurement: Measurement) -> tuple[Any, ...]:
     """What is measured together, contestant by contestant."""
-    return type(measurement.workload).__name__, measurement.workload, measurement.cache
+    work, part = measurement.workload, measurement.details.get("part")  # some do several things with one workload
+    return type(work).__name__, work, measurement.cache, part
 
 
 def of_kind(measured: Sequence[Measurement], chosen: Chosen) -> dict[int, Group]:
@@ -137,6 +145,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "write": (write_report.text, write_report.plots),
         "loader": (loader_report.text, loader_report.plots),
         "formats": (formats_report.text, formats_report.plots),
+        "remote": (remote_report.text, remote_report.plots),
+        "ray": (ray_report.text, ray_report.plots),
         "command": (command_report.text, command_report.plots),
     }
     for bench, makes in reports.items():

@@ -548,26 +548,3 @@ def test_safety_measures_each_with_and_without(tmp_path: Path) -> None:
     assert printed.strip() in page.read_text() and "old" not in page.read_text()
     assert "| cached 4 KiB: read auto / read auto unchecked | " in printed
     assert "| written 110 kB: FileWriter / FileWriter without fsync | " in printed
-
-
-@pytest.mark.parametrize("part", ["cache,opening", pytest.param("batches", marks=pytest.mark.long)])
-def test_remote_measures_and_judges(tmp_path: Path, part: str) -> None:
-    for package in ("obstore", "fsspec", "aiohttp"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
-    out, program = tmp_path / "smoke.jsonl", str(BENCHMARKS / "bench_remote.py")
-    command = [sys.executable, program, "--smoke", "--rounds", "5", "--part", part, "--out", str(out)]
-    done = subprocess.run([*command, "--data", str(tmp_path)], capture_output=True, text=True)
-    if "is not installed: there is nothing to read from" in done.stderr:
-        pytest.skip(done.stderr)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert list(tmp_path.iterdir()) == [out]  # what it served is deleted
-    results = [json.loads(line) for line in out.read_text().splitlines()]
-    for result in results:
-        assert set(result) >= CONTEXT and result["bench"] == "remote" and len(result["seconds"]) == 5
-    found = {result["contestant"] for result in results}
-    if part == "batches":
-        assert found >= {"iter_batches", "fsspec, record by record"}
-        assert re.search(r"iter_batches / fsspec, record by record +\S+ \(\S+\) +>= 5 ", done.stdout)
-    else:
-        assert found == {"second epoch, from the cache", "files of this machine", "FileReader"}
-        assert re.search(r"FileReader, requests +1.00 \(1.00..1.00\) +<= 3  reached", done.stdout)

@@ -1,0 +1,40 @@
+"""What docs/benchmarks.md has of reading by URL: `report.py` calls it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import workloads
+from harness import Measurement
+from loader_report import of_rates, sentence
+from remote_figures import describe, figures, groups
+from report_tables import about, figure_rows, markdown
+
+
+def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
+    parts = [
+        about(lines, max(len(m.seconds) for m in measured)),
+        *(f"- not measured: {name}, {why}" for name, why in lines[-1]["not_measured"].items()),
+        "### Figures of reading by URL and their targets",
+        figure_rows(figures(measured)),
+    ]
+    for (part, work), group in groups(measured).items():
+        table = of_opens if isinstance(work, workloads.RemoteOpens) else of_rates
+        parts += [f"### {sentence(describe(part, work))}", table(list(group.of.values()))]
+    return "\n\n".join(parts)
+
+
+def of_opens(measured: Sequence[Measurement]) -> str:
+    """Time, with all latency, and requests."""
+    rows = []
+    for m in measured:
+        taken = f"{1000 * m.median:.0f} ({1000 * min(m.seconds):.0f}–{1000 * max(m.seconds):.0f}) ms"
+        asked = m.details["requests"]
+        rows.append(
+            [m.contestant, taken, f"{min(asked)}" if min(asked) == max(asked) else f"{min(asked)}–{max(asked)}"]
+        )
+    return markdown(["", "median (fastest–slowest round)", "requests"], rows)
+
+
+def plots(measured: Sequence[Measurement], directory: Path) -> None:
+    """None: few numbers each."""
