@@ -7,8 +7,10 @@ records are there it is compared once more, put on the disk and renamed; from th
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -27,6 +29,7 @@ from ffrecord.remote.cache_limit import parse_limit
 from ffrecord.remote.cache_names import HAVE, WHOLE, complete_names, entry_path, usable_directory
 from ffrecord.remote.cache_room import Room, remove
 from ffrecord.remote.cache_sealing import seal
+from ffrecord.remote.tally import Tally
 
 STAMP_SECONDS = 60.0  # that the time of last use may be behind
 LOOK_SECONDS = 1.0  # between two looks at whether others made a copy complete
@@ -45,8 +48,8 @@ class Cache:
 
     Attributes:
         directory: that they are in.
-        changes: goes up whenever a copy was found to be complete, or to be gone.
-        read, stored: records so far, in this process.
+        changes: another number whenever a copy was found to be complete, or to be gone.
+        counted: records that were "read" and "stored" so far.
 
     Raises:
         TypeError, ValueError: `limit`.
@@ -56,7 +59,9 @@ class Cache:
     def __init__(self, directory: str | os.PathLike[str], limit: int | str | None = None) -> None:
         size = parse_limit(limit)
         self.directory = usable_directory(directory)
-        self.changes = self.read = self.stored = 0
+        self.changes = 0
+        self._change = itertools.count(1)
+        self.counted = Tally()
         self._files: list[CachedFile] = []
         self._complete: set[int] = set()
         self._looked = False  # for complete copies that were there before
@@ -119,7 +124,7 @@ class Cache:
     def note(self, number: int, *, whole: bool) -> None:
         """A copy was found to be complete, or not to be there any more."""
         (self._complete.add if whole else self._complete.discard)(number)
-        self.changes += 1
+        self.changes = next(self._change)  # never the same for two of them, whichever thread comes last
 
     def opened(self, file: "CachedFile") -> None:
         """Count a copy as open and just used; close others, if they are too many."""
@@ -245,9 +250,9 @@ class CachedFile:
         except (FFRecordError, OSError):
             self._begin_anew()
             return [None] * len(local)
-        self._cache.read += sum(record is not None for record in found)
+        self._cache.counted.add(read=sum(record is not None for record in found))
         self._stamp(time.monotonic())
-        if copy.missing <= 0 and not copy.whole:
+        if not copy.whole and not copy.missing:
             self._complete()
         return found
 
@@ -276,7 +281,7 @@ class CachedFile:
             return
         except OSError as error:
             self._failed(error)
-        if copy.missing <= 0:
+        if not copy.missing:
             self._complete()
 
     def _store(self, copy: Copy, local: Indices, records: Sequence[Any]) -> None:
@@ -289,7 +294,7 @@ class CachedFile:
         count = int(np.searchsorted(np.cumsum(sizes), self._cache.take(int(sizes.sum())), "right"))
         if count:
             copy.store(local[:count], views[:count])
-            self._cache.stored += count
+            self._cache.counted.add(stored=count)
 
     def drop(self) -> None:
         """Forget a complete copy that turned out to be gone or damaged; what is left of it is removed."""
@@ -381,7 +386,7 @@ class CachedFile:
         copy = self._copy
         if copy is None:
             try:
-                copy = self._copy = self._open()
+                copy = self._shared(self._open())
             except (FFRecordError, FileNotFoundError):
                 self.drop()
             except OSError as error:
@@ -389,6 +394,13 @@ class CachedFile:
         if copy is not None:
             self._cache.opened(self)
         return copy
+
+    def _shared(self, copy: Copy) -> Copy:
+        """The one that all threads use: what one of them stores is known to all."""
+        with _sharing:
+            if self._copy is None:
+                self._copy = copy
+            return self._copy
 
     def _open(self) -> Copy:
         try:
@@ -402,3 +414,15 @@ class CachedFile:
     def _failed(self, error: OSError) -> None:
         self._frozen = self._frozen or error.errno not in NO_MORE
         self._cache.failed(error)
+
+
+_sharing = threading.Lock()
+
+
+def _renew() -> None:
+    """Have a lock that nobody holds: in a forked child."""
+    global _sharing
+    _sharing = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew)

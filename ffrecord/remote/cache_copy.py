@@ -43,7 +43,6 @@ class Copy:
     Attributes:
         whole: as given.
         known: which records it had when that was last looked at: bool [n].
-        missing: how many it had not.
 
     Raises:
         OSError, FFRecordError: there is none, or its tables are not there or damaged.
@@ -64,14 +63,18 @@ class Copy:
             self._opened.close()
             raise
         self.known = np.ones(facts.n, np.bool_)
-        self.missing = 0
         if not whole:
             self.look()
 
     def look(self) -> None:
         """See which records it has by now."""
         self.known = found_in(self._opened, self._stem)
-        self.missing = len(self.known) - int(np.count_nonzero(self.known))
+
+    @property
+    def missing(self) -> int:
+        """How many records it had not when that was last looked at."""
+        known = self.known  # counted each time: threads that store the same records would each count them
+        return len(known) - int(np.count_nonzero(known))
 
     def tables(self) -> bytes:
         """Bytes [0, data_start).
@@ -118,7 +121,6 @@ class Copy:
                 place = int(places[failure.order])
                 found[place], known[local[place]] = None, False
             if failures:
-                self.missing = len(known) - int(np.count_nonzero(known))
                 self.check()
         return found
 
@@ -148,7 +150,6 @@ class Copy:
                 write_pieces(fd, records[start:stop], int(offsets[local[start]]))
         # Not before: whoever sees that a record is here reads it.
         mark(self._stem + HAVE, local, HERE)
-        self.missing -= len(local) - int(np.count_nonzero(self.known[local]))
         self.known[local] = True
 
 

@@ -15,6 +15,7 @@ from ffrecord.opened import OpenedFile
 from ffrecord.remote.cache import Cache
 from ffrecord.remote.cache_files import Indices
 from ffrecord.remote.shard import RemoteShard
+from ffrecord.remote.tally import Tally
 
 FILES_MOST = 16_384  # each maps its tables, and a process may have 65,530 mappings
 SHARE = 20  # of the time that passes, this part goes into opening what has become complete
@@ -92,21 +93,21 @@ class Local:
         self._seen = -1
         self._again = 0.0
         # Counted by engines that are no more, less what they read for batches that are counted elsewhere.
-        self._before: Counter[str] = Counter()
+        self._before = Tally()
 
     def close(self) -> None:
         """Close all files; none is opened any more."""
         self._again = np.inf
         complete, self._complete = self._complete, None
         if complete is not None:
-            self._before.update(_counted(complete))
+            self._before.add(**_counted(complete))
             complete.engine.close()
 
     # Counts
 
     def counted(self) -> Counter[str]:
         """Batches, records and bytes of `read` and `begin`, and the times that all took."""
-        complete, total = self._complete, self._before.copy()
+        complete, total = self._complete, self._before.sums()
         if complete is not None:
             total.update(_counted(complete))
         return total
@@ -182,7 +183,7 @@ class Local:
         for failure in failures:
             records[int(places[failure.order])] = None
         good = [array for array in (records[place] for place in places.tolist()) if array is not None]
-        self._before.subtract({"batches": 1, "records": len(good), "bytes": sum(map(len, good))})
+        self._before.add(batches=-1, records=-len(good), bytes=-sum(map(len, good)))
         self._drop(complete, locals[places] + self._begins[files[places]], failures)
 
     def _drop(self, complete: Complete, indices: Indices, failures: list[Failure]) -> bool:
@@ -224,7 +225,7 @@ class Local:
     def _made(self, numbers: list[int]) -> Complete | None:
         before = self._complete
         if before is not None:
-            self._before.update(_counted(before))
+            self._before.add(**_counted(before))
         found = {number: self._opened.get(number) or self._open(number) for number in numbers}
         self._opened = {number: opened for number, opened in found.items() if opened is not None}
         return Complete(self._opened, self._begins, self._counts, self._io) if self._opened else None

@@ -11,6 +11,7 @@ from ffrecord.remote.cache import Cache
 from ffrecord.remote.cache_local import Local, Read
 from ffrecord.remote.ranges import Indices, parts
 from ffrecord.remote.shard import RemoteShard
+from ffrecord.remote.tally import Tally
 
 
 class Cached:
@@ -27,7 +28,7 @@ class Cached:
         for file in files:
             file.copy = cache.file(file.path, file.size, file.crc, file.n)
         self._local = Local(cache, files, io)
-        self._probed = self._missed = self._bytes = 0
+        self._counted = Tally()
 
     def close(self) -> None:
         """Let go of all files."""
@@ -45,7 +46,11 @@ class Cached:
         direct = dict(self._local.counted())
         direct.pop("batches", None)
         records, size = direct.get("records", 0), direct.get("bytes", 0)
-        looked = {"probed": self._probed + records, "missed": self._missed, "cached_bytes": self._bytes + size}
+        looked = {
+            "probed": self._counted["probed"] + records,
+            "missed": self._counted["missed"],
+            "cached_bytes": self._counted["bytes"] + size,
+        }
         return direct | looked
 
     def engines(self) -> list[tuple[str, int, str, dict[str, Any]]]:
@@ -82,9 +87,7 @@ class Cached:
             for place, record in zip(places.tolist(), found, strict=True):
                 records[place] = record
         here = [len(record) for record in records if record is not None]
-        self._probed += len(records)
-        self._missed += len(records) - len(here)
-        self._bytes += sum(here)
+        self._counted.add(probed=len(records), missed=len(records) - len(here), bytes=sum(here))
 
     def store(self, file: int, locals: Indices, records: Sequence[Array]) -> None:
         """Keep records of a shard, which match their CRC-32."""

@@ -12,6 +12,7 @@ from ffrecord.remote.client import Client, Fetched
 from ffrecord.remote.connecting import connect, options_of
 from ffrecord.remote.pool import Pool, Task, pause, pool
 from ffrecord.remote.retrying import retried
+from ffrecord.remote.tally import Tally
 
 T = TypeVar("T")
 
@@ -28,8 +29,6 @@ class Storage:
     Attributes:
         url, options: as given; they may have secrets in them.
         shown: the URL without them.
-        asked: requests made in this process, those that failed included.
-        nanoseconds: that their answers took, summed over all.
         tables_memory: as given.
     """
 
@@ -44,7 +43,7 @@ class Storage:
         self.shown = urls.redacted(url)
         # Taken apart once, not for each of many shards.
         self._before, _, self._after = urls.joined(self.shown, "\0").partition("\0")
-        self.asked = self.nanoseconds = 0
+        self._counted = Tally()
         self._owner = 0
         self._connect()
 
@@ -59,9 +58,19 @@ class Storage:
         """The client and the path of the URL with it: of this process, not of one that it was forked from."""
         if self._owner != os.getpid():
             self._connected = connect(self.url, self._connecting)
-            self.asked = self.nanoseconds = 0
+            self._counted.clear()
             self._owner = os.getpid()
         return self._connected
+
+    @property
+    def asked(self) -> int:
+        """Requests made in this process, those that failed included."""
+        return self._counted["asked"]
+
+    @property
+    def nanoseconds(self) -> int:
+        """That their answers took, summed over all."""
+        return self._counted["nanoseconds"]
 
     @property
     def pool(self) -> Pool:
@@ -112,5 +121,4 @@ class Storage:
         try:
             return call()
         finally:
-            self.asked += 1
-            self.nanoseconds += time.perf_counter_ns() - begun
+            self._counted.add(asked=1, nanoseconds=time.perf_counter_ns() - begun)

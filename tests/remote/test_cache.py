@@ -37,7 +37,7 @@ def test_what_is_stored_comes_back(source: shards.Source, directory: Path) -> No
     assert source.found(file) == [1, 2, 6]
     assert source.found(source.in_cache(Cache(directory))) == [1, 2, 6]
     assert file.path() is None and shards.names(directory) == [".have", ".part"]
-    assert (cache.stored, cache.read) == (3, 3)
+    assert (cache.counted["stored"], cache.counted["read"]) == (3, 3)
 
 
 def test_records_are_in_memory_of_their_own(source: shards.Source, directory: Path) -> None:
