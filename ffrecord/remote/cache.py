@@ -20,15 +20,17 @@ import numpy as np
 
 from ffrecord import limits
 from ffrecord.background import Background
+from ffrecord.batching import Indices
 from ffrecord.buffers import as_bytes
 from ffrecord.errors import ClosedError, FFRecordError
 from ffrecord.forms import Array, Outcome
-from ffrecord.remote.cache_copy import Copy, Facts, begin, check_tables
-from ffrecord.remote.cache_files import Indices, regular_size
+from ffrecord.remote.cache_copy import Copy, begin, check_tables
+from ffrecord.remote.cache_files import regular_size
 from ffrecord.remote.cache_limit import parse_limit
 from ffrecord.remote.cache_names import HAVE, WHOLE, complete_names, entry_path, usable_directory
 from ffrecord.remote.cache_room import Room, remove
 from ffrecord.remote.cache_sealing import seal
+from ffrecord.remote.tables import Facts
 from ffrecord.remote.tally import Tally
 
 STAMP_SECONDS = 60.0  # that the time of last use may be behind
@@ -72,15 +74,14 @@ class Cache:
         self._tick_at = time.monotonic() + STAMP_SECONDS
         self._background = Background(self._released)
 
-    def file(self, name: str, size: int, crc: int, n: int) -> "CachedFile":
+    def file(self, name: str, facts: Facts) -> "CachedFile":
         """The copy of a shard, whether or not there is one yet.
 
         Args:
             name: the shard's URL, without anything secret.
-            size, crc, n: of the shard: bytes, CRC-32 of its tables, samples. Without a CRC-32 (0) nothing could be
-                believed: such a shard is not cached.
+            facts: of the shard. Without a CRC-32 of its tables (0) nothing could be believed: it is not cached.
         """
-        file = CachedFile(self, len(self._files), name, Facts(n, size, crc))
+        file = CachedFile(self, len(self._files), name, facts)
         self._files.append(file)
         return file
 
@@ -191,7 +192,7 @@ class CachedFile:
     def stem(self) -> str:
         """What its paths begin with."""
         if not self._stem:
-            self._stem = entry_path(self._cache.directory, self._name, *self._facts[1:], self._facts.n)
+            self._stem = entry_path(self._cache.directory, self._name, self._facts)
         return self._stem
 
     # Tables
@@ -324,7 +325,7 @@ class CachedFile:
         """Make the copy complete, if it can be."""
         try:
             self._seal_at = time.monotonic() + SEAL_AGAIN_SECONDS
-            if seal(self.stem, *self._facts[1:], self._facts.n, self._gives_up):
+            if seal(self.stem, self._facts, self._gives_up):
                 self._seal_at = 0.0
                 self._found_whole()
             elif self._copy is not None:

@@ -3,33 +3,21 @@
 import contextlib
 import errno
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ffrecord import _engine, format
 from ffrecord._crc import crc32
 from ffrecord._engine import ARRAYS
+from ffrecord.batching import Indices
 from ffrecord.durable import read_all, write_all
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.forms import Array
 from ffrecord.opened import OpenedFile
-from ffrecord.remote.cache_files import HERE, Indices, Present, mark, opened, present, regular_size, runs, write_pieces
+from ffrecord.remote.cache_files import HERE, Present, mark, opened, present, regular_size, runs, write_pieces
 from ffrecord.remote.cache_names import HAVE, PART, WHOLE
-
-
-class Facts(NamedTuple):
-    """What tells a shard from others: as its manifest has it.
-
-    Attributes:
-        n: samples.
-        size: bytes.
-        crc: CRC-32 of the tables.
-    """
-
-    n: int
-    size: int
-    crc: int
+from ffrecord.remote.tables import Facts
 
 
 class Copy:

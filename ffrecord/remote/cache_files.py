@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord.batching import Indices
 from ffrecord.durable import read_up_to, write_all
 
 Present = npt.NDArray[np.bool_]
-Indices = npt.NDArray[np.int64]
 
 PIECES_MOST = 1024  # IOV_MAX of Linux
 HERE, AWAY = b"\1", b"\0"

@@ -9,11 +9,11 @@ import numpy as np
 
 from ffrecord import _engine, limits
 from ffrecord._engine import ARRAYS, Batch, Failure
+from ffrecord.batching import Indices
 from ffrecord.errors import ClosedError, FFRecordError
 from ffrecord.forms import Form, Out
 from ffrecord.opened import OpenedFile
 from ffrecord.remote.cache import Cache
-from ffrecord.remote.cache_files import Indices
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.remote.tally import Tally
 
@@ -243,7 +243,7 @@ class Local:
         if opened is None:
             return None
         opened.close()  # the engine opens those again that are read
-        if (opened.n, opened.size, opened.crc) != tuple(shard.facts):
+        if (opened.n, opened.size, opened.crc) != shard.facts:
             shard.copy.drop()
             return None
         return opened

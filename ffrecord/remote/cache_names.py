@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ffrecord.errors import NotAFolderError, file_error
+from ffrecord.remote.tables import Facts
 
 WHOLE, PART, HAVE = ".ffr", ".part", ".have"
 LOCK = "evicting.lock"
@@ -58,13 +59,14 @@ def _make(path: str, mode: int) -> None:
         raise file_error(error.errno or errno.EIO, f"cache_dir {path}: it could not be made", path) from None
 
 
-def entry_path(directory: str, name: str, size: int, crc: int, n: int) -> str:
+def entry_path(directory: str, name: str, facts: Facts) -> str:
     """What the paths of one shard's copy begin with.
 
     Args:
         name: the shard's URL, without anything secret.
-        size, crc, n: of the shard: bytes, CRC-32 of its tables, samples.
+        facts: of the shard.
     """
+    n, size, crc = facts
     key = hashlib.sha256(f"{name}\0{size}\0{crc}\0{n}".encode(errors="surrogateescape")).hexdigest()[:32]
     people = PLAIN.sub("_", name.rpartition("/")[2].removesuffix(WHOLE))[:NAME_MOST]
     return f"{directory}/{people}.{key}"

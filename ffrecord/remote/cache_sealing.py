@@ -13,17 +13,18 @@ from ffrecord.record_reader import RecordReader
 from ffrecord.remote.cache_copy import found_in
 from ffrecord.remote.cache_files import AWAY, mark, regular_size
 from ffrecord.remote.cache_names import HAVE, PART, WHOLE
+from ffrecord.remote.tables import Facts
 
 STEP_BYTES = 64 << 20  # compared with their checksums between two looks at whether to go on
 
 
-def seal(stem: str, size: int, crc: int, n: int, stop: Callable[[], bool]) -> bool:
+def seal(stem: str, facts: Facts, stop: Callable[[], bool]) -> bool:
     """Make a copy complete: all its records are compared with their checksums, all of it is put on the disk, and then
     it gets the name of a complete one.
 
     Args:
         stem: what its paths begin with.
-        size, crc, n: of the shard.
+        facts: of the shard.
         stop: asked now and then whether to leave it as it is.
 
     Returns:
@@ -35,17 +36,17 @@ def seal(stem: str, size: int, crc: int, n: int, stop: Callable[[], bool]) -> bo
     """
     path = stem + PART
     if regular_size(path) < 0:
-        return regular_size(stem + WHOLE) == size
+        return regular_size(stem + WHOLE) == facts.size
     try:
         part = PartFile(path, left=path)  # locked from here on
     except OSError as error:
         if error.errno in (errno.EBUSY, errno.ENOENT):  # another process is at it, or was
-            return regular_size(stem + WHOLE) == size
+            return regular_size(stem + WHOLE) == facts.size
         raise
     try:
-        os.ftruncate(part.fd, size)
+        os.ftruncate(part.fd, facts.size)
         try:
-            if not _is_right(stem, path, (n, size, crc), stop) or stop():
+            if not _is_right(stem, path, facts, stop) or stop():
                 return False
         except FFRecordError:  # its tables are damaged, so nobody can read it
             part.remove()
@@ -58,7 +59,7 @@ def seal(stem: str, size: int, crc: int, n: int, stop: Callable[[], bool]) -> bo
         part.leave()
 
 
-def _is_right(stem: str, path: str, facts: tuple[int, int, int], stop: Callable[[], bool]) -> bool:
+def _is_right(stem: str, path: str, facts: Facts, stop: Callable[[], bool]) -> bool:
     """
     Raises:
         FFRecordError: its tables are not there, or not as they should be.

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from ffrecord._crc import crc32
+from ffrecord.batching import Indices
 from ffrecord.forms import Array, Form, Out
 from ffrecord.remote.cache import Cache
 from ffrecord.remote.cache_local import Local, Read
-from ffrecord.remote.ranges import Indices, parts
+from ffrecord.remote.ranges import parts
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.remote.tally import Tally
 
@@ -26,7 +27,7 @@ class Cached:
     def __init__(self, cache: Cache, files: Sequence[RemoteShard], io: str) -> None:
         self._cache, self._files = cache, files
         for file in files:
-            file.copy = cache.file(file.path, file.size, file.crc, file.n)
+            file.copy = cache.file(file.path, file.facts)
         self._local = Local(cache, files, io)
         self._counted = Tally()
 

@@ -14,12 +14,12 @@ from ffrecord._crc import crc32
 from ffrecord._engine import ARRAYS, CHECKED, PACKED, Failure
 from ffrecord._memory import pooled
 from ffrecord.background import Background
-from ffrecord.batching import THREADS
+from ffrecord.batching import THREADS, Indices
 from ffrecord.errors import ClosedError, MissingFileError, RemoteError
 from ffrecord.forms import Array, Form, Out, Outcome, delivered
 from ffrecord.remote.cached import Cached
 from ffrecord.remote.pool import END_SECONDS, Task
-from ffrecord.remote.ranges import Indices, Request, parts, pieces, requests
+from ffrecord.remote.ranges import Request, parts, pieces, requests
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.remote.tables import Holder, Tables
 

@@ -4,9 +4,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Indices = npt.NDArray[np.int64]
+from ffrecord.batching import Indices
 
 # What a request costs here, in CPU time, and at the other end, in money and in its limits, is worth that many bytes
 # which nobody asked for: see docs/design.md.

@@ -1,6 +1,6 @@
 """One `.ffr` file that lies elsewhere: what is known of it, and its tables, once they are needed."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,18 +12,10 @@ from ffrecord.manifest import Shard
 from ffrecord.opened import naming
 from ffrecord.remote.client import Fetched
 from ffrecord.remote.storage import Storage
-from ffrecord.remote.tables import Holder, Tables, parse
+from ffrecord.remote.tables import Facts, Holder, Tables, parse
 
 MORE = 4 << 10  # bytes behind the tables that come with them: mostly all that lies before the first sample
 START = 64 << 10  # bytes of a file of which nothing is known
-
-
-class Facts(NamedTuple):
-    """What tells a shard from others: samples, bytes, CRC-32 of its tables."""
-
-    n: int
-    size: int
-    crc: int
 
 
 class RemoteShard:

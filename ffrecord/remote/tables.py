@@ -17,6 +17,20 @@ from ffrecord.errors import ChecksumError
 K = TypeVar("K")
 
 
+class Facts(NamedTuple):
+    """What tells a shard from others.
+
+    Attributes:
+        n: samples.
+        size: bytes.
+        crc: CRC-32 of the tables; 0 in old files that have none.
+    """
+
+    n: int
+    size: int
+    crc: int
+
+
 class Tables(NamedTuple):
     """Where the records of a shard lie.
 
@@ -123,13 +137,6 @@ class Holder(Generic[K]):
             self._bytes += _bytes(tables)
             while self._bytes > self._most and len(self._held) > 1:
                 self._bytes -= _bytes(self._held.popitem(last=False)[1])
-
-    def drop(self, key: K) -> None:
-        """Forget those of a shard."""
-        with self._lock:
-            tables = self._held.pop(key, None)
-            if tables is not None:
-                self._bytes -= _bytes(tables)
 
 
 def _bytes(tables: Tables) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ffrecord.opened import OpenedFile
 from ffrecord.remote.cache import Cache, CachedFile
+from ffrecord.remote.tables import Facts
 
 URL = "https://host/set/shard-0.ffr"
 PATIENCE = 30.0  # seconds for a copy to be made complete
@@ -30,7 +31,7 @@ class Source(NamedTuple):
         return self.data[: self.data_start]
 
     def in_cache(self, cache: Cache, url: str = URL) -> CachedFile:
-        return cache.file(url, self.size, self.crc, self.n)
+        return cache.file(url, Facts(self.n, self.size, self.crc))
 
     def give(self, file: CachedFile, local: Sequence[int] | None = None) -> None:
         """Store records as who fetched them does, all by default."""

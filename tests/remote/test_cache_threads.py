@@ -1,9 +1,11 @@
 """Threads of one reader that use one copy of a shard at the same moment."""
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import children
 import numpy as np
@@ -73,6 +75,25 @@ def test_records_that_several_threads_store(source: shards.Source, directory: Pa
         assert not file.sealing and file.path() is None
     together(lambda number: source.give(file, [source.n - 1]))
     shards.whole(cache, file)
+
+
+def test_records_that_threads_store_at_once(source: shards.Source, directory: Path) -> None:
+    """Each before it knows of the other."""
+    file = source.in_cache(Cache(directory))
+    source.give(file, [0])
+    copy, both = file._opened(), threading.Barrier(THREADS)
+
+    class Known(np.ndarray):  # type: ignore[type-arg]
+        def __getitem__(self, places: Any) -> Any:
+            found = super().__getitem__(places)
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(1)
+            return found
+
+    assert copy is not None
+    copy.known = copy.known.view(Known)
+    together(lambda number: source.give(file, [1 + number]))
+    assert copy.missing == source.n - 1 - THREADS
 
 
 def test_sums_of_many_threads(restless: None) -> None:
