@@ -37,7 +37,7 @@ class Formats(Program):
 
     def jpeg(self) -> None:
         work = workloads.SMOKE_DECODED if self.smoke else workloads.DECODED
-        pictures = encoded(work)
+        pictures = encoded(work, self.smoke)
         if pictures:
             self.add(formats_reading.decoded(self.directory, pictures, work, self.rounds))
 
@@ -65,9 +65,9 @@ class Formats(Program):
             print(describe(work), grid(list(group.of.values())), "", sep="\n", flush=True)
 
 
-def encoded(work: workloads.Decoded) -> list[bytes]:
-    """Windows of photographs as JPEG; none without the packages that ship these."""
-    images = write_pictures.photographs()
+def encoded(work: workloads.Decoded, smoke: bool) -> list[bytes]:
+    """Windows of photographs as JPEG, with `smoke` of drawings; none without the packages that ship these."""
+    images = write_pictures.photographs(smoke)
     if images is None:
         return []
     from PIL import Image

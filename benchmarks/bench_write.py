@@ -51,7 +51,7 @@ class Writing(Program):
 
     def pictures(self) -> None:
         work = workloads.SMOKE_PICTURES if self.smoke else workloads.PICTURES
-        with write_pictures.made(self.directory, work) as root:
+        with write_pictures.made(self.directory, work, smoke=self.smoke) as root:
             if root is not None:
                 out = self.directory / "pictures"
                 self.add(

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -40,8 +41,14 @@ class Folder:
         return {"image": self.paths[index].read_bytes(), "label": self.labels[index]}
 
 
-def photographs() -> dict[str, Any] | None:
-    """Those of examples/photographs.py, uint8 [H, W, 3] or [H, W]; None without the packages that ship them."""
+def photographs(smoke: bool = False) -> dict[str, Any] | None:
+    """Those of examples/photographs.py, uint8 [H, W, 3] or [H, W]; None without the packages that ship them.
+
+    Args:
+        smoke: drawings instead, without those packages, which take seconds to be imported.
+    """
+    if smoke and find_spec("PIL") is not None:
+        return drawings()
     sys.path.append(str(EXAMPLES))
     try:
         import photographs
@@ -51,6 +58,12 @@ def photographs() -> dict[str, Any] | None:
     finally:
         sys.path.remove(str(EXAMPLES))
     return dict(photographs.sources())
+
+
+def drawings() -> dict[str, Any]:
+    """One in grey and one with colours, as large as photographs."""
+    grey = np.add.outer(np.arange(600), np.arange(800)).astype(np.uint8)
+    return {"grey": grey, "colours": np.stack([grey, grey[::-1], 255 - grey], axis=-1)}
 
 
 @dataclass(frozen=True)
@@ -169,9 +182,11 @@ def measure_pictures(root: Path, out: Path, work: workloads.Pictures, rounds: in
 
 
 @contextmanager
-def made(directory: Path, work: workloads.Pictures, windows: Windows = PACKED) -> Iterator[Path | None]:
-    """The folder; None if it cannot be made here."""
-    images = photographs()
+def made(
+    directory: Path, work: workloads.Pictures, windows: Windows = PACKED, smoke: bool = False
+) -> Iterator[Path | None]:
+    """The folder, with `smoke` of drawings; None if it cannot be made here."""
+    images = photographs(smoke)
     root = directory / "folder"
     try:
         if images is not None:
