@@ -1,5 +1,6 @@
 """Blocks of Arrow as records: whole columns at once where they are of fixed size, else put together row by row."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,12 +11,19 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
 from ffrecord.fields.field import Array, Encoded
 from ffrecord.fields.layout import SIZE
+from ffrecord.fields.optional import require
 from ffrecord.forms import Packed
 from ffrecord.ray.blocks import PLAIN
 from ffrecord.ray.columns import is_binary
+from ffrecord.ray.to_arrow import binary_array
 from ffrecord.ray.values import Column, packed, schema_of_arrays
 
+pa: Any = require("pyarrow", "ray", "ffrecord.ray")
+compute: Any = require("pyarrow.compute", "ray", "ffrecord.ray")
+
+NOTHING = pa.scalar(b"", pa.large_binary())  # between the parts of a record
 ROWS_MAX = 1 << 20  # bytes of records of one size that are put together at once
+LARGE = 8 << 10  # bytes of a record, on the average, that is worth an object of Python's for each part
 AT_ONCE = 8 << 20  # bytes of a block of which the records are put together at once
 
 
@@ -111,20 +119,27 @@ class Assembly:
             yield rows.reshape(-1), np.arange(0, (count + 1) * size, size, dtype=np.int64)
 
     def _together(self, table: Any) -> Packed:
-        """The records of a part, each copied there piece by piece."""
-        heads = self._heads(table)
-        payloads = [self._column(name, table).payloads() for name in self._varying]
-        sizes = np.array([[len(each) for each in of_column] for of_column in payloads], np.int64)
-        sizes = sizes.reshape(len(payloads), table.num_rows)
-        heads = np.concatenate([heads, np.ascontiguousarray(sizes.T, SIZE).view(np.uint8)], axis=1)
-        offsets = np.zeros(table.num_rows + 1, np.int64)
-        np.cumsum(sizes.sum(axis=0) + heads.shape[1], out=offsets[1:])
+        """The records of a part."""
+        payloads = [self._column(name, table).joined() for name in self._varying]
+        sizes = [np.diff(packed(each)[1]).astype(SIZE)[:, None].view(np.uint8) for each in payloads]
+        heads = np.concatenate([self._heads(table), *sizes], axis=1)
+        ends = np.arange(table.num_rows + 1, dtype=np.int64) * heads.shape[1]
+        parts = [binary_array((heads.reshape(-1), ends)), *payloads]
+        if sum(part.nbytes for part in parts) < LARGE * table.num_rows:
+            # By Arrow, where there is no object for a row.
+            return packed(compute.binary_join_element_wise(*parts, NOTHING))
+        return self._copied([packed(part) for part in parts])
+
+    def _copied(self, parts: Sequence[Packed]) -> Packed:
+        """Parts of large records, copied each: what Arrow gives is new memory, of which every page is cleared first."""
+        offsets = np.sum([bounds for _, bounds in parts], axis=0)
         data = self._room(int(offsets[-1]))
-        to, bounds, pieces = data.data, offsets.tolist(), [list(map(memoryview, heads)), *payloads]  # type: ignore[arg-type]
-        for at, row in zip(bounds, zip(*pieces, strict=True), strict=False):
-            for piece in row:
-                to[at : at + len(piece)] = piece
-                at += len(piece)
+        to, at = data.data, offsets[:-1].copy()
+        for source, bounds in parts:
+            view, starts = source.data, bounds.tolist()
+            for place, (start, stop) in zip(at.tolist(), itertools.pairwise(starts), strict=True):
+                to[place : place + stop - start] = view[start:stop]
+            at += np.diff(bounds)
         return data, offsets
 
     def _heads(self, table: Any) -> Array:

@@ -1,6 +1,5 @@
 """A column of a block of Arrow, and the field that is to hold its values: all at once, or one by one."""
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +29,7 @@ from ffrecord.fields.field import Array, Encoded
 from ffrecord.fields.optional import require
 from ffrecord.forms import Packed
 from ffrecord.ray.columns import is_binary
+from ffrecord.ray.to_arrow import binary_array
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 
@@ -107,12 +107,20 @@ class Column:
         # Not even for times of another unit, which numpy calls safe and which wrap.
         return given.newbyteorder("=") == stored.newbyteorder("=")
 
-    def payloads(self) -> list[Encoded]:
-        """The bytes of each value, as its field makes them."""
+    def joined(self) -> Any:
+        """The bytes of all values as one array of Arrow: where it has them as they are stored, without one object for
+        each."""
         kind = self._chunked.type
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         if (type(self._field) is BytesField and is_binary(kind)) or (type(self._field) is StrField and text):
-            return [view for chunk in self._chunked.chunks for view in views(chunk)]
+            chunks = [chunk.cast(pa.large_binary()) for chunk in self._chunked.chunks]
+            return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)  # which copies in any case
+        payloads = self.payloads()
+        offsets = np.cumsum([0, *map(len, payloads)], dtype=np.int64)
+        return binary_array((np.frombuffer(b"".join(payloads), np.uint8), offsets))
+
+    def payloads(self) -> list[Encoded]:
+        """The bytes of each value, as its field makes them."""
         encode = self._field.encode
         # What a field of the user's gives may be gone with its next call.
         if type(self._field).__module__.startswith(OURS):
@@ -158,10 +166,3 @@ def packed(chunk: Any) -> Packed:
     bounds = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
     everything = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     return everything[bounds[0] : bounds[-1]], bounds - bounds[0]
-
-
-def views(chunk: Any) -> list[memoryview]:
-    """The bytes of each value of such an array."""
-    data, offsets = packed(chunk)
-    view = memoryview(data.data)
-    return [view[start:stop] for start, stop in itertools.pairwise(offsets.tolist())]

@@ -26,6 +26,7 @@ from ffrecord.fields import (
     TensorField,
     ZstdField,
 )
+from ffrecord.ray import values
 from ffrecord.ray.columns import schema_of_types
 from ffrecord.ray.records import Records
 from ffrecord.ray.to_arrow import arrow_type, column_array
@@ -116,6 +117,32 @@ def test_several_chunks_some_of_them_empty():
     found = decoded({"a": StrField(), "b": IntField()}, table)
     assert found == [{"a": "x", "b": 1}, {"a": "yz", "b": 2}, {"a": "", "b": 3}]
     assert decoded({"a": StrField(), "b": IntField()}, table.slice(1, 1)) == found[1:2]
+
+
+@pytest.mark.parametrize("size", [0, 3, 20_000])
+@pytest.mark.parametrize("count", [1, 7])
+def test_records_of_parts_of_any_size(size, count):
+    """Whether Arrow puts them together, or they are copied."""
+    fields = {"a": BytesField(), "n": IntField(), "b": StrField(), "c": NDArrayField("u1", (None,))}
+    rows = [
+        {"a": bytes([i]) * (size * i), "n": i, "b": "é" * (i % 3), "c": np.full(size // (i + 1), i, "u1")}
+        for i in range(count)
+    ]
+    columns = {
+        "a": pa.chunked_array([[row["a"]] for row in rows]),
+        "n": [row["n"] for row in rows],
+        "b": [row["b"] for row in rows],
+        "c": [row["c"] for row in rows],
+    }
+    assert encoded(fields, pa.table(columns)) == [Schema.of(fields).encode(row) for row in rows]
+
+
+def test_no_object_for_a_row(monkeypatch):
+    """Bytes and text go from array to array."""
+    schema = {"a": BytesField(), "n": IntField(), "b": StrField()}
+    table = pa.table({"a": [b"x", b""], "n": [1, 2], "b": ["", "y"]})
+    monkeypatch.setattr(values.Column, "payloads", None)
+    assert len(encoded(schema, table)) == 2
 
 
 def test_records_larger_than_what_is_put_together_at_once():
