@@ -15,7 +15,6 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from ffrecord.errors import NotAFolderError, file_error
@@ -92,11 +91,25 @@ def held(directory: str) -> list[Held]:
     Raises:
         OSError: it cannot be listed.
     """
-    found: dict[str, Held] = {}
-    for stem, status in _files(directory):
-        old = found.get(stem, Held(f"{directory}/{stem}", 0, 0))
-        found[stem] = Held(old.stem, old.bytes + status.st_blocks * 512, max(old.used, status.st_mtime_ns))
-    return list(found.values())
+    copies = (_held(f"{directory}/{stem}") for stem in _stems(directory))
+    return [each for each in copies if each is not None]
+
+
+def _held(stem: str) -> Held | None:
+    """A copy; None if it was removed meanwhile."""
+    # In this order: one that is made complete meanwhile is missed by neither name, and counted once.
+    there = [status for status in map(_status, (stem + PART, stem + WHOLE, stem + HAVE)) if status is not None]
+    if not there:
+        return None
+    size = sum({(each.st_dev, each.st_ino): each.st_blocks * 512 for each in there}.values())
+    return Held(stem, size, max(each.st_mtime_ns for each in there))
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
 
 
 def complete_names(directory: str) -> set[str]:
@@ -108,12 +121,6 @@ def complete_names(directory: str) -> set[str]:
     return {f"{directory}/{name.removesuffix(WHOLE)}" for name in names if name.endswith(WHOLE)}
 
 
-def _files(directory: str) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(directory) as entries:
-        for each in entries:
-            name = ENTRY.fullmatch(each.name)
-            if name:
-                try:
-                    yield name[1], each.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue  # removed meanwhile
+def _stems(directory: str) -> set[str]:
+    """What the names of copies begin with."""
+    return {found[1] for found in map(ENTRY.fullmatch, os.listdir(directory)) if found}

@@ -4,6 +4,7 @@ import fcntl
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import children
 import pytest
@@ -130,6 +131,28 @@ def test_what_is_in_use_stays(source: shards.Source, directory: Path, monkeypatc
     first.tick()  # in use: the copy is complete, so the reader does not come here to read
     assert sum(filled(second, source, "xyz")) <= 12
     assert source.found(file) == list(range(source.n)) and stems(directory)[0] == "a"
+
+
+def test_a_copy_that_is_made_complete_while_sizes_are_added_up(
+    source: shards.Source, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Is counted, though a file of the name that was listed is not there any more."""
+    file = source.in_cache(Cache(directory))
+    source.give(file, range(9))
+    expected = used(directory)
+    lstat = os.lstat
+
+    def renamed(path: str, **options: Any) -> os.stat_result:
+        if os.path.exists(file.stem + ".part"):
+            os.rename(file.stem + ".part", file.stem + ".ffr")
+        return lstat(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", renamed)
+        assert used(directory) == expected
+    assert sorted(shards.names(directory)) == [".ffr", ".have"]
+    os.link(file.stem + ".ffr", file.stem + ".part")  # as seen by who looks at both while it is renamed
+    assert used(directory) == expected > 900_000
 
 
 def test_a_copy_evicted_while_it_is_open(source: shards.Source, directory: Path) -> None:
