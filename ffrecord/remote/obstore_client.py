@@ -2,6 +2,7 @@
 
 import base64
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import EllipsisType
@@ -19,6 +20,7 @@ from ffrecord.remote.refusals import changed, short, too_large
 T = TypeVar("T")
 
 SCHEMES = {"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "http", "https"}
+ADDRESS = re.compile("endpoint|base_url")  # options that are such: of S3 and Azure, and of Google
 # A request that is not answered in that time is given up: nobody else would.
 CLIENT = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "300s"}
 NEVER = {"max_retries": 0}  # by obstore: `retrying` does, which bounds the time of all tries together
@@ -179,7 +181,7 @@ class ObstoreClient:
 
     def _plain_http(self) -> dict[str, bool]:
         """That HTTP without TLS will do, where an address says so itself."""
-        addresses = [self._root, *(str(value) for key, value in self._options.items() if "endpoint" in key.lower())]
+        addresses = [self._root, *(str(value) for key, value in self._options.items() if ADDRESS.search(key.lower()))]
         return {"allow_http": True} if any(each.lower().startswith("http://") for each in addresses) else {}
 
 

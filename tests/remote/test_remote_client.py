@@ -210,6 +210,42 @@ def test_a_dataset_in_a_bucket(storage: Moto, tmp_path: Path) -> None:
         assert "testing" not in f"{reader} {reader.fnames}"
 
 
+S3 = {"region": "us-east-1"}
+AZURE = {"account_name": "account"}
+STORES = [
+    ("s3://bucket", "endpoint", S3),
+    ("s3a://bucket", "aws_endpoint_url", S3),
+    ("gs://bucket", "base_url", {}),
+    ("gcs://bucket", "google_base_url", {}),
+    ("az://bucket", "endpoint", AZURE),
+    ("azure://bucket", "azure_endpoint", AZURE),
+    ("adl://bucket", "endpoint", AZURE),
+    ("abfs://bucket", "endpoint", AZURE),
+    ("abfss://bucket@account.dfs.core.windows.net", "endpoint", {}),
+]
+
+
+@pytest.mark.parametrize(("root", "address", "options"), STORES, ids=[store[0] for store in STORES])
+def test_each_store(served: Nginx, tmp_path: Path, root: str, address: str, options: dict[str, Any]) -> None:
+    """Asks for objects, and for ranges of them, in the way of its API, which to read is that of any HTTP server."""
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    data = remote_datasets.samples(150)
+    place = served.root / "bucket" / "some dir" / tmp_path.name
+    local = remote_datasets.write_dataset(place, data)
+    url = f"{root}/some dir/{tmp_path.name}"
+    given = {address: served.url, "skip_signature": True, "max_tries": 2, **options}
+    with served.counted() as requests:
+        with FileReader(url, storage_options=given) as reader, FileReader(local) as here:
+            remote_datasets.check_all(reader, data, here)
+            assert reader.fnames[0] == f"{url}/part 000.ffr"
+        with pytest.raises(MissingFileError, match=f"{url}/nothing.ffr does not exist"):
+            FileReader(f"{url}/nothing.ffr", storage_options=given)
+    assert len(requests) > 20
+    with pytest.raises(RemoteError, match="no_such_option") as raised:
+        FileReader(url, storage_options={**given, "no_such_option": "secret"})
+    assert "secret" not in str(raised.value)
+
+
 def test_a_large_file_goes_up_in_parts(storage: Moto, tmp_path: Path) -> None:
     pytest.importorskip("obstore", reason="obstore is not installed")
     (tmp_path / "large").write_bytes(BODY * 1700)
