@@ -111,7 +111,7 @@ class Storage:
 
     def _at(self, name: str) -> tuple[Client, str]:
         client, path = self._connect()
-        return client, f"{path}/{name}".lstrip("/") if name else path
+        return client, (f"{path}/{name}" if path else name) if name else path
 
     def _asked(self, call: Callable[[], T]) -> T:
         return retried(partial(self._timed, call), self._tries, self._seconds, pause)

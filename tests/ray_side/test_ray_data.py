@@ -14,7 +14,7 @@ from ray_builders import KINDS, flat, kinds, numbered, plain, records, same
 
 import ffrecord.ray
 from ffrecord import DatasetWriter, FileReader
-from ffrecord.errors import FormatError, MismatchError
+from ffrecord.errors import ChecksumError, FormatError, MismatchError
 from ffrecord.fields import BytesField, Field, IntField, JPEGField, LabelField, NDArrayField, ScalarField, Schema
 from ffrecord.ray.values import schema_of_arrays
 
@@ -101,6 +101,50 @@ def test_types_say_the_fields(tmp_path):
         assert [(each["id"], each["half"], each["name"], each["box"].tolist()) for each in found] == [
             (i, i / 2, str(i), [i] * 4) for i in range(50)
         ]
+
+
+def test_checksums_are_compared_unless_told(tmp_path):
+    plain(tmp_path / "d", 20)
+    shard = tmp_path / "d" / "PART_00000.ffr"
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    rows = read(tmp_path / "d", check_data=False).take_all()
+    assert [row["data"] for row in rows[:-1]] == [numbered(i) for i in range(19)]
+    assert rows[-1]["data"] != numbered(19)
+    with pytest.raises(ChecksumError, match=r"PART_00000\.ffr: sample 19"):
+        read(tmp_path / "d").materialize()
+
+
+def test_urls_with_options_and_a_cache(tmp_path):
+    """A file system of fsspec that all processes see; the tasks read, and keep what they have read."""
+    pytest.importorskip("fsspec", reason="fsspec is not installed")
+    url = f"local://{tmp_path}/d"
+    options = {"auto_mkdir": True, "max_tries": 2}
+    summary = ffrecord.ray.write(
+        read(plain(tmp_path / "plain", 100)), url, samples_per_shard=30, storage_options=options, concurrency=1
+    )
+    assert (summary.path, summary.samples, summary.shards) == (url, 100, 4)
+    given = {"storage_options": options, "cache_dir": str(tmp_path / "cache"), "cache_limit": "100 MB"}
+    for _ in range(2):
+        assert [row["data"] for row in read(url, **given).take_all()] == [numbered(i) for i in range(100)]
+    assert any(path.is_file() for path in (tmp_path / "cache").rglob("*"))
+    with pytest.raises(ValueError, match="cache_limit is given, but no cache_dir"):
+        read(url, cache_limit="100 MB")
+    with pytest.raises(ValueError, match=r"max_tries is 0, expected 1 to 100"):
+        read(url, storage_options={"max_tries": 0})
+
+
+@pytest.mark.filterwarnings("ignore:`ray_remote_args` is deprecated")  # what Ray has no name for can be said by that alone
+@pytest.mark.parametrize("options", [{"num_cpus": 0.5}, {"scheduling_strategy": "SPREAD", "num_cpus": 1}])
+def test_how_tasks_are_run(tmp_path, options):
+    plain(tmp_path / "d", 50)
+    ds = read(tmp_path / "d", concurrency=1, ray_remote_args=options)
+    assert [row["data"] for row in ds.take_all()] == [numbered(i) for i in range(50)]
+    said = str(ds._logical_plan.dag.__dict__)
+    assert f"'num_cpus': {options['num_cpus']}" in said or f"num_cpus={options['num_cpus']}" in said
+    copied = ffrecord.ray.write(read(tmp_path / "d"), tmp_path / "e", ray_remote_args={"num_cpus": 0.5}, concurrency=1)
+    assert copied.samples == 50
 
 
 def test_append_and_what_is_refused(tmp_path):
