@@ -3,56 +3,40 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import benchmark_runs
 import pytest
 
 for package in ("obstore", "fsspec", "aiohttp"):
     pytest.importorskip(package, reason=f"{package} is not installed")
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-CONTEXT = {"bench", "time", "workload", "cache", "checked", "seconds", "commit", "dirty", "machine", "versions", "fs"}
 OURS = {"iter_batches", "second epoch, from the cache", "FileReader"}
-MARK = "of reading by URL -->"
-
-
-def smoke(directory: Path, *options: str) -> tuple[str, Path]:
-    """What it prints, and the file of its results."""
-    directory.mkdir()
-    out, program = directory / "smoke.jsonl", str(BENCHMARKS / "bench_remote.py")
-    command = [sys.executable, program, "--smoke", "--rounds", "5", "--out", str(out), *options]
-    done = subprocess.run([*command, "--data", str(directory)], capture_output=True, text=True)
-    if "is not installed: there is nothing to read from" in done.stderr:
-        pytest.skip(done.stderr)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert list(directory.iterdir()) == [out]  # what it served is deleted
-    return done.stdout, out
 
 
 def contestants(out: Path) -> set[str]:
     """Of results that have all that belongs to them."""
-    results = [json.loads(line) for line in out.read_text().splitlines()]
+    results = benchmark_runs.results(out, "not_measured")
     for result in results:
-        assert set(result) >= CONTEXT | {"not_measured"} and result["bench"] == "remote" and len(result["seconds"]) == 5
+        assert result["bench"] == "remote" and len(result["seconds"]) == 5
         assert set(result["versions"]) >= {"obstore", "fsspec", "aiohttp", "nginx", "wrk", "curl"}
         assert result["details"]["role"] == ("ours" if result["contestant"] in OURS else "peer")
-        assert str(Path.home()) not in json.dumps(result)
     return {result["contestant"] for result in results}
 
 
-def reported(docs: Path, *results: Path) -> str:
+def reported(docs: Path, *found: Path) -> str:
     """What the page has of it."""
-    pytest.importorskip("matplotlib")
-    shutil.copy(BENCHMARKS.parent / "docs" / "benchmarks.md", docs)
-    command = [sys.executable, str(BENCHMARKS / "report.py"), *map(str, results), "--docs", str(docs)]
-    subprocess.run(command, check=True)
-    return (docs / "benchmarks.md").read_text().split(MARK)[1]
+    return benchmark_runs.reported(docs, *found).split("of reading by URL -->")[1]
+
+
+def smoke(directory: Path, part: str) -> tuple[str, Path]:
+    """What it prints, and the file of its results."""
+    directory.mkdir()
+    return benchmark_runs.smoke("remote", directory, "--part", part)
 
 
 def test_quick_parts_and_the_report(tmp_path: Path) -> None:
-    printed, out = smoke(tmp_path / "data", "--part", "cache,opening")
+    printed, out = smoke(tmp_path / "data", "cache,opening")
     assert contestants(out) == {"second epoch, from the cache", "files of this machine", "FileReader"}
     assert re.search(
         r"opening 200 shards, 20 ms, requests of the round with most +1.00 \(\S+\) +<= 3 +reached", printed
@@ -67,7 +51,7 @@ def test_quick_parts_and_the_report(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_all_parts_and_the_report(tmp_path: Path) -> None:
-    printed, out = smoke(tmp_path / "data", "--part", "batches")
+    printed, out = smoke(tmp_path / "data", "batches")
     missing = set(json.loads(out.read_text().splitlines()[0])["not_measured"])
     tools = {"wrk": "wrk, 16 connections", "curl": "curl, 16 in parallel"}
     assert contestants(out) == {"iter_batches", "fsspec, record by record"} | {
@@ -76,7 +60,7 @@ def test_all_parts_and_the_report(tmp_path: Path) -> None:
     for name, least in [*((name, 0.9) for tool, name in tools.items() if tool not in missing), ("fsspec", 5)]:
         assert re.search(rf"iter_batches / {name}.* +\S+ \(\S+\) +>= {least} ", printed), name
     # A part that was measured again leaves the other, which has the same workload, as it was.
-    made = reported(tmp_path, out, smoke(tmp_path / "again", "--part", "cache")[1])
+    made = reported(tmp_path, out, smoke(tmp_path / "again", "cache")[1])
     assert "| iter_batches | " in made and "| second epoch, from the cache | " in made
 
 
@@ -101,8 +85,7 @@ with remote_server.serving(directory / "root", 0.02, directory=directory / "ngin
 
 def asked(directory: Path, text: str) -> list[str]:
     """What a program prints for a dataset that is served."""
-    command = [sys.executable, "-c", ASKED + text, str(directory)]
-    done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True)
+    done = benchmark_runs.program(ASKED + text, directory)
     if done.returncode == 77:
         pytest.skip("no server that waits before it answers")
     assert done.returncode == 0, done.stderr
@@ -185,5 +168,6 @@ for work in found:
     assert harness.Measurement.from_record(record).workload == work, work
 print(len(found))
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=BENCHMARKS, capture_output=True, text=True, check=True)
+    done = benchmark_runs.program(program)
+    assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 50

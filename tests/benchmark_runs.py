@@ -1,0 +1,63 @@
+"""What the tests of the benchmarks share: their programs run in a second's worth, and the page made of the results."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+CONTEXT = {"bench", "time", "workload", "cache", "checked", "seconds", "commit", "dirty", "machine", "versions", "fs"}
+MAKE_TWICE = """
+import pathlib, report, sys
+def made():
+    report.main(sys.argv[1:])
+    return pathlib.Path(sys.argv[-1], "benchmarks.md").read_text()
+raise SystemExit(made() != made())
+"""
+
+
+def smoke(bench: str, directory: Path, *options: str) -> tuple[str, Path]:
+    """What bench_BENCH.py prints, and the file of its results, which is all that it leaves.
+
+    Args:
+        bench: its name.
+        directory: an empty one.
+        options: more than those that keep it short.
+    """
+    out = directory / "smoke.jsonl"
+    command = [sys.executable, str(BENCHMARKS / f"bench_{bench}.py"), "--smoke", "--rounds", "5", "--out", str(out)]
+    done = subprocess.run([*command, "--data", str(directory), *options], capture_output=True, text=True)
+    if "is not installed: there is nothing to read from" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(directory.iterdir()) == [out]  # what it wrote is deleted
+    return done.stdout, out
+
+
+def results(out: Path, *more: str) -> list[dict]:
+    """Those of a file. Each has its context, what else is named, and no path of this machine."""
+    lines = out.read_text().splitlines()
+    assert not [line for line in lines if str(Path.home()) in line]
+    found = [json.loads(line) for line in lines]
+    for result in found:
+        assert set(result) >= CONTEXT | set(more)
+        assert result["checked"] is True and min(result["seconds"]) > 0
+    return found
+
+
+def program(text: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """The end of one that finds the modules of the benchmarks."""
+    command = [sys.executable, "-c", text, *map(str, arguments)]
+    return subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True)
+
+
+def reported(docs: Path, *found: Path) -> str:
+    """The page that report.py makes of results, in `docs`. Made again it is the same."""
+    pytest.importorskip("matplotlib")
+    shutil.copy(BENCHMARKS.parent / "docs" / "benchmarks.md", docs)
+    done = program(MAKE_TWICE, *found, "--docs", docs)
+    assert done.returncode == 0, done.stderr
+    return (docs / "benchmarks.md").read_text()

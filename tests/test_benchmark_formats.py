@@ -1,0 +1,38 @@
+"""bench_formats.py runs, records what it measured on, and its report is made."""
+
+import re
+from pathlib import Path
+
+import benchmark_runs
+import pytest
+
+
+@pytest.fixture(scope="module")
+def formats_smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What bench_formats.py --smoke prints, and the file of its results."""
+    return benchmark_runs.smoke("formats", tmp_path_factory.mktemp("formats"))
+
+
+def test_formats_results_have_context_and_rounds(formats_smoke: tuple[str, Path]) -> None:
+    printed, out = formats_smoke
+    results = benchmark_runs.results(out)
+    assert {result["workload"]["kind"] for result in results} >= {"Members", "Stream", "Examples", "Conversions"}
+    for result in results:
+        assert len(result["seconds"]) == 5
+        assert result["contestant"] in printed
+
+
+def test_formats_print_their_figures(formats_smoke: tuple[str, Path]) -> None:
+    printed, _ = formats_smoke
+    for figure in (
+        r"zip: ZipReader.read / zipfile.read +\S+ \(\S+\) +>= 9 ",
+        r"TFRecord, 4 KiB: TFRecordReader, opened and iterated / tfrecord +\S+ \(\S+\) +>= 2 ",
+        r"Examples, 16 floats: ExampleParser.parse_batch / google.protobuf, to arrays +\S+ \(\S+\) +>= 3 ",
+        r"lmdb: convert / DatasetWriter, from memory +\S+ \(\S+\) +>= 0.7 ",
+    ):
+        assert re.search(figure, printed), figure
+
+
+def test_report_of_formats(formats_smoke: tuple[str, Path], tmp_path: Path) -> None:
+    made = benchmark_runs.reported(tmp_path, formats_smoke[1]).split("of other formats -->")[1]
+    assert "### Figures of other formats and their targets" in made and "ZipReader.read" in made

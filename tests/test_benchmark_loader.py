@@ -1,0 +1,133 @@
+"""bench_loader.py runs, refuses wrong answers, records what it measured on, and its report is made."""
+
+import importlib.util
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import benchmark_runs
+import pytest
+
+WRITERS = ("--writers", sys.executable)
+LOADER_DATA = """
+import pathlib, sys, numpy as np, workloads, write_cifar
+directory, work = pathlib.Path(sys.argv[1]), workloads.Epochs(300, 64)
+write_cifar.make(directory, workloads.Packs(300))
+"""
+
+
+def test_a_loader_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("the C loop needs a C compiler")
+    program = """
+import loader_hosts
+with loader_hosts.hosted("C loop, CRC-32", sys.executable, directory, work) as host:
+    found = [host.run() for _ in range(2)]
+print([(each["count"], each["sum"]) for each in found], host.process.returncode)
+contestant = loader_hosts.contestant(host, 299)
+host.run = lambda: found[0]
+contestant.run()
+"""
+    result = benchmark_runs.program(LOADER_DATA + program, tmp_path)
+    assert result.stdout == f"{[(300, 44850)] * 2} 0\n", result.stderr
+    assert "WrongAnswerError: C loop, CRC-32: 300 samples, sum 44850, expected (299, 44551)" in result.stderr
+
+
+def test_a_loader_that_fails_or_lies_ends_the_benchmark(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("the C loop needs a C compiler")
+    program = """
+import loader_hosts, loader_peers
+path = pathlib.Path(loader_peers.packed("DatasetWriter", directory, work), "PART_00000.ffr")
+data = bytearray(path.read_bytes())
+data[-3080] ^= 1
+path.write_bytes(data)
+for name in ("C loop, CRC-32", "nobody"):
+    try:
+        loader_hosts.Host(name, sys.executable, directory, work)
+    except Exception as error:
+        print(type(error).__name__, str(error).splitlines()[-1])
+"""
+    result = benchmark_runs.program(LOADER_DATA + program, tmp_path)
+    assert re.fullmatch(
+        "WrongAnswerError .*: C loop: 1 records are not what their CRC-32 says\n"
+        "ContestantFailedError KeyError: 'nobody'\n",
+        result.stdout,
+    ), result.stderr
+
+
+def test_loaders_that_lose_repeat_or_do_not_shuffle_are_refused(tmp_path: Path) -> None:
+    program = """
+import loader_checks
+data = write_cifar.Cifar(directory, 300)
+labels = np.array(data.labels)
+def give(order):
+    yield from ((data.images[order[at : at + 64]], labels[order[at : at + 64]]) for at in range(0, len(order), 64))
+order = np.random.default_rng(1).permutation(300)
+loader_checks.cifar("good", give(order), directory, work)
+other = order.copy()
+other[0] = other[1]
+mixed = [(images[::-1], labels) for images, labels in give(order)]
+given = {"lost": give(order[:-1]), "twice": give(other), "sorted": give(np.arange(300)), "mixed": mixed}
+for name, batches in given.items():
+    try:
+        loader_checks.cifar(name, batches, directory, work)
+    except loader_checks.WrongAnswerError as error:
+        print(error)
+"""
+    result = benchmark_runs.program(LOADER_DATA + program, tmp_path)
+    assert result.stdout.splitlines() == [
+        "lost: 299 samples, 299 of them different, of 300",
+        "twice: 300 samples, 299 of them different, of 300",
+        "sorted: 100% of the samples follow their neighbour of the file",
+        "mixed: other pixels in batch 0",
+    ], result.stderr
+
+
+def check_loader_results(out: Path) -> set[str]:
+    """The kinds of workloads, each measured with its context."""
+    kinds = set()
+    for result in benchmark_runs.results(out, "details", "not_measured", "crc_kernel"):
+        kinds.add(result["workload"]["kind"])
+        assert len(result["seconds"]) >= (1 if result["workload"]["kind"] == "Starts" else 5)
+        assert result["details"]["role"] in ("ours", "peer", "plain", "original", "limit")
+    return kinds
+
+
+def test_loading_from_disk(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "data").mkdir()
+    printed, out = benchmark_runs.smoke("loader", tmp_path / "data", *WRITERS, "--part", "cold")
+    if "nothing can be cold" in printed:
+        pytest.skip("no storage behind the temporary directory")
+    assert check_loader_results(out) == {"ColdEpochs"}
+    assert re.search(r"cold 4 KiB: Loader / iter_\w+ +\S+ \(\S+\) +>= 0.9 ", printed)
+    if importlib.util.find_spec("matplotlib"):
+        made = benchmark_runs.reported(tmp_path, out)
+        assert made.count("### Cold, samples of 4 KiB, batches of 16") == 1
+
+
+@pytest.mark.long
+def test_loading(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "data").mkdir()
+    printed, out = benchmark_runs.smoke("loader", tmp_path / "data", *WRITERS)
+    kinds = {"Epochs", "Crops", "ColdEpochs", "Starts"}
+    kinds -= {"ColdEpochs"} if "nothing can be cold" in printed else set()
+    assert check_loader_results(out) == kinds - ({"Crops"} if "NOT MEASURED" in printed else set())
+    for figure in (
+        r"images: Loader / C loop +\S+ \(\S+\) +>= 0.8 ",
+        r"images, DataLoader: Dataset, BatchSampler / numpy.memmap +\S+ \(\S+\) +>= 3 ",
+        r"100,000 samples: first batch at 50% of the epoch +\S+ ms \(\S+\) +<= 100 ms ",
+        r"100,000 samples, 8 workers: memory of all +\S+ MB \(\S+\) +<= 100 MB ",
+    ):
+        assert re.search(figure, printed), figure
+    missing = json.loads(out.read_text().splitlines()[-1])["not_measured"]
+    for name, module in {"ffcv": "ffcv", "mds": "streaming", "litdata": "litdata"}.items():
+        there = importlib.util.find_spec(module) is not None
+        assert there != (f"No module named '{module}'" in missing.get(name, ""))
+    if importlib.util.find_spec("matplotlib"):
+        assert benchmark_runs.reported(tmp_path, out).count("### Shuffled epochs of small images") == 1
+        assert (tmp_path / "plots" / "load_images.svg").read_text().count("C loop, CRC-32") >= 1
