@@ -135,7 +135,7 @@ def test_urls_with_options_and_a_cache(tmp_path):
         read(url, storage_options={"max_tries": 0})
 
 
-@pytest.mark.filterwarnings("ignore:`ray_remote_args` is deprecated")  # what Ray has no name for can be said by that alone
+@pytest.mark.filterwarnings("ignore:`ray_remote_args` is deprecated")  # the only way to say all
 @pytest.mark.parametrize("options", [{"num_cpus": 0.5}, {"scheduling_strategy": "SPREAD", "num_cpus": 1}])
 def test_how_tasks_are_run(tmp_path, options):
     plain(tmp_path / "d", 50)
