@@ -260,7 +260,7 @@ def test_tables_count_too(tmp_path: Path, directory: Path) -> None:
     files = [source.in_cache(cache, f"s3://b/{i}.ffr") for i in range(5)]
     for file in files:
         source.give(file, [0])
-    assert [len(source.found(file)) for file in files].count(1) <= 2
+    assert [len(source.found(file)) for file in files] == [1, 1, 0, 0, 0]
     assert used(directory) <= 250_000 + 2 * 2 * PAGE  # the last page of each file
 
 
@@ -269,7 +269,9 @@ import sys, numpy as np
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import shards
+from ffrecord.remote import cache_room
 from ffrecord.remote.cache import Cache
+cache_room.LEAST = 100_000  # at once
 place, directory, number = Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 source = shards.source(place / f"{number}.ffr", [100_000] * 10)
 cache = Cache(directory, 6_000_000)
@@ -284,7 +286,7 @@ print("done", flush=True)
 
 
 def test_processes_keep_to_the_limit_together(tmp_path: Path, directory: Path) -> None:
-    """Each of four would fill two thirds of it."""
+    """Each of three would fill two thirds of it."""
     here = str(Path(__file__).parent)
     with (
         children.started(SHARED, here, tmp_path, directory, 0) as a,
@@ -298,8 +300,8 @@ def test_processes_keep_to_the_limit_together(tmp_path: Path, directory: Path) -
         for child in (a, b, c):
             assert child.stdout is not None and child.stderr is not None
             assert child.stdout.readline() == "done\n", child.stderr.read()
-    # What each took at once: no more than was free when it looked, and 16 MiB at most.
-    assert used(directory) <= 3 * 6_000_000
+    # More by what each took at once.
+    assert 5_800_000 < used(directory) < 6_000_000 + 3 * 110_000
     cache = Cache(directory, 6_000_000)
     assert cache.take(1) <= 1
 

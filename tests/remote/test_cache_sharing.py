@@ -91,9 +91,13 @@ def test_what_is_not_ones_own_is_read_as_it_is(
         assert source.found(other) == [4]
 
     as_user(BOB, 0o022, bob)
-    as_user(
-        ALICE, 0o022, lambda: source.give(file := source.in_cache(Cache(open_directory)), [4]) or source.found(file)
-    )
+
+    def again() -> None:
+        file = source.in_cache(Cache(open_directory))
+        source.give(file, [4])
+        assert source.found(file) == [0, 1, 2, 3, 4]
+
+    as_user(ALICE, 0o022, again)
 
 
 @as_root

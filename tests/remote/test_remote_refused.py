@@ -164,13 +164,12 @@ def test_a_scheme_that_nobody_has() -> None:
         FileReader("nobodyhas://host/set?token=secret")
 
 
-def test_python_ends_while_a_request_waits(storage: Nginx) -> None:
-    """Without a crash, and not for ever."""
+def test_python_ends_while_a_request_waits() -> None:
+    """Without a crash, and before anything else ends it: no answer comes for 30 s, and then it is tried again."""
     code = """
 import sys, threading
 from ffrecord import FileReader
-options = {"max_tries": 1, "client_options": {"read_timeout": "1s"}}
-thread = threading.Thread(target=FileReader, args=(sys.argv[1],), kwargs={"storage_options": options}, daemon=True)
+thread = threading.Thread(target=FileReader, args=(sys.argv[1],), daemon=True)
 threading.excepthook = lambda *_: None
 thread.start()
 thread.join(0.2)
@@ -178,4 +177,4 @@ print("ends")
 """
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        assert children.run(code, f"http://127.0.0.1:{port}/set", timeout=30) == "ends\n"
+        assert children.run(code, f"http://127.0.0.1:{port}/set", timeout=20) == "ends\n"
