@@ -5,11 +5,15 @@ rest follows from what is assumed, and every assumption is an option. The same o
 docs/scale.md shows those of the defaults and says what they mean.
 """
 
+import sys
+
 import scale_caching
 import scale_opening
 import scale_reading
 import scale_waiting
 from scale_world import TABLE_BYTES, World, assumptions, figure, size, world_of
+
+from ffrecord import FFRecordError
 
 
 def demand(world: World) -> list[list[str]]:
@@ -57,7 +61,12 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Print all tables."""
     world = world_of(arguments, __doc__)
-    for title, text in sections(world).items():
+    try:
+        found = sections(world)
+    except FFRecordError as error:  # such as a dataset.json larger than any may be
+        print(f"scale.py: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    for title, text in found.items():
         print(f"## {title}\n\n{text}\n")
 
 

@@ -97,8 +97,8 @@ def world_of(arguments: Sequence[str] | None, description: str | None) -> World:
 def _whole(text: str) -> int:
     """An int, also as 1e10."""
     number = float(text)
-    if number != int(number):
-        raise ValueError
+    if not number.is_integer():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
     return int(text) if text.lstrip("-").isdigit() else int(number)
 
 

@@ -108,6 +108,11 @@ class FileReader(RecordReader[Sample_co]):
                 raise FormatError(f"{opened.path}: its schema differs from that of {self._fnames[0]}")
         return first
 
+    @property
+    def file_sizes(self) -> list[int]:
+        """Bytes of each file, as they were when it was opened, or as its dataset.json says of a URL."""
+        return [opened.size for opened in self._files]
+
     def fingerprint(self, shards: SupportsIndex | None = None) -> str:
         """What tells these samples from others, wherever the files are: 64 hexadecimal digits.
 

@@ -4,6 +4,7 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
+from ffrecord import urls
 from ffrecord.cli import exits, measuring
 from ffrecord.cli.measuring import Measured
 from ffrecord.cli.output import Output, in_bytes
@@ -45,6 +46,9 @@ def run(given: argparse.Namespace, out: Output) -> int:
         from ffrecord.cli.plots import check
 
         check(given.plot)
+    if urls.is_remote(given.source):
+        what = "bench compares with the disk and the memory of this machine, where that is not"
+        raise ArgumentError(f"{urls.redacted(given.source)}: {what}")
     with open_source(given) as store:
         if not store.n:
             raise ArgumentError(f"{given.source}: nothing to measure in 0 samples")

@@ -15,8 +15,10 @@ from ffrecord.cli import exits
 from ffrecord.cli.output import Output, in_bytes
 from ffrecord.cli.sources import add_source, manifest_of, open_source
 from ffrecord.errors import FormatError, MissingNamesError
+from ffrecord.extension import Extension
 from ffrecord.fields import Schema
 from ffrecord.opened import OpenedFile
+from ffrecord.reader import FileReader
 from ffrecord.store import Store
 
 FILE_EACH = ("image folder", "path list")  # formats that have a file for each sample, none of which is looked at
@@ -61,7 +63,7 @@ def of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
 
 def of_store(source: str, store: Store) -> dict[str, Any]:
     """What any store tells of itself."""
-    size = None if store.format in FILE_EACH else sum(map(_bytes, store.fnames))
+    size = None if store.format in FILE_EACH else sum(_sizes(store))
     facts = _counts(source, store.format, store.n, None if size is None else len(store.fnames), size)
     extension = getattr(store, "extension", None)
     facts |= {"schema": _columns(extension.schema) if extension else None, "checksum": store.checksum or "none"}
@@ -70,7 +72,7 @@ def of_store(source: str, store: Store) -> dict[str, Any]:
     except MissingNamesError:
         facts["names"] = False
     facts["fingerprint"] = store.fingerprint()
-    return facts | (_of_itself(store.fnames[0]) if store.format == "ffrecord" else {})
+    return facts | (_said(extension) if store.format == "ffrecord" else {})
 
 
 def not_there(directory: str, listed: manifest.Manifest) -> list[str]:
@@ -116,10 +118,18 @@ def _of_itself(path: str) -> dict[str, Any]:
     """What the extension block of a file says of who wrote it."""
     opened = OpenedFile(path, check=False, whole=False)
     try:
-        extension = opened.extension
-        return {"writer": (extension and extension.writer) or None, "serializer": extension and extension.serializer}
+        return _said(opened.extension)
     finally:
         opened.close()
+
+
+def _said(extension: Extension | None) -> dict[str, Any]:
+    return {"writer": (extension and extension.writer) or None, "serializer": extension and extension.serializer}
+
+
+def _sizes(store: Store) -> Iterable[int]:
+    """Bytes of each file, which may be no path of this machine."""
+    return store.file_sizes if isinstance(store, FileReader) else map(_bytes, store.fnames)
 
 
 def _bytes(path: str) -> int:

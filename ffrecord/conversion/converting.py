@@ -3,14 +3,17 @@
 import operator
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, SupportsIndex
 
+from ffrecord import urls
 from ffrecord.conversion.given import Given, given
 from ffrecord.conversion.verifying import compare_all
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ArgumentError
 from ffrecord.manifest import load
+from ffrecord.reader import FileReader
 from ffrecord.sharding import arguments
 
 
@@ -30,6 +33,8 @@ def convert(
     start_method: str | None = None,
     progress: bool | None = None,
     max_skipped: SupportsIndex = 0,
+    storage_options: Mapping[str, Any] | None = None,
+    staging: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Summary:
     """Write the samples of `source` into a directory of shards, with many processes, completely or not at all.
@@ -50,6 +55,9 @@ def convert(
             comes one sample after the other (compressed tar files, iterables) is begun anew.
         max_skipped: samples that may be left out, because they cannot be had or encoded; the first few are told to the
             logger "ffrecord". Of what comes one sample after the other, only those that cannot be encoded.
+        storage_options: of `source` and of `out`, where they are URLs, as `FileReader` takes them. If they are not the
+            same for both, open the source by itself.
+        staging: as for `DatasetWriter`.
         options: of the reader of the format.
 
     Returns:
@@ -71,18 +79,22 @@ def convert(
         "progress": progress,
         "mode": mode,
         "resume": resume,
+        "storage_options": storage_options,
+        "staging": staging,
         **_skipping(max_skipped, verify),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
-    before = _samples_at(out) if mode == "append" else 0
-    with given(source, format, fields, options) as found:
+    before = _samples_at(out, storage_options) if mode == "append" else 0
+    with given(source, format, fields, options, storage_options) as found:
         if verify and found.once:
             raise ArgumentError(
                 f"verify=True needs to read the samples again, and {type(source).__name__} gives them once"
             )
         summary = _write(found, DatasetWriter(out, found.fields, **asked))
         if verify:
-            compare_all(found, os.fspath(out), before, arguments.workers(num_workers), start_method, progress)
+            asked_of = (before, arguments.workers(num_workers), start_method, progress)
+            with FileReader(out, storage_options=storage_options) as result:
+                compare_all(found, result, urls.redacted(os.fspath(out)), *asked_of)
     return replace(summary, seconds=time.monotonic() - started)
 
 
@@ -102,7 +114,11 @@ def _write(found: Given, writer: DatasetWriter) -> Summary:
     return writer.from_iterable(found.samples())
 
 
-def _samples_at(out: str | os.PathLike[str]) -> int:
+def _samples_at(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> int:
     """How many there are before more are added."""
-    listed = load(os.fspath(out))
+    path = os.fspath(out)
+    if urls.is_remote(path):
+        with FileReader(path, storage_options=storage_options) as reader:
+            return len(reader)
+    listed = load(urls.local_of(path))
     return 0 if listed is None else sum(shard.samples for shard in listed.shards)

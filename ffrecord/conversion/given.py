@@ -15,6 +15,7 @@ from ffrecord.conversion.columns import Facts, chosen
 from ffrecord.conversion.stores import KEY, PROBED_BYTES, PROBES, WEB_KEY, StoreDataset, is_text, with_bytes_key
 from ffrecord.errors import ArgumentTypeError, FormatError
 from ffrecord.fields import BytesField, Schema, schema_of
+from ffrecord.paths import is_remote
 from ffrecord.reader import FileReader
 from ffrecord.sources.detect import detect
 from ffrecord.sources.files import expand
@@ -50,8 +51,17 @@ class Given:
 
 
 @contextmanager
-def given(source: Any, format: str | None, fields: Any, options: Mapping[str, Any]) -> Iterator[Given]:
+def given(
+    source: Any,
+    format: str | None,
+    fields: Any,
+    options: Mapping[str, Any],
+    storage_options: Mapping[str, Any] | None = None,
+) -> Iterator[Given]:
     """What `source` is; files that this opens are closed at the end.
+
+    Args:
+        storage_options: for its reader, if it is a URL.
 
     Raises:
         As `convert`.
@@ -60,7 +70,8 @@ def given(source: Any, format: str | None, fields: Any, options: Mapping[str, An
         _refuse({**options, **_if_given(format)}, "a store that is open")
         yield _of_store(source, fields)
     elif _is_path(source):
-        with _of_path(source, format, fields, dict(options)) as found:
+        of_url = {"storage_options": storage_options} if is_remote(located(source)) else {}
+        with _of_path(source, format, fields, {**of_url, **options}) as found:
             yield found
     else:
         _refuse({**options, **_if_given(format)}, type(source).__name__)

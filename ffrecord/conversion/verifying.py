@@ -43,13 +43,20 @@ class Compared(msgspec.Struct, array_like=True):
 
 
 def compare_all(
-    found: Given, out: str, before: int, workers: int, start_method: str | None, progress: bool | None
+    found: Given,
+    reader: FileReader,
+    out: str,
+    before: int,
+    workers: int,
+    start_method: str | None,
+    progress: bool | None,
 ) -> None:
     """Compare every sample of a source with its record.
 
     Args:
         found: the source.
-        out: the result.
+        reader: of the result.
+        out: what that is called in messages.
         before: samples that were in the result before.
         workers, start_method, progress: as `convert` was given them.
 
@@ -58,18 +65,17 @@ def compare_all(
         WorkerError: a sample of the source cannot be had any more.
         ChecksumError, FormatError, OSError: the result is damaged.
     """
-    with FileReader(out) as reader:
-        count = len(reader) - before
-        if found.dataset is not None and len(found.dataset) != count:
-            raise _miscounted(out, f"{len(found.dataset)}", count)
-        alone = found.dataset is None or not workers or count <= AT_ONCE
-        crew = None if alone else Crew(compare, _arguments(found, reader, before), workers, start_method=start_method)
-        with nullcontext() if crew is None else at_work(crew):
-            bar = Progress(count, progress, f"{out}, verifying")
-            try:
-                _settle(_outcomes(found, reader, before, crew, out), bar, out, count)
-            finally:
-                bar.close()
+    count = len(reader) - before
+    if found.dataset is not None and len(found.dataset) != count:
+        raise _miscounted(out, f"{len(found.dataset)}", count)
+    alone = found.dataset is None or not workers or count <= AT_ONCE
+    crew = None if alone else Crew(compare, _arguments(found, reader, before), workers, start_method=start_method)
+    with nullcontext() if crew is None else at_work(crew):
+        bar = Progress(count, progress, f"{out}, verifying")
+        try:
+            _settle(_outcomes(found, reader, before, crew, out), bar, out, count)
+        finally:
+            bar.close()
 
 
 def _arguments(found: Given, reader: FileReader, before: int) -> dict[str, Any]:

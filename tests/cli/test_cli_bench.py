@@ -111,6 +111,12 @@ def test_wrong_arguments(dataset, arguments):
     assert run("bench", dataset, *arguments).code == 2
 
 
+def test_what_is_not_on_this_machine():
+    ran = run("bench", "https://user:secret@host/train")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "https://host/train: bench compares with the disk and the memory of this machine" in ran.err
+
+
 def test_nothing_to_measure(tmp_path):
     ran = run("bench", builders.write_samples(tmp_path / "a.ffr", []))
     assert (ran.code, ran.err.count("\n")) == (2, 1)
