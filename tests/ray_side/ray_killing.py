@@ -47,6 +47,7 @@ class Killer:
 
     Attributes:
         workers, nodes: how many were killed.
+        writing: how many of these were in a task of writing just then.
     """
 
     def __init__(self, directory: str, nodes: int, seed: int) -> None:
@@ -57,7 +58,7 @@ class Killer:
         atexit.register(self.stop)
         self._nodes = [self._added() for _ in range(nodes)]
         self._random = random.Random(seed)
-        self.workers = self.nodes = 0
+        self.workers = self.nodes = self.writing = 0
 
     def _added(self) -> Any:
         return self.cluster.add_node(**NODE)
@@ -83,30 +84,23 @@ class Killer:
                 self._kill_worker()
 
     def _kill_worker(self) -> None:
-        busy = [pid for pid in self._descendants() if title(pid).startswith("ray::") and "IDLE" not in title(pid)]
-        tasks = [pid for pid in busy if "ffr" in title(pid).lower() or "write" in title(pid).lower()]
+        busy = _tasks(self._nodes)
+        tasks = [pid for pid, what in busy.items() if "ffr" in what or "write" in what]
         if tasks:
+            pid = self._random.choice(tasks)
             try:
-                os.kill(self._random.choice(tasks), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 return
             self.workers += 1
-
-    def _descendants(self) -> list[int]:
-        """Processes below those of the cluster that this process has started."""
-        own = {
-            process.process.pid
-            for node in self._nodes
-            for processes in node.all_processes.values()
-            for process in processes
-        }
-        above = parents()
-        return [pid for pid in above if _below(pid, own, above)]
+            self.writing += "write" in busy[pid]
 
     def _kill_node(self) -> None:
         node = self._nodes.pop(self._random.randrange(len(self._nodes)))
+        writes = any("write" in what for what in _tasks([node]).values())
         self.cluster.remove_node(node, allow_graceful=False)
         self.nodes += 1
+        self.writing += writes
         self._nodes.append(self._added())
 
     def stop(self) -> None:
@@ -114,6 +108,14 @@ class Killer:
         atexit.unregister(self.stop)
         self.cluster.shutdown()
         os.environ.pop("RAY_TMPDIR", None)
+
+
+def _tasks(nodes: list[Any]) -> dict[int, str]:
+    """Process → what it is at, in small letters, of all below these nodes that have a task."""
+    own = {process.process.pid for node in nodes for processes in node.all_processes.values() for process in processes}
+    above = parents()
+    titles = {pid: title(pid) for pid in above if _below(pid, own, above)}
+    return {pid: what.lower() for pid, what in titles.items() if what.startswith("ray::") and "IDLE" not in what}
 
 
 def _below(pid: int, roots: set[int], above: dict[int, int]) -> bool:

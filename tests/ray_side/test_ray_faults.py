@@ -1,13 +1,12 @@
 """Workers and nodes of Ray are killed while it writes and reads: every sample is there once, every byte is right.
 
-FFRECORD_RAY_KILLS says how many are killed in all; 200 unless told.
+FFRECORD_RAY_KILLS says how many are killed while they write, half of them to a URL; 200 unless told.
 """
 
 import os
 import shutil
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,18 @@ from typing import Any
 import pytest
 import ray
 import ray.data
+from documents import ROOT
 from ray_builders import numbered, plain, quiet, records
 from ray_killing import Killer, left_behind
 
 import ffrecord.ray
 from ffrecord import FileReader
+from ffrecord.remote.connecting import connect
 
 KILLS = int(os.environ.get("FFRECORD_RAY_KILLS", "200"))
 AT_ONCE = 25  # kills of one write or read
 SAMPLES, TASKS = 3000, 60
+WANTED = [numbered(i) for i in range(SAMPLES)]
 
 pytestmark = [
     pytest.mark.long,
@@ -45,7 +47,7 @@ def killer(request: pytest.FixtureRequest) -> Iterator[Killer]:
         ray.shutdown()
         found.stop()
         shutil.rmtree(directory, ignore_errors=True)
-        print(f"killed: {found.workers} workers, {found.nodes} nodes")
+        print(f"killed: {found.workers} workers, {found.nodes} nodes; {found.writing} of them while they wrote")
     assert left_behind() == []
 
 
@@ -68,30 +70,62 @@ def dataset(source: Path) -> Any:
     return slowed(ffrecord.ray.read(source, override_num_blocks=TASKS))
 
 
-def test_writes_and_reads_while_workers_and_nodes_die(killer, source, tmp_path):
-    wanted = Counter(numbered(i) for i in range(SAMPLES))
-    turn = 0
-    while killer.workers + killer.nodes < KILLS:
+def blocks_of(source: Path, turn: int) -> Any:
+    """To be made by the tasks that write them; or by others before, and then a node that dies takes some along."""
+    return dataset(source) if turn % 2 == 0 else dataset(source).materialize()
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An S3 API server."""
+    pytest.importorskip("moto", reason="an S3 API on this machine")
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(ROOT / "tests" / "remote"))
+        from servers import moto
+
+        with moto(tmp_path_factory.mktemp("storage") / "moto") as running:
+            yield running
+
+
+def test_writes_to_directories_while_workers_and_nodes_die(killer, source, tmp_path):
+    turn, before = 0, killer.writing
+    while killer.writing - before < KILLS // 2:
         target = tmp_path / f"d{turn}"
-        most = min(AT_ONCE, KILLS - killer.workers - killer.nodes)
-        with killer.at_work(most):
-            if turn % 3 < 2:
-                # The blocks that are written are made by the same tasks, or by others, whose blocks a node takes along.
-                ds = dataset(source)
-                found = ds if turn % 3 == 0 else ds.materialize()
-                summary = ffrecord.ray.write(found, target, shard_size=3000)
-                rows = records(target)
-                assert summary.samples == SAMPLES
-            else:
-                rows = [row["data"] for row in dataset(source).iter_rows()]
-        assert Counter(rows) == wanted
-        assert rows == [numbered(i) for i in range(SAMPLES)]
-        if target.exists():
-            check_complete(target)
+        ds = blocks_of(source, turn)
+        with killer.at_work(AT_ONCE):
+            summary = ffrecord.ray.write(ds, target, shard_size=3000)
+        assert summary.samples == SAMPLES
+        assert records(target) == WANTED
+        check_complete(target)
         assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
         turn += 1
-    assert killer.nodes >= KILLS // 20
-    assert turn >= 3 or KILLS < 60
+    print(f"killed while they wrote to directories: {killer.writing - before}")
+
+
+def test_writes_to_a_url_while_workers_and_nodes_die(killer, source, storage):
+    turn, before = 0, killer.writing
+    while killer.writing - before < KILLS - KILLS // 2:
+        url = storage.url(f"d{turn}")
+        ds = blocks_of(source, turn)
+        with killer.at_work(AT_ONCE):
+            summary = ffrecord.ray.write(ds, url, shard_size=3000, storage_options=storage.storage_options)
+        assert summary.samples == SAMPLES
+        with FileReader(url, storage_options=storage.storage_options) as reader:
+            assert [record.tobytes() for record in reader] == WANTED
+            listed = {os.path.basename(name) for name in reader.fnames}
+        client, root = connect(url, storage.storage_options)
+        assert {path[len(root) + 1 :] for path, _, _ in client.list(root)} == listed | {"dataset.json"}
+        turn += 1
+    print(f"killed while they wrote to a URL: {killer.writing - before}")
+
+
+def test_reads_while_workers_and_nodes_die(killer, source):
+    before = killer.workers + killer.nodes
+    while killer.workers + killer.nodes - before < KILLS // 8:
+        with killer.at_work(AT_ONCE):
+            rows = [row["data"] for row in dataset(source).iter_rows()]
+        assert rows == WANTED
 
 
 def check_complete(target: Path) -> None:
