@@ -40,8 +40,10 @@ def options_of(storage_options: Mapping[str, Any] | None) -> Options:
     """Ours, checked, apart from those of the package.
 
     Raises:
+        TypeError: they are no dict, or have a name that is no text.
         ValueError: one of ours is out of range.
     """
+    check_options(storage_options)
     others = dict(storage_options or {})
     backend = others.pop("backend", None)
     if backend not in (None, *BACKENDS):
@@ -50,6 +52,15 @@ def options_of(storage_options: Mapping[str, Any] | None) -> Options:
     tries = _number(others, "max_tries", TRIES, 1, 100)
     seconds = _number(others, "retry_seconds", SECONDS, 0, 3600)
     return Options(backend, int(requests), int(tries), float(seconds), others)
+
+
+def check_options(storage_options: object) -> None:
+    """Raise TypeError unless they are a dict whose keys are text, or None."""
+    if not isinstance(storage_options, Mapping | None):
+        raise TypeError(f"storage_options must be a dict, not {type(storage_options).__name__}")
+    wrong = [type(name).__name__ for name in storage_options or {} if not isinstance(name, str)]
+    if wrong:
+        raise TypeError(f"storage_options: each name must be str, not {wrong[0]}")
 
 
 def _number(options: dict[str, Any], name: str, usual: float, low: int, high: int) -> float:

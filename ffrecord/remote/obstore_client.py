@@ -2,7 +2,6 @@
 
 import base64
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import EllipsisType
@@ -15,14 +14,12 @@ from ffrecord.remote.client import Fetched, never
 from ffrecord.remote.comparing import check_there
 from ffrecord.remote.obstore_errors import error_of
 from ffrecord.remote.obstore_library import library
+from ffrecord.remote.obstore_options import taken, wrong_option
 from ffrecord.remote.refusals import changed, short, too_large
 
 T = TypeVar("T")
 
 SCHEMES = {"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "http", "https"}
-ADDRESS = re.compile("endpoint|base_url")  # options that are such: of S3 and Azure, and of Google
-# A request that is not answered in that time is given up: nobody else would.
-CLIENT = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "300s"}
 NEVER = {"max_retries": 0}  # by obstore: `retrying` does, which bounds the time of all tries together
 PART = 8 << 20  # bytes of each part of a large upload, or more where it would be of more than
 PARTS_MAX = 9_000  # of the 10,000 that S3 allows
@@ -162,15 +159,12 @@ class ObstoreClient:
         return self._uploading
 
     def _store(self, retry: Any) -> Any:
-        options = {**self._options, "retry_config": retry}
-        given = self._options.get("client_options", {})
-        headers = {**self._headers, **given.get("default_headers", {})}
-        options["client_options"] = {**CLIENT, **self._plain_http(), **given, "default_headers": headers}
+        options = {**taken(self._root, self._options, self._headers), "retry_config": retry}
         scheme = urls.scheme_of(self._root)
         try:
             return self._kind(scheme).from_url(self._address, **options)
         except Exception as error:
-            raised = error_of(error, urls.redacted(self._root), None)
+            raised = wrong_option(error, self._root, self._options) or error_of(error, urls.redacted(self._root), None)
         raise raised from None
 
     def _kind(self, scheme: str) -> Any:
@@ -178,11 +172,6 @@ class ObstoreClient:
         if scheme in ("http", "https"):
             return stores.HTTPStore
         return {"s3": stores.S3Store, "gs": stores.GCSStore, "gc": stores.GCSStore}.get(scheme[:2], stores.AzureStore)
-
-    def _plain_http(self) -> dict[str, bool]:
-        """That HTTP without TLS will do, where an address says so itself."""
-        addresses = [self._root, *(str(value) for key, value in self._options.items() if ADDRESS.search(key.lower()))]
-        return {"allow_http": True} if any(each.lower().startswith("http://") for each in addresses) else {}
 
 
 def _read(file: IO[bytes], size: int, stop: Callable[[], bool]) -> bytes:

@@ -18,7 +18,10 @@ REGION = re.compile(r"<Region>([\w-]{1,40})</Region>")
 # What lies below, in its own words: none of them has a URL or an option in it.
 OS = re.compile(r'kind: (\w+),\s+message: "([^"]{1,200})"')
 SOURCE = re.compile(r"source: ([A-Z]\w+)")
-CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)|(certificate verify failed)")
+CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)|(certificate verify failed)")
+OF_AUTHORITY = "CaUsedAsEndEntity"  # what `openssl req -x509` makes unless told otherwise
+# As nginx, Apache and servers in Go say it.
+WANTS_TLS = re.compile("plain HTTP request was sent to HTTPS|speaking plain HTTP to an SSL|request to an HTTPS server")
 DNS = "failed to lookup address"
 METADATA = re.compile(r"https?://(169\.254\.|metadata\b|\[fd00:ec2)")  # of cloud machines, asked for credentials
 EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired", "RequestTimeTooSkewed")
@@ -41,6 +44,7 @@ class Said(NamedTuple):
         status: of HTTP; 0 if no answer came.
         code, region: what the answer names, in the language of S3; "" if it does not.
         metadata: it was not the storage that was asked, but who gives credentials to the machine.
+        tls: it speaks TLS, and was asked without.
     """
 
     structure: str
@@ -48,6 +52,7 @@ class Said(NamedTuple):
     code: str
     region: str
     metadata: bool
+    tls: bool
 
 
 def said_by(text: str) -> Said:
@@ -63,6 +68,7 @@ def said_by(text: str) -> Said:
         code[1] if code else "",
         region[1] if region else "",
         uri is not None and METADATA.match(uri[1]) is not None,
+        body is not None and WANTS_TLS.search(body[1]) is not None,
     )
 
 
@@ -101,6 +107,8 @@ def _missing(url: str, said: Said) -> Exception:
 
 
 def _generic(url: str, said: Said) -> Exception:
+    if said.tls:
+        return RemoteError(f"{url}: {_words(said)}: the server speaks TLS on this port: write https://")
     if said.metadata:
         return _without_credentials(url, said)
     if said.status in AGAIN or said.code in AGAIN_CODES:
@@ -135,7 +143,11 @@ def _of_connection(url: str, said: Said) -> Exception:
     structure = said.structure
     certificate = CERTIFICATE.search(structure)
     if certificate:
-        return RemoteError(f"{url}: TLS failed: its certificate is not accepted ({certificate[1] or certificate[2]})")
+        why = certificate[1] or certificate[2]
+        remark = (
+            ": it is that of an authority, where one signed by an authority is needed" if why == OF_AUTHORITY else ""
+        )
+        return RemoteError(f"{url}: TLS failed: its certificate is not accepted ({why}{remark})")
     if "kind: Builder" in structure:
         return RemoteError(f"{url}: no request can be made of this; HTTP without TLS needs allow_http=True")
     if "InvalidContentType" in structure or "InvalidMessage" in structure:

@@ -5,6 +5,7 @@ from typing import Any
 
 from ffrecord import format, manifest, paths, urls
 from ffrecord.errors import ArgumentError, FormatError, MissingFileError
+from ffrecord.remote.connecting import check_options
 from ffrecord.remote.engine import RemoteFiles
 from ffrecord.remote.shard import RemoteShard, listed, opened
 from ffrecord.remote.storage import Storage
@@ -36,6 +37,7 @@ class Remote:
         if isinstance(fname, paths.Pinned):
             fname, self.counts = fname
         self.source: paths.Source = fname
+        check_options(storage_options)
         self._storage_options = None if storage_options is None else dict(storage_options)
         self._directory, self._limit = cache_dir, cache_limit
         self.firsts: list[int] = []

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ffrecord import urls
 from ffrecord.errors import ArgumentError
 from ffrecord.remote.client import Client, Fetched
-from ffrecord.remote.connecting import connect, options_of
+from ffrecord.remote.connecting import check_options, connect, options_of
 from ffrecord.remote.pool import Pool, Task, pause, pool
 from ffrecord.remote.retrying import retried
 from ffrecord.remote.tally import Tally
@@ -33,6 +33,7 @@ class Storage:
     """
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        check_options(options)
         self.url, self.options = url, dict(options or {})
         self.tables_memory = self.options.get("tables_memory", TABLES_MEMORY)
         if not isinstance(self.tables_memory, int) or self.tables_memory < 0:

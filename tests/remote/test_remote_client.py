@@ -13,6 +13,7 @@ from servers import Moto, Nginx, faulty, nginx
 
 from ffrecord import FileReader
 from ffrecord.errors import (
+    ArgumentError,
     ChangedError,
     MissingFileError,
     NoRangesError,
@@ -22,6 +23,7 @@ from ffrecord.errors import (
 )
 from ffrecord.remote import connecting
 from ffrecord.remote.connecting import connect
+from ffrecord.remote.obstore_options import plain_http
 from ffrecord.remote.retrying import retried
 
 BODY = bytes(range(256)) * 40
@@ -154,11 +156,13 @@ def test_tls_that_is_not_accepted(tmp_path: Path, served: Nginx) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "a").write_bytes(BODY)
     with nginx(tmp_path / "root", directory=tmp_path / "nginx", certificate=certificate) as running:
-        with pytest.raises(RemoteError, match="TLS failed: its certificate is not accepted") as raised:
+        with pytest.raises(
+            RemoteError, match=r"its certificate is not accepted \(CaUsedAsEndEntity: it is that"
+        ) as raised:
             got(f"{running.url}/a")
         assert not isinstance(raised.value, TransientError)
         assert got(f"{running.url}/a", client_options={"allow_invalid_certificates": True}) == BODY
-        with pytest.raises(RemoteError, match="HTTP status 400"):
+        with pytest.raises(RemoteError, match="HTTP status 400: the server speaks TLS on this port: write https://"):
             got(f"http{running.url[5:]}/a")
 
 
@@ -245,8 +249,8 @@ def test_each_store(served: Nginx, tmp_path: Path, root: str, address: str, opti
             FileReader(f"{url}/nothing.ffr", storage_options=given)
     assert len(requests) > 20
     with pytest.raises(RemoteError, match="no_such_option") as raised:
-        FileReader(url, storage_options={**given, "no_such_option": "secret"})
-    assert "secret" not in str(raised.value)
+        FileReader(url, storage_options={**given, "no_such_option": "hidden"})
+    assert "hidden" not in str(raised.value)
 
 
 def test_a_large_file_goes_up_in_parts(storage: Moto, tmp_path: Path) -> None:
@@ -270,12 +274,84 @@ def test_no_such_bucket(storage: Moto) -> None:
 def test_an_option_that_there_is_not() -> None:
     pytest.importorskip("obstore", reason="obstore is not installed")
     with pytest.raises(RemoteError, match="no_such_option") as raised:
-        connect("s3://bucket/a", {"no_such_option": "secret-value"})
-    assert "secret" not in str(raised.value)
+        connect("s3://bucket/a", {"no_such_option": "hidden"})
+    assert "hidden" not in str(raised.value)
     with pytest.raises(ValueError, match="max_requests is 0, expected 1 to 1024"):
         connect("s3://bucket/a", {"max_requests": 0})
     with pytest.raises(ValueError, match="backend is 'curl', expected one of obstore, fsspec"):
         connect("s3://bucket/a", {"backend": "curl"})
+
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "kind", "said"),
+    [
+        (
+            NOWHERE,
+            {"max_request": 4},
+            RemoteError,
+            "no option 'max_request'; max_requests may be meant; there are, among",
+        ),
+        ("s3://b", {"regoin": "x"}, RemoteError, "no option 'regoin'; region may be meant; .* secret_access_key"),
+        (NOWHERE, {"client_options": {"timeuot": "hidden"}}, RemoteError, "'timeuot'; timeout may .* user_agent$"),
+        (NOWHERE, {"client_options": {"timeout": "hidden"}}, ArgumentError, "timeout is no duration, such as 30"),
+        (NOWHERE, {"client_options": {"timeout": -1}}, ArgumentError, "timeout is -1, expected seconds, > 0"),
+        (NOWHERE, {"http1_only": "hidden"}, ArgumentError, "http1_only is no boolean"),
+        (
+            NOWHERE,
+            {"root_certificate": "ca.pem"},
+            ArgumentError,
+            "root_certificate has no certificate: .* not its path",
+        ),
+        (NOWHERE, {"root_certificate": ["hidden"]}, TypeError, "root_certificate must be text, .* not list"),
+        (NOWHERE, {"default_headers": {"a": ["hidden"]}}, TypeError, "default_headers a must be text, .* not list"),
+        (NOWHERE, {"client_options": "hidden"}, TypeError, "client_options must be a dict, not str"),
+        (NOWHERE, "max_requests=3", TypeError, "storage_options must be a dict, not str"),
+        (NOWHERE, {3: "hidden"}, TypeError, "each name must be str, not int"),
+        (NOWHERE, {"client_options": {3: "hidden"}}, TypeError, "client_options: each name must be str, not int"),
+        ("az://b", {}, RemoteError, "az://b: .* give `account_name` in storage_options"),
+    ],
+)
+def test_options_that_are_wrong(url: str, options: Any, kind: type[Exception], said: str) -> None:
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    with pytest.raises(kind, match=said) as raised:
+        FileReader(f"{url}/set", storage_options=options)
+    assert "hidden" not in str(raised.value)
+
+
+def test_numbers_are_seconds(served: Nginx) -> None:
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    with faulty(served.url, share=1, kinds=["silent"], in_a_row=100) as proxy:
+        for options in ({"client_options": {"read_timeout": 0.2}}, {"read_timeout": "0.2"}, {"timeout": 0.2}):
+            with pytest.raises(TransientError, match="no answer in time"):
+                got(f"{proxy.url}/a", **options)
+    assert got(f"{served.url}/a", timeout=20, pool_max_idle_per_host=5, user_agent=None, http1_only=True) == BODY
+
+
+@pytest.mark.parametrize(
+    ("root", "variable", "more"),
+    [
+        ("s3://bucket", "AWS_ENDPOINT", {"region": "us-east-1"}),
+        ("s3://bucket", "AWS_ENDPOINT_URL", {"region": "us-east-1"}),
+        ("s3://bucket", "AWS_ENDPOINT_URL_S3", {"region": "us-east-1"}),
+        ("gs://bucket", "GOOGLE_BASE_URL", {}),
+        ("az://bucket", "AZURE_ENDPOINT", {"account_name": "account"}),
+        ("az://bucket", "AZURE_STORAGE_ENDPOINT", {"account_name": "account"}),
+    ],
+)
+def test_an_endpoint_of_the_environment(
+    served: Nginx, monkeypatch: pytest.MonkeyPatch, root: str, variable: str, more: dict[str, Any]
+) -> None:
+    """Allows HTTP without TLS as one of storage_options does."""
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    (served.root / "bucket").mkdir(exist_ok=True)
+    (served.root / "bucket" / "one").write_bytes(BODY)
+    monkeypatch.setenv(variable, served.url)
+    assert got(f"{root}/one", skip_signature=True, timeout=f"{len(variable)}s", **more) == BODY
+    assert "allow_http" not in plain_http("https://host", {})
+    assert "allow_http" not in plain_http(root, {"endpoint": "https://host", "base_url": "https://host"})
 
 
 def test_one_client_for_all_that_is_alike(served: Nginx, backend: str) -> None:

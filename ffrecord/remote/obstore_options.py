@@ -1,0 +1,152 @@
+"""What `storage_options` say to obstore: as it takes them, and which of them is wrong."""
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from ffrecord import urls
+from ffrecord.errors import ArgumentError, RemoteError
+
+ADDRESS = re.compile("endpoint|base_url")  # options that are such: of S3 and Azure, and of Google
+# The same in the environment, of each store, by how its scheme begins; other endpoints are of who gives credentials.
+OF_GOOGLE = ("GOOGLE_BASE_URL",)
+VARIABLES = {
+    "s3": ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+    "gs": OF_GOOGLE,
+    "gc": OF_GOOGLE,
+    "ht": (),
+}
+AZURE_VARIABLES = ("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
+# A request that is not answered in that time is given up: nobody else would.
+CLIENT = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "300s"}
+CLIENT_NAMES = (
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "default_headers",
+    "http1_only", "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_only",
+    "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url",
+    "randomize_addresses", "read_timeout", "root_certificate", "timeout", "user_agent",
+)  # fmt: skip
+OURS = ("backend", "max_requests", "max_tries", "retry_seconds", "tables_memory")
+OF_ALL = ("client_options", "retry_config")
+AS_GIVEN = ("config", "credential_provider", "retry_config")
+OF_STORES = ("credential_provider", "endpoint", "skip_signature")
+# Those that are given most; each store has more names for them, and more of them.
+OF_STORE = {
+    "s3": (*OF_STORES, "access_key_id", "region", "secret_access_key", "session_token", "virtual_hosted_style_request"),
+    "gs": ("base_url", "credential_provider", "service_account", "service_account_key", "skip_signature"),
+    "ht": (),
+}
+OF_AZURE = (*OF_STORES, "account_key", "account_name", "client_id", "client_secret", "sas_key", "tenant_id")
+DURATION = re.compile("_interval$|timeout$")
+UNKNOWN = re.compile(r"unexpected keyword argument '(\w{1,60})'|key: '?([\w.]{0,59}\w)")
+NO_VALUE = re.compile(r'failed to parse "(.*)" as (\w+)')
+PLAIN = (str, bytes, bool, int, float, timedelta)
+
+
+def taken(root: str, given: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+    """Options as obstore takes them.
+
+    Args:
+        root: URL of the bucket or host.
+        given: `storage_options` without ours. What is of `client_options` may stand beside them.
+        headers: to be sent with each request, but for those of the same names that are given.
+
+    Raises:
+        TypeError, ArgumentError: the value of one is of a wrong type, or out of range.
+    """
+    inside = _dict("client_options", given.get("client_options"))
+    beside = {name: value for name, value in given.items() if name in CLIENT_NAMES}
+    client = _values({**beside, **inside})
+    client["default_headers"] = {**headers, **client.get("default_headers", {})}
+    others = {name: value for name, value in given.items() if name not in (*beside, "client_options")}
+    return {**_values(others), "client_options": {**CLIENT, **plain_http(root, given), **client}}
+
+
+def _dict(name: str, value: Any) -> Mapping[str, Any]:
+    """The value of an option that is a dict, or is not given.
+
+    Raises:
+        TypeError: it is none, or has a name that is no text.
+    """
+    if not isinstance(value, Mapping | None):
+        raise TypeError(f"storage_options: {name} must be a dict, not {type(value).__name__}")
+    wrong = [type(key).__name__ for key in value or {} if not isinstance(key, str)]
+    if wrong:
+        raise TypeError(f"storage_options: {name}: each name must be str, not {wrong[0]}")
+    return value or {}
+
+
+def plain_http(root: str, given: Mapping[str, Any]) -> dict[str, bool]:
+    """That HTTP without TLS will do, where an address says so itself: the URL, an option, or else the environment."""
+    addresses = [str(value) for key, value in given.items() if ADDRESS.search(key.lower())]
+    if not addresses:
+        names = VARIABLES.get(urls.scheme_of(root)[:2], AZURE_VARIABLES)
+        addresses = [os.environ.get(name, "") for name in names]
+    return {"allow_http": True} if any(each.lower().startswith("http://") for each in [root, *addresses]) else {}
+
+
+def _values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as obstore takes them; None is none."""
+    values = {name: value for name, value in given.items() if value is not None}
+    return {name: value if name in AS_GIVEN else _value(name, value) for name, value in values.items()}
+
+
+def _value(name: str, value: Any) -> Any:
+    if name == "default_headers":
+        return {key: _value(f"{name} {key}", each) for key, each in _dict(name, value).items()}
+    if not isinstance(value, PLAIN):
+        raise TypeError(f"storage_options: {name} must be text, a number, or True or False, not {type(value).__name__}")
+    if name in ("root_certificate", "proxy_ca_certificate"):
+        return _certificates(name, value)
+    if isinstance(value, bool | bytes | timedelta):
+        return value
+    return _duration(name, value) if DURATION.search(name) else str(value)
+
+
+def _duration(name: str, value: Any) -> str:
+    """Seconds, as a number or as text, or text with a unit."""
+    try:
+        milliseconds = round(float(value) * 1000)
+    except (ValueError, OverflowError):
+        return str(value)  # with a unit
+    if milliseconds <= 0:
+        raise ArgumentError(f"storage_options: {name} is {value!r}, expected seconds, > 0")
+    return f"{milliseconds}ms"
+
+
+def _certificates(name: str, value: Any) -> Any:
+    if isinstance(value, str | bytes) and b"-----BEGIN" in (value.encode() if isinstance(value, str) else value):
+        return value
+    raise ArgumentError(f"storage_options: {name} has no certificate: expected the text of a PEM file, not its path")
+
+
+def wrong_option(error: Exception, root: str, given: Mapping[str, Any]) -> Exception | None:
+    """What to raise where obstore took no such options; None if that is not what it says."""
+    text, scheme, url = str(error), urls.scheme_of(root)[:2], urls.redacted(root)
+    name = UNKNOWN.search(text)
+    if name:
+        inside = text.startswith("Invalid key")
+        there = CLIENT_NAMES if inside else (*OF_ALL, *OF_STORE.get(scheme, OF_AZURE), *OURS)
+        return RemoteError(f"{url}: {_unknown(name[1] or name[2], there, inside=inside)}")
+    value = NO_VALUE.search(text.partition("\n")[0])
+    if value:
+        values = {**given, **(given.get("client_options") or {})}
+        names = [each for each, one in values.items() if str(one) == value[1]]
+        kind = "duration, such as 30 (seconds) or '30s'" if value[2] == "Duration" else value[2]
+        return ArgumentError(f"{url}: storage_options: {' or '.join(names) or 'a value'} is no {kind}")
+    if "MissingAccount" in text:
+        return RemoteError(
+            f"{url}: which account is not known: give `account_name` in storage_options, or set "
+            "AZURE_STORAGE_ACCOUNT_NAME"
+        )
+    return None
+
+
+def _unknown(name: str, there: tuple[str, ...], *, inside: bool) -> str:
+    near = difflib.get_close_matches(name, (*there, *CLIENT_NAMES), 1)
+    meant = f"; {near[0]} may be meant" if near else ""
+    place = "client_options" if inside else "storage_options"
+    among = "there are" if inside else "there are, among others"
+    return f"{place}: there is no option {name!r}{meant}; {among} {', '.join(sorted(there))}"
