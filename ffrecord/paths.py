@@ -20,10 +20,13 @@ def check_type(fname: object) -> str:
 
     Raises:
         TypeError: not a str or os.PathLike of one.
+        ValueError: a URL in a pathlib.Path, and nothing here has that name.
     """
     path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
     if not isinstance(path, str):
         raise TypeError(f"fname must be str, os.PathLike, list or tuple, not {type(fname).__name__}")
+    if urls.lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
+        raise urls.without_slash(path)
     return path
 
 

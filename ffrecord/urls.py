@@ -7,6 +7,7 @@ from ffrecord.errors import ArgumentError
 
 REDACTED = "…"
 ENDS_HOST = re.compile("[/?#]")
+LOST_SLASH = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
 
 
 def is_url(path: object) -> bool:
@@ -24,6 +25,17 @@ def scheme_of(url: str) -> str:
 def is_remote(path: object) -> bool:
     """Whether it is a URL of anything but a file of this machine."""
     return isinstance(path, str) and is_url(path) and scheme_of(path) != "file"
+
+
+def lost_slash(path: str) -> bool:
+    """Whether it is what `pathlib.Path` makes of a URL, such as "s3:/bucket/name"; or a path that looks like one."""
+    return LOST_SLASH.match(path) is not None
+
+
+def without_slash(path: str) -> ArgumentError:
+    """What to raise of such a path, where there is nothing of that name on this machine."""
+    url = redacted(path.replace(":/", "://", 1))
+    return ArgumentError(f"{url} has one slash of its two, as pathlib.Path leaves them: give the URL as str")
 
 
 def misses_quotes(url: str) -> bool:

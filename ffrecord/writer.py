@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from ffrecord import durable, extension, format
+from ffrecord import durable, extension, format, urls
 from ffrecord._crc import crc32
 from ffrecord._writing import Appender
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ClosedError, CountError, StateError, file_error
@@ -106,7 +106,7 @@ class FileWriter(Appender):
         extension: what the file should say about itself. None for nothing: with n, the bytes are those of ffrecord 1.x.
 
     Raises:
-        TypeError, ValueError (also AssertionError): `fname` of another type, or without the suffix.
+        TypeError, ValueError (also AssertionError): `fname` of another type, or without the suffix, or a URL.
         TypeError, ValueError: `n`.
         OSError (also RuntimeError): the file cannot be created, or the disk has no room for its tables.
 
@@ -406,6 +406,10 @@ def _check_name(fname: Any) -> str:
     path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
     if not isinstance(path, str):
         raise ArgumentTypeError(f"fname must be str or os.PathLike, not {type(fname).__name__}")
+    if urls.is_remote(path):
+        raise ArgumentError(f"{urls.redacted(path)}: a FileWriter writes on this machine; DatasetWriter writes to URLs")
+    if urls.lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
+        raise urls.without_slash(path)
     if Path(path).suffix != format.SUFFIX:
         raise ArgumentError(f"{path} does not end with {format.SUFFIX}")
     return path

@@ -1,8 +1,13 @@
 """What URLs are called in messages: never by what is secret, and else in a way that tells them apart."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from ffrecord import FileReader, urls
+import ffrecord
+from ffrecord import DatasetWriter, FileReader, FileWriter, urls
 from ffrecord.errors import ArgumentError
 
 
@@ -42,3 +47,49 @@ def test_parts() -> None:
     assert urls.parent_of("https://h/a/b?x=y") == "https://h/a?x=y"
     assert urls.name_of("https://h/a/b/?x=y") == "b"
     assert urls.split("HTTPS://h:1/a/b?x=y") == ("https", "h:1", "a/b", "x=y")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        FileReader,
+        lambda path: FileReader([path]),
+        ffrecord.open,
+        DatasetWriter,
+        FileWriter,
+        lambda path: ffrecord.convert(path, "new", num_workers=0),
+        lambda path: ffrecord.convert("here", path, num_workers=0),
+    ],
+)
+@pytest.mark.parametrize(
+    "url", ["s3://user:secret@bucket/some/set.ffr", "memory://a/b.ffr", "https://h/a.ffr?sig=secret"]
+)
+def test_urls_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[Any], Any], url: str) -> None:
+    """A Path makes one slash of two: what it names would be written here, or be said not to exist."""
+    monkeypatch.chdir(tmp_path)
+    DatasetWriter("here", num_workers=0).from_indexed_dataset([b"a"])
+    for given in (Path(url), str(Path(url))):
+        with pytest.raises(ArgumentError, match=r"://.* has one slash of its two, .*: give the URL as str") as told:
+            use(given)
+        assert "secret" not in str(told.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+def test_paths_that_look_like_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s3:").mkdir()
+    DatasetWriter(Path("s3:/a"), num_workers=0).from_indexed_dataset([b"a", b"b"])
+    with FileWriter("s3:/b.ffr", 1) as writer:
+        writer.write_one(b"c")
+    for given in (Path("s3:/a"), Path("s3:/*.ffr"), "s3:/b.ffr", [Path("s3:/a")]):
+        with FileReader(given) as reader:
+            assert len(reader) in (1, 2)
+    with pytest.raises(ArgumentError, match="give the URL as str"):
+        FileReader("s3:/nothing/*.ffr")
+
+
+def test_one_file_is_written_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentError, match=r"s3://bucket/x.ffr: .* DatasetWriter writes to URLs") as told:
+        FileWriter("s3://user:secret@bucket/x.ffr")
+    assert "secret" not in str(told.value)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Any, SupportsIndex, overload
 
+from ffrecord import urls
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
 from ffrecord.workers.crew import usable_workers
@@ -19,6 +20,8 @@ def directory(path: Any, argument: str = "path") -> str:
         raise ArgumentTypeError(f"{argument} must be str or os.PathLike, not {type(path).__name__}")
     if not name:
         raise ArgumentError(f"{argument} is empty")
+    if urls.lost_slash(name) and not os.path.isdir(name.partition("/")[0]):
+        raise urls.without_slash(name)
     return name
 
 
