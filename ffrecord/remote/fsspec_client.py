@@ -1,5 +1,6 @@
 """Any file system of fsspec, for what obstore does not have."""
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -8,12 +9,15 @@ from typing import Any
 
 from ffrecord import urls
 from ffrecord.errors import ArgumentError, FFRecordError, RemoteError
-from ffrecord.fields.optional import require
+from ffrecord.fields.optional import optional, require
 from ffrecord.remote.client import Fetched, never
 from ffrecord.remote.comparing import check_there
 from ffrecord.remote.fsspec_errors import error_of
 from ffrecord.remote.refusals import no_ranges, short, too_large
 
+CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0  # over HTTP, for a connection and for the next bytes: as by obstore
+CALL_SECONDS = 120.0  # for a call of a file system of asyncio; others cannot be ended from outside
+LONG = ("find", "put_file")  # calls that may take any time
 ETAGS = ("ETag", "etag", "e_tag", "md5", "checksum", "generation")
 
 
@@ -47,6 +51,10 @@ class FsspecClient:
             self._kind = self._fsspec.get_filesystem_class(self._scheme)
         except ValueError:
             raise ArgumentError(f"{urls.redacted(root)}: fsspec has no file system for {self._scheme}://") from None
+        except ImportError as error:
+            name = getattr(error.__cause__, "name", None) or error.name
+            how = f"needs {name}: pip install {name}" if name else f"cannot be imported: {error}"
+            raise ImportError(f"{urls.redacted(root)}: fsspec's file system for it {how}", name=name) from None
         self._whole = self._scheme in ("http", "https")  # whose file systems take URLs for paths
         # Those of asyncio are for all threads. Of others fsspec, too, has one for each: think of one FTP connection.
         self._mine: Any = Shared() if self._kind.async_impl else threading.local()
@@ -142,12 +150,27 @@ class FsspecClient:
     def _made(self) -> Any:
         # Not one that others use, or that a parent process had before it forked.
         url = f"{self._scheme}://{self._host}"
-        return self._fsspec.core.url_to_fs(url, skip_instance_cache=True, **self._options)[0]
+        return self._fsspec.core.url_to_fs(url, skip_instance_cache=True, **self._limits(), **self._options)[0]
+
+    def _limits(self) -> dict[str, Any]:
+        """Options that end waiting for a silent server, where there are such and none are given."""
+        aiohttp = optional("aiohttp") if self._whole else None
+        if aiohttp is None or "client_kwargs" in self._options:
+            return {}
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
+        return {"client_kwargs": {"timeout": limits}}
+
+    def _call(self, name: str, *args: Any, **options: Any) -> Any:
+        files, ours = self._files(), getattr(self._kind, f"_{name}", None)
+        if name in LONG or not inspect.iscoroutinefunction(ours):
+            return getattr(files, name)(*args, **options)
+        call = getattr(files, f"_{name}")
+        return self._fsspec.asyn.sync(files.loop, call, *args, timeout=CALL_SECONDS, **options)
 
     def _asked(self, path: str, name: str, *args: Any, **options: Any) -> Any:
         """What the method of the file system gives; the first that is asked for makes it, and may connect."""
         try:
-            return getattr(self._files(), name)(*args, **options)
+            return self._call(name, *args, **options)
         except (FFRecordError, ImportError):
             raise
         except Exception as error:

@@ -2,7 +2,9 @@
 
 import errno
 import ftplib
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,11 +21,13 @@ from ffrecord.errors import (
     RemotePermissionError,
     TransientError,
 )
+from ffrecord.remote import fsspec_client
 from ffrecord.remote.connecting import connect
 from ffrecord.remote.fsspec_errors import error_of
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 from fsspec.implementations.local import LocalFileSystem  # noqa: E402
+from fsspec.registry import known_implementations  # noqa: E402
 
 
 class Hosts(LocalFileSystem):  # type: ignore[misc]
@@ -103,6 +107,37 @@ def test_schemes_that_connect_when_they_are_made() -> None:
     assert "secret" not in str(told.value)
     with pytest.raises(ArgumentError, match=r"nobodyhas://host.*: fsspec has no file system for nobodyhas://"):
         FileReader("nobodyhas://user:secret@host/set?token=secret")
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Address of a server that takes connections, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("limit", ["CALL_SECONDS", "READ_SECONDS"])
+def test_silence_has_an_end(silent: str, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed")
+    monkeypatch.setattr(fsspec_client, limit, 0.3)
+    begun = time.monotonic()
+    with pytest.raises(TransientError, match="no answer in time; tried 2 times in"):
+        FileReader(f"http://{silent}/set", storage_options={"backend": "fsspec", "max_tries": 2})
+    assert time.monotonic() - begun < 20
+
+
+def test_limits_that_are_given(silent: str) -> None:
+    aiohttp = pytest.importorskip("aiohttp", reason="aiohttp is not installed")
+    options = {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=0.3)}}
+    with pytest.raises(TransientError, match="no answer in time; tried 1 times in"):
+        FileReader(f"http://{silent}/set", storage_options={"backend": "fsspec", "max_tries": 1, **options})
+
+
+def test_a_file_system_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"class": "no_such_package.of_it:Files", "err": "Install it to access x"}
+    monkeypatch.setitem(known_implementations, "misses", there)
+    with pytest.raises(ImportError, match=r"misses://host: .* needs no_such_package: pip install no_such_package"):
+        FileReader("misses://user:secret@host/set")
 
 
 @pytest.mark.parametrize(
