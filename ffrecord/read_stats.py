@@ -25,6 +25,7 @@ class ReadStats(NamedTuple):
         open_files: held open now.
         engines: file system → how its files are read now: "page cache", "page cache, two passes", "threads", "direct"
             or "mmap".
+        refetched: samples of URLs that came damaged, and were fetched once more.
     """
 
     batches: int
@@ -39,6 +40,7 @@ class ReadStats(NamedTuple):
     skipped: int
     open_files: int
     engines: dict[str, str]
+    refetched: int = 0
 
 
 def collect(
@@ -65,6 +67,7 @@ def collect(
         skipped=skipped,
         open_files=open_files,
         engines=dict(_named(filesystems)),
+        refetched=total["refetched"],
     )
 
 

@@ -1,5 +1,6 @@
 """Batches of records of remote shards: what `_engine.Files` is for files of this machine."""
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -22,10 +23,13 @@ from ffrecord.remote.pool import END_SECONDS, Task
 from ffrecord.remote.ranges import Request, parts, pieces, requests
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.remote.tables import Holder, Tables
+from ffrecord.remote.tally import Tally
 
 Read = tuple[Any, Any]  # as `Outcome`, but for failures, which are a list of `Failure`
 POOLED_LEAST = 16 << 10  # bytes
 NOTHING = np.empty(0, np.uint8)
+
+logger = logging.getLogger("ffrecord")
 
 
 class Batch:
@@ -105,7 +109,7 @@ class RemoteFiles:
         for file in self._files:
             file.holder = self._tables
         self._background = Background(self._release)
-        self._crc_ns = 0
+        self._counted = Tally()
 
     @property
     def batches(self) -> int:
@@ -145,9 +149,9 @@ class RemoteFiles:
                 "bytes": done.bytes,
                 "requests": sum(each.asked for each in storages.values()),
                 "io_ns": sum(each.nanoseconds for each in storages.values()),
-                "crc_ns": self._crc_ns,
             }
         )
+        counters.update(self._counted.sums())
         engines = []
         if self._cached is not None:
             counters.update(self._cached.counters())
@@ -234,6 +238,8 @@ class RemoteFiles:
         self._fetch(wanted)
         places: list[int] = inverse.tolist()
         failures: Any = _failures(wanted, places, form)
+        if form == CHECKED:  # of which nothing is delivered that could be counted
+            self._counted.add(bytes=int((wanted.stops - wanted.starts)[inverse].sum()))
         return Outcome(_delivered(wanted, places, form, out), failures)
 
     # Requests
@@ -297,7 +303,7 @@ class RemoteFiles:
         if wanted.check:
             begun = time.perf_counter_ns()
             computed = crc32(record.data)
-            self._crc_ns += time.perf_counter_ns() - begun
+            self._counted.add(crc_ns=time.perf_counter_ns() - begun)
             if computed != wanted.stored[j]:
                 if again:
                     return self._once_more(wanted, j)
@@ -307,6 +313,7 @@ class RemoteFiles:
 
     def _once_more(self, wanted: Wanted, j: int) -> bool:
         shard = self._files[int(wanted.files[j])]
+        self._note(shard.path, int(wanted.locals[j]))
         try:
             found = shard.get_range(*wanted.span(j))
             if self._take(wanted, j, np.frombuffer(found.data, np.uint8), again=False):
@@ -315,6 +322,12 @@ class RemoteFiles:
         except OSError as error:
             raise self._named(error, wanted, j) from None
         return False
+
+    def _note(self, path: str, local: int) -> None:
+        """Say that a record came damaged: a network that damages what it carries would go unnoticed."""
+        self._counted.add(refetched=1)
+        level = logging.INFO if self._counted["refetched"] > 1 else logging.WARNING
+        logger.log(level, "%s: sample %d of it came damaged, and is fetched once more", path, local)
 
     def _named(self, error: OSError, wanted: Wanted, j: int) -> Exception:
         """The error with the index of a sample that it concerns."""

@@ -107,6 +107,23 @@ def test_what_stays_bad_is_told(served: Nginx) -> None:
         assert reader.read([7])[0].tobytes() == DATA[7]
 
 
+def test_what_came_damaged_and_then_right_is_told(served: Nginx, caplog: pytest.LogCaptureFixture) -> None:
+    """A network that damages what it carries would only be slower, and go unnoticed."""
+    caplog.set_level("INFO", "ffrecord")
+    with faulty(served.url, share=0, kinds=["corrupt"], in_a_row=1) as proxy, FileReader(f"{proxy.url}/set") as reader:
+        assert reader.read([1, 50, 100])[1].tobytes() == DATA[50]  # and tables
+        assert reader.stats().refetched == 0
+        proxy.share = 1
+        assert [array.tobytes() for array in reader.read([7, 46, 99])] == [DATA[7], DATA[46], DATA[99]]
+        stats = reader.stats()
+    assert stats.refetched == 3 == proxy.done["corrupt"]
+    assert stats.crc_seconds > 0
+    said = sorted((record.levelname, record.getMessage()) for record in caplog.records if record.name == "ffrecord")
+    assert [level for level, _ in said] == ["INFO", "INFO", "WARNING"]
+    message = f"{proxy.url}/set/part 000.ffr: sample 7 of it came damaged, and is fetched once more"
+    assert message in [each for _, each in said]
+
+
 def test_a_server_that_goes_away_and_comes_back(served: Nginx, tmp_path: Path) -> None:
     (tmp_path / "root").symlink_to(served.root)
     options = {"max_tries": 2}

@@ -54,6 +54,13 @@ def test_over_http(root: Path, served: Nginx) -> None:
         remote_datasets.check_all(reader, DATA, local)
 
 
+def test_bytes_that_are_only_checked_count(root: Path, served: Nginx) -> None:
+    with FileReader(f"{served.url}/set") as reader, FileReader(root / "set") as local:
+        for each in (reader, local):
+            assert list(each.bad_records()) == []
+            assert each.stats().bytes == sum(map(len, DATA))
+
+
 def test_by_fsspec(root: Path, served: Nginx) -> None:
     pytest.importorskip("aiohttp", reason="aiohttp is not installed")
     options = {"backend": "fsspec"}
