@@ -35,5 +35,5 @@ def tests(session: nox.Session) -> None:
     tree(session)
     session.install("--upgrade", "pip", "--constraint", "constraints.txt")
     both = ["--constraint", "constraints.txt", "--build-constraint", "constraints.txt"]
-    session.install("--editable", f".[{EXTRAS}]", "--group", "test", "--group", "lint", *both)
+    session.install("--editable", f".[{EXTRAS}]", "--group", "test", "--group", "lint", "--group", "examples", *both)
     session.run("python", "-m", "pytest", *PARALLEL, *session.posargs)

@@ -541,3 +541,39 @@ def test_channel_is_for_selectors() -> None:
     assert isinstance(ours, Channel) and ours.fileno() == ours.socket.fileno()
     ours.close()
     theirs.close()
+
+
+FORKS_AT_ONCE = """
+import os, sys, threading, time
+from ffrecord.workers.crew import Crew
+from test_workers import echo
+
+forking = []
+os.register_at_fork(before=lambda: (forking.append(1), time.sleep(0.02)), after_in_parent=lambda: forking.pop())
+
+def refuse(event, arguments):  # as filelock does
+    if event == "os.fork" and forking:
+        raise RuntimeError("two forks at once")
+
+def start():
+    crew = Crew(echo, {}, 3, start_method="fork")
+    try:
+        crew.start()
+    except RuntimeError as error:
+        print(error)
+    finally:
+        crew.end()
+
+sys.addaudithook(refuse)
+threads = [threading.Thread(target=start) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("done")
+"""
+
+
+@children.forks
+def test_threads_fork_one_after_the_other() -> None:
+    assert children.run(FORKS_AT_ONCE) == "done\n"

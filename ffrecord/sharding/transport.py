@@ -103,7 +103,8 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is np.ndarray and obj.dtype.char in NUMBERS and obj.dtype.isnative and obj.flags.c_contiguous:
-            return _array, (obj.dtype.char, obj.shape, pickle.PickleBuffer(obj))  # type: ignore[arg-type]
+            whole: Any = obj  # of one type for every version of numpy's stubs
+            return _array, (obj.dtype.char, obj.shape, pickle.PickleBuffer(whole))
         return NotImplemented
 
 

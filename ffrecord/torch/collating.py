@@ -78,18 +78,21 @@ def _collated(records: Records, functions: Any) -> Any:
         found = schema.decode_columns(records.data, records.offsets, tensor=as_tensor)
         columns = [_tensor_or_values(schema.fields[name], column) for name, column in found.items()]
 
-    def build(node: Any, in_dict: bool) -> Any:
-        if isinstance(node, dict):
-            return {key: build(child, True) for key, child in node.items()}
-        if not isinstance(node, int):
-            return [build(child, False) for child in node]
-        column = columns[node]
-        if isinstance(column, torch.Tensor):
-            return column
-        # As default_collate picks the values of a column apart, which shows where they are strings.
-        return torchs.collate(column if in_dict else tuple(column), collate_fn_map=functions)
+    return carried(_built(_template(schema), columns, functions))
 
-    return carried(build(_template(schema), True))
+
+# No function within `_collated`, which would hold itself, and the batch, until garbage is collected.
+def _built(node: Any, columns: Sequence[Any], functions: Any, in_dict: bool = True) -> Any:
+    """The batch, or a part of it: `node` with its columns, collated, in place of their positions."""
+    if isinstance(node, dict):
+        return {key: _built(child, columns, functions) for key, child in node.items()}
+    if not isinstance(node, int):
+        return [_built(child, columns, functions, in_dict=False) for child in node]
+    column = columns[node]
+    if isinstance(column, torch.Tensor):
+        return column
+    # As default_collate picks the values of a column apart, which shows where they are strings.
+    return torchs.collate(column if in_dict else tuple(column), collate_fn_map=functions)
 
 
 @lru_cache(maxsize=64)

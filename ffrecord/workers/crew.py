@@ -15,6 +15,7 @@ import errno
 import multiprocessing
 import os
 import selectors
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -51,6 +52,25 @@ def start_method_of(name: str | None) -> str:
 def usable_workers() -> int:
     """One per CPU that this process may use; none in a daemonic process, which may not have children."""
     return 0 if multiprocessing.current_process().daemon else len(os.sched_getaffinity(0))
+
+
+# Hooks that other packages have for forks need not expect those of two threads at once, and filelock's refuse them.
+_forking = threading.RLock()  # which a handler of its thread may take again
+
+
+def _renew() -> None:
+    global _forking
+    _forking = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[Any]:
+    """While no other thread starts a worker by fork, and no signal is handled: which are blocked for it."""
+    with _forking, interrupts.held() as blocked:
+        yield blocked
 
 
 class _Worker:
@@ -137,7 +157,7 @@ class Crew:
         # While any process holds a copy of the parent's end, a worker does not see the parent die.
         inherited = [*(worker.channel for worker in self._workers), ours] if forks else []
         try:
-            with interrupts.held() if forks else contextlib.nullcontext() as blocked:
+            with _alone() if forks else contextlib.nullcontext() as blocked:
                 args = (self._work, self._arguments, theirs.socket, self._hearts, number, inherited, blocked)
                 name = f"ffrecord-worker-{number}"
                 # Not daemonic: datasets may have processes of their own. `end` and the death signal see to their end.

@@ -1,8 +1,10 @@
 """Batches collated from records are what default_collate makes of the samples; and lists of samples stay lists."""
 
 import copy
+import gc
 import operator
 import pickle
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -252,6 +254,21 @@ def test_default_collate_changed_by_the_user(dataset: Dataset[Any], monkeypatch:
     assert torchs.collate(dataset.__getitems__([0, 1]), collate_fn_map={int: pad, np.ndarray: pad})["label"] == "padded"
     monkeypatch.setitem(torchs.default_collate_fn_map, torch.Tensor, pad)
     assert default_collate(dataset.__getitems__([0, 1]))["image"] == "padded"
+
+
+@pytest.mark.parametrize("function", [collate, default_collate])
+def test_a_batch_goes_with_who_holds_it(dataset: Dataset[Any], function: Any):
+    """Its memory is not kept until garbage is collected, which in a worker of torch may be long."""
+    gc.collect()
+    gc.disable()
+    try:
+        batch = function(dataset.__getitems__([0, 1]))
+        held = [weakref.ref(column) for column in batch.values()]
+        assert all(column() is not None for column in held)
+        del batch
+        assert [column() for column in held] == [None] * len(held)
+    finally:
+        gc.enable()
 
 
 def test_collate_of_plain_lists():
