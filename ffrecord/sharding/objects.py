@@ -245,8 +245,8 @@ class Objects:
     def _taken(self, found: Marker) -> OSError:
         who = f"process {found.process} on {found.host}, begun {found.begun}" if found.token else "nobody knows whom"
         sentence = (
-            f"{self.label}: a write of it is going on, or was interrupted: by {who}. The same call there goes on from "
-            f"where it was. If none is to, remove {self.url(MARKER)}, and the shards that no {manifest.NAME} lists"
+            f"{self.label}: a write of it is going on, or was interrupted: by {who}. A DatasetWriter goes on by the "
+            f"same call there. If none is to, remove {self.url(MARKER)}, and the shards that no {manifest.NAME} lists"
         )
         return file_error(errno.EWOULDBLOCK, sentence, self.label)
 

@@ -397,7 +397,9 @@ class PartDirectory:
         except OSError as error:
             if isinstance(error, RuntimeError):
                 raise  # it says more
-            raise file_error(_as_exists(error.errno), f"{self.label}: {consequence}", self.label) from None
+            where = "" if self.label == self.target else f", in {self.path}"  # a URL says nothing of a full disk
+            sentence = f"{self.label}: {consequence}{where}"
+            raise file_error(_as_exists(error.errno), sentence, self.label) from None
 
     def leave(self) -> list[str]:
         """Remove what no later write can use, and if nothing else is there, or it is claimed, everything; unlock.
