@@ -60,7 +60,8 @@ class Cache:
 
     def __init__(self, directory: str | os.PathLike[str], limit: int | str | None = None) -> None:
         size = parse_limit(limit)
-        self.directory = usable_directory(directory)
+        self._given = os.path.abspath(os.fspath(directory))
+        self.directory = usable_directory(self._given)
         self.changes = 0
         self._change = itertools.count(1)
         self.counted = Tally()
@@ -145,6 +146,15 @@ class Cache:
         """How many of `size` bytes may be written."""
         return 0 if self._stopped or self._closed else self._room.take(size)
 
+    def make_again(self) -> None:
+        """Make the directory again, which somebody removed to empty the cache.
+
+        Raises:
+            OSError: it cannot be made, or copies would go elsewhere now.
+        """
+        if usable_directory(self._given) != self.directory:
+            raise FileNotFoundError(errno.ENOENT, "removed, and not made again", self.directory)
+
     def failed(self, error: OSError) -> None:
         """Note that something could not be written: said once, and if the disk is why, nothing more is written."""
         self._stopped = self._stopped or error.errno in NO_MORE
@@ -219,12 +229,19 @@ class CachedFile:
             return
         check_tables(self._facts, bytes(data))
         try:
-            if self._cache.take(len(data)) == len(data):
-                begin(self.stem, self._facts, bytes(data))
-                if not self._facts.n:
-                    self._complete()
+            try:
+                self._begin(bytes(data))
+            except FileNotFoundError:
+                self._cache.make_again()
+                self._begin(bytes(data))
         except OSError as error:
             self._failed(error)
+
+    def _begin(self, tables: bytes) -> None:
+        if self._cache.take(len(tables)) == len(tables):
+            begin(self.stem, self._facts, tables)
+            if not self._facts.n:
+                self._complete()
 
     # Records
 
@@ -330,6 +347,8 @@ class CachedFile:
                 self._found_whole()
             elif self._copy is not None:
                 self._copy.look()
+        except FileNotFoundError:
+            self._copy = None  # removed by others
         except OSError as error:
             self._failed(error)
         finally:

@@ -80,6 +80,34 @@ def test_a_second_epoch_makes_no_request(root: Path, served: Nginx, cache: Path)
     assert requests == ["GET /set/dataset.json 200"]
 
 
+@pytest.mark.parametrize("limit", [None, "1GB"])
+def test_a_directory_that_is_removed_while_it_is_used(
+    served: Nginx, cache: Path, limit: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Which empties the cache: it is made again."""
+    with FileReader(f"{served.url}/set", cache_dir=cache, cache_limit=limit) as reader:
+        epoch_of(reader, range(0, len(DATA), 2))
+        shutil.rmtree(cache)
+        epoch(reader, 0)
+        epoch(reader, 1)
+        settled(reader)
+        with served.counted() as requests:
+            epoch(reader, 2)
+    assert requests == [] and caplog.records == []
+    assert len(list(cache.glob("*.ffr"))) > 3
+
+
+def test_a_directory_that_cannot_be_made_again(served: Nginx, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache = tmp_path / "above" / "cache"
+    with FileReader(f"{served.url}/set", cache_dir=cache) as reader:
+        epoch_of(reader, range(9))
+        shutil.rmtree(cache.parent)
+        cache.parent.write_bytes(b"")
+        epoch(reader, 0)
+        epoch(reader, 1)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
 def test_all_ways_to_read(root: Path, served: Nginx, cache: Path) -> None:
     """Of nothing, of some, of most that is complete, and of all."""
     with FileReader(root / "set") as local:
