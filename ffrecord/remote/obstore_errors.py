@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from ffrecord.errors import ChangedError, MissingFileError, NotSupportedError, RemoteError, TransientError
-from ffrecord.remote.refusals import no_ranges, refused
+from ffrecord.remote.refusals import NO_BUCKET, no_ranges, refused
 
 # What obstore raises says all of it twice: for people, and as the structure of its error. Only that is looked at.
 # Whatever servers and URLs say in there is taken out of it first.
@@ -102,7 +102,7 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
 
 
 def _missing(url: str, said: Said) -> Exception:
-    bucket = "; there is no such bucket" if said.code == "NoSuchBucket" else ""
+    bucket = f"; {NO_BUCKET}" if said.code == "NoSuchBucket" else ""
     return MissingFileError(2, f"{url} does not exist{bucket}", url)
 
 

@@ -7,6 +7,7 @@ from ffrecord import format, manifest, paths, urls
 from ffrecord.errors import ArgumentError, FormatError, MissingFileError
 from ffrecord.remote.connecting import check_options
 from ffrecord.remote.engine import RemoteFiles
+from ffrecord.remote.refusals import NO_BUCKET
 from ffrecord.remote.shard import RemoteShard, listed, opened
 from ffrecord.remote.storage import Storage
 
@@ -126,8 +127,16 @@ class _Opening:
         try:
             data = self.storage.get(manifest.NAME, manifest.SIZE_MAX).data
         except MissingFileError as error:
-            raise MissingFileError(2, f"{error.strerror}{self._why()}", error.filename) from None
-        return manifest.parse(bytes(data), name)
+            why = "" if NO_BUCKET in str(error.strerror) else self._why()
+            raise MissingFileError(2, f"{error.strerror}{why}", error.filename) from None
+        try:
+            return manifest.parse(bytes(data), name)
+        except FormatError as error:
+            if not bytes(data).lstrip().startswith(b"<"):
+                raise
+            raise FormatError(
+                f"{error}: a web page came, such as one to log in, where a {manifest.NAME} was asked for"
+            ) from None
 
     def _why(self) -> str:
         if self.storage.exists(UNFINISHED):

@@ -2,6 +2,7 @@
 
 from ffrecord.errors import ChangedError, NoRangesError, RemoteError, RemotePermissionError, TransientError
 
+NO_BUCKET = "there is no such bucket"
 NO_RANGES = "copy the files here first, or serve them by a server with ranges, such as nginx"
 
 

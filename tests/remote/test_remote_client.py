@@ -269,6 +269,9 @@ def test_no_such_bucket(storage: Moto) -> None:
     client, path = connect("s3://nothing-there/a", storage.storage_options)
     with pytest.raises(MissingFileError, match="s3://nothing-there/a does not exist; there is no such bucket"):
         client.get(path, 10)
+    with pytest.raises(MissingFileError) as told:  # and nothing that would not help
+        FileReader("s3://nothing-there/set", storage_options=storage.storage_options)
+    assert str(told.value.strerror).endswith("/set/dataset.json does not exist; there is no such bucket")
 
 
 def test_an_option_that_there_is_not() -> None:

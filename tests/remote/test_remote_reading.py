@@ -40,6 +40,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builders.write_samples(directory / "large.ffr", builders.records([20_000_001, 3]))
     (directory / "empty.ffr").write_bytes(b"")
     (directory / "no.ffr").write_bytes(b"nothing of the kind")
+    (directory / "login").mkdir()
+    (directory / "login" / "dataset.json").write_bytes(b"\n<!doctype html><title>Log in</title>")
     return directory
 
 
@@ -268,6 +270,8 @@ def test_what_there_is_not(served: Nginx) -> None:
         FileReader(f"{served.url}/nothing.ffr")
     with pytest.raises(RemotePermissionError, match=r"access denied"):
         FileReader(f"{served.url}/denied/set")
+    with pytest.raises(FormatError, match=r"/login/dataset.json: .*: a web page came, such as one to log in"):
+        FileReader(f"{served.url}/login")
     with pytest.raises(ArgumentError, match=r"patterns are for files of this machine"):
         FileReader(f"{served.url}/set/*.ffr")
     with pytest.raises(ArgumentError, match=r"is a URL, .*one.ffr is on this machine: open each by itself"):
