@@ -4,7 +4,6 @@ import glob
 import os
 import stat
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from ffrecord import manifest, unfinished, urls
@@ -155,5 +154,5 @@ def check_file(path: str) -> None:
         raise NotAFileError(21, f"{path} is not a file", path)
     if not stat.S_ISREG(mode):
         raise ArgumentError(f"{path} is not a file")
-    if Path(path).suffix != SUFFIX:
+    if os.path.splitext(path)[1] != SUFFIX:
         raise ArgumentError(f"{path} does not end with {SUFFIX}, as files of ffrecord do; ffrecord.open opens others")
