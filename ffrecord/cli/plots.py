@@ -248,7 +248,7 @@ def _latencies(axes: Any, found: Sequence[Measured]) -> None:
     axes.set_xlim(low, high)
     axes.set_xlabel("time of a batch, ms")
     axes.set_ylabel("share of batches")
-    axes.set_yticks([0, 0.5, 0.9, 0.99], ["0", "50 %", "90 %", "99 %"])
+    axes.set_yticks([0, 0.5, 0.75, 0.99], ["0", "50 %", "75 %", "99 %"])
     axes.xaxis.set_major_locator(ticker.LogLocator(10, (1, 2, 5) if high / low < 100 else (1,), numticks=8))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_locator(ticker.NullLocator())

@@ -16,6 +16,11 @@ from ffrecord.sources.zip import ZipReader
 SMALL = [("a", b"first"), ("d/b", bytes(40)), ("c.txt", b"0123456789" * 9)]
 
 
+def deflated(data):
+    compressing = zlib.compressobj(wbits=-15)
+    return compressing.compress(data) + compressing.flush()
+
+
 def write(path, data):
     path.write_bytes(data)
     return str(path)
@@ -130,10 +135,10 @@ def test_wrong_crc(opened, method):
         (Raw(b"m", b"\x09", method=14, size=3), "1 bytes of LZMA, expected 9"),
         (Raw(b"m", b"\x09\x14\5\0\xff" + bytes(9), method=14, size=3), "begin with 255, expected 5 and less than 225"),
         (Raw(b"m", b"\x09\x14\5\0\x5d" + bytes(4) + b"\xff" * 9, method=14, size=3), "damaged: Corrupt input data"),
-        (Raw(b"m", zlib.compress(b"abc", wbits=-15), method=8, size=2), "more than 2 bytes of content, expected 2"),
-        (Raw(b"m", zlib.compress(b"abc", wbits=-15), method=8, size=4), "have 3 bytes of content, expected 4"),
-        (Raw(b"m", zlib.compress(b"abc", wbits=-15), method=8, size=0), "more than 0 bytes"),
-        (Raw(b"m", zlib.compress(b"abc" * 99, wbits=-15)[:-3], method=8, size=297), "bytes of content, expected 297"),
+        (Raw(b"m", deflated(b"abc"), method=8, size=2), "more than 2 bytes of content, expected 2"),
+        (Raw(b"m", deflated(b"abc"), method=8, size=4), "have 3 bytes of content, expected 4"),
+        (Raw(b"m", deflated(b"abc"), method=8, size=0), "more than 0 bytes"),
+        (Raw(b"m", deflated(b"abc" * 99)[:-3], method=8, size=297), "bytes of content, expected 297"),
     ],
 )
 def test_a_member_that_cannot_be_read(opened, member, wrong):
@@ -145,7 +150,7 @@ def test_a_member_that_cannot_be_read(opened, member, wrong):
             file.read()
 
 
-@pytest.mark.parametrize("member", [Raw(b"m", b"", crc=9), Raw(b"m", zlib.compress(b"", wbits=-15), 8, crc=9, size=0)])
+@pytest.mark.parametrize("member", [Raw(b"m", b"", crc=9), Raw(b"m", deflated(b""), 8, crc=9, size=0)])
 def test_an_empty_member_with_a_checksum_that_is_none(opened, member):
     with opened(raw([member])) as reader:
         with pytest.raises(ChecksumError, match="CRC-32 0x00000000, stored 0x00000009"):
@@ -195,7 +200,7 @@ def test_no_zstandard(opened, monkeypatch):
 
 def test_bombs(opened):
     content = bytes(20 << 20)
-    packed = zlib.compress(content, wbits=-15)
+    packed = deflated(content)
     made = Raw(b"m", packed, 8, crc=zlib.crc32(content), size=len(content))
     with opened(raw([made])) as reader:
         assert len(reader.read_one(0)) == 20 << 20  # deflate's own limit is below ours
