@@ -3,7 +3,6 @@
 import importlib
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -107,7 +106,7 @@ def viewed(path: Path, work: workloads.Commands, look: Callable[[str, workloads.
             look(json.loads(process.stdout.readline())["url"], work)
             return time.perf_counter() - start
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # Ctrl-C is ignored where this was started in the background
 
 
 def asked(url: str, work: workloads.Commands) -> None:

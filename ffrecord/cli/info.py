@@ -18,7 +18,6 @@ from ffrecord.errors import FormatError, MissingNamesError
 from ffrecord.extension import Extension
 from ffrecord.fields import Schema
 from ffrecord.opened import OpenedFile
-from ffrecord.reader import FileReader
 from ffrecord.store import Store
 
 FILE_EACH = ("image folder", "path list")  # formats that have a file for each sample, none of which is looked at
@@ -129,7 +128,8 @@ def _said(extension: Extension | None) -> dict[str, Any]:
 
 def _sizes(store: Store) -> Iterable[int]:
     """Bytes of each file, which may be no path of this machine."""
-    return store.file_sizes if isinstance(store, FileReader) else map(_bytes, store.fnames)
+    known: Iterable[int] | None = getattr(store, "file_sizes", None)  # of a reader, which is imported only to read
+    return map(_bytes, store.fnames) if known is None else known
 
 
 def _bytes(path: str) -> int:

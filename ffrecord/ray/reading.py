@@ -19,7 +19,7 @@ from ffrecord.ray.blocks import PLAIN, Wanted, block, read_blocks
 from ffrecord.ray.pieces import Opening, Piece, Whole, opened, shards_of, tasks
 from ffrecord.ray.to_arrow import OFFSET
 
-TASK = 64 << 20  # bytes of the blocks of a task
+TASK = 128 << 20  # bytes of the blocks of a task: Ray's own measure, unless told
 LEAST = 1 << 20  # the same, where that gives no CPU its fair share
 TASKS_OF_CPU = 4
 SHOWN = 8  # samples that are decoded beforehand where only that tells the size of blocks
