@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -40,6 +41,7 @@ def started_ray() -> Iterator[None]:
 
     # Sockets have short names.
     directory = tempfile.mkdtemp(prefix="ffr-")
+    before = signal.getsignal(signal.SIGTERM)  # Ray sets another, with which forked children end otherwise
     ray.init(
         address="local",
         num_cpus=2,
@@ -55,6 +57,7 @@ def started_ray() -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+        signal.signal(signal.SIGTERM, before)
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -50,6 +50,7 @@ def begin_other(work: Callable[[], None]) -> int:
         try:
             os.setsid()
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray sets one of its own in a process that has used it
             os.close(ready)
             os.close(begun)
             code = _code_of(work)
