@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 import coldness
 import command_starts
@@ -11,7 +10,7 @@ import environment
 import fio
 import workloads
 from command_figures import figures
-from harness import Measurement, add_parts, arguments, table
+from harness import Measurement, add_data, add_parts, arguments, table
 from program import Program, measure
 
 PARTS = ("import", "info", "view", "cached", "cold")
@@ -57,9 +56,7 @@ class Command(Program):
 
 
 def options_of(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data", type=Path, default=Path("."), help="directory to write in; the current one unless told"
-    )
+    add_data(parser)
     add_parts(parser, PARTS)
 
 

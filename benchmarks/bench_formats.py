@@ -4,7 +4,6 @@ import argparse
 import io
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import coldness
@@ -16,7 +15,7 @@ import numpy as np
 import workloads
 import write_pictures
 from formats_figures import describe, figures, groups
-from harness import Measurement, add_parts, arguments, table
+from harness import Measurement, add_data, add_parts, arguments, table
 from program import Program, measure
 
 PARTS = ("zip", "jpeg", "tfrecord", "examples", "cold", "convert")
@@ -97,8 +96,7 @@ def grid(found: Sequence[Measurement]) -> str:
 
 
 def options_of(parser: argparse.ArgumentParser) -> None:
-    about = "directory for up to 5 GB of files; the current one unless told"
-    parser.add_argument("--data", type=Path, default=Path(), help=about)
+    add_data(parser, "directory for up to 5 GB of files")
     add_parts(parser, PARTS)
 
 

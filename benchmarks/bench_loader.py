@@ -17,7 +17,7 @@ import loader_start
 import workloads
 import write_cifar
 import write_pictures
-from harness import Measurement, add_parts, arguments, table
+from harness import Measurement, add_data, add_parts, arguments, table
 from loader_figures import describe, figures, groups
 from loader_hosts import Hosts
 from program import Program, measure
@@ -116,7 +116,7 @@ def milliseconds(m: Measurement) -> str:
 
 def options_of(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--data", type=Path, default=Path(), help="directory for up to 4 GB of files; the current one unless told")
+    add_data(parser, "directory for up to 4 GB of files")
     add_parts(parser, PARTS)
     add(
         "--writers", type=Path, help="Python that has the packages of writers.txt; writers/bin/python beside this one's"

@@ -12,7 +12,7 @@ import coldness
 import environment
 import workloads
 from bench_write import grid
-from harness import Measurement, add_parts, arguments, take_turns
+from harness import Measurement, add_data, add_parts, arguments, take_turns
 from program import Program, measure
 from ray_figures import figures
 from write_figures import groups
@@ -89,8 +89,7 @@ def started(workers: int) -> Iterator[None]:
 
 
 def options_of(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--data", type=Path, default=Path("."), help="directory to write in; the current one unless told")
+    add_data(parser)
     add_parts(parser, PARTS)
 
 

@@ -14,7 +14,7 @@ import read_limit
 import read_open
 import read_original
 import workloads
-from harness import Measurement, Report, add_parts, arguments, table
+from harness import Measurement, Report, add_data, add_parts, arguments, table
 from program import Program, measure
 from read_data import Files, Records, make_files, make_records
 from read_figures import figures, size_name
@@ -135,7 +135,7 @@ def grid(found: Sequence[Measurement]) -> str:
 def options_of(parser: argparse.ArgumentParser) -> None:
     add_parts(parser, PARTS)
     parser.add_argument("--mean", type=int, action="append", help="only records of this mean size; may be repeated")
-    parser.add_argument("--data", type=Path, default=Path(), help="directory for up to 4 GB of files; the current one")
+    add_data(parser, "directory for up to 4 GB of files")
 
 
 def main() -> None:

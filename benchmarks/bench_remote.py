@@ -13,7 +13,7 @@ import numpy as np
 import remote_opening
 import workloads
 from bench_write import grid
-from harness import Contestant, Measurement, add_parts, arguments, timed
+from harness import Contestant, Measurement, add_data, add_parts, arguments, timed
 from harness import measure as measure_contestants
 from program import Program, measure
 from remote_figures import describe, figures, groups
@@ -146,9 +146,7 @@ class Remote(Program):
 
 
 def options_of(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data", type=Path, default=Path("."), help="directory to write in; the current one unless told"
-    )
+    add_data(parser)
     add_parts(parser, PARTS)
 
 

@@ -2,13 +2,12 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 import coldness
 import environment
 import workloads
 from bench_write import grid
-from harness import Measurement, add_parts, arguments
+from harness import Measurement, add_data, add_parts, arguments
 from harness import measure as measure_contestants
 from program import Program, measure
 from read_data import Files, make_records, write_ffr
@@ -83,9 +82,7 @@ class Safety(Program):
 
 
 def options_of(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data", type=Path, default=Path("."), help="directory to write in; the current one unless told"
-    )
+    add_data(parser)
     add_parts(parser, PARTS)
     # An epoch from an empty page cache takes as long as the storage does, whatever is checked.
     parser.set_defaults(part=set(USUAL.split(",")))

@@ -13,7 +13,7 @@ import write_growth
 import write_original
 import write_peers
 import write_pictures
-from harness import Measurement, add_parts, arguments, table
+from harness import Measurement, add_data, add_parts, arguments, table
 from program import Program, measure
 from write_data import make_source
 from write_figures import figures, groups, size_name
@@ -98,7 +98,7 @@ def grid(found: Sequence[Measurement]) -> str:
 
 def options_of(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--data", type=Path, default=Path("."), help="directory to write in; the current one unless told")
+    add_data(parser)
     add_parts(parser, PARTS)
     add("--mean", type=int, action="append", help="only records of this mean size in bytes; may be repeated")
     add(

@@ -194,6 +194,11 @@ def some_of(names: Sequence[str]) -> Callable[[str], set[str]]:
     return parse
 
 
+def add_data(parser: argparse.ArgumentParser, about: str = "directory to write in") -> None:
+    """The option --data: .data is a Path."""
+    parser.add_argument("--data", type=Path, default=Path(), help=f"{about}; the current one unless told")
+
+
 def add_parts(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
     """The option --part: .part is a set."""
     about = f"some of {','.join(names)}, with commas between; all unless told"

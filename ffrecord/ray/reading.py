@@ -52,7 +52,7 @@ def read(
             `{"image": JPEGField(as_bytes=True)}`.
         check_data: compare CRC-32 of tables and of every sample.
         storage_options, cache_dir, cache_limit: as `FileReader` takes them, for URLs.
-        override_num_blocks: tasks; None for about 64 MiB each, or four for each CPU if that is more.
+        override_num_blocks: tasks; None for about 128 MiB each, or four for each CPU if that is more.
         concurrency: of these tasks, at most.
         ray_remote_args: what else it takes of how tasks are run, by name: `{"num_cpus": 2}`.
 
