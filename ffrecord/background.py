@@ -113,6 +113,10 @@ class Background:
     def _count(self, outcome: Outcome) -> None:
         result = outcome.result
         self.batches += 1
+        if isinstance(result, list) and result and result[0].ndim == 2:  # columns, of records of one size
+            self.records += len(result[0]) - len(outcome.failures)
+            self.bytes += sum(column.nbytes for column in result)
+            return
         self.records += (len(result) if isinstance(result, list) else len(result[1]) - 1) - len(outcome.failures)
         self.bytes += sum(map(len, result)) if isinstance(result, list) else len(result[0])
 

@@ -381,7 +381,7 @@ class CachedFile:
         if now - self._stamped < STAMP_SECONDS:
             return
         self._stamped = now
-        with contextlib.suppress(PermissionError):  # somebody else's, who sees to it
+        with contextlib.suppress(OSError):  # somebody else's, who sees to it, or on a disk that takes nothing
             try:
                 os.utime(self.stem + HAVE)
             except FileNotFoundError:

@@ -1,7 +1,6 @@
 """Room in a cache: how much may still be written, and what is removed to make some."""
 
 import contextlib
-import fcntl
 import os
 import threading
 import time
@@ -117,11 +116,12 @@ def evicting(directory: str) -> Iterator[bool]:
     with contextlib.ExitStack() as stack:
         alone = False
         with contextlib.suppress(OSError):
-            fd = stack.enter_context(opened(os.path.join(directory, LOCK), os.O_RDONLY | os.O_CREAT))
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _locks.add(fd)
-            stack.callback(_locks.discard, fd)
-            alone = True
+            path = os.path.join(directory, LOCK)
+            fd = stack.enter_context(opened(path, os.O_RDONLY | os.O_CREAT))
+            alone = durable.lock(fd, path)
+            if alone:
+                _locks.add(fd)
+                stack.callback(_locks.discard, fd)
         yield alone
 
 

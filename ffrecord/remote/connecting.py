@@ -16,6 +16,7 @@ BACKENDS = ("obstore", "fsspec")
 REQUESTS = 64  # in flight in one process
 TRIES = 8
 SECONDS = 120.0  # for all tries together
+TABLES_MEMORY = 512 << 20  # bytes of tables that one reader holds at most
 
 
 class Options(NamedTuple):
@@ -26,6 +27,7 @@ class Options(NamedTuple):
         requests: in flight in one process at most.
         tries: of each request, the first one included.
         seconds: after which it is not tried again.
+        tables_memory: bytes that a reader may use for the tables of shards.
         others: for the package.
     """
 
@@ -33,6 +35,7 @@ class Options(NamedTuple):
     requests: int
     tries: int
     seconds: float
+    tables_memory: int
     others: dict[str, Any]
 
 
@@ -51,7 +54,10 @@ def options_of(storage_options: Mapping[str, Any] | None) -> Options:
     requests = _number(others, "max_requests", REQUESTS, 1, 1024)
     tries = _number(others, "max_tries", TRIES, 1, 100)
     seconds = _number(others, "retry_seconds", SECONDS, 0, 3600)
-    return Options(backend, int(requests), int(tries), float(seconds), others)
+    memory = others.pop("tables_memory", TABLES_MEMORY)
+    if not isinstance(memory, int) or memory < 0:
+        raise ArgumentError(f"storage_options: tables_memory is {memory!r}, expected bytes, >= 0")
+    return Options(backend, int(requests), int(tries), float(seconds), memory, others)
 
 
 def check_options(storage_options: object) -> None:

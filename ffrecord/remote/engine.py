@@ -256,7 +256,7 @@ class RemoteFiles:
                 tasks += self._in_pieces(wanted, request, which, cuts)
         self._storage.run(tasks)
         for j in wanted.missing().tolist():  # without bytes
-            self._take(wanted, j, NOTHING, again=False)
+            self._take(wanted, j, NOTHING, self._checksums(wanted, [NOTHING])[0], again=False)
 
     def _ask(self, wanted: Wanted, request: Request, which: list[int]) -> None:
         """Have the records `which` by a request."""
@@ -287,27 +287,30 @@ class RemoteFiles:
         return [partial(ask, *cut) for cut in cuts]
 
     def _arrived(self, wanted: Wanted, request: Request, which: list[int], data: Array) -> None:
-        good = []
-        for j in which:
-            start, stop = wanted.span(j)
-            record = data[start - request.start : stop - request.start]
-            if self._take(wanted, j, record, again=True):
-                good.append(j)
+        spans = [wanted.span(j) for j in which]
+        cut = [data[start - request.start : stop - request.start] for start, stop in spans]
+        arrived = zip(which, cut, self._checksums(wanted, cut), strict=True)
+        good = [j for j, record, computed in arrived if self._take(wanted, j, record, computed, again=True)]
         if self._cached is not None and good:
             records: list[Any] = [wanted.records[j] for j in good]
             self._cached.store(request.file, wanted.locals[good], records)
             self._cached.store_others(request.file, wanted.locals[which], request.start, data)
 
-    def _take(self, wanted: Wanted, j: int, record: Array, *, again: bool) -> bool:
-        """Compare a record with its CRC-32, and keep it; one that does not match is fetched once more."""
-        if wanted.check:
-            begun = time.perf_counter_ns()
-            computed = crc32(record.data)
-            self._counted.add(crc_ns=time.perf_counter_ns() - begun)
-            if computed != wanted.stored[j]:
-                if again:
-                    return self._once_more(wanted, j)
-                wanted.computed[j] = computed
+    def _checksums(self, wanted: Wanted, records: Sequence[Array]) -> Sequence[int | None]:
+        """CRC-32 of each, None if they are not to be compared; their time is counted once for all."""
+        if not wanted.check:
+            return [None] * len(records)
+        begun = time.perf_counter_ns()
+        found = [crc32(record.data) for record in records]
+        self._counted.add(crc_ns=time.perf_counter_ns() - begun)
+        return found
+
+    def _take(self, wanted: Wanted, j: int, record: Array, computed: int | None, *, again: bool) -> bool:
+        """Compare the CRC-32 of a record, and keep it; one that does not match is fetched once more."""
+        if computed is not None and computed != wanted.stored[j]:
+            if again:
+                return self._once_more(wanted, j)
+            wanted.computed[j] = computed
         wanted.records[j] = record if record.flags.writeable or not wanted.own else _own(record)
         return j not in wanted.computed
 
@@ -316,7 +319,8 @@ class RemoteFiles:
         self._note(shard.path, int(wanted.locals[j]))
         try:
             found = shard.get_range(*wanted.span(j))
-            if self._take(wanted, j, np.frombuffer(found.data, np.uint8), again=False):
+            record = np.frombuffer(found.data, np.uint8)
+            if self._take(wanted, j, record, self._checksums(wanted, [record])[0], again=False):
                 return True
             shard.check_header()  # or it is another object by now, of the same size and etag, or of none
         except OSError as error:

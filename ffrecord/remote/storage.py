@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ffrecord import urls
-from ffrecord.errors import ArgumentError
 from ffrecord.remote.client import Client, Fetched
 from ffrecord.remote.connecting import check_options, connect, options_of
 from ffrecord.remote.pool import Pool, Task, pause, pool
@@ -16,7 +15,6 @@ from ffrecord.remote.tally import Tally
 
 T = TypeVar("T")
 
-TABLES_MEMORY = 512 << 20  # bytes of tables that one reader holds at most
 
 
 class Storage:
@@ -24,23 +22,20 @@ class Storage:
 
     Args:
         url: of it.
-        options: what `connect` takes, and `tables_memory`, bytes that a reader may use for the tables of shards.
+        options: what `connect` takes.
 
     Attributes:
         url, options: as given; they may have secrets in them.
         shown: the URL without them.
-        tables_memory: as given.
+        tables_memory: bytes that a reader may use for the tables of shards.
     """
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         check_options(options)
         self.url, self.options = url, dict(options or {})
-        self.tables_memory = self.options.get("tables_memory", TABLES_MEMORY)
-        if not isinstance(self.tables_memory, int) or self.tables_memory < 0:
-            raise ArgumentError(f"storage_options: tables_memory is {self.tables_memory!r}, expected bytes, >= 0")
-        self._connecting = {name: value for name, value in self.options.items() if name != "tables_memory"}
-        ours = options_of(self._connecting)
+        ours = options_of(self.options)
         self._tries, self._seconds, self._requests = ours.tries, ours.seconds, ours.requests
+        self.tables_memory = ours.tables_memory
         self.shown = urls.redacted(url)
         # Taken apart once, not for each of many shards.
         self._before, _, self._after = urls.joined(self.shown, "\0").partition("\0")
@@ -58,7 +53,7 @@ class Storage:
     def _connect(self) -> tuple[Client, str]:
         """The client and the path of the URL with it: of this process, not of one that it was forked from."""
         if self._owner != os.getpid():
-            self._connected = connect(self.url, self._connecting)
+            self._connected = connect(self.url, self.options)
             self._counted.clear()
             self._owner = os.getpid()
         return self._connected

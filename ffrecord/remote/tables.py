@@ -133,8 +133,9 @@ class Holder(Generic[K]):
 
     def _keep(self, key: K, tables: Tables) -> None:
         with self._lock:
+            # It may be here by now: between a look and `_loading` another thread may have begun, and ended.
+            self._bytes += _bytes(tables) - (_bytes(self._held[key]) if key in self._held else 0)
             self._held[key] = tables
-            self._bytes += _bytes(tables)
             while self._bytes > self._most and len(self._held) > 1:
                 self._bytes -= _bytes(self._held.popitem(last=False)[1])
 

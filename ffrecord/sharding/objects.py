@@ -20,6 +20,7 @@ from ffrecord.errors import ArgumentError, ChangedError, MissingFileError, Remot
 from ffrecord.manifest import Manifest, Shard
 from ffrecord.remote.client import Client, Fetched
 from ffrecord.remote.connecting import connect, options_of
+from ffrecord.remote.refusals import NO_BUCKET
 from ffrecord.remote.retrying import retried
 from ffrecord.remote.storage import Storage
 from ffrecord.unfinished import INSIDE
@@ -117,7 +118,7 @@ class Objects:
         try:
             return {path.strip("/")[start:]: Found(size, etag) for path, size, etag in client.list(self._root)}
         except MissingFileError as error:
-            if "no such bucket" in str(error):
+            if NO_BUCKET in str(error):
                 raise
             return {}  # as some stores say it of a prefix
 
@@ -126,7 +127,7 @@ class Objects:
         try:
             return self._asked(lambda client: client.get(self._path(name), most))
         except MissingFileError as error:
-            if "no such bucket" in str(error):
+            if NO_BUCKET in str(error):
                 raise
             return None
 

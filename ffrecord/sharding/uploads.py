@@ -46,8 +46,9 @@ class Uploads:
         with self._changed:
             while len(self._threads) < AT_ONCE and not self._ending:
                 name = f"ffrecord-upload-{len(self._threads)}"
-                self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
-                self._threads[-1].start()
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)  # not before: one that could not be started cannot be joined
 
     def make_room(self) -> None:
         """Wait until few enough wait to be sent.
