@@ -16,7 +16,6 @@ from ffrecord.remote.tally import Tally
 T = TypeVar("T")
 
 
-
 class Storage:
     """The objects below a URL, or one object.
 
