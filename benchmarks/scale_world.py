@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.order import sample_seeds
-from ffrecord.remote.connecting import REQUESTS
-from ffrecord.remote.storage import TABLES_MEMORY
+from ffrecord.remote.connecting import REQUESTS, TABLES_MEMORY
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -1,9 +1,11 @@
 """Threads that send finished shards while others are being written."""
 
+import errno
 import threading
 from collections import deque
 from collections.abc import Callable
 
+from ffrecord.errors import FileError
 from ffrecord.manifest import Shard
 
 AT_ONCE = 4  # shards; each in several parts at once where it is large
@@ -42,12 +44,21 @@ class Uploads:
             self._changed.notify_all()
 
     def start(self) -> None:
-        """Begin; may be repeated."""
+        """Begin; may be repeated.
+
+        Raises:
+            FileError: the system lets this process have no thread more, and none was there.
+        """
         with self._changed:
             while len(self._threads) < AT_ONCE and not self._ending:
                 name = f"ffrecord-upload-{len(self._threads)}"
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    if self._threads:
+                        return  # fewer do
+                    raise FileError(errno.EAGAIN, f"no thread can be had to send shards: {error}") from error
                 self._threads.append(thread)  # not before: one that could not be started cannot be joined
 
     def make_room(self) -> None:

@@ -1,5 +1,6 @@
 """How much a cache may hold, and what is removed to make room."""
 
+import errno
 import fcntl
 import os
 import time
@@ -183,6 +184,23 @@ def test_an_unfinished_copy_evicted_while_it_is_filled(source: shards.Source, di
     assert stems(directory) == ["x"]
     source.give(file, [1])
     assert source.found(file) == [1]
+
+
+def test_a_disk_that_takes_no_stamps_is_read(
+    source: shards.Source, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(directory)
+    file = source.in_cache(cache, "s3://b/a.ffr")
+    source.give(file, [1, 2])
+
+    def refuse(*arguments: object) -> None:
+        asked.append(arguments)
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    asked: list[object] = []
+    monkeypatch.setattr(os, "utime", refuse)
+    file._stamp(float("inf"))
+    assert asked and source.found(file) == [1, 2]
 
 
 def test_a_copy_that_is_being_completed_stays(source: shards.Source, directory: Path) -> None:

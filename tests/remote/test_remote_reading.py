@@ -63,6 +63,17 @@ def test_bytes_that_are_only_checked_count(root: Path, served: Nginx) -> None:
             assert each.stats().bytes == sum(map(len, DATA))
 
 
+def test_records_of_columns_count(root: Path, served: Nginx) -> None:
+    """Columns are fewer than records."""
+    with FileReader(f"{served.url}/one.ffr") as reader:
+        size = int(reader.record_sizes([5])[0])
+        same = [i for i, found in enumerate(reader.record_sizes(range(len(reader))).tolist()) if found == size]
+        before = reader.stats()
+        reader.read_columns(same, size, [(0, 1), (1, size - 1)])
+        assert reader.stats().records - before.records == len(same)
+        assert reader.stats().bytes - before.bytes == len(same) * size
+
+
 def test_by_fsspec(root: Path, served: Nginx) -> None:
     pytest.importorskip("aiohttp", reason="aiohttp is not installed")
     options = {"backend": "fsspec"}

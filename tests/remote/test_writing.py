@@ -17,6 +17,7 @@ from written_datasets import SOURCES, Samples, files_in, write_from
 from ffrecord import DatasetWriter, FileReader, MismatchError, manifest
 from ffrecord.dataset_writer import Summary
 from ffrecord.errors import WorkerError
+from ffrecord.sharding.staging import place
 
 pytest.importorskip("obstore", reason="obstore is not installed")
 
@@ -302,6 +303,26 @@ def test_staging_is_for_urls(tmp_path: Path) -> None:
         DatasetWriter(tmp_path / "set", staging=tmp_path)
     with pytest.raises(TypeError, match="staging must be str"):
         DatasetWriter("s3://bucket/set", staging=3)  # type: ignore[arg-type]
+
+
+def test_places_of_the_same_path_have_staging_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one would go on with what the other has begun."""
+    first = place("abfss://one@account.dfs.core.windows.net/set", None, tmp_path)
+    assert first != place("abfss://two@account.dfs.core.windows.net/set", None, tmp_path)
+    assert first == place("abfss://one@account.dfs.core.windows.net/set", {"account_key": "other"}, tmp_path)
+    google = place("gs://bucket/set", None, tmp_path)
+    assert google != place("gs://bucket/set", {"base_url": "http://127.0.0.1:1"}, tmp_path)
+    monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1:1")
+    assert google != place("gs://bucket/set", None, tmp_path)
+
+
+def test_options_of_readers_are_no_options_of_the_store(bucket: Bucket) -> None:
+    """One dict does for both."""
+    options = {**bucket.options["storage_options"], "tables_memory": 1 << 20}
+    writer = DatasetWriter(bucket.url, num_workers=0, **{**bucket.options, "storage_options": options})
+    writer.from_indexed_dataset([b"a"])
+    with FileReader(bucket.url, storage_options=options) as reader:
+        assert bytes(reader[0]) == b"a"
 
 
 def test_a_file_url_is_a_path(tmp_path: Path) -> None:

@@ -485,6 +485,31 @@ def test_the_first_failure_ends_uploads() -> None:
     assert sending.stop()
 
 
+@pytest.mark.parametrize("allowed", [0, 1, 3])
+def test_threads_that_cannot_be_had(
+    allowed: int, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, local: dict[str, bytes]
+) -> None:
+    """Of a system that lets a process have few: fewer send, and without any it is told and goes on later."""
+    begin, left = threading.Thread.start, iter(range(allowed))
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name.startswith("ffrecord-upload") and next(left, None) is None:
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        if allowed:
+            write(bucket)
+        else:
+            with pytest.raises(OSError, match="no thread can be had to send shards: can't start new thread"):
+                write(bucket)
+            assert "dataset.json" not in bucket.files()
+    if not allowed:
+        write(bucket, resume=True)
+    assert bucket.files() == local
+
+
 def test_what_is_on_its_way_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "PATIENCE", 0.05)
     ended: list[int] = []
