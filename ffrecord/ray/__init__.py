@@ -6,9 +6,11 @@ blocks.py    what a task of reading does: samples -> blocks of Arrow
 to_arrow.py  columns of fields -> arrays of Arrow; their types, known beforehand
 writing.py   `write`: options -> shards; the Datasink
 columns.py   columns of a dataset of Ray -> the fields that hold them
+values.py    a column of a block of Arrow -> the values of its field
 records.py   blocks of Arrow -> records
 shards.py    what a task of writing does: records -> shards under names of its own
 target.py    where shards go, and how they become a dataset at once
+remote_target.py  the same of a URL
 """
 
 try:

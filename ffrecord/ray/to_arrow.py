@@ -23,7 +23,7 @@ from ffrecord.fields import (
     TensorField,
     ZstdField,
 )
-from ffrecord.fields.field import Array
+from ffrecord.fields.field import Array, Encoded
 from ffrecord.fields.optional import require
 from ffrecord.forms import Packed
 
@@ -76,14 +76,10 @@ def column_array(field: Field, column: Any) -> Any:
     return _objects(column) if axes is None else _ragged([_with_axes(value, axes) for value in column])
 
 
-def joined_array(payloads: Sequence[memoryview]) -> Any:
-    """Bytes from several places: as one array, into memory that is asked for once."""
+def joined_array(payloads: Sequence[Encoded]) -> Any:
+    """Bytes from several places, as one array."""
     offsets = np.cumsum([0, *map(len, payloads)], dtype=np.int64)
-    data = np.empty(int(offsets[-1]), np.uint8)
-    to = data.data
-    for payload, start, stop in zip(payloads, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        to[start:stop] = payload
-    return binary_array((data, offsets))
+    return binary_array((np.frombuffer(b"".join(payloads), np.uint8), offsets))
 
 
 def binary_array(packed: Packed) -> Any:

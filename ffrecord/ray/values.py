@@ -29,7 +29,7 @@ from ffrecord.fields.field import Array, Encoded
 from ffrecord.fields.optional import require
 from ffrecord.forms import Packed
 from ffrecord.ray.columns import is_binary
-from ffrecord.ray.to_arrow import binary_array
+from ffrecord.ray.to_arrow import joined_array
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 
@@ -115,9 +115,7 @@ class Column:
         if (type(self._field) is BytesField and is_binary(kind)) or (type(self._field) is StrField and text):
             chunks = [chunk.cast(pa.large_binary()) for chunk in self._chunked.chunks]
             return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)  # which copies in any case
-        payloads = self.payloads()
-        offsets = np.cumsum([0, *map(len, payloads)], dtype=np.int64)
-        return binary_array((np.frombuffer(b"".join(payloads), np.uint8), offsets))
+        return joined_array(self.payloads())
 
     def payloads(self) -> list[Encoded]:
         """The bytes of each value, as its field makes them."""

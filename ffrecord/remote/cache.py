@@ -104,15 +104,6 @@ class Cache:
                     file.path()
         return sorted(self._complete)
 
-    def settle(self, seconds: float) -> bool:
-        """Wait until no copy is being made complete; whether that came about in time."""
-        deadline = time.monotonic() + seconds
-        while any(file.sealing for file in self._files):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.005)
-        return True
-
     def close(self) -> None:
         """Close all files. What is being made complete is left as it is, for the next reader. May be repeated."""
         self._closed = True

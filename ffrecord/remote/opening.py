@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ffrecord import format, manifest, paths, urls
+from ffrecord import format, manifest, paths, unfinished, urls
 from ffrecord.errors import ArgumentError, FormatError, MissingFileError
 from ffrecord.remote.connecting import check_options
 from ffrecord.remote.engine import RemoteFiles
 from ffrecord.remote.refusals import NO_BUCKET
 from ffrecord.remote.shard import RemoteShard, listed, opened
 from ffrecord.remote.storage import Storage
-
-UNFINISHED = ".dataset.part"  # beside a dataset.json that is not there yet
 
 
 class Remote:
@@ -139,7 +137,7 @@ class _Opening:
             ) from None
 
     def _why(self) -> str:
-        if self.storage.exists(UNFINISHED):
+        if self.storage.exists(unfinished.INSIDE):
             return "; a write of it was interrupted, or is going on"
         return (
             f": a URL is that of a dataset with a {manifest.NAME}, of a {format.SUFFIX} file, or a list of such. Other "

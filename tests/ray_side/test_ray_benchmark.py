@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from documents import ROOT
 
+from ffrecord import DatasetWriter
+
 pytest.importorskip("ray.data", reason="measures Ray")
 
 
@@ -34,6 +36,32 @@ def test_other_samples_than_there_are_are_a_wrong_answer(tmp_path, monkeypatch, 
     for wrong in (columns([*range(19)]), columns([*range(19), 3]), swapped):
         with pytest.raises(WrongAnswerError, match="some: the samples that were read are not those that there are"):
             samples.check_read("some", ray_data.digest_of(wrong))
+
+
+@pytest.mark.parametrize("content", ["images", "files"])
+def test_other_samples_than_were_given_are_a_wrong_answer(tmp_path, monkeypatch, content):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import ray_data
+    from harness import WrongAnswerError
+    from workloads import Blocks
+
+    ray_data.make(tmp_path, Blocks(content, 250, 3072))
+    samples = ray_data.Samples(str(tmp_path), Blocks(content, 250, 3072))
+    given = [samples[i] for i in range(250)]
+    with_another = [*given[:120], {**given[120], "label": 7}, *given[121:]]
+    for name, made in {
+        "shuffled": given[::-1],
+        "fewer": given[1:],
+        "twice": [*given[1:], given[5]],
+        "other": with_another,
+    }.items():
+        path = tmp_path / name
+        DatasetWriter(path, samples.schema, num_workers=0, progress=False).from_indexed_dataset(made)
+        if name == "shuffled":
+            samples.check_written(name, str(path))
+            continue
+        with pytest.raises(WrongAnswerError, match=f"{name}: "):
+            samples.check_written(name, str(path))
 
 
 @pytest.mark.long

@@ -89,27 +89,32 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def test_writes_to_directories_while_workers_and_nodes_die(killer, source, tmp_path):
-    turn, before = 0, killer.writing
-    while killer.writing - before < KILLS // 2:
+    turn, before, nodes = 0, killer.writing, killer.nodes
+    while killer.writing - before < KILLS // 2 or turn < 2:
         target = tmp_path / f"d{turn}"
         ds = blocks_of(source, turn)
         with killer.at_work(AT_ONCE):
+            already = killer.writing
             summary = ffrecord.ray.write(ds, target, shard_size=3000)
+        assert killer.writing > already
         assert summary.samples == SAMPLES
         assert records(target) == WANTED
         check_complete(target)
         assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
         turn += 1
-    print(f"killed while they wrote to directories: {killer.writing - before}")
+    print(f"killed while they wrote to directories: {killer.writing - before}, nodes: {killer.nodes - nodes}")
+    assert killer.nodes > nodes
 
 
 def test_writes_to_a_url_while_workers_and_nodes_die(killer, source, storage):
-    turn, before = 0, killer.writing
-    while killer.writing - before < KILLS - KILLS // 2:
+    turn, before, nodes = 0, killer.writing, killer.nodes
+    while killer.writing - before < KILLS - KILLS // 2 or turn < 2:
         url = storage.url(f"d{turn}")
         ds = blocks_of(source, turn)
         with killer.at_work(AT_ONCE):
+            already = killer.writing
             summary = ffrecord.ray.write(ds, url, shard_size=3000, storage_options=storage.storage_options)
+        assert killer.writing > already
         assert summary.samples == SAMPLES
         with FileReader(url, storage_options=storage.storage_options) as reader:
             assert [record.tobytes() for record in reader] == WANTED
@@ -117,7 +122,8 @@ def test_writes_to_a_url_while_workers_and_nodes_die(killer, source, storage):
         client, root = connect(url, storage.storage_options)
         assert {path[len(root) + 1 :] for path, _, _ in client.list(root)} == listed | {"dataset.json"}
         turn += 1
-    print(f"killed while they wrote to a URL: {killer.writing - before}")
+    print(f"killed while they wrote to a URL: {killer.writing - before}, nodes: {killer.nodes - nodes}")
+    assert killer.nodes > nodes
 
 
 def test_reads_while_workers_and_nodes_die(killer, source):

@@ -42,7 +42,7 @@ class Cached(Case):
         """Before, there is a complete copy of a shard, and some records of another, which nobody used for a day."""
         cache = Cache(self.place)
         self._sources["a"].give(self._file(cache, "a"))
-        assert cache.settle(shards.PATIENCE)
+        assert shards.settled(cache, shards.PATIENCE)
         self._sources["b"].give(self._file(cache, "b"), [2, 4, 6])
         cache.close()
         then = time.time() - 86400
@@ -58,7 +58,7 @@ class Cached(Case):
         for low in range(0, len(SIZES), 2):
             for source, file in files:
                 source.give(file, [low + 1, low])
-        assert cache.settle(shards.PATIENCE)
+        assert shards.settled(cache, shards.PATIENCE)
         if all(file.path() is not None for _, file in files):
             say(DONE)
         cache.close()
@@ -75,7 +75,7 @@ class Cached(Case):
             source.found(file)
             for _ in range(3):  # a record that does not match is found when it is completed
                 source.give(file, self._missing(name, file))
-                assert cache.settle(shards.PATIENCE)
+                assert shards.settled(cache, shards.PATIENCE)
             assert file.path() is not None, os.listdir(self.place)
             self._check_right(file.path(), name)
         cache.close()

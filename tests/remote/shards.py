@@ -1,6 +1,7 @@
 """Shards as they are at a source, and copies of them in a cache."""
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -62,7 +63,7 @@ def of_file(path: str, samples: list[bytes]) -> Source:
 
 def whole(cache: Cache, file: CachedFile) -> str:
     """The path of the complete copy, waited for."""
-    assert cache.settle(PATIENCE)
+    assert settled(cache, PATIENCE)
     path = file.path()
     assert path is not None
     return path
@@ -80,3 +81,13 @@ def some(source: Source, cache: Cache, expected: list[int]) -> None:
 
 def nothing(source: Source, cache: Cache) -> None:
     some(source, cache, [])
+
+
+def settled(cache: Cache, seconds: float) -> bool:
+    """Wait until no copy is being made complete; whether that came about in time."""
+    deadline = time.monotonic() + seconds
+    while any(file.sealing for file in cache._files):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True

@@ -208,7 +208,7 @@ def test_wrong_bytes_never_come_back(source: shards.Source, directory: Path) -> 
     file = source.in_cache(cache)
     source.give(file, [0, 1, 2, 3, 5, 6, 7])
     file.store(np.array([4]), [bytes(70_000)])
-    assert cache.settle(shards.PATIENCE) and file.path() is None
+    assert shards.settled(cache, shards.PATIENCE) and file.path() is None
     assert source.found(file) == [0, 1, 2, 3, 5, 6, 7]
     file._seal_at = 0.0  # it is tried again later
     source.give(file, [4])
@@ -345,4 +345,4 @@ def test_closing_does_not_wait_for_all_that_is_to_be_done(
     again = Cache(directory)
     files = [source.in_cache(again, f"s3://b/{i}.ffr") for i in range(20)]
     assert all(source.found(file) == list(range(50)) for file in files)
-    assert again.settle(shards.PATIENCE) and again.complete() == list(range(20))
+    assert shards.settled(again, shards.PATIENCE) and again.complete() == list(range(20))

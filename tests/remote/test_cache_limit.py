@@ -73,7 +73,7 @@ def filled(cache: Cache, source: shards.Source, names: str) -> list[int]:
     for file in files:
         for i in range(source.n):
             source.give(file, [i])
-    assert cache.settle(shards.PATIENCE)
+    assert shards.settled(cache, shards.PATIENCE)
     return [len(source.found(file)) for file in files]
 
 
@@ -110,7 +110,7 @@ def test_a_dataset_larger_than_the_limit(source: shards.Source, directory: Path)
 def test_what_others_left_longest_ago_goes_first(source: shards.Source, directory: Path) -> None:
     first = Cache(directory)
     assert filled(first, source, "abcd") == [10] * 4
-    assert first.settle(shards.PATIENCE)
+    assert shards.settled(first, shards.PATIENCE)
     first.close()
     aged(directory)
     cache = Cache(directory, 4_500_000)
@@ -126,7 +126,7 @@ def test_what_is_in_use_stays(source: shards.Source, directory: Path, monkeypatc
     first = Cache(directory, 2_200_000)
     file = source.in_cache(first, "s3://b/a.ffr")
     source.give(file)
-    assert first.settle(shards.PATIENCE)
+    assert shards.settled(first, shards.PATIENCE)
     aged(directory)
     second = Cache(directory, 2_200_000)
     first.tick()  # in use: the copy is complete, so the reader does not come here to read

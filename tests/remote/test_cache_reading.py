@@ -59,7 +59,7 @@ def epoch(reader: FileReader, seed: int = 0, batch: int = 16) -> None:
 
 def settled(reader: FileReader) -> None:
     """Wait until copies with all records are complete ones."""
-    assert reader._engine._cached._cache.settle(shards.PATIENCE)
+    assert shards.settled(reader._engine._cached._cache, shards.PATIENCE)
 
 
 def test_a_second_epoch_makes_no_request(root: Path, served: Nginx, cache: Path) -> None:

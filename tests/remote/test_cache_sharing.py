@@ -120,7 +120,7 @@ def test_who_completed_what_others_may_not_write(source: shards.Source, open_dir
         file = source.in_cache(cache)
         for _ in range(3):
             assert source.found(file) == list(range(8))
-            assert cache.settle(shards.PATIENCE)
+            assert shards.settled(cache, shards.PATIENCE)
         assert file.path() is None
 
     as_user(ALICE, 0o022, alice)
@@ -218,7 +218,7 @@ def test_what_was_planted_is_not_followed(source: shards.Source, directory: Path
     for _ in range(2):
         source.give(file)
         assert set(source.found(file)) <= set(range(source.n))
-        assert cache.settle(shards.PATIENCE)
+        assert shards.settled(cache, shards.PATIENCE)
     assert victim.read_bytes() == before and not (directory.parent / "new").exists()
     path = file.path()
     assert path is None or Path(path).read_bytes() == source.data
@@ -289,7 +289,7 @@ def test_copies_that_others_damage(
     while file.path() is None and time.monotonic() < deadline:
         missing = sorted(set(range(source.n)) - set(source.found(file)))
         source.give(file, missing or [0])
-        assert cache.settle(shards.PATIENCE)
+        assert shards.settled(cache, shards.PATIENCE)
     path = file.path()
     assert path is not None and Path(path).read_bytes() == source.data
     assert source.found(file) == list(range(source.n))
@@ -323,7 +323,7 @@ for epoch in range(2):
     for file in files:
         for i in range(20):
             source.give(file, [i])
-    assert cache.settle(30)
+    assert shards.settled(cache, 30)
 found = [len(source.found(file)) for file in files]
 assert found[0] == 20 and 0 < sum(found[1:]) < 20, found
 assert files[0].path() is not None and files[1].path() is None
@@ -378,7 +378,7 @@ def test_a_fork_while_threads_store_and_read(source: shards.Source, directory: P
         for file in files:
             source.give(file)
             assert source.found(file) == list(range(source.n))
-        return cache.settle(shards.PATIENCE)
+        return shards.settled(cache, shards.PATIENCE)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(2)]
     for thread in threads:

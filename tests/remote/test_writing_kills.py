@@ -140,7 +140,7 @@ def test_killed_in_every_request(options: dict[str, bool], storage: Moto, tmp_pa
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_at_random(workers: int, storage: Moto, tmp_path: Path) -> None:
-    chance = random.Random(workers)
+    chance, killed = random.Random(workers), 0
     with faulty(storage.endpoint, kinds=()) as proxy:
         for number in range(40):
             bucket = Bucket(storage, f"random {workers}/{number}/set", tmp_path / f"{number}" / "staging", proxy)
@@ -150,9 +150,14 @@ def test_killed_at_random(workers: int, storage: Moto, tmp_path: Path) -> None:
                 time.sleep(chance.uniform(0.01, 0.7))
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(victim, signal.SIGKILL)
-                if os.waitstatus_to_exitcode(os.waitpid(victim, 0)[1]) == 0 or chance.random() < 0.5:
+                code = os.waitstatus_to_exitcode(os.waitpid(victim, 0)[1])
+                assert code in (0, -signal.SIGKILL)
+                killed += code != 0
+                if code == 0 or chance.random() < 0.5:
                     break
             writer.check(proxy)
+    print(f"killed: {killed}")
+    assert killed >= 20
 
 
 @pytest.mark.long
