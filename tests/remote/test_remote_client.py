@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import remote_datasets
-from servers import Moto, Nginx, faulty, nginx
+from servers import Nginx, Storage, faulty, nginx
 
 from ffrecord import FileReader
 from ffrecord.errors import (
@@ -186,7 +186,7 @@ def test_tls_where_there_is_none(served: Nginx) -> None:
     assert not isinstance(told.value, TransientError)
 
 
-def test_buckets(storage: Moto) -> None:
+def test_buckets(storage: Storage) -> None:
     pytest.importorskip("obstore", reason="obstore is not installed")
     options = storage.storage_options
     client, path = connect(storage.url("some dir/x y.bin"), options)
@@ -204,7 +204,7 @@ def test_buckets(storage: Moto) -> None:
         client.get_range(path, 1, 9)
 
 
-def test_a_dataset_in_a_bucket(storage: Moto, tmp_path: Path) -> None:
+def test_a_dataset_in_a_bucket(storage: Storage, tmp_path: Path) -> None:
     pytest.importorskip("obstore", reason="obstore is not installed")
     data = remote_datasets.samples(150)
     root = remote_datasets.write_dataset(tmp_path / "set", data)
@@ -253,7 +253,7 @@ def test_each_store(served: Nginx, tmp_path: Path, root: str, address: str, opti
     assert "hidden" not in str(raised.value)
 
 
-def test_a_large_file_goes_up_in_parts(storage: Moto, tmp_path: Path) -> None:
+def test_a_large_file_goes_up_in_parts(storage: Storage, tmp_path: Path) -> None:
     pytest.importorskip("obstore", reason="obstore is not installed")
     (tmp_path / "large").write_bytes(BODY * 1700)
     client, path = connect(storage.url("large"), storage.storage_options)
@@ -264,7 +264,7 @@ def test_a_large_file_goes_up_in_parts(storage: Moto, tmp_path: Path) -> None:
     client.delete(path)
 
 
-def test_no_such_bucket(storage: Moto) -> None:
+def test_no_such_bucket(storage: Storage) -> None:
     pytest.importorskip("obstore", reason="obstore is not installed")
     client, path = connect("s3://nothing-there/a", storage.storage_options)
     with pytest.raises(MissingFileError, match="s3://nothing-there/a does not exist; there is no such bucket"):

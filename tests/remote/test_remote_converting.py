@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import Moto, Nginx
+from servers import Nginx, Storage
 
 import ffrecord
 from ffrecord import FileReader
@@ -27,7 +27,7 @@ def contents(fname: Any, **options: Any) -> list[tuple[str, bytes]]:
         return [(sample["key"], bytes(sample["data"])) for sample in reader.samples(range(len(reader)))]
 
 
-def test_to_a_bucket_and_back(storage: Moto, archive: Path, tmp_path: Path) -> None:
+def test_to_a_bucket_and_back(storage: Storage, archive: Path, tmp_path: Path) -> None:
     url, options = storage.url("converted"), {"storage_options": storage.storage_options}
     summary = ffrecord.convert(
         archive, url, num_workers=2, samples_per_shard=70, verify=True, staging=tmp_path / "staging", **options
@@ -41,7 +41,7 @@ def test_to_a_bucket_and_back(storage: Moto, archive: Path, tmp_path: Path) -> N
     assert contents(back) == expected
 
 
-def test_more_is_added_to_a_bucket(storage: Moto, archive: Path) -> None:
+def test_more_is_added_to_a_bucket(storage: Storage, archive: Path) -> None:
     url, options = storage.url("added"), {"storage_options": storage.storage_options}
     ffrecord.convert(archive, url, num_workers=0, **options)
     ffrecord.convert(archive, url, num_workers=0, mode="append", verify=True, **options)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from faulty import Faulty
-from servers import Moto, faulty
+from servers import Storage, faulty
 from written import Bucket, sent
 from written_datasets import SOURCES, Samples, files_in, write_from
 
@@ -28,18 +28,18 @@ Place = Callable[..., Bucket]
 
 
 @pytest.fixture
-def proxy(storage: Moto) -> Iterator[Faulty]:
+def proxy(storage: Storage) -> Iterator[Faulty]:
     with faulty(storage.endpoint, kinds=()) as running:
         yield running
 
 
 @pytest.fixture
-def bucket(storage: Moto, request: pytest.FixtureRequest, tmp_path: Path) -> Bucket:
+def bucket(storage: Storage, request: pytest.FixtureRequest, tmp_path: Path) -> Bucket:
     return Bucket(storage, f"of {abs(hash(request.node.name))}/set", tmp_path / "staging")
 
 
 @pytest.fixture
-def watched(storage: Moto, proxy: Faulty, request: pytest.FixtureRequest, tmp_path: Path) -> Bucket:
+def watched(storage: Storage, proxy: Faulty, request: pytest.FixtureRequest, tmp_path: Path) -> Bucket:
     return Bucket(storage, f"of {abs(hash(request.node.name))}/set", tmp_path / "staging", proxy)
 
 
@@ -292,7 +292,7 @@ def test_no_samples(bucket: Bucket, tmp_path: Path) -> None:
     ("s3://bucket", "names no place in the bucket"),
     ("s3://bucket/", "names no place in the bucket"),
 ])  # fmt: skip
-def test_where_nothing_can_be_written(url: str, said: str, storage: Moto) -> None:
+def test_where_nothing_can_be_written(url: str, said: str, storage: Storage) -> None:
     with pytest.raises(ValueError, match=said) as raised:
         DatasetWriter(url, storage_options=storage.storage_options)
     assert "testing-secret" not in str(raised.value)

@@ -15,7 +15,7 @@ from typing import Any
 import children
 import pytest
 from faulty import RESET, SILENT, SLOW_DOWN, STALE, UNAVAILABLE, Faulty
-from servers import Moto, faulty
+from servers import Storage, faulty
 from written import QUICK, SECRET, Bucket, sent
 from written_datasets import Samples, files_in
 
@@ -32,14 +32,14 @@ FEW = {"max_tries": 2, "retry_config": {**QUICK, "max_retries": 0}}
 
 
 @pytest.fixture
-def proxy(storage: Moto) -> Iterator[Faulty]:
+def proxy(storage: Storage) -> Iterator[Faulty]:
     with faulty(storage.endpoint, share=0) as running:
         running.in_a_row = 1000
         yield running
 
 
 @pytest.fixture
-def bucket(storage: Moto, proxy: Faulty, request: pytest.FixtureRequest, tmp_path: Path) -> Bucket:
+def bucket(storage: Storage, proxy: Faulty, request: pytest.FixtureRequest, tmp_path: Path) -> Bucket:
     return Bucket(storage, f"{abs(hash(request.node.name))}/set", tmp_path / "staging", proxy)
 
 
@@ -58,7 +58,7 @@ def write(bucket: Bucket, samples: list[Any] = GIVEN.samples, few: bool = False,
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
-def test_answers_that_are_lost(seed: int, storage: Moto, tmp_path: Path, local: dict[str, bytes]) -> None:
+def test_answers_that_are_lost(seed: int, storage: Storage, tmp_path: Path, local: dict[str, bytes]) -> None:
     """Some of them of requests that were done."""
     with faulty(storage.endpoint, seed, share=0.3, kinds=(RESET, UNAVAILABLE, SLOW_DOWN)) as proxy:
         proxy.methods = ALL
@@ -193,7 +193,7 @@ def test_a_manifest_of_which_nobody_knows(bucket: Bucket, proxy: Faulty, local: 
     assert bucket.files() == local
 
 
-def test_two_writers_of_one_url(bucket: Bucket, storage: Moto, tmp_path: Path, local: dict[str, bytes]) -> None:
+def test_two_writers_of_one_url(bucket: Bucket, storage: Storage, tmp_path: Path, local: dict[str, bytes]) -> None:
     """The second one is on another machine: it has another staging directory."""
     other = Bucket(storage, bucket.url.removeprefix("s3://bucket/"), tmp_path / "elsewhere")
     told: list[BaseException] = []
@@ -215,7 +215,7 @@ def test_two_writers_of_one_url(bucket: Bucket, storage: Moto, tmp_path: Path, l
 
 
 @pytest.mark.long
-def test_who_comes_later_is_refused_by_the_first_objects(bucket: Bucket, storage: Moto, tmp_path: Path) -> None:
+def test_who_comes_later_is_refused_by_the_first_objects(bucket: Bucket, storage: Storage, tmp_path: Path) -> None:
     """Though somebody has removed the marker."""
     with pytest.raises(WorkerError):
         write(bucket, [*GIVEN.samples, object()], serializer=bytes)
@@ -299,7 +299,7 @@ def test_a_clean_up_has_an_end(bucket: Bucket, proxy: Faulty, monkeypatch: pytes
     write(bucket)
 
 
-def test_no_such_bucket(bucket: Bucket, storage: Moto) -> None:
+def test_no_such_bucket(bucket: Bucket, storage: Storage) -> None:
     with pytest.raises(FileNotFoundError, match="there is no such bucket"):
         DatasetWriter("s3://nowhere/set", **bucket.options)
 
@@ -332,7 +332,7 @@ for shard, refused in ((50, True), (2, False)):
 """
 
 
-def test_a_full_staging_directory(bucket: Bucket, tmp_path: Path, storage: Moto) -> None:
+def test_a_full_staging_directory(bucket: Bucket, tmp_path: Path, storage: Storage) -> None:
     """A dataset of 10 MB in large shards does not go through a disk of 3 MB; in small ones it does."""
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -13,7 +13,7 @@ from pathlib import Path
 import children
 import pytest
 from faulty import Faulty
-from servers import Moto, faulty
+from servers import Storage, faulty
 from written import Bucket, sent
 from written_datasets import Samples, files_in
 
@@ -110,7 +110,7 @@ def killed_at(writer: Writer, proxy: Faulty, number: int, when: str) -> bool:
     return bool(hit)
 
 
-def kills(storage: Moto, tmp_path: Path, numbers: Iterable[int], **options: bool) -> int:
+def kills(storage: Storage, tmp_path: Path, numbers: Iterable[int], **options: bool) -> int:
     """How many times a writer was killed, in requests of these numbers until there are no such."""
     done = 0
     with faulty(storage.endpoint, kinds=()) as proxy:
@@ -125,21 +125,21 @@ def kills(storage: Moto, tmp_path: Path, numbers: Iterable[int], **options: bool
     return done
 
 
-def test_killed_in_some_requests(storage: Moto, tmp_path: Path) -> None:
+def test_killed_in_some_requests(storage: Storage, tmp_path: Path) -> None:
     assert kills(storage, tmp_path, [12]) == 2
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("options", [{}, {"appends": True}, {"once": True}], ids=["create", "append", "iterable"])
-def test_killed_in_every_request(options: dict[str, bool], storage: Moto, tmp_path: Path) -> None:
+def test_killed_in_every_request(options: dict[str, bool], storage: Storage, tmp_path: Path) -> None:
     assert kills(storage, tmp_path, itertools.count(), **options) > 30
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_killed_at_random(workers: int, storage: Moto, tmp_path: Path) -> None:
+def test_killed_at_random(workers: int, storage: Storage, tmp_path: Path) -> None:
     chance, killed = random.Random(workers), 0
     with faulty(storage.endpoint, kinds=()) as proxy:
         for number in range(40):
@@ -161,7 +161,7 @@ def test_killed_at_random(workers: int, storage: Moto, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_ctrl_c_and_sigterm_leave_what_the_same_call_goes_on_from(storage: Moto, tmp_path: Path) -> None:
+def test_ctrl_c_and_sigterm_leave_what_the_same_call_goes_on_from(storage: Storage, tmp_path: Path) -> None:
     for number, end in enumerate((signal.SIGINT, signal.SIGTERM)):
         with faulty(storage.endpoint, kinds=()) as proxy:
             bucket = Bucket(storage, f"ended {number}/set", tmp_path / f"{number}" / "staging", proxy)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from faulty import Faulty
-from servers import Moto
+from servers import Storage
 
 from ffrecord.remote.connecting import connect
 
@@ -28,7 +28,7 @@ class Bucket:
         proxy: that writers go through, if any.
     """
 
-    def __init__(self, storage: Moto, name: str, staging: Path, proxy: Faulty | None = None) -> None:
+    def __init__(self, storage: Storage, name: str, staging: Path, proxy: Faulty | None = None) -> None:
         self.url, self.staging, self._storage, self._proxy = storage.url(name), staging, storage, proxy
 
     def __str__(self) -> str:
