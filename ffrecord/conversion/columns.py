@@ -42,7 +42,7 @@ class Columns:
 
     Attributes:
         schema: of the result.
-        flat: columns whose arrays, 1-D and of uint8, become bytes.
+        flat: columns whose arrays, 1-D and of uint8, become bytes, as their fields take no arrays for that.
     """
 
     schema: Schema
@@ -84,7 +84,8 @@ def chosen(samples: Sequence[Any], wanted: Any, facts: Facts) -> Columns:
     if strange:
         raise ArgumentError(f"fields has {strange[0]!r}, which is no column; there are {', '.join(samples[0])}")
     flat = _flat(samples, known, facts)
-    return Columns(Schema(_tree(samples, known, flat, facts)), flat)
+    schema = Schema(_tree(samples, known, flat, facts))
+    return Columns(schema, frozenset(name for name in flat if type(schema.fields.get(name)) is not BytesField))
 
 
 def _tree(samples: Sequence[Any], known: Mapping[str, Any], flat: frozenset[str], facts: Facts) -> Node:

@@ -51,10 +51,12 @@ class BytesField(Field):
     def encode(self, value: Any) -> Encoded:
         if isinstance(value, (bytes, bytearray)):
             return value
+        # Views where they will do: who encodes copies it into the record next.
         if isinstance(value, memoryview):
-            return value.tobytes()
+            flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
+            return value if flat else value.tobytes()
         if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
-            return value.tobytes()
+            return value.data if type(value) is np.ndarray and value.flags.c_contiguous else value.tobytes()
         raise TypeError(mismatch(self, value))
 
     def decode(self, data: memoryview) -> bytes:
