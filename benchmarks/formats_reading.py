@@ -19,7 +19,7 @@ from harness import Contestant, Measurement, WrongAnswerError, measure, timed
 from read_data import Records, make_records
 
 import ffrecord
-from ffrecord.sources import TFRecordReader, ZipReader
+from ffrecord.sources import TFRecordReader, ZipReader, stream_tfrecord
 
 JPEG_BATCH = 32
 OURS, PEER, LIMIT = ({"role": role} for role in ("ours", "peer", "limit"))
@@ -148,6 +148,7 @@ def streamed(directory: Path, work: workloads.Stream, rounds: int) -> list[Measu
         )
 
     ways = [
+        Way("stream_tfrecord", lambda: stream_tfrecord(path), OURS),
         Way("TFRecordReader, opened and iterated", ours, OURS),
         Way("TFRecordReader, iterated", lambda: indexed, OURS),
         Way("TFRecordReader, packed batches", packed, OURS),

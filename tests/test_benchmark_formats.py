@@ -26,7 +26,7 @@ def test_formats_print_their_figures(formats_smoke: tuple[str, Path]) -> None:
     printed, _ = formats_smoke
     for figure in (
         r"zip: ZipReader.read / zipfile.read +\S+ \(\S+\) +>= 9 ",
-        r"TFRecord, 4 KiB: TFRecordReader, opened and iterated / tfrecord +\S+ \(\S+\) +>= 2 ",
+        r"TFRecord, 4 KiB: stream_tfrecord / tfrecord +\S+ \(\S+\) +>= 2 ",
         r"Examples, 16 floats: ExampleParser.parse_batch / google.protobuf, to arrays +\S+ \(\S+\) +>= 3 ",
         r"lmdb: convert / DatasetWriter, from memory +\S+ \(\S+\) +>= 0.7 ",
     ):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ffrecord.sources.tar import TarReader
     from ffrecord.sources.tar_stream import iter_members, iter_samples
     from ffrecord.sources.tfrecord import TFRecordReader
+    from ffrecord.sources.tfrecord_sequential import stream_tfrecord
     from ffrecord.sources.tfrecord_writer import TFRecordWriter
     from ffrecord.sources.torchrecord import TorchRecordReader
     from ffrecord.sources.unpacking import unpack
@@ -56,6 +57,7 @@ _MODULES = {
     "infer": "examples_infer",
     "iter_members": "tar_stream",
     "iter_samples": "tar_stream",
+    "stream_tfrecord": "tfrecord_sequential",
     "unpack": "unpacking",
 }
 
@@ -85,6 +87,7 @@ __all__ = [
     "iter_members",
     "iter_samples",
     "open",
+    "stream_tfrecord",
     "unpack",
 ]
 

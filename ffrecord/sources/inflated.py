@@ -5,7 +5,7 @@ import os
 import threading
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Generator
 from errno import EIO, ESTALE
 from typing import Any, NamedTuple
 
@@ -130,7 +130,7 @@ class Inflated:
                     where = f"{len(view)} bytes at offset {offset} of what it decompresses to"
                     raise TruncatedError(f"{self.path}: {where}, which has {self._at}")
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self) -> Generator[bytes, None, None]:
         """All of it, from the start; `end` is then known.
 
         Raises:

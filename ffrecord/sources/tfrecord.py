@@ -1,12 +1,11 @@
 """TFRecord files, read in place: indexed in one pass, read through the batch engine, every CRC-32C compared."""
 
-import logging
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.errors import ArgumentError
 from ffrecord.forms import Array
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
@@ -18,14 +17,12 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mixed import MixedReader
 from ffrecord.sources.opened_files import all_opened
 from ffrecord.sources.suffixes import SUFFIXES
-from ffrecord.sources.tfrecord_index import Index, Torn, read_indexes
+from ffrecord.sources.tfrecord_index import Index, Torn, read_indexes, refused
 from ffrecord.sources.tfrecord_streams import Streams
 from ffrecord.span_file import SpanFile
 from ffrecord.store import Indices, OnError
 
 PROBED = 32  # records that features are inferred from
-
-logger = logging.getLogger("ffrecord")
 
 
 class TFRecordReader(MixedReader):
@@ -152,12 +149,9 @@ def _see_torn(indexes: list[Index], skip: bool) -> dict[str, Torn]:
     """What files hold behind their last record: raised, or told."""
     found = {index.path: index.torn for index in indexes if index.torn is not None}
     for path, torn in found.items():
-        # What does not even begin as a TFRecord is not passed for an empty one.
-        if torn.record == 0 and torn.error is FormatError:
-            raise torn.as_error(path)
-        if not skip:
-            raise torn.as_error(path, "; on_torn='skip' reads everything before it")
-        logger.warning("left out, with all behind it: %s", torn.as_error(path))
+        error = refused(path, torn, skip)
+        if error is not None:
+            raise error
     return found
 
 

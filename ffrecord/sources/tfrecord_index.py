@@ -1,5 +1,6 @@
 """Which records TFRecord files hold, and how each of them ends."""
 
+import logging
 import os
 import zlib
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ PLACES_SIZE = 16 << 20  # bytes that all files of a reader may take to be decomp
 CUT_STREAM = 10
 DAMAGED = 11
 ENDINGS = 7  # numbers of an end that `_arrays` keeps
+
+logger = logging.getLogger("ffrecord")
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def read_index(path: str, check: bool, index_cache: IndexCache, compression: str
     finally:
         if stream is not None:
             stream.release()
-    torn = _torn(path, len(found["sizes"]), found["ending"].tolist(), packed)
+    torn = torn_of(path, len(found["sizes"]), found["ending"].tolist(), packed)
     end = int(found["ending"][1])
     if stream is not None:
         stream.end = end
@@ -209,8 +212,25 @@ def _check_kept(arrays: dict[str, npt.NDArray[Any]], most: int) -> None:
         raise FormatError(f"records that are not within {end} bytes")
 
 
-def _torn(path: str, n: int, ending: list[int], compression: str | None) -> Torn | None:
-    """What the numbers of `_arrays` say of the end."""
+def refused(path: str, torn: Torn, skip: bool) -> Exception | None:
+    """What a file holds behind its last record, to be raised; or None, where it is left out, and told."""
+    # What does not even begin as a TFRecord is not passed for an empty one.
+    if torn.record == 0 and torn.error is FormatError:
+        return torn.as_error(path)
+    if not skip:
+        return torn.as_error(path, "; on_torn='skip' reads everything before it")
+    logger.warning("left out, with all behind it: %s", torn.as_error(path))
+    return None
+
+
+def torn_of(path: str, n: int, ending: list[int], compression: str | None) -> Torn | None:
+    """What the numbers of `_arrays` say of the end.
+
+    Args:
+        n: records before it.
+        ending: [kind, end, at, length, stored, computed, source]: how it ends; bytes that there are; where the record
+            begins that is none; what its header says; bytes of the compressed file that were used.
+    """
     kind, end, at, length, stored, computed, source = ending
     if kind == _tfrecord.END:
         return None

@@ -1,0 +1,233 @@
+"""TFRecord files from front to back, in one pass and without an index: the bytes are read once, and none is kept."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import chain
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord import _tfrecord
+from ffrecord._memory import pooled
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, doing
+from ffrecord.forms import Array
+from ffrecord.paths import Source
+from ffrecord.sources.files import expand
+from ffrecord.sources.inflated import Inflated
+from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.tfrecord_index import COMPRESSIONS, CUT_STREAM, DAMAGED, compression_of, refused, torn_of
+
+WINDOW = 1 << 20  # bytes read at once, whose records share memory; more where a record is larger
+HEADER_AND_FOOTER = _tfrecord.HEADER + _tfrecord.FOOTER
+
+Numbers = npt.NDArray[np.int64]
+
+
+def stream_tfrecord(
+    source: Source,
+    check_data: object = True,
+    *,
+    compression: Literal["none", "gzip", "zlib"] | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    on_torn: Literal["raise", "skip"] = "raise",
+) -> Iterator[Array]:
+    """The records of TFRecord files, one after the other. Twice as fast as to open a `TFRecordReader` for one pass.
+
+    Args:
+        source, compression: as for `TFRecordReader`.
+        check_data: compare the CRC-32C of every length and every record.
+        on_error: what to do about a record that does not match its checksum: "raise", or "skip" it.
+        on_torn: what to do about a file whose last record is cut, or in which a length is damaged: "raise" when it
+            is reached, or "skip" that and all behind it, with a warning.
+
+    Returns:
+        An iterator over uint8 arrays [size], writable; up to 1 MiB of neighbours lives as long as one of them. It holds
+        one open file, which closes with it; memory is bounded by the largest record, as far as the file reaches.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
+        ValueError: another argument.
+        While iterating: ChecksumError, TruncatedError, FormatError, OSError, as `TFRecordReader` says them.
+    """
+    for name, value, expected in (("on_error", on_error, ("raise", "skip")), ("on_torn", on_torn, ("raise", "skip"))):
+        if value not in expected:
+            raise ArgumentError(f"{name} is {value!r}, expected 'raise' or 'skip'")
+    if compression not in COMPRESSIONS:
+        raise ArgumentError(f"compression is {compression!r}, expected None, 'none', 'gzip' or 'zlib'")
+    how = _How(bool(check_data), on_error == "skip", on_torn == "skip")
+    paths = expand(source, SUFFIXES["tfrecord"])
+    return chain.from_iterable(_records(path, compression, how) for path in paths)
+
+
+class _How(NamedTuple):
+    """Options: whether checksums are compared, records with wrong ones left out, and torn ends."""
+
+    check: bool
+    skip_wrong: bool
+    skip_torn: bool
+
+
+def _records(path: str, compression: str | None, how: _How) -> Iterator[Array]:
+    told = compression_of(path) if compression is None else compression
+    with closing(_Plain(path) if told == "none" else _Packed(path, told)) as file:
+        windows = _Windows(path, file, how)
+        yield from chain.from_iterable(iter(windows.next, None))
+
+
+class _Plain:
+    """The bytes of a file."""
+
+    compression: str | None = None
+
+    def __init__(self, path: str) -> None:
+        with doing("opening it", path):
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.size = os.fstat(self._fd).st_size
+        self._path, self.source, self.damage = path, 0, 0
+        self._at = 0  # not the descriptor's own place, which forked processes share
+
+    def fill(self, out: memoryview) -> int:
+        """Read on: bytes, 0 at the end."""
+        with doing("reading it", self._path):
+            got = os.preadv(self._fd, [out], self._at)
+        self._at += got
+        return got
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class _Packed:
+    """What a file decompresses to.
+
+    Attributes:
+        size: bytes; -1, for nobody knows.
+        source: bytes of the file used so far.
+        damage: why there are no more, if that is not the file's end.
+    """
+
+    size = -1
+
+    def __init__(self, path: str, compression: str) -> None:
+        with doing("opening it", path):
+            self._stream = Inflated(path, compression, os.stat(path), 1)
+        self.compression, self.source, self.damage = compression, 0, 0
+        self._pieces, self._left = self._stream.pieces(), memoryview(b"")
+
+    def fill(self, out: memoryview) -> int:
+        """Decompress on: bytes, 0 at the end."""
+        if not self._left:
+            try:
+                self._left = memoryview(next(self._pieces, b""))
+            except FormatError:
+                self.damage = DAMAGED
+            self.source = self._stream.source
+            if not self._left and self._stream.torn:
+                self.damage = CUT_STREAM
+        taken = self._left[: len(out)]
+        out[: len(taken)] = taken
+        self._left = self._left[len(taken) :]
+        return len(taken)
+
+    def close(self) -> None:
+        self._pieces.close()
+        self._stream.release()
+
+
+class _Windows:
+    """A file's bytes in pieces of memory, cut into records.
+
+    Args:
+        path, file: of the file.
+        how: as it was asked for.
+    """
+
+    def __init__(self, path: str, file: _Plain | _Packed, how: _How) -> None:
+        self._path, self._file, self._how = path, file, how
+        self._memory = pooled(WINDOW)
+        self._have = 0  # bytes in there
+        self._base = 0  # of the first of them, in the file
+        self._n = 0  # records before
+        self._ended = False
+        self._failure: Exception | None = None
+
+    def next(self) -> list[Array] | None:
+        """The records of the next window, which may be none; None at the end.
+
+        Raises:
+            What is wrong behind those that it gave last.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._ended:
+            return None
+        got = self._file.fill(self._memory.data[self._have :])
+        self._have += got
+        found = self._follow(last=not got)
+        starts, sizes, stored = found.tables()
+        whole = int(np.searchsorted(starts + sizes + _tfrecord.FOOTER, self._have, "right"))
+        records = self._records(starts[:whole], sizes[:whole], stored[:whole])
+        self._ended = self._ended or found.ending != 0
+        if self._ended and self._failure is None:
+            self._end(found, whole)
+        self._go_on(int(starts[whole - 1] + sizes[whole - 1]) + _tfrecord.FOOTER if whole else 0, sizes[whole:])
+        self._n += whole
+        return records
+
+    def _follow(self, last: bool) -> _tfrecord.Chain:
+        """From the first byte that is here. No record is believed to reach beyond the file, where its size is known."""
+        size = -1 if self._file.size < 0 else max(self._file.size - self._base, self._have)
+        found = _tfrecord.Chain(check=self._how.check, size=size)
+        found.feed(self._memory.data[: self._have])
+        if last:
+            found.finish()
+            self._ended = True
+        return found
+
+    def _records(self, starts: Numbers, sizes: Numbers, stored: npt.NDArray[np.uint32]) -> list[Array]:
+        memory, spans = self._memory, zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        records = [memory[start:stop] for start, stop in spans]
+        if not self._how.check:
+            return records
+        computed = _tfrecord.checksums(memory.data, starts, sizes)
+        wrong = np.flatnonzero(computed != stored).tolist()
+        if wrong and not self._how.skip_wrong:
+            first = wrong[0]
+            self._failure = self._mismatch(first, starts, sizes, int(stored[first]), int(computed[first]))
+            return records[:first]
+        for place in reversed(wrong):
+            del records[place]
+        return records
+
+    def _mismatch(self, place: int, starts: Numbers, sizes: Numbers, stored: int, computed: int) -> ChecksumError:
+        where = f"{self._path}: record {self._n + place}"
+        of = "" if self._file.compression is None else " of what is decompressed"
+        return ChecksumError(
+            f"checksum mismatch: {where}: CRC-32C {computed:#010x}, stored {stored:#010x} "
+            f"({sizes[place]} bytes at offset {self._base + int(starts[place])}{of})",
+            path=self._path,
+            stored=stored,
+            computed=computed,
+        )
+
+    def _end(self, found: _tfrecord.Chain, whole: int) -> None:
+        kind = self._file.damage or found.ending
+        end = max(self._file.size, self._base + self._have)
+        numbers = [kind, end, self._base + found.at, found.length, found.stored, found.computed, self._file.source]
+        torn = torn_of(self._path, self._n + whole, numbers, self._file.compression)
+        if torn is not None:
+            self._failure = refused(self._path, torn, self._how.skip_torn)
+
+    def _go_on(self, used: int, following: Numbers) -> None:
+        """Have what was not used at the start of other memory, with room for the record that it begins."""
+        rest = self._have - used
+        needed = HEADER_AND_FOOTER + int(following[0]) if len(following) else 0
+        # Where nobody knows the file's size, a length is not believed before there are half as many bytes.
+        room = max(WINDOW, needed if self._file.size >= 0 else min(needed, 2 * rest))
+        memory = pooled(room)
+        memory[:rest] = self._memory[used : self._have]
+        self._memory, self._have, self._base = memory, rest, self._base + used
