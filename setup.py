@@ -5,11 +5,15 @@ table that is with the tests, and only the modules that make such calls are buil
 """
 
 import os
+import sys
 from glob import glob
 
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+
+if not sys.platform.startswith("linux"):
+    sys.exit(f"ffrecord is for Linux, not for {sys.platform}: run it in a Linux container, as docs/faq.md shows")
 
 COVERAGE = bool(os.environ.get("FFRECORD_COVERAGE"))
 SANITIZERS = os.environ.get("FFRECORD_SANITIZE")  # as -fsanitize has them: "address,undefined", "thread"
