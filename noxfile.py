@@ -1,5 +1,7 @@
 """Build and test on every Python that is supported: `python3 run.py versions`. Those that are not here are skipped."""
 
+import tempfile
+
 import nox
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
@@ -14,6 +16,7 @@ nox.options.sessions = ["packaging", "tests"]
 def tree(session: nox.Session) -> str:
     """A clone of its own: what one Python builds is in the way of another's. Only what is committed is tested."""
     made = f"{session.create_tmp()}/ffrecord"
+    session.env["TMPDIR"] = tempfile.gettempdir()  # not one inside of the environment, which Ray refuses
     session.run("rm", "-rf", made, external=True)
     session.run("git", "clone", "--quiet", ".", made, external=True)
     session.chdir(made)

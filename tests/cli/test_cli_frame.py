@@ -362,9 +362,9 @@ def test_a_missing_extra_is_named_before_anything_is_done(path, tmp_path, name):
     assert "pip install ffrecord[plot]" in done.stderr
 
 
-def test_a_run_that_takes_too_long_is_not_taken_for_a_later_one(tmp_path):
+def test_a_run_that_takes_too_long_is_not_taken_for_a_later_one(path, tmp_path):
     before = forked()._process
     with pytest.raises(TimeoutError):
-        run("--version", timeout=0.001)
+        run("view", path, "--no-open", timeout=0.5)
     assert before.returncode == -signal.SIGKILL
     assert (run("info", tmp_path / "nobody").code, run("--version").code) == (3, 0)

@@ -59,7 +59,7 @@ from ffrecord.sources import RecordIOWriter, TFRecordWriter
 def work():
     for Writer, suffix in ((TFRecordWriter, "tfrecord"), (TFRecordWriter, "tfrecord.gz"), (RecordIOWriter, "recordio")):
         try:
-            with Writer(path.replace("ffr", suffix)) as writer:
+            with Writer(path.removesuffix("ffr") + suffix) as writer:
                 writer.write(data.tobytes())
                 1 / 0
         except ArithmeticError:
