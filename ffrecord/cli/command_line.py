@@ -13,6 +13,7 @@ from ffrecord.cli import exits
 from ffrecord.cli.commands import COMMANDS, command
 from ffrecord.cli.options import add_common
 from ffrecord.cli.output import Output, StandardOutputError, printable, silence
+from ffrecord.workers.interrupts import undisturbed
 
 EPILOG = """\
 ffrecord COMMAND --help says what a command takes.
@@ -101,7 +102,9 @@ def parsed(argv: list[str]) -> argparse.Namespace:
             formatter_class=Format,
         )
         if name == asked:
-            command(name).arguments(own)
+            with undisturbed():  # numpy 2.2 tells of a Ctrl-C in the midst of its own import as of an error
+                module = command(name)
+            module.arguments(own)
             add_common(own)
     given, unknown = parser.parse_known_args(argv)
     if unknown:  # the command's own help says which there are

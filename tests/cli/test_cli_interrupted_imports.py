@@ -89,3 +89,22 @@ print(main(["info", "x"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("130\n", "ffrecord info: interrupted\n")
+
+
+def test_a_signal_while_a_command_is_imported_is_no_error_of_a_module():
+    """Such as numpy 2.2, which tells of a KeyboardInterrupt in its import as of a RuntimeError of its own."""
+    code = """
+import os, signal, sys
+class Interrupted:
+    def find_spec(self, name, path, target=None):
+        if name == "numpy":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                raise RuntimeError("CPU dispatcher tracer already initlized") from None
+from ffrecord.cli import main
+sys.meta_path.insert(0, Interrupted())
+print(main(["info", "x"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("130\n", "ffrecord info: interrupted\n")
