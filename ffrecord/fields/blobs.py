@@ -51,13 +51,14 @@ class BytesField(Field):
     def encode(self, value: Any) -> Encoded:
         if isinstance(value, (bytes, bytearray)):
             return value
-        # Views where they will do: who encodes copies it into the record next.
         if isinstance(value, memoryview):
             flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
-            return value if flat else value.tobytes()
-        if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
-            return value.data if type(value) is np.ndarray and value.flags.c_contiguous else value.tobytes()
-        raise TypeError(mismatch(self, value))
+        elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
+            flat = type(value) is np.ndarray and value.flags.c_contiguous
+        else:
+            raise TypeError(mismatch(self, value))
+        # A view will do for who copies it into a record next; not for fields of users, derived from this one.
+        return memoryview(value) if flat and type(self) is BytesField else value.tobytes()
 
     def decode(self, data: memoryview) -> bytes:
         return bytes(data)

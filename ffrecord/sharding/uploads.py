@@ -78,7 +78,8 @@ class Uploads:
         Raises:
             what sending one raised.
         """
-        self.start()
+        if self._waiting:
+            self.start()
         with self._changed:
             while (self._waiting or self._busy) and not self._ending:
                 self._changed.wait(LOOK)

@@ -138,9 +138,13 @@ class Inflated:
         """
         with self._lock:
             self._go_to(START)
-            while self._advance():
-                yield self._block
-            self.end = self._at
+        while True:
+            with self._lock:  # not while others use the piece: who forks then goes on in the child as well
+                if not self._advance():
+                    self.end = self._at
+                    return
+                block = self._block
+            yield block
 
     def _seek(self, offset: int) -> None:
         """Have the block around `offset`, or the one before that."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ffrecord import _tfrecord
 from ffrecord._memory import pooled
-from ffrecord.errors import ArgumentError, ChecksumError, FormatError, doing
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, doing
 from ffrecord.forms import Array
 from ffrecord.paths import Source
 from ffrecord.sources.files import expand
@@ -49,7 +49,8 @@ def stream_tfrecord(
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
         ValueError: another argument.
-        While iterating: ChecksumError, TruncatedError, FormatError, OSError, as `TFRecordReader` says them.
+        While iterating: ChecksumError, TruncatedError, FormatError, OSError, as `TFRecordReader` says them; a file that
+        becomes shorter meanwhile is a TruncatedError, whatever `on_torn` is. What is added meanwhile is not read.
     """
     for name, value, expected in (("on_error", on_error, ("raise", "skip")), ("on_torn", on_torn, ("raise", "skip"))):
         if value not in expected:
@@ -82,16 +83,20 @@ class _Plain:
     compression: str | None = None
 
     def __init__(self, path: str) -> None:
-        with doing("opening it", path):
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self.size = os.fstat(self._fd).st_size
         self._path, self.source, self.damage = path, 0, 0
         self._at = 0  # not the descriptor's own place, which forked processes share
+        with doing("opening it", path):
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self.size = os.fstat(self._fd).st_size  # what is added later is not read
+            except BaseException:
+                self.close()
+                raise
 
     def fill(self, out: memoryview) -> int:
         """Read on: bytes, 0 at the end."""
         with doing("reading it", self._path):
-            got = os.preadv(self._fd, [out], self._at)
+            got = os.preadv(self._fd, [out[: self.size - self._at]], self._at)
         self._at += got
         return got
 
@@ -152,6 +157,7 @@ class _Windows:
         self._have = 0  # bytes in there
         self._base = 0  # of the first of them, in the file
         self._n = 0  # records before
+        self._broken = 0  # how the chain of records ended, if before the file did
         self._ended = False
         self._failure: Exception | None = None
 
@@ -165,27 +171,34 @@ class _Windows:
             raise self._failure
         if self._ended:
             return None
-        got = self._file.fill(self._memory.data[self._have :])
-        self._have += got
-        found = self._follow(last=not got)
+        found = self._follow(last=not self._filled())
         starts, sizes, stored = found.tables()
         whole = int(np.searchsorted(starts + sizes + _tfrecord.FOOTER, self._have, "right"))
         records = self._records(starts[:whole], sizes[:whole], stored[:whole])
-        self._ended = self._ended or found.ending != 0
-        if self._ended and self._failure is None:
+        self._ended = found.ending != 0
+        if not self._ended:
+            self._go_on(int(starts[whole - 1] + sizes[whole - 1]) + _tfrecord.FOOTER if whole else 0, sizes[whole:])
+        elif self._failure is None:
             self._end(found, whole)
-        self._go_on(int(starts[whole - 1] + sizes[whole - 1]) + _tfrecord.FOOTER if whole else 0, sizes[whole:])
         self._n += whole
         return records
 
+    def _filled(self) -> bool:
+        """Have the window full; whether it is, or else the file ended."""
+        got = -1
+        while self._have < len(self._memory) and got:
+            got = self._file.fill(self._memory.data[self._have :])
+            self._have += got
+        return got != 0
+
     def _follow(self, last: bool) -> _tfrecord.Chain:
         """From the first byte that is here. No record is believed to reach beyond the file, where its size is known."""
-        size = -1 if self._file.size < 0 else max(self._file.size - self._base, self._have)
+        size = -1 if self._file.size < 0 else self._file.size - self._base
         found = _tfrecord.Chain(check=self._how.check, size=size)
         found.feed(self._memory.data[: self._have])
+        self._broken = found.ending
         if last:
             found.finish()
-            self._ended = True
         return found
 
     def _records(self, starts: Numbers, sizes: Numbers, stored: npt.NDArray[np.uint32]) -> list[Array]:
@@ -215,8 +228,12 @@ class _Windows:
         )
 
     def _end(self, found: _tfrecord.Chain, whole: int) -> None:
-        kind = self._file.damage or found.ending
-        end = max(self._file.size, self._base + self._have)
+        end = self._base + self._have
+        if end < self._file.size and self._have < len(self._memory):
+            was = f"{end} bytes, {self._file.size} when it was opened"
+            self._failure = TruncatedError(f"{self._path}: record {self._n + whole}: the file has {was}")
+            return
+        kind, end = self._broken or self._file.damage or found.ending, max(end, self._file.size)
         numbers = [kind, end, self._base + found.at, found.length, found.stored, found.computed, self._file.source]
         torn = torn_of(self._path, self._n + whole, numbers, self._file.compression)
         if torn is not None:

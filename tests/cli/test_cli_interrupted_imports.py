@@ -1,5 +1,6 @@
 """Ctrl-C while modules are imported: it goes its way, and is not swallowed by what is written in C."""
 
+import signal
 import subprocess
 import sys
 
@@ -108,3 +109,28 @@ print(main(["info", "x"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("130\n", "ffrecord info: interrupted\n")
+
+
+def test_a_second_signal_does_not_wait():
+    """For an import that does not end; nor does SIGTERM."""
+    code = """
+import os, signal, sys, threading, time
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "numpy":
+            for number in map(int, sys.argv[1:]):
+                os.kill(os.getpid(), number)
+                time.sleep(0.05)
+            time.sleep(30)
+from ffrecord.cli import main
+sys.meta_path.insert(0, Slow())
+print(main(["info", "x"]))
+"""
+
+    def ended(*signals):
+        command = [sys.executable, "-c", code, *map(str, signals)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+
+    assert ended(signal.SIGTERM).returncode == -signal.SIGTERM
+    twice = ended(signal.SIGINT, signal.SIGINT)
+    assert (twice.stdout, twice.stderr) == ("130\n", "ffrecord info: interrupted\n")

@@ -123,10 +123,16 @@ def serving(
 
 def free_port() -> int:
     """One that nobody listens at now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ones."""
+    with contextlib.ExitStack() as taken:
+        sockets = [taken.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 import sysconfig
+import time
 import urllib.request
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import nginx_server
 import pytest
 from faulty import Faulty, faulty
-from nginx_server import PATIENCE, Nginx, free_port, running
+from nginx_server import PATIENCE, Nginx, free_port, free_ports, running
 
 __all__ = ["Faulty", "Nginx", "Storage", "faulty", "moto", "nginx", "seaweedfs", "without_nginx"]
 
@@ -93,7 +94,8 @@ def seaweedfs(directory: Path) -> Iterator[Storage]:
     data = directory / "data"
     data.mkdir()
     parts = ["s3.port", *(f"{part}.port{kind}" for part in ("master", "volume", "filer") for kind in ("", ".grpc"))]
-    ports = {part: free_port() for part in (*parts, "s3.port.grpc")}
+    parts = [*parts, "s3.port.grpc"]
+    ports = dict(zip(parts, free_ports(len(parts)), strict=True))
     served = Storage(f"http://127.0.0.1:{ports['s3.port']}", "bucket")
     options = served.storage_options
     keys = {"accessKey": options["access_key_id"], "secretKey": options["secret_access_key"]}
@@ -114,8 +116,7 @@ def seaweedfs(directory: Path) -> Iterator[Storage]:
 
 def make_bucket(storage: Storage) -> None:
     """Again and again until the server is ready, which it may not be when it begins to answer."""
-    import boto3  # of moto
-
+    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed, which comes with moto")
     options = storage.storage_options
     client = boto3.client(
         "s3",
@@ -124,4 +125,15 @@ def make_bucket(storage: Storage) -> None:
         aws_access_key_id=options["access_key_id"],
         aws_secret_access_key=options["secret_access_key"],
     )
-    client.create_bucket(Bucket=storage.bucket)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            client.create_bucket(Bucket=storage.bucket)
+        except (client.exceptions.BucketAlreadyOwnedByYou, client.exceptions.BucketAlreadyExists):
+            return  # by an attempt of which the answer was lost
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return

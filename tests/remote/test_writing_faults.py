@@ -510,6 +510,19 @@ def test_threads_that_cannot_be_had(
     assert bucket.files() == local
 
 
+def test_where_nothing_is_left_to_send_no_thread_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sending = uploads.Uploads(lambda each, given_up: None)
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    sending.wait()
+    sending.add(shard(0))
+    with pytest.raises(OSError, match="no thread can be had"):
+        sending.wait()
+    assert sending.stop()
+
+
 def test_what_is_on_its_way_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "PATIENCE", 0.05)
     ended: list[int] = []

@@ -1,6 +1,6 @@
 """Planted in what looks at a file when it is opened, and at each sample when it is used."""
 
-from planted.defect import HANG, Defect
+from planted.defect import CRASH, HANG, Defect
 
 DEFECTS = (
     Defect(
@@ -131,6 +131,7 @@ DEFECTS = (
         "    while shift < 63 and (n - 1) >> shift > 0:\n",
         "    while shift < 63 and n >> (shift + DIGIT_BITS) > 0:\n",
         ("test_plan.py",),
+        CRASH,  # what is not in order is looked for beyond the end
     ),
     Defect(
         "tables-that-were-cut-believed",
