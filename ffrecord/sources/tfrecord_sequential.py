@@ -33,7 +33,8 @@ def stream_tfrecord(
     on_error: Literal["raise", "skip"] = "raise",
     on_torn: Literal["raise", "skip"] = "raise",
 ) -> Iterator[Array]:
-    """The records of TFRecord files, one after the other. Twice as fast as to open a `TFRecordReader` for one pass.
+    """The records of TFRecord files, one after the other: for one pass, where records are small, twice as fast as to open
+    a `TFRecordReader`, and about as fast where they are large.
 
     Args:
         source, compression: as for `TFRecordReader`.
