@@ -33,8 +33,8 @@ def stream_tfrecord(
     on_error: Literal["raise", "skip"] = "raise",
     on_torn: Literal["raise", "skip"] = "raise",
 ) -> Iterator[Array]:
-    """The records of TFRecord files, one after the other. For one pass it is twice as fast as to open a `TFRecordReader`
-    where records are small, and about as fast where they are large.
+    """The records of TFRecord files, one after the other. Of one pass, this takes half the time of a `TFRecordReader`
+    where records are small, and about the same where they are large.
 
     Args:
         source, compression: as for `TFRecordReader`.
