@@ -52,13 +52,13 @@ class BytesField(Field):
         if isinstance(value, (bytes, bytearray)):
             return value
         if isinstance(value, memoryview):
-            flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
+            view, flat = value, value.format == "B" and value.ndim == 1 and value.c_contiguous
         elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1:
-            flat = type(value) is np.ndarray and value.flags.c_contiguous
+            view, flat = value.data, type(value) is np.ndarray and value.flags.c_contiguous
         else:
             raise TypeError(mismatch(self, value))
         # A view will do for who copies it into a record next; not for fields of users, derived from this one.
-        return memoryview(value) if flat and type(self) is BytesField else value.tobytes()
+        return view if flat and type(self) is BytesField else value.tobytes()
 
     def decode(self, data: memoryview) -> bytes:
         return bytes(data)
