@@ -2,21 +2,18 @@
 
 import argparse
 import atexit
-import contextlib
 import os
 import signal
 import sys
-import threading
 import traceback
 import warnings
-from collections.abc import Iterator
-from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from ffrecord.cli import exits
 from ffrecord.cli.commands import COMMANDS, command
 from ffrecord.cli.options import add_common
 from ffrecord.cli.output import Output, StandardOutputError, printable, silence
+from ffrecord.workers.interrupts import ctrl_c_waits
 
 EPILOG = """\
 ffrecord COMMAND --help says what a command takes.
@@ -105,7 +102,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
             formatter_class=Format,
         )
         if name == asked:
-            with _whole_imports():
+            with ctrl_c_waits():  # numpy 2.2 tells of one in the midst of its own import as of an error
                 module = command(name)
             module.arguments(own)
             add_common(own)
@@ -116,32 +113,6 @@ def parsed(argv: list[str]) -> argparse.Namespace:
         parser.print_help()
         raise SystemExit(exits.USAGE)
     return given
-
-
-@contextlib.contextmanager
-def _whole_imports() -> Iterator[None]:
-    """Inside, the first Ctrl-C waits for the end: numpy 2.2 tells of one in its own import as of an error. A second one
-    does not."""
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if arrived:
-            raise KeyboardInterrupt
-        arrived.append(number)
-
-    arrived: list[int] = []
-    if (
-        signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-        or threading.current_thread() is not threading.main_thread()
-    ):
-        yield
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if arrived:
-        raise KeyboardInterrupt
 
 
 def _name(argv: list[str]) -> str:

@@ -96,14 +96,19 @@ def read_indexes(paths: Sequence[str], check: bool, index_cache: IndexCache, com
         FormatError: it is no TFRecord; its index needs more memory than there is.
         ValueError: `compression`.
     """
-    if compression not in COMPRESSIONS:
-        raise ArgumentError(f"compression is {compression!r}, expected None, 'none', 'gzip' or 'zlib'")
+    check_compression(compression)
     places = PLACES_SIZE // STATE_SIZE // len(paths)
 
     def read(path: str) -> Index:
         return read_index(path, check, index_cache, compression, places)
 
     return each_of(read, paths, min(os.cpu_count() or 1, THREADS))
+
+
+def check_compression(compression: str | None) -> None:
+    """Raise ValueError unless it is a way in which files are compressed, or None."""
+    if compression not in COMPRESSIONS:
+        raise ArgumentError(f"compression is {compression!r}, expected None, 'none', 'gzip' or 'zlib'")
 
 
 def read_index(path: str, check: bool, index_cache: IndexCache, compression: str | None, places: int) -> Index:

@@ -11,13 +11,21 @@ import numpy.typing as npt
 
 from ffrecord import _tfrecord
 from ffrecord._memory import pooled
+from ffrecord.batching import tell_skipped
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, doing
 from ffrecord.forms import Array
 from ffrecord.paths import Source
 from ffrecord.sources.files import expand
 from ffrecord.sources.inflated import Inflated
 from ffrecord.sources.suffixes import SUFFIXES
-from ffrecord.sources.tfrecord_index import COMPRESSIONS, CUT_STREAM, DAMAGED, compression_of, refused, torn_of
+from ffrecord.sources.tfrecord_index import (
+    CUT_STREAM,
+    DAMAGED,
+    check_compression,
+    compression_of,
+    refused,
+    torn_of,
+)
 
 WINDOW = 1 << 20  # bytes read at once, whose records share memory; more where a record is larger
 HEADER_AND_FOOTER = _tfrecord.HEADER + _tfrecord.FOOTER
@@ -39,7 +47,8 @@ def stream_tfrecord(
     Args:
         source, compression: as for `TFRecordReader`.
         check_data: compare the CRC-32C of every length and every record.
-        on_error: what to do about a record that does not match its checksum: "raise", or "skip" it.
+        on_error: what to do about a record that does not match its checksum: "raise", or "skip" it with a
+            warning.
         on_torn: what to do about a file whose last record is cut, or in which a length is damaged: "raise" when it
             is reached, or "skip" that and all behind it, with a warning.
 
@@ -56,8 +65,7 @@ def stream_tfrecord(
     for name, value, expected in (("on_error", on_error, ("raise", "skip")), ("on_torn", on_torn, ("raise", "skip"))):
         if value not in expected:
             raise ArgumentError(f"{name} is {value!r}, expected 'raise' or 'skip'")
-    if compression not in COMPRESSIONS:
-        raise ArgumentError(f"compression is {compression!r}, expected None, 'none', 'gzip' or 'zlib'")
+    check_compression(compression)
     how = _How(bool(check_data), on_error == "skip", on_torn == "skip")
     paths = expand(source, SUFFIXES["tfrecord"])
     return chain.from_iterable(_records(path, compression, how) for path in paths)
@@ -209,10 +217,11 @@ class _Windows:
             return records
         computed = _tfrecord.checksums(memory.data, starts, sizes)
         wrong = np.flatnonzero(computed != stored).tolist()
+        errors = (self._mismatch(at, starts, sizes, int(stored[at]), int(computed[at])) for at in wrong)
         if wrong and not self._how.skip_wrong:
-            first = wrong[0]
-            self._failure = self._mismatch(first, starts, sizes, int(stored[first]), int(computed[first]))
-            return records[:first]
+            self._failure = next(errors)
+            return records[: wrong[0]]
+        tell_skipped(f"skipped: {error}" for error in errors)
         for place in reversed(wrong):
             del records[place]
         return records

@@ -3,8 +3,9 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM}
 TERMINATED = 128 + signal.SIGTERM  # what a shell reports for a process ended by SIGTERM
@@ -22,16 +23,39 @@ def _in_main_thread() -> bool:
 
 
 @contextlib.contextmanager
-def sigterm_exits() -> Iterator[None]:
-    """Inside, SIGTERM raises SystemExit(143) in the main thread, unless the program has a handler of its own."""
-    if not _in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+def _handled(number: int, usual: Any, handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Inside, a signal has this handler and not its usual one, unless the program has a handler of its own."""
+    if not _in_main_thread() or signal.getsignal(number) is not usual:
         yield
         return
-    signal.signal(signal.SIGTERM, _exit_on_sigterm)
+    signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(number, usual)
+
+
+@contextlib.contextmanager
+def sigterm_exits() -> Iterator[None]:
+    """Inside, SIGTERM raises SystemExit(143) in the main thread, unless the program has a handler of its own."""
+    with _handled(signal.SIGTERM, signal.SIG_DFL, _exit_on_sigterm):
+        yield
+
+
+@contextlib.contextmanager
+def ctrl_c_waits() -> Iterator[None]:
+    """Inside, the first Ctrl-C waits for the end; a second one does not."""
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if arrived:
+            raise KeyboardInterrupt
+        arrived.append(number)
+
+    arrived: list[int] = []
+    with _handled(signal.SIGINT, signal.default_int_handler, note):
+        yield
+    if arrived:
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -93,8 +93,7 @@ def seaweedfs(directory: Path) -> Iterator[Storage]:
     directory.mkdir()
     data = directory / "data"
     data.mkdir()
-    parts = ["s3.port", *(f"{part}.port{kind}" for part in ("master", "volume", "filer") for kind in ("", ".grpc"))]
-    parts = [*parts, "s3.port.grpc"]
+    parts = [f"{part}.port{kind}" for part in ("s3", "master", "volume", "filer") for kind in ("", ".grpc")]
     ports = dict(zip(parts, free_ports(len(parts)), strict=True))
     served = Storage(f"http://127.0.0.1:{ports['s3.port']}", "bucket")
     options = served.storage_options
