@@ -47,6 +47,21 @@ def test_digits(tmp_path):
     assert "1437 samples, 0.1 MB in 6 shards" in done.stdout
     assert len(re.findall(r"^(?:written|read): .* MB/s$", done.stdout, re.MULTILINE)) == 4
     assert min(png_size(tmp_path / "digits.png")) > 600
+    look_at("digits/train", tmp_path)
+
+
+def look_at(dataset: str, out: Path) -> None:
+    """The README's commands, but for the page, which is one file here."""
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    for command, options, said in (
+        ("verify", [], "every CRC-32 matches"),
+        ("view", ["--export", "page.html"], "page.html"),
+    ):
+        assert f"ffrecord {command} out/{dataset} " in readme
+        line = [sys.executable, "-W", "error", "-m", "ffrecord", command, dataset, *options]
+        done = subprocess.run(line, cwd=out, capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode, said in done.stdout) == (0, True), done.stdout + done.stderr
+    assert '"samples": 1437' in (out / "page.html").read_text()
 
 
 def test_digits_below_the_wanted_accuracy_fails(tmp_path):

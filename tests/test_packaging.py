@@ -22,6 +22,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 GOLDEN = ROOT / "tests" / "golden" / "ffrecord"
 
 SMOKE = ROOT / "tests" / "wheel_smoke.py"
+NEWEST_GLIBC = 34  # 2.34, of 2021: that is where threads came into libc itself; what is younger is not needed
 
 
 class Distributions(NamedTuple):
@@ -123,10 +124,13 @@ def repaired(built: Distributions, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_wheel_runs_on_other_linuxes(built: Distributions, repaired: Path) -> None:
-    assert re.search(r"-manylinux_2_\d+_\w+\.whl$", repaired.name.replace(".manylinux", "-manylinux"))
+    """Its name says the glibc that auditwheel finds it to need; built here that is none younger than need be."""
+    shown = call(built.python, "-m", "auditwheel", "show", repaired)
+    (needed,) = re.findall(r'consistent with\s+the\s+following\s+platform\s+tag:\s+"manylinux_2_(\d+)_\w+"', shown)
+    named = [int(minor) for minor in re.findall(r"manylinux_2_(\d+)_", repaired.name)]
+    assert min(named) == int(needed) <= NEWEST_GLIBC
     # No foreign library is taken along.
     assert {name for name in names_in(repaired) if ".so" in name} == {n for n in names_in(built.wheel) if ".so" in n}
-    assert "manylinux" in call(built.python, "-m", "auditwheel", "show", repaired)
 
 
 @pytest.mark.long

@@ -128,7 +128,7 @@ print(main(["info", "x"]))
 """
 
     def ended(*signals):
-        command = [sys.executable, "-c", code, *map(str, signals)]
+        command = [sys.executable, "-c", code, *(str(int(each)) for each in signals)]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
 
     assert ended(signal.SIGTERM).returncode == -signal.SIGTERM
