@@ -17,6 +17,7 @@ from libc.string cimport memset
 from ffrecord._calls cimport call_close
 from ffrecord._descriptors cimport is_same
 from ffrecord._linux cimport (
+    ffr_bring_in,
     ffr_claim,
     ffr_fetch_add,
     ffr_now_ns,
@@ -35,12 +36,12 @@ cdef extern from "unistd.h" nogil:
 cdef enum:
     AHEAD = 128 << 10          # bytes swept for each record missed; what read-ahead has by default for one page missed
     AHEAD_MOST = 64 << 20      # bytes that a batch may add, and that may be due
-    SWEEP_BYTES = 1 << 20      # of one read
+    SWEEP_BYTES = 4 << 20      # of one read
     SWEEP_THREADS = 2
     LOOK_MS = 5
 
 # That batches may be held up by one sweep, all together.
-cdef int64_t PATIENCE_NS = 300_000_000
+cdef int64_t PATIENCE_NS = 500_000_000
 
 
 cdef void _leave_file(Sweep* sweep) noexcept nogil:
@@ -69,6 +70,8 @@ cdef int64_t _read_on(Sweep* sweep, char* buffer) noexcept nogil:
     cdef int64_t size = 0, rc = -EINTR
     if sweep.table.files[sweep.file].filesystem == sweep.number:
         size = min(<int64_t> SWEEP_BYTES, _enter_file(sweep) - sweep.offset)
+    if size > 0 and ffr_bring_in(sweep.fd, sweep.offset, size) == size:
+        return size
     while size > 0 and rc == -EINTR:
         rc = ffr_pread(sweep.fd, buffer, size, sweep.offset)
     return max(<int64_t> 0, min(rc, size))

@@ -30,7 +30,7 @@ cdef enum:
     STAGE_BYTES = 128 << 10    # read, then checked while they are in the CPU's cache; times are taken once for each
 
 
-cdef inline int _descriptor(const Work* work, int32_t file) noexcept nogil:
+cdef int descriptor(const Work* work, int32_t file) noexcept nogil:
     cdef const File* of = &work.files[file]
     return of.sequential_fd if work.sequential and of.sequential_fd >= 0 else of.fd
 
@@ -135,7 +135,7 @@ cdef bint finish(Work* work, Request* request) noexcept nogil:
     """Read what is still missing of a record, waiting for it; whether the record is good."""
     cdef int64_t start = ffr_now_ns(), read, end = request.offset + request.size
     request.status = OK
-    if read_rest(work, request, _descriptor(work, request.file), request.offset + request.got, end):
+    if read_rest(work, request, descriptor(work, request.file), request.offset + request.got, end):
         request.got = request.size
     read = ffr_now_ns()
     work.counters.io_ns += read - start
@@ -219,7 +219,7 @@ cdef int64_t _read_small(Work* work, Request* requests, int64_t i, int64_t j, bi
     if piece == NULL:
         return -1
     part.iov_base, part.iov_len = piece, size
-    got = _read_parts(work, _descriptor(work, requests[i].file), &part, 1, start, cached_only) if size > 0 else 0
+    got = _read_parts(work, descriptor(work, requests[i].file), &part, 1, start, cached_only) if size > 0 else 0
     while i < j:
         size = min(start + got - requests[i].offset, requests[i].size)
         if size > 0:
@@ -244,7 +244,7 @@ cdef int64_t _read_run(Work* work, Request* requests, int64_t i, int64_t k, bint
     j = _gather(requests, i, k, parts, &count, gap)
     end[0] = requests[i].offset
     if count > 0:
-        end[0] += _read_parts(work, _descriptor(work, requests[i].file), parts, count, end[0], cached_only)
+        end[0] += _read_parts(work, descriptor(work, requests[i].file), parts, count, end[0], cached_only)
     return j
 
 
@@ -319,7 +319,7 @@ cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes)
         two_passes: take what is cached first. By the time the rest is waited for, the kernel is reading it.
     """
     cdef int64_t i = 0, j
-    if two_passes and k >= MANY and work.filesystem.missed > 0.5:
+    if two_passes and k >= MANY and work.filesystem.missed > 0.1:
         catch_up(<Sweep*> work.sweep)
     while i < k and goes_on(work):
         j = _read_stage(work, requests, i, k, two_passes)

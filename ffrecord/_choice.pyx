@@ -50,6 +50,8 @@ cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
     fs.since_sweep += seen.bytes
     if fs.swept >= fs.size and fs.since_sweep > 2 * fs.size:
         fs.swept = fs.since_sweep = fs.held_up = 0  # an epoch later: whatever misses now was evicted
+    if fs.engine == COLD:
+        fs.held_up = max(<int64_t> 0, fs.held_up - seen.io_ns)  # who reads on may be held up as long again
     if seen.probed > 0:
         fs.missed += (share - fs.missed) / 4
     if fs.pinned:

@@ -12,6 +12,10 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#ifndef MADV_POPULATE_READ  /* of Linux 5.14; older ones answer EINVAL */
+#define MADV_POPULATE_READ 22
+#endif
+
 /* errno is read here, before anything can overwrite it. */
 static inline int64_t ffr_result(int64_t rc) { return rc < 0 ? -(int64_t)errno : rc; }
 
@@ -143,6 +147,34 @@ static inline char *ffr_map_file(int fd, int64_t size) {
     return memory;
 }
 static inline void ffr_unmap(char *memory, int64_t size) { call_munmap(memory, (size_t)size); }
+
+enum { FFR_PIECE = 4 << 20, FFR_LEAST_PAGE = 4 << 10 };
+
+static inline int ffr_all_cached(char *memory, size_t size) {
+    unsigned char pages[FFR_PIECE / FFR_LEAST_PAGE];
+    const size_t count = (size + (size_t)sysconf(_SC_PAGESIZE) - 1) / (size_t)sysconf(_SC_PAGESIZE);
+    if (mincore(memory, size, pages) < 0) return 0;
+    for (size_t i = 0; i < count; i++)
+        if (!(pages[i] & 1)) return 0;
+    return 1;
+}
+
+/* Have at most FFR_PIECE bytes of a file, from the beginning of a page on, in the page cache: bytes, or -errno. Nothing is copied,
+ * and they come in pages of up to 2 MiB where the file system has them (Linux 5.18); by read() they are no larger than the
+ * device's read-ahead, nor is what is in flight. Where that is not to be had, faults read in sequence as read() does. */
+static inline int64_t ffr_bring_in(int fd, int64_t offset, int64_t size) {
+    size = size < FFR_PIECE ? size : FFR_PIECE;
+    void *memory = call_mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, offset);
+    if (memory == MAP_FAILED) return -errno;
+    int64_t rc = size;
+    if (!ffr_all_cached(memory, (size_t)size)) {
+        call_madvise(memory, (size_t)size, MADV_HUGEPAGE);
+        call_madvise(memory, (size_t)size, MADV_SEQUENTIAL);
+        if (call_madvise(memory, (size_t)size, MADV_POPULATE_READ) < 0) rc = -errno;
+    }
+    call_munmap(memory, (size_t)size);
+    return rc;
+}
 
 static inline void ffr_random_access(int fd) {
 #ifdef POSIX_FADV_RANDOM

@@ -5,12 +5,12 @@ from libc.errno cimport EMFILE, ENFILE, ENOENT, ENOMEM
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
-from ffrecord._cached cimport goes_on, read_cached
+from ffrecord._cached cimport descriptor, goes_on, read_cached
 from ffrecord._copied cimport read_copied
 from ffrecord._descriptors cimport AROUND, CHECKING, COPYING, RANDOM, SEQUENTIAL, Access, hold, let_go
 from ffrecord._direct cimport NOT_NOW, read_direct
 from ffrecord._guard cimport guard_ready
-from ffrecord._linux cimport ffr_sleep_ms, ffr_sleeps
+from ffrecord._linux cimport ffr_bring_in, ffr_sleep_ms, ffr_sleeps
 from ffrecord._mapped cimport read_mapped
 from ffrecord._parallel cimport read_parallel
 from ffrecord._requests cimport COLD, DIRECT, FAILED, HOT, MAPPED, OK, REPLACED, Counters, Filesystem, Request, Table, Work
@@ -22,6 +22,7 @@ cdef enum:
     COPIED_LEAST = 8           # records of a batch: fewer are as soon had by system calls
     PLACES_HOT = 256 << 10     # bytes of whole records on their way to columns: what stays in the CPU's cache
     PLACES_COLD = 32 << 20     # what keeps a disk busy
+    PAGE_MOST = 64 << 10       # of any machine
 
 # Bytes of files that are mapped to copy from; the page tables of each process take 1/512 of it.
 cdef int64_t WINDOWS_MOST = <int64_t> 64 << 30
@@ -49,17 +50,45 @@ cdef int _engine(const Reading* reading, const Filesystem* fs) noexcept nogil:
 
 
 cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
-    """Whether to copy from mappings what is cached. Of a sequence that is known by its last piece."""
-    cdef bint cached = fs.flowing if reading.sequential else engine == HOT
+    """Whether to copy from mappings what is cached. Of a sequence that is only to be checked, its last piece tells."""
+    cdef bint cached = (reading.discard and fs.flowing) if reading.sequential else engine == HOT
     cdef bint pays = reading.k >= COPIED_LEAST or reading.discard
     return cached and pays and not fs.pinned and not fs.network and fs.size <= WINDOWS_MOST
+
+
+cdef void _bring_in(const Work* work, const Request* requests, int64_t k) noexcept nogil:
+    """Have the records of one file in the page cache, if they lie close together; what could not be had is read as ever."""
+    cdef int64_t i, start = -1, end = 0, wanted = 0, got = 0
+    for i in range(k):
+        if requests[i].status == OK and requests[i].size > 0:
+            start = requests[i].offset if start < 0 else min(start, requests[i].offset)
+            end = max(end, requests[i].offset + requests[i].size)
+            wanted += requests[i].size
+    if end - start > 2 * wanted:
+        return
+    start &= -PAGE_MOST
+    while start < end and got >= 0 and goes_on(work):
+        got = ffr_bring_in(descriptor(work, requests[0].file), start, end - start)
+        start += got
+
+
+cdef void _read_sequence(Work* work, Request* requests, int64_t k) noexcept nogil:
+    """Read a piece of a sequence, file by file."""
+    cdef int64_t i = 0, j
+    while i < k:
+        j = i
+        while j < k and requests[j].file == requests[i].file:
+            j += 1
+        _bring_in(work, requests + i, j - i)
+        i = j
+    read_cached(work, requests, k, False)
 
 
 cdef int64_t _read_calls(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
     """Read requests by system calls, to their `dest`; what `read_direct` returns, else 0."""
     cdef Filesystem* fs = work.filesystem
     if work.sequential:
-        read_cached(work, requests, k, False)
+        _read_sequence(work, requests, k)
     elif engine == DIRECT:
         return read_direct(work, requests, k, not fs.pinned)
     elif engine == COLD and (fs.network or not fs.nowait):

@@ -35,8 +35,17 @@ SYSCALLS = {
         "preadv2": 327,
         "statx": 332,
         "fallocate": 285,
+        "madvise": 28,
     },
-    "aarch64": {"io_setup": 0, "fsync": 82, "pwrite64": 68, "preadv2": 286, "statx": 291, "fallocate": 47},
+    "aarch64": {
+        "io_setup": 0,
+        "fsync": 82,
+        "pwrite64": 68,
+        "preadv2": 286,
+        "statx": 291,
+        "fallocate": 47,
+        "madvise": 233,
+    },
 }
 
 

@@ -71,6 +71,42 @@ def test_batches_pay_for_a_sweep(path):
         assert until_swept(path)
 
 
+def test_where_pages_cannot_be_asked_for(path):
+    """As on kernels older than 5.14: the sweep reads, then."""
+    code = """
+import errno, sys
+import children
+from test_ahead import batch, opened, until_swept
+with opened(sys.argv[1]) as reader:
+    batch(reader)
+    try:
+        children.refuse("madvise", errno.EINVAL)
+    except OSError as error:
+        sys.exit(f"no filters: {error}")
+    for seed in range(20):
+        batch(reader, 64, seed)
+    assert until_swept(sys.argv[1])
+"""
+    done = children.finished(code, path)
+    if "no filters" in done.stderr:
+        pytest.skip(f"seccomp is not to be had here: {done.stderr}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def mappings(path: str) -> int:
+    return Path("/proc/self/maps").read_text().count(path)
+
+
+def test_a_sweep_leaves_nothing_mapped(path):
+    """But for the mapping to copy from, once all is cached."""
+    with opened(path) as reader:
+        before = mappings(path)
+        for seed in range(20):
+            batch(reader, 64, seed)
+        assert until_swept(path)
+        assert mappings(path) <= before + 1
+
+
 @pytest.mark.parametrize("io", ["pread", "direct"])
 def test_other_modes_sweep_nothing(path, io):
     with opened(path, io) as reader:

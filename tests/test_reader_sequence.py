@@ -3,6 +3,8 @@
 import builders
 import numpy as np
 import pytest
+import situations
+import spans
 from builders import chain, put
 
 from ffrecord import FileReader
@@ -65,3 +67,33 @@ def test_iterating_takes_little_memory_beside_the_samples(tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 4 << 20  # two pieces of 8,192 empty arrays
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["cached", "cold"])
+def test_neighbours_are_read_together(tmp_path, cold):
+    """Whether they are cached or not: a call for each record would take most of the time."""
+    samples = [bytes([i % 251]) * 200 for i in range(60_000)]
+    path = builders.write_samples(tmp_path / "a.ffr", samples)
+    if cold:
+        situations.evict(path)
+    with FileReader(path) as reader:
+        assert [sample.tobytes() for sample in reader] == samples
+        assert reader.stats().requests < 2000
+        assert sum(len(batch) for batch in reader.iter_batches([range(30_000), range(30_000, 60_000)])) == 60_000
+
+
+def test_what_lies_between_far_records_is_not_read(tmp_path):
+    """As in an archive of which a few members are wanted."""
+    far = 64 << 20
+    with open(tmp_path / "a.bin", "wb") as file:
+        for i in range(3):
+            file.seek(i * far)
+            file.write(b"record %d" % i)
+    path = str(tmp_path / "a.bin")
+    situations.evict(path)
+    if situations.cached_share(path) > 0.1:
+        pytest.skip("nothing can be evicted from the page cache here")
+    table = spans.Table(path, b"", [(i * far, 8) for i in range(3)], None)
+    with spans.SpanReader([table]) as reader:
+        assert [record.tobytes() for record in reader] == [b"record 0", b"record 1", b"record 2"]
+    assert situations.cached_share(path) < 0.3
