@@ -48,9 +48,9 @@ def kind_of(values: Sequence[Any]) -> str:
 
 
 def _numbers(numbers: Any) -> dict[str, Any]:
-    good = numbers[np.isfinite(numbers)]
-    told: dict[str, Any] = {} if len(good) == len(numbers) else {"not finite": len(numbers) - len(good)}
-    if len(good):
+    good = _finite(numbers)
+    told = _not_finite(numbers.size - good.size)
+    if good.size:
         told |= {
             "min": good.min().item(),
             "max": good.max().item(),
@@ -58,6 +58,14 @@ def _numbers(numbers: Any) -> dict[str, Any]:
             "std": good.std().item(),
         }
     return told
+
+
+def _finite(numbers: Any) -> Any:
+    return numbers[np.isfinite(numbers)] if numbers.dtype.kind == "f" else numbers
+
+
+def _not_finite(count: int) -> dict[str, Any]:
+    return {"not finite": count} if count else {}
 
 
 def _distinct(values: Sequence[Any]) -> dict[str, Any]:
@@ -75,7 +83,10 @@ def _arrays(arrays: Sequence[Any]) -> dict[str, Any]:
     told: dict[str, Any] = {"shapes": dict(shapes.most_common(SHOWN_MOST))}
     if len(shapes) > SHOWN_MOST:
         told["other shapes"] = len(shapes) - SHOWN_MOST
-    filled = [array for array in arrays if array.size and array.dtype.kind in "fiub"]
+    numbers = [array for array in arrays if array.dtype.kind in "fiub"]
+    good = [_finite(array) for array in numbers]
+    told |= _not_finite(sum(array.size for array in numbers) - sum(array.size for array in good))
+    filled = [array for array in good if array.size]
     if filled:
         sums = np.array([[array.min(), array.max(), array.mean(dtype=np.float64)] for array in filled], np.float64)
         told |= {"min": sums[:, 0].min().item(), "max": sums[:, 1].max().item(), "mean": sums[:, 2].mean().item()}

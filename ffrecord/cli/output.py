@@ -65,7 +65,7 @@ class Output:
 
     def data(self, value: Any) -> None:
         """A JSON document."""
-        self._write(json.dumps(_finite(value), indent=1 if self.tty else None, default=str, allow_nan=False) + "\n")
+        self._write(json_of(value, indent=1 if self.tty else None) + "\n")
 
     def facts(self, facts: Mapping[str, Any]) -> None:
         """One JSON object, or a line for each: its name, and its value in words. None is left out for people."""
@@ -124,6 +124,11 @@ def _naming_standard_output() -> Iterator[None]:
 def counted(count: int, what: str) -> str:
     """How many of something, with the plural that it needs."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def json_of(value: Any, indent: int | None = None) -> str:
+    """A JSON document; what JSON has no numbers for, and no browser reads, is text in it."""
+    return json.dumps(_finite(value), indent=indent, default=str, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

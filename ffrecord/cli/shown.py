@@ -44,8 +44,15 @@ def _array(array: np.ndarray[Any, Any]) -> str:
     if array.size <= VALUES_MOST:
         return f"{kind} {np.array2string(array, precision=4, separator=', ', max_line_width=10**6)}".replace("\n", "")
     if array.dtype.kind in "fiu":
-        return f"{kind}, {array.min():.4g} to {array.max():.4g}, mean {array.mean():.4g}"
+        return f"{kind}, {array.min():.4g} to {array.max():.4g}, mean {_mean(array):.4g}"
     return kind
+
+
+def _mean(array: np.ndarray[Any, Any]) -> float:
+    with np.errstate(
+        invalid="ignore", over="ignore"
+    ):  # what has inf and -inf in it has none: that is told, not warned of
+        return float(array.mean())
 
 
 def _bytes(data: bytes, size: int | None = None) -> str:
@@ -81,7 +88,7 @@ def as_json(value: Any) -> Any:
         if value.size <= JSON_MOST and value.dtype.kind in "fiub":
             facts["values"] = value.tolist()
         elif value.dtype.kind in "fiu":
-            facts |= {"min": value.min().item(), "max": value.max().item(), "mean": float(value.mean())}
+            facts |= {"min": value.min().item(), "max": value.max().item(), "mean": _mean(value)}
         return facts
     if isinstance(value, np.generic):
         return value.item()

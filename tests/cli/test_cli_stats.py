@@ -66,6 +66,13 @@ def test_columns_of_odd_values():
     assert found["value"]["kind"] == "int"
 
 
+def test_columns_of_arrays_that_are_not_finite():
+    odd = np.array([np.nan, np.inf, -np.inf], np.float32)
+    found = column_facts.of_samples([{"a": odd, "b": np.append(odd, [1, 2])}, {"a": odd[:0], "b": np.arange(6)}])
+    assert found["a"] == {"kind": "array of float32", "samples": 2, "shapes": {"[3]": 1, "[0]": 1}, "not finite": 3}
+    assert [found["b"][name] for name in ("not finite", "min", "max", "mean")] == [3, 0, 5, 2]
+
+
 @pytest.mark.parametrize(
     "given", [[], [5], [5, 5], [0, 1], [1, 2, 3, 200], [0, 10**9], [*range(13)], [10**6, 10**6 + 50]]
 )

@@ -42,10 +42,12 @@ def page(pictures):
         yield found
 
 
-def data_of(answered) -> dict:
+def data_of(answered, **options) -> dict:
     """What a page has in it."""
     text = answered if isinstance(answered, str) else answered.body.decode()
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1], **options
+    )
 
 
 # What it answers
@@ -118,7 +120,18 @@ def test_sizes_columns_and_facts(page):
         pass
     assert set(told["columns"]["label"]["frequent"]) == set(CLASSES)
     facts = page.ask("facts").told
-    assert (facts["samples"], list(facts["schema"])) == (COUNT, ["image", "photo", "label", "number", "text"])
+    assert (facts["samples"], list(facts["schema"])) == (COUNT, ["image", "photo", "label", "number", "text", "values"])
+
+
+def test_what_json_has_no_numbers_for_breaks_no_page(page, pictures, tmp_path):
+    while not json.loads((answered := page.ask("columns")).body, parse_constant=pytest.fail)["ended"]:
+        pass
+    told = answered.told["columns"]["values"]
+    assert (told["not finite"], told["min"], told["max"], told["mean"]) == (3 * told["samples"], 0, 8, 4)
+    run("view", pictures, "--export", tmp_path / "a.html", "-n", "3")
+    data = data_of((tmp_path / "a.html").read_text(), parse_constant=pytest.fail)
+    assert data["columns"]["columns"]["values"] == told
+    assert "-inf" in dict(data["cells"][0]["whole"])["values"]
 
 
 def test_finding(page):

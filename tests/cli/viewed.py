@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import math
 import re
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from ffrecord.fields import IntField, JPEGField, LabelField, NDArrayField, Schem
 COUNT = 300
 DAMAGED = 17
 CLASSES = ["cat", "dog", "<b>bird</b>"]
+VALUES = [math.nan, math.inf, -math.inf, *range(9)]  # of an array: JSON has no numbers for the first three
 NASTY = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">&amp;'\""
 
 
@@ -102,14 +104,14 @@ def write_pictures(path: Path) -> Path:
             "label": LabelField(CLASSES),
             "number": IntField(),
             "text": StrField(),
+            "values": NDArrayField("float32", (len(VALUES),)),
         }
     )
     with ffrecord.FileWriter(path, COUNT, extension=Extension(schema=schema.to_builtins())) as writer:
         for i in range(COUNT):
             text = NASTY if i == 1 else f"sample {i}"
-            writer.write_one(
-                schema.encode({"image": picture(i), "photo": picture(i), "label": i % 3, "number": i * i, "text": text})
-            )
+            numbers = {"label": i % 3, "number": i * i, "values": np.float32(VALUES)}
+            writer.write_one(schema.encode({"image": picture(i), "photo": picture(i), "text": text, **numbers}))
     with ffrecord.FileReader(path) as reader:
         damaged = int(reader.get_offsets(0)[DAMAGED]) + 100
     with open(path, "r+b") as file:

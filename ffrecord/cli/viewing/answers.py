@@ -1,13 +1,13 @@
 """What each address of the page answers."""
 
 import itertools
-import json
 from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Any, NamedTuple
 
 from ffrecord.cli import info
 from ffrecord.cli.get import indices_of
+from ffrecord.cli.output import json_of
 from ffrecord.cli.viewing.cells import cell, whole
 from ffrecord.cli.viewing.jobs import ColumnsJob, Filter, Job, SizesJob
 from ffrecord.cli.viewing.matching import Matcher
@@ -189,4 +189,4 @@ class Answers:
 
 
 def _json(value: Any) -> Answer:
-    return Answer(json.dumps(value, default=str).encode())
+    return Answer(json_of(value).encode())

@@ -2,10 +2,11 @@
 
 import base64
 import hashlib
-import json
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from ffrecord.cli.output import json_of
 
 HERE = "ffrecord.cli.viewing"
 SCRIPTS = ("asking.js", "grid.js", "panel.js", "facts.js", "page.js")  # one after the other
@@ -34,8 +35,7 @@ def _filled(data: dict[str, Any], meta: str) -> str:
 
 def _embedded(data: dict[str, Any]) -> str:
     """JSON that ends no script and begins no comment, whatever is in it."""
-    text = json.dumps(data, default=str)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return json_of(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _policy() -> str:
