@@ -1,12 +1,14 @@
 """The page of `ffrecord view` in a real browser: what people see, and that nothing of a dataset runs in it."""
 
+import json
 import re
+import zipfile
 
 import pytest
 from chromium import PATH, Chromium
 from cli_runs import run
 from PIL import Image
-from viewed import CLASSES, COUNT, DAMAGED, NASTY, viewed, write_numbers, write_pictures
+from viewed import CLASSES, COUNT, DAMAGED, NASTY, viewed, write_numbers, write_odd_values, write_pictures
 
 pytestmark = pytest.mark.skipif(PATH is None, reason="no Chromium here: apt-get install chromium; the page is UNTESTED")
 
@@ -137,7 +139,7 @@ def test_a_narrow_window(browser, pictures, tmp_path, scheme):
 
 @pytest.mark.long
 def test_the_file(browser, pictures, tmp_path):
-    assert run("view", pictures, "--export", tmp_path / "a.html", "-n", "60").code == 0
+    assert run("view", pictures, "--export", tmp_path / "a.html", "-n", "60").code == 1  # of one that is damaged
     browser.go(f"file://{tmp_path}/a.html")
     browser.until(f"{SHOWN} && [...document.images].every((image) => image.naturalWidth == 32)")
     assert browser.run(STATUS).endswith(f"of 60, the first of {COUNT}")
@@ -156,6 +158,63 @@ def test_the_file(browser, pictures, tmp_path):
         "!document.querySelector('#remark').hidden && document.querySelector('#remark').innerText"
     )
     assert all(url.startswith(("file:", "data:", "about:")) for url in browser.requested)
+
+
+ODD_FILTERS = [
+    *(
+        ("label", wanted)
+        for wanted in ("cat", "CAT", "fish", "1", "7", "2", "0..1", "dog, cat", "Cat,fish", "nobody", "true")
+    ),
+    *(
+        ("ratio", wanted)
+        for wanted in ("1e-06", "1E-6", "0.000001", "-2.5", "1e22", "1_000", "nan", "inf", "-Infinity")
+    ),
+    *(
+        ("ratio", wanted)
+        for wanted in ("-3..1e-6", "5..inf", ".1...5", "3..7..9", "..5", "3..", "+7", "7.", "false", "0x7", "")
+    ),
+    *(("ratio", wanted) for wanted in ("constructor", "7 .. 1e3", "infinity..-inf", " , 7,,", " , ")),
+    *(("yes", wanted) for wanted in ("true", "Yes", "no", "0", "1", "0..1", "e")),
+    *(
+        ("text", wanted)
+        for wanted in ("CAT", "ss", "STRASSE", "οδος", "1e-06", "a", " b", "i", "ı", "i̇", "3..7", "true", "8")
+    ),
+    *(("raw", wanted) for wanted in ("1", "10..11", "7,8")),
+]
+
+
+def found_in(browser, column, wanted):
+    """[matches, how many are unreadable], or why not, of a filter of the page that is open."""
+    by = f"begin.columns.find((each) => each.name === {column!r})"
+    loop = (
+        f"for await (const told of source.matches({by}, {json.dumps(wanted)})) return [told.matches, told.unreadable]"
+    )
+    return browser.run(f"(async () => {{ try {{ {loop} }} catch (error) {{ return error.message }} }})()")
+
+
+def test_the_file_filters_as_its_server_does(browser, tmp_path):
+    path = write_odd_values(tmp_path / "a.ffr")
+    run("view", path, "--export", tmp_path / "a.html")
+    browser.go(f"file://{tmp_path}/a.html")
+    browser.until(SHOWN)
+    with viewed(path) as page:
+        for column, wanted in ODD_FILTERS:
+            if (begun := page.ask("filter", column=column, value=wanted)).status == 200:
+                told = page.matches_of(begun.told["id"])
+                served = [told["matches"], told["unreadable"]]
+            else:
+                served = begun.told["error"]
+            assert (column, wanted, found_in(browser, column, wanted)) == (column, wanted, served)
+
+
+def test_the_file_filters_by_names(browser, tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in ("cat/1", "dog/1", "cat/2"):
+            archive.writestr(name, b"x" + name.encode())
+    run("view", tmp_path / "a.zip", "--export", tmp_path / "a.html")
+    browser.go(f"file://{tmp_path}/a.html")
+    browser.until("document.querySelectorAll('.cell:not(.waiting)').length == 3")
+    assert [found_in(browser, "key", wanted) for wanted in ("CAT/", "1", "xcat")] == [[[0, 2], 0], [[0, 1], 0], [[], 0]]
 
 
 def see_the_middle_of(browser, count, path):

@@ -17,12 +17,25 @@ from cli_runs import COMMAND
 
 import ffrecord
 from ffrecord.extension import Extension
-from ffrecord.fields import IntField, JPEGField, LabelField, NDArrayField, Schema, StrField
+from ffrecord.fields import (
+    BoolField,
+    BytesField,
+    FloatField,
+    IntField,
+    JPEGField,
+    LabelField,
+    NDArrayField,
+    Schema,
+    StrField,
+)
 
 COUNT = 300
 DAMAGED = 17
 CLASSES = ["cat", "dog", "<b>bird</b>"]
 VALUES = [math.nan, math.inf, -math.inf, *range(9)]  # of an array: JSON has no numbers for the first three
+ODD_CLASSES = ["cat", "catfish", "7", "Dog"]
+DAMAGED_ODD, UNDECODABLE = 10, 11
+BROKEN = "no UTF-8"  # a text in whose place are bytes that are none
 NASTY = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">&amp;'\""
 
 
@@ -64,7 +77,10 @@ class Page:
 
     def all_matches(self, **query: object) -> Any:
         """What a filter found, when it has ended."""
-        number = self.ask("filter", **query).told["id"]
+        return self.matches_of(self.ask("filter", **query).told["id"])
+
+    def matches_of(self, number: int) -> Any:
+        """The same of a filter that was begun."""
         while not (told := self.ask("matches", id=number).told)["ended"]:
             pass
         return told
@@ -112,14 +128,40 @@ def write_pictures(path: Path) -> Path:
             text = NASTY if i == 1 else f"sample {i}"
             numbers = {"label": i % 3, "number": i * i, "values": np.float32(VALUES)}
             writer.write_one(schema.encode({"image": picture(i), "photo": picture(i), "text": text, **numbers}))
+    return damage(path, DAMAGED)
+
+
+def damage(path: Path, index: int) -> Path:
+    """Have a byte of a sample not match its checksum any more."""
     with ffrecord.FileReader(path) as reader:
-        damaged = int(reader.get_offsets(0)[DAMAGED]) + 100
+        damaged = int(reader.get_offsets(0)[index]) + 10
     with open(path, "r+b") as file:
         file.seek(damaged)
         byte = file.read(1)[0]
         file.seek(damaged)
         file.write(bytes([byte ^ 255]))
     return path
+
+
+def write_odd_values(path: Path) -> Path:
+    """A file of values that filters may take for others; the last two samples are DAMAGED_ODD and UNDECODABLE."""
+    schema = Schema.of(
+        {
+            "label": LabelField(ODD_CLASSES),
+            "ratio": FloatField(),
+            "yes": BoolField(),
+            "text": StrField(),
+            "raw": BytesField(),
+        }
+    )
+    ratios = [0.0, 1e-06, -2.5, 1e22, math.nan, math.inf, -math.inf, 1000.0, 7.0, 0.3]
+    texts = ["cat", "Straße", "ΟΔΟΣ", "1e-06", "a, b", "ıI", "İ", "", "3..7", "true"]
+    with ffrecord.FileWriter(path, len(ratios) + 2, extension=Extension(schema=schema.to_builtins())) as writer:
+        for i, (ratio, text) in enumerate(zip([*ratios, 7.0, 7.0], [*texts, "cat", BROKEN], strict=True)):
+            sample = {"label": i % len(ODD_CLASSES), "ratio": ratio, "yes": i % 3 == 0, "text": text, "raw": b"%d" % i}
+            record = bytes(schema.encode(sample))
+            writer.write_one(record.replace(BROKEN.encode(), b"\xff" * len(BROKEN)))
+    return damage(path, DAMAGED_ODD)
 
 
 def write_numbers(path: Path, count: int) -> Path:

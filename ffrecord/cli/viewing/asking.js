@@ -47,22 +47,13 @@ const thisFile = {
   sizes: async () => data.sizes,
   columns: async () => data.columns,
   async *matches(column, value) {
-    const matches = data.cells.filter((cell) => isWanted(cell, column, value)).map((cell) => cell.at);
-    yield { matches, found: matches.length, looked: begin.kept, total: begin.kept, ended: true, unreadable: 0, failure: "" };
+    const isWanted = column.damaged ? null : matcher(value, column.classes);
+    const valueOf = (cell) => cell.values[column.name];
+    const matches = data.cells.filter((cell) => (isWanted ? isWanted(valueOf(cell)) : cell.error)).map((cell) => cell.at);
+    const unreadable = isWanted ? data.cells.filter((cell) => valueOf(cell).unreadable).length : 0;
+    yield { matches, found: matches.length, looked: begin.kept, total: begin.kept, ended: true, unreadable, failure: "" };
   },
 };
-
-function isWanted(cell, column, value) {
-  if (column.damaged) return Boolean(cell.error);
-  const row = (cell.whole || []).find(([name]) => name === column.name);
-  const text = (row ? row[1] : column.name === "key" ? cell.name || "" : "").toLowerCase();
-  return value.toLowerCase().split(",").map((part) => part.trim()).filter(Boolean).some((part) => {
-    const [low, high] = part.split("..").map(Number);
-    const number = Number(text.match(/^-?[\d.]+$/) ? text : (text.match(/\((\d+)\)$/) || [])[1] ?? NaN);
-    if (!Number.isNaN(low) && !Number.isNaN(number)) return number >= low && number <= (high ?? low);
-    return text.includes(part);
-  });
-}
 
 const source = data.cells ? thisFile : server;
 

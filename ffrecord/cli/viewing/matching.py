@@ -1,4 +1,7 @@
-"""What a filter asks for, in words: numbers, ranges of them, names of classes, pieces of text."""
+"""What a filter asks for, in words: numbers, ranges of them, names of classes, pieces of text.
+
+matching.js is the same for a page that is exported, and so has no server to ask.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.cli.viewing.cells import short_text
+from ffrecord.cli.viewing.cells import TEXT_WHOLE, short_text
+from ffrecord.cli.viewing.records import Unreadable
 from ffrecord.errors import ArgumentError
 
 SPAN = ".."
@@ -34,7 +38,7 @@ class Matcher:
 
     def __call__(self, value: Any) -> bool:
         """Whether this one is."""
-        if isinstance(value, int | float | np.number | np.bool_):
+        if _is_number(value):
             return any(low <= value <= high for low, high in self._spans)
         text = value if isinstance(value, str) else short_text(value)
         return text is not None and any(piece in text.casefold() for piece in self._pieces)
@@ -47,6 +51,20 @@ class Matcher:
         for low, high in self._spans:
             found |= (low <= values) & (values <= high)
         return np.flatnonzero(found).tolist()
+
+
+def compared(value: Any) -> dict[str, Any]:
+    """What a filter compares of a value, for JSON: a "number", a "text" as far as a page has it, or neither."""
+    if isinstance(value, Unreadable):
+        return {"unreadable": True}
+    if _is_number(value):
+        return {"number": value.item() if isinstance(value, np.generic) else value}
+    text = value if isinstance(value, str) else short_text(value)
+    return {} if text is None else {"text": text[:TEXT_WHOLE]}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number | np.bool_)
 
 
 def _spans(part: str, classes: list[str] | None) -> list[tuple[float, float]]:

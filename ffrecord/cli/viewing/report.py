@@ -6,9 +6,11 @@ from typing import Any
 
 from ffrecord.cli.viewing.answers import Answers
 from ffrecord.cli.viewing.jobs import ColumnsJob, Job, SizesJob
+from ffrecord.cli.viewing.matching import compared
 from ffrecord.cli.viewing.page import standalone
 from ffrecord.cli.viewing.pictures import picture_of
 from ffrecord.cli.viewing.records import Records, Unreadable
+from ffrecord.cli.viewing.values import columns_to_filter, value_of
 
 TOGETHER = 16  # samples taken at once
 
@@ -16,10 +18,13 @@ TOGETHER = 16  # samples taken at once
 def report(records: Records, answers: Answers, count: int, advance: Callable[[int], object]) -> bytes:
     """The first `count` samples, facts, columns and sizes; `advance` gets how many samples more are in it."""
     count = min(count, records.store.n)
+    names = [column["name"] for column in columns_to_filter(records)]
     cells: list[dict[str, Any]] = []
     for start in range(0, count, TOGETHER):
         found = answers.cells(list(range(start, min(start + TOGETHER, count))))
-        cells += [{**each, **_more(records, answers, each)} for each in found]
+        cells += [
+            {**each, **_more(records, answers, each), "values": _values(records, names, each["at"])} for each in found
+        ]
         advance(len(found))
     return standalone(
         {
@@ -42,6 +47,12 @@ def _more(records: Records, answers: Answers, told: dict[str, Any]) -> dict[str,
     whole = answers.whole(told["at"])
     where: dict[str, Any] = {name: whole[name] for name in ("file", "place", "bytes") if name in whole}
     return {**where, "whole": whole["fields"], "error": whole["error"], "data": _pictures(records, told)}
+
+
+def _values(records: Records, names: list[str], index: int) -> dict[str, Any]:
+    """Column → what a filter of the page compares."""
+    (columns,) = records.of([index])
+    return {name: compared(value_of(records, name, index, columns)) for name in names}
 
 
 def _pictures(records: Records, told: dict[str, Any]) -> dict[str, str]:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ffrecord.cli.shown import columns_of
 from ffrecord.cli.viewing.cells import NAMES, is_label
-from ffrecord.cli.viewing.records import Records, Unreadable, reason
+from ffrecord.cli.viewing.records import Columns, Records, Unreadable, reason
 from ffrecord.fields import BoolField, FloatField, IntField, ScalarField
 from ffrecord.fields.batch import Batch
 from ffrecord.fields.layout import Layout
@@ -48,6 +48,13 @@ def values_of(records: Records, column: str, start: int, stop: int) -> Values:
         return _read(records, column, np.arange(start, stop))
     except Exception:  # one of them; which, is found by reading each
         return [_alone(records, column, index) for index in range(start, stop)]
+
+
+def value_of(records: Records, column: str, index: int, columns: Columns | Exception) -> Any:
+    """As `values_of`, of one sample, whose columns were read before."""
+    if at_hand(records, column):
+        return values_of(records, column, index, index + 1)[0]
+    return Unreadable(reason(columns)) if isinstance(columns, Exception) else columns.get(column)
 
 
 def _alone(records: Records, column: str, index: int) -> Any:

@@ -1,0 +1,42 @@
+// What a filter asks for, as matching.py has it: for a page that asks nobody.
+
+const SPAN = "..";
+const TRUTH = new Map([["true", 1], ["yes", 1], ["false", 0], ["no", 0]]);
+const DIGITS = "\\d(?:_?\\d)*";
+const NUMBER = new RegExp(`^[+-]?(?:${DIGITS}\\.?(?:${DIGITS})?|\\.${DIGITS})(?:e[+-]?${DIGITS})?$`);
+const INFINITE = /^([+-]?)inf(?:inity)?$/;
+
+function matcher(wanted, classes) {
+  const parts = wanted.split(",").map((part) => folded(part.trim())).filter(Boolean);
+  if (!parts.length) throw new Error("a filter without anything to look for");
+  const spans = parts.flatMap((part) => spansOf(part, classes));
+  return ({ number, text }) => {
+    if (number !== undefined) return spans.some(([low, high]) => low <= Number(number) && Number(number) <= high);
+    return text !== undefined && parts.some((part) => folded(text).includes(part));
+  };
+}
+
+function spansOf(part, classes) {
+  const found = classes ? classesOf(part, classes.map(folded)) : [];
+  if (found.length) return found.map((number) => [number, number]);
+  if (TRUTH.has(part)) return [[TRUTH.get(part), TRUTH.get(part)]];
+  const at = part.indexOf(SPAN);
+  const low = numberOf(at < 0 ? part : part.slice(0, at)), high = at < 0 ? low : numberOf(part.slice(at + SPAN.length));
+  return Number.isNaN(low) || Number.isNaN(high) ? [] : [[low, high]]; // if it is none, it is text
+}
+
+function classesOf(part, names) {
+  const numbers = names.map((_, number) => number), same = numbers.filter((number) => names[number] === part);
+  if (same.length || /^\p{Nd}+$/u.test(part)) return same;
+  return numbers.filter((number) => names[number].includes(part));
+}
+
+// As Python reads numbers, which JavaScript does otherwise: "" is none, 1_000 and inf are.
+function numberOf(text) {
+  const trimmed = text.trim(), infinite = INFINITE.exec(trimmed);
+  if (infinite) return infinite[1] === "-" ? -Infinity : Infinity;
+  return NUMBER.test(trimmed) ? Number(trimmed.replaceAll("_", "")) : NaN;
+}
+
+// As str.casefold: small letters alone would leave ß unlike ss. The ı without a dot is no i, though both have one capital.
+const folded = (text) => text.split("ı").map((part) => part.toUpperCase().toLowerCase()).join("ı").replaceAll("ς", "σ");
