@@ -90,9 +90,8 @@ def _export(records: "Records", answers: "Answers", given: argparse.Namespace, o
 
     count = min(given.count, records.store.n)
     with out.progress(count, " samples", "export") as bar:
-        data = report(records, answers, given.count, bar.update)
+        data, damaged = report(records, answers, given.count, bar.update)
     save(data, given.export)
-    damaged = sum(isinstance(columns, Exception) for index in range(count) for columns in records.of([index]))
     if out.json:
         facts = {
             "path": given.export,

@@ -21,7 +21,7 @@ import pytest
 from cli_runs import COMMAND, run, run_in_terminal
 from every_format import FORMATS
 from PIL import Image
-from viewed import CLASSES, COUNT, DAMAGED, NASTY, Page, picture, viewed, write_numbers, write_pictures
+from viewed import CLASSES, COUNT, DAMAGED, NASTY, Page, data_of, picture, viewed, write_numbers, write_pictures
 
 from ffrecord import DatasetWriter
 from ffrecord.cli import main
@@ -40,14 +40,6 @@ def pictures(tmp_path_factory):
 def page(pictures):
     with viewed(pictures) as found:
         yield found
-
-
-def data_of(answered, **options) -> dict:
-    """What a page has in it."""
-    text = answered if isinstance(answered, str) else answered.body.decode()
-    return json.loads(
-        re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1], **options
-    )
 
 
 # What it answers

@@ -34,7 +34,7 @@ DAMAGED = 17
 CLASSES = ["cat", "dog", "<b>bird</b>"]
 VALUES = [math.nan, math.inf, -math.inf, *range(9)]  # of an array: JSON has no numbers for the first three
 ODD_CLASSES = ["cat", "catfish", "7", "Dog"]
-DAMAGED_ODD, UNDECODABLE = 10, 11
+UNDECODABLE, DAMAGED_ODD = 10, 11
 BROKEN = "no UTF-8"  # a text in whose place are bytes that are none
 NASTY = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">&amp;'\""
 
@@ -50,6 +50,14 @@ class Answered(NamedTuple):
     def told(self) -> Any:
         """As JSON."""
         return json.loads(self.body)
+
+
+def data_of(answered: Answered | str, **options: Any) -> Any:
+    """What a page has in it."""
+    text = answered if isinstance(answered, str) else answered.body.decode()
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1], **options
+    )
 
 
 class Page:
@@ -144,7 +152,7 @@ def damage(path: Path, index: int) -> Path:
 
 
 def write_odd_values(path: Path) -> Path:
-    """A file of values that filters may take for others; the last two samples are DAMAGED_ODD and UNDECODABLE."""
+    """A file of values that filters may take for others; the last two samples are UNDECODABLE and DAMAGED_ODD."""
     schema = Schema.of(
         {
             "label": LabelField(ODD_CLASSES),
@@ -157,7 +165,7 @@ def write_odd_values(path: Path) -> Path:
     ratios = [0.0, 1e-06, -2.5, 1e22, math.nan, math.inf, -math.inf, 1000.0, 7.0, 0.3]
     texts = ["cat", "Straße", "ΟΔΟΣ", "1e-06", "a, b", "ıI", "İ", "", "3..7", "true"]
     with ffrecord.FileWriter(path, len(ratios) + 2, extension=Extension(schema=schema.to_builtins())) as writer:
-        for i, (ratio, text) in enumerate(zip([*ratios, 7.0, 7.0], [*texts, "cat", BROKEN], strict=True)):
+        for i, (ratio, text) in enumerate(zip([*ratios, 7.0, 7.0], [*texts, BROKEN, "cat"], strict=True)):
             sample = {"label": i % len(ODD_CLASSES), "ratio": ratio, "yes": i % 3 == 0, "text": text, "raw": b"%d" % i}
             record = bytes(schema.encode(sample))
             writer.write_one(record.replace(BROKEN.encode(), b"\xff" * len(BROKEN)))

@@ -20,7 +20,7 @@ from ffrecord.errors import ArgumentError, MissingNamesError, SampleIndexError
 CELLS_MOST = 256  # in one answer
 MATCHES_MOST = 10_000  # in one answer
 FILTERS_MOST = 4  # at work at a time: one for each page that is open, about
-DAMAGED = "damaged"  # the filter for samples that cannot be read
+DAMAGED = "damaged"  # the filter for samples that cannot be shown whole
 
 Query = Mapping[str, str]
 

@@ -1,5 +1,6 @@
 """What the page tells of a sample: all of it text and numbers, for JSON."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from ffrecord.cli import shown
 from ffrecord.cli.output import cut
 from ffrecord.cli.viewing.pictures import bytes_of, is_picture
-from ffrecord.cli.viewing.records import Columns, Records, Unreadable, reason
+from ffrecord.cli.viewing.records import Columns, Records, Unreadable, trouble_of
 
 COLUMNS_MOST = 6  # told in a cell
 TEXT_CELL = 160  # characters of a value in a cell
@@ -21,10 +22,10 @@ NAMES = ("key", "__key__")
 def cell(records: Records, index: int, columns: Columns | Exception) -> dict[str, Any]:
     """For the grid: "at"; "name", "label" and "error" where there are such; "pictures", "fields": [column, value]."""
     told: dict[str, Any] = {"at": index, "name": _name(records, index)}
+    error = trouble_of(columns)
     if isinstance(columns, Exception):
-        return told | {"pictures": [], "fields": [], "error": cut(reason(columns), 1000)}
+        return told | {"pictures": [], "fields": [], "error": error and cut(error, 1000)}
     named = next((columns[name] for name in NAMES if isinstance(columns.get(name), str)), told["name"])
-    error = next((f"{name}: {value.why}" for name, value in columns.items() if isinstance(value, Unreadable)), None)
     label = label_column(records, columns)
     shown_ones = [name for name in columns if name not in NAMES][:COLUMNS_MOST]
     return {
@@ -42,12 +43,9 @@ def whole(records: Records, index: int, columns: Columns | Exception) -> dict[st
     told = cell(records, index, columns)
     if not isinstance(columns, Exception):
         told["fields"] = [[name, words(records, name, value, whole=True)] for name, value in columns.items()]
-    try:
-        path, place = records.store.locate(index)
-        told["file"], told["place"] = path, place
+    with suppress(Exception):  # what is damaged, which `cell` tells, may not know where it is
+        told["file"], told["place"] = records.store.locate(index)
         told["bytes"] = int(records.store.record_sizes([index])[0])
-    except Exception as error:  # what is damaged may not know where it is
-        told["error"] = told["error"] or reason(error)
     return told
 
 

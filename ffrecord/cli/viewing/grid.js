@@ -179,7 +179,7 @@ function fill(element) {
   caption.append(make("span", "what", what));
   element.title = [cell.name, cell.error].filter(Boolean).join("\n");
   element.setAttribute("aria-label", `sample ${index}${what ? `, ${what}` : ""}${cell.error ? ", damaged" : ""}`);
-  element.replaceChildren(...(view.kind === "fields" ? [caption, inRows(cell)] : [thumbnail(element, cell), caption]));
+  element.replaceChildren(...(view.kind === "fields" ? [caption, inRows(cell)] : [thumbnail(cell), caption]));
 }
 
 function inRows(cell) {
@@ -189,12 +189,10 @@ function inRows(cell) {
   return made;
 }
 
-function thumbnail(element, cell) {
+function thumbnail(cell) {
   const made = make("div", "thumb");
-  if (cell.pictures.length) made.append(picture(cell, cell.pictures[0], true, () => {
-    element.classList.add("damaged");
-    made.append(make("p", "trouble unknown", "a picture that this browser cannot show"));
-  }));
+  const unknown = () => made.append(make("p", "trouble unknown", "a picture that this browser cannot show"));
+  if (cell.pictures.length) made.append(picture(cell, cell.pictures[0], true, unknown));
   else if (cell.error) made.append(make("p", "trouble", cell.error));
   else made.append(inRows(cell));
   return made;

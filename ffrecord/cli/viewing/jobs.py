@@ -76,7 +76,7 @@ class Job:
 
 
 class Filter(Job):
-    """Samples of which a column has a value that is wanted, or that cannot be read if `column` is None.
+    """Samples of which a column has a value that is wanted, or that are damaged if `column` is None.
 
     Attributes:
         matches: their indices, ascending; MATCHES_MOST at most.
@@ -108,7 +108,7 @@ class Filter(Job):
 
     def _look(self, start: int, stop: int) -> None:
         if self._wanted is None or self._column is None:
-            found = [index for index, _ in self._records.store.bad_records(start, stop)]
+            found = self._records.damaged(range(start, stop))
         else:
             values = values_of(self._records, self._column, start, stop)
             if isinstance(values, list):

@@ -11,6 +11,7 @@ from ffrecord.cli.shown import columns_of
 from ffrecord.cli.viewing.pictures import bytes_of, type_of
 from ffrecord.errors import FFRecordError, FormatError, MissingNamesError
 from ffrecord.fields import LabelField, Schema, schema_of
+from ffrecord.fields.batch import Batch
 from ffrecord.fields.layout import Layout
 from ffrecord.store import Store
 
@@ -68,6 +69,32 @@ class Records:
                 found[index] = read
                 self._remember(index, read)
         return [columns for index in indices if (columns := found[index]) is not None]
+
+    def damaged(self, indices: range) -> list[int]:
+        """Those of the samples that cannot be shown whole. None is kept, for there may be very many."""
+        if len(indices) <= TOGETHER:
+            return [
+                index for index, columns in zip(indices, self._read([*indices]), strict=True) if trouble_of(columns)
+            ]
+        if self.layout is not None and self._are_whole(self.layout, indices):
+            return []
+        middle = len(indices) // 2
+        return self.damaged(indices[:middle]) + self.damaged(indices[middle:])
+
+    def _are_whole(self, layout: Layout, indices: range) -> bool:
+        """Whether all of them can be shown, a column at a time, which takes a tenth of the time of one by one."""
+        try:
+            batch = Batch(layout, *self.store.read_packed(np.arange(indices.start, indices.stop)))
+            return all(self._is_whole(batch, position) for position in range(len(layout.columns)))
+        except Exception:  # of one of them
+            return False
+
+    def _is_whole(self, batch: Batch, position: int) -> bool:
+        name, _ = batch.layout.columns[position]
+        if batch.layout.slots[position] is not None:
+            batch.values(position)
+            return True
+        return not any(isinstance(self._value(name, payload), Unreadable) for payload in batch.payloads(position))
 
     def _read(self, indices: list[int]) -> Iterator[Columns | Exception]:
         try:
@@ -134,6 +161,13 @@ def payloads(layout: Layout, record: memoryview) -> Iterator[tuple[str, memoryvi
         stop = start + (next(sizes) if slot is None else slot.size)
         at = stop if slot is None else at
         yield name, record[start:stop]
+
+
+def trouble_of(columns: Columns | Exception) -> str | None:
+    """Why a sample cannot be shown, or not whole: wherever it is called damaged, this is what that means; or None."""
+    if isinstance(columns, Exception):
+        return reason(columns)
+    return next((f"{name}: {value.why}" for name, value in columns.items() if isinstance(value, Unreadable)), None)
 
 
 def reason(error: BaseException) -> str:

@@ -15,8 +15,11 @@ from ffrecord.cli.viewing.values import columns_to_filter, value_of
 TOGETHER = 16  # samples taken at once
 
 
-def report(records: Records, answers: Answers, count: int, advance: Callable[[int], object]) -> bytes:
-    """The first `count` samples, facts, columns and sizes; `advance` gets how many samples more are in it."""
+def report(records: Records, answers: Answers, count: int, advance: Callable[[int], object]) -> tuple[bytes, int]:
+    """The first `count` samples, facts, columns and sizes; and how many of these samples are damaged.
+
+    `advance` gets how many samples more are in it.
+    """
     count = min(count, records.store.n)
     names = [column["name"] for column in columns_to_filter(records)]
     cells: list[dict[str, Any]] = []
@@ -26,15 +29,14 @@ def report(records: Records, answers: Answers, count: int, advance: Callable[[in
             {**each, **_more(records, answers, each), "values": _values(records, names, each["at"])} for each in found
         ]
         advance(len(found))
-    return standalone(
-        {
-            "begin": {**answers.begin(), "kept": count},
-            "cells": cells,
-            "facts": answers.facts(),
-            "columns": _told(ColumnsJob(records)),
-            "sizes": _told(SizesJob(records)),
-        }
-    )
+    kept = {
+        "begin": {**answers.begin(), "kept": count},
+        "cells": cells,
+        "facts": answers.facts(),
+        "columns": _told(ColumnsJob(records)),
+        "sizes": _told(SizesJob(records)),
+    }
+    return standalone(kept), sum(cell["error"] is not None for cell in cells)
 
 
 def _told(job: Job) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def _more(records: Records, answers: Answers, told: dict[str, Any]) -> dict[str,
     """What is asked for when a cell is opened."""
     whole = answers.whole(told["at"])
     where: dict[str, Any] = {name: whole[name] for name in ("file", "place", "bytes") if name in whole}
-    return {**where, "whole": whole["fields"], "error": whole["error"], "data": _pictures(records, told)}
+    return {**where, "whole": whole["fields"], "data": _pictures(records, told)}
 
 
 def _values(records: Records, names: list[str], index: int) -> dict[str, Any]:
