@@ -25,7 +25,7 @@ from viewed import CLASSES, COUNT, DAMAGED, NASTY, Page, data_of, picture, viewe
 
 from ffrecord import DatasetWriter
 from ffrecord.cli import main
-from ffrecord.cli.viewing.server import Server
+from ffrecord.cli.viewing.server import Server, hosts_of
 
 FORMATS_KEPT = [name for name in FORMATS if "," not in name]
 GOOD = [i for i in range(COUNT) if i != DAMAGED]
@@ -184,6 +184,11 @@ def test_names_that_others_point_here_are_refused(page, host):
     assert answered.status == 403
     assert b"data" not in answered.body
     assert page.send(page.root, host=f"LocalHost:{page.port}").status == 200
+
+
+def test_browsers_leave_out_the_port_of_http():
+    assert hosts_of(80) == ["127.0.0.1:80", "localhost:80", "127.0.0.1", "localhost"]
+    assert hosts_of(8080) == ["127.0.0.1:8080", "localhost:8080"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "HEAD", "TRACE", "PATCH", "NOSUCH"])

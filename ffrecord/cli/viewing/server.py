@@ -11,6 +11,7 @@ import secrets
 import sys
 import traceback
 from http import HTTPStatus
+from http.client import HTTP_PORT
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 from urllib.parse import parse_qsl
@@ -32,6 +33,11 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+
+def hosts_of(port: int) -> list[str]:
+    """What the header Host may be: browsers leave the port out where it is that of HTTP."""
+    return [f"{name}:{port}" for name in NAMES] + [name for name in NAMES if port == HTTP_PORT]
 
 
 class Server(ThreadingHTTPServer):
@@ -99,7 +105,7 @@ class Handler(BaseHTTPRequestHandler):
     def _is_for_us(self, server: Server) -> bool:
         """Whether the browser was told one of our names, and not one that only leads here."""
         hosts = self.headers.get_all("Host") or []
-        return len(hosts) == 1 and hosts[0].lower() in [f"{name}:{server.server_port}" for name in NAMES]
+        return len(hosts) == 1 and hosts[0].lower() in hosts_of(server.server_port)
 
     def _not_get(self) -> None:
         self.close_connection = True  # what comes with it is not read
