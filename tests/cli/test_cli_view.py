@@ -26,6 +26,7 @@ from viewed import CLASSES, COUNT, DAMAGED, NASTY, Page, data_of, picture, viewe
 from ffrecord import DatasetWriter
 from ffrecord.cli import main
 from ffrecord.cli.viewing.server import Server, hosts_of
+from ffrecord.cli.viewing.way import way_to
 
 FORMATS_KEPT = [name for name in FORMATS if "," not in name]
 GOOD = [i for i in range(COUNT) if i != DAMAGED]
@@ -415,6 +416,21 @@ def test_the_way_to_the_page_goes_with_it(pictures, tmp_path):
         child.terminate()
         assert (child.wait(20), child.stderr.read()) == (143, "ffrecord view: ended by SIGTERM\n")
     assert [*tmp_path.iterdir()] == []
+
+
+def test_the_way_leaves_a_handler_as_the_program_has_set_it():
+    def own(*_: object) -> None: ...
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        with way_to("http://127.0.0.1:1/"):
+            assert signal.getsignal(signal.SIGTERM) is own
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with way_to("http://127.0.0.1:1/"):
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_without_a_place_for_the_way_there_is_a_page(pictures, tmp_path):

@@ -2,11 +2,11 @@
 
 import html
 import os
-import signal
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+
+from ffrecord.workers.interrupts import sigterm_exits
 
 PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -20,12 +20,12 @@ PAGE = """<!doctype html>
 @contextmanager
 def way_to(url: str) -> Iterator[str]:
     """The path of a file that only this user can read, and that leads a browser to `url`; gone afterwards, also if the
-    process is asked to end (SIGTERM), but not if it is killed.
+    process is asked to end (SIGTERM) and has no handler of its own for that, but not if it is killed.
 
     Raises:
         OSError: there is no place for it.
     """
-    with _ending():
+    with sigterm_exits():
         fd, path = tempfile.mkstemp(prefix="ffrecord-", suffix=".html")  # of mode 0600
         try:
             with open(fd, "w", encoding="utf-8") as file:
@@ -34,20 +34,3 @@ def way_to(url: str) -> Iterator[str]:
         finally:
             with suppress(OSError):
                 os.unlink(path)
-
-
-@contextmanager
-def _ending() -> Iterator[None]:
-    """Have SIGTERM end the process by an exception, with the exit code that a shell gives it."""
-
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():  # only that may
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
