@@ -8,7 +8,7 @@ from ffrecord import urls
 from ffrecord.cli import exits, measuring
 from ffrecord.cli.measuring import Measured
 from ffrecord.cli.output import Output, in_bytes
-from ffrecord.cli.sources import add_source, open_source, positive
+from ffrecord.cli.sources import add_source, open_source, path_of, positive
 from ffrecord.errors import ArgumentError, FFRecordError
 from ffrecord.store import Store
 
@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--only", choices=(*WAYS, SIZES), action="append", help="measure this; may be repeated")
     help = "save a figure as .png, .svg or .pdf (needs the extra 'plot'); then sizes are measured, too"
-    parser.add_argument("--plot", metavar="FILE", help=help)
+    parser.add_argument("--plot", type=path_of, metavar="FILE", help=help)
 
 
 def run(given: argparse.Namespace, out: Output) -> int:

@@ -4,7 +4,7 @@ import argparse
 
 from ffrecord.cli.making import add_skipping, add_writing, conclude, options_of
 from ffrecord.cli.output import Output
-from ffrecord.cli.sources import add_source, refuse_inside
+from ffrecord.cli.sources import add_source, path_of, refuse_inside
 from ffrecord.conversion import convert
 from ffrecord.errors import ArgumentError
 from ffrecord.sources.opening import recognised
@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Some PATHs, and OUT."""
     parser.epilog = EXAMPLES
     add_source(parser, several=True)
-    parser.add_argument("-o", "--out", required=True, metavar="OUT", help="a new directory of shards")
+    parser.add_argument("-o", "--out", required=True, type=path_of, metavar="OUT", help="a new directory of shards")
     add_writing(parser)
     add_skipping(parser)
 

@@ -9,7 +9,7 @@ from ffrecord.cli import column_facts, exits
 from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.rest import Rest, open_rest
 from ffrecord.cli.sizes import Sizes, labels_of, sizes_of
-from ffrecord.cli.sources import add_source, whole_number
+from ffrecord.cli.sources import add_source, path_of, whole_number
 from ffrecord.errors import FFRecordError
 
 BAR = 40  # characters of the longest
@@ -28,9 +28,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
     help = "decode so many, spread over the dataset, for the facts of columns (default: %(default)s; 0 for none)"
     parser.add_argument("--samples", type=_count, default=1000, metavar="N", help=help)
-    parser.add_argument(
-        "--plot", metavar="FILE", help="save the histogram of sizes as .png, .svg or .pdf (needs the extra 'plot')"
-    )
+    help = "save the histogram of sizes as .png, .svg or .pdf (needs the extra 'plot')"
+    parser.add_argument("--plot", type=path_of, metavar="FILE", help=help)
 
 
 def _count(text: str) -> int:

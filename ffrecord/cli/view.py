@@ -12,7 +12,7 @@ from ffrecord.cli import exits
 from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.rest import open_rest
-from ffrecord.cli.sources import add_source, open_source, positive, whole_number
+from ffrecord.cli.sources import add_source, open_source, path_of, positive, whole_number
 from ffrecord.errors import ArgumentError, ChecksumError
 from ffrecord.store import Store
 
@@ -40,9 +40,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=_port, default=0, metavar="N", help="of the page (default: a free one)")
     help = "open it in a browser (default: if there is a screen, and output goes to a terminal)"
     parser.add_argument("--open", action=argparse.BooleanOptionalAction, default=None, help=help)
-    parser.add_argument(
-        "--export", metavar="FILE", help="write a page with samples, facts and sizes in it, and show nothing"
-    )
+    help = "write a page with samples, facts and sizes in it, and show nothing"
+    parser.add_argument("--export", type=path_of, metavar="FILE", help=help)
     help = "samples in the page of --export, from the first (default: %(default)s)"
     parser.add_argument("-n", "--count", type=positive, default=REPORTED, metavar="N", help=help)
 

@@ -10,7 +10,7 @@ import numpy as np
 from ffrecord.cli import exits
 from ffrecord.cli.making import add_out, conclude, options_of
 from ffrecord.cli.output import Output
-from ffrecord.cli.sources import refuse_inside
+from ffrecord.cli.sources import path_of, refuse_inside
 from ffrecord.conversion import convert
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.errors import ArgumentError, FormatError
@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What, and OUT."""
     parser.epilog = EXAMPLES
     help = "an image folder; a list of paths with labels; or .npy and .npz files, whose first axis is the samples"
-    parser.add_argument("sources", metavar="SOURCE", nargs="+", help=help)
+    parser.add_argument("sources", metavar="SOURCE", nargs="+", type=path_of, help=help)
     add_out(parser)
 
 
