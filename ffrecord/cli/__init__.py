@@ -4,6 +4,7 @@ command_line.py  arguments, and what becomes of errors
 commands.py      which there are
 options.py       which every command has
 output.py        facts, tables and bars, for people or as JSON
+tables.py        columns that fit into a terminal
 messages.py      errors in one line
 sources.py       the argument PATH
 exits.py         exit codes

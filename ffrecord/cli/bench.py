@@ -140,7 +140,7 @@ def _print(found: list[Measured], out: Output) -> None:
         out.table(["", "samples/s", "read", "limit here", "batch, median", "99 %"], rows)
         out.line()
     for each in found:
-        out.line(f"{each.way}: {verdict(each)}")
+        out.wrapped(f"{each.way}: ", verdict(each))
 
 
 def _print_sizes(swept: list[Measured], out: Output) -> None:

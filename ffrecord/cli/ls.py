@@ -76,7 +76,7 @@ def _print_shards(rest: Rest, out: Output) -> None:
         rows = [found.get(each.path, (each.path, each.samples, None, each.wrong)) for each in rest.pieces]
     columns = ("file", "samples", "bytes", "wrong")
     plain = not rest.wrong and not out.json
-    out.table(columns[:3] if plain else columns, [row[:3] if plain else row for row in rows])
+    out.table(columns[:3] if plain else columns, [row[:3] if plain else row for row in rows], shorten="file")
 
 
 def _print(rest: Rest, out: Output) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+from ffrecord.cli.tables import aligned
+
 PIPED_WIDTH = 80
 NARROW = 10  # columns in which nothing is wrapped any more
-GAP = 2  # spaces between columns
 UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -84,20 +85,29 @@ class Output:
         for number, piece in enumerate(pieces or [""]):
             self.line(f"{label if number == 0 else ' ' * len(label)}{piece}".rstrip())
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """A list of JSON objects, or aligned columns, of which the last is cut where the terminal ends."""
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, shorten: str | None = None) -> None:
+        """A list of JSON objects, or aligned columns.
+
+        Where the terminal is too narrow for it, the texts of the column `shorten` lose their middles; where that is not
+        enough, each row becomes lines of a name and a value. So no number is cut, which would look like another one.
+        """
         if self.json:
             self.data([dict(zip(columns, row, strict=True)) for row in rows])
             return
-        cells = [list(columns), *([in_words(value) for value in row] for row in rows)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-        numbers = [_is_number(row[i] for row in cells[1:]) for i in range(len(columns))]
-        for row in cells:
-            aligned = (
-                f"{cell:>{w}}" if right else f"{cell:{w}}" for cell, w, right in zip(row, widths, numbers, strict=True)
-            )
-            text = (" " * GAP).join(aligned).rstrip()
-            self.line(cut(text, self.width) if self.tty else text)
+        cells = [[printable(in_words(value)) for value in row] for row in rows]
+        place = None if shorten is None else list(columns).index(shorten)
+        lines = aligned([columns, *cells], self.width if self.tty else None, place)
+        if lines is None:
+            self._one_by_one(columns, cells)
+        for line in lines or []:
+            self.line(line)
+
+    def _one_by_one(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        for number, row in enumerate(rows):
+            if number:
+                self.line()
+            for name, cell in zip(columns, row, strict=True):
+                self.wrapped(f"{name}: " if name else "", cell)
 
     def progress(self, total: int | None, unit: str, label: str) -> Any:
         """A bar of tqdm on stderr, for `with` and `update`; silent with --quiet, --json or without a terminal."""
@@ -172,10 +182,6 @@ def in_bytes(size: float) -> str:
         return f"{size:.0f} B"
     power = next((power for power in range(1, len(UNITS)) if size < 999.5 * 1000**power), len(UNITS))
     return f"{size / 1000**power:.3g} {UNITS[power - 1]}"
-
-
-def _is_number(cells: Iterable[str]) -> bool:
-    return all(cell.replace(",", "").replace(".", "").lstrip("-").isdigit() or cell == "-" for cell in cells)
 
 
 def silence(stream: TextIO) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from ffrecord.cli.command_line import parsed
 from ffrecord.cli.commands import COMMANDS
 from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import Output, cut, in_bytes, printable
+from ffrecord.cli.tables import without_middle
 from ffrecord.errors import MismatchError, MissingFileError, file_error
 
 
@@ -157,9 +159,37 @@ def test_ctrl_c_in_any_command(path, tmp_path, name):
 
 
 def test_a_narrow_terminal(path):
-    ran = run_in_terminal("info", path, columns=40)
-    assert ran.code == 0
-    assert "samples" in ran.out
+    shards, bench = (
+        run_in_terminal(*arguments, "--quiet", columns=40).out.splitlines()
+        for arguments in (["ls", path, "--shards"], ["bench", path, "--only", "cached", "--seconds", "0.05"])
+    )
+    assert max(map(len, [*run_in_terminal("info", path, columns=40).out.splitlines(), *shards, *bench])) <= 40
+    assert shards[0].split() == ["file", "samples", "bytes"]
+    assert re.fullmatch(r"/.+….+a\.ffr +8 +296", shards[1])
+    assert bench[0] == "cached"
+    rate, time = r"\d[\d.e+]* [kMGTPE]?B/s", r"\d[\d.e+-]* ms"
+    wanted = [r"samples/s: \d[\d,]*", f"read: {rate}", f"limit here: {rate}", f"batch, median: {time}", f"99 %: {time}"]
+    assert all(re.fullmatch(each, line) for each, line in zip(wanted, bench[1:6], strict=True)), bench
+    assert bench[7].startswith("cached: ")
+
+
+def test_a_table_fits_into_any_terminal(monkeypatch):
+    """As it is; without the middles of its names; or row by row: its numbers stay whole."""
+    monkeypatch.setattr(Output, "tty", True)
+    rows = [("data/train/part-00000.ffr", 1_234_567), ("data/train/part-00001.ffr", 30)]
+    for columns in range(18, 50):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        Output(stream=(said := io.StringIO())).table(["file", "samples"], rows, shorten="file")
+        lines = said.getvalue().splitlines()
+        assert max(map(len, lines)) <= columns
+        numbers = [line.split()[-1] for line in lines if line.endswith(("1,234,567", " 30"))]
+        assert numbers == ["1,234,567", "30"]
+        assert (lines[0].split() == ["file", "samples"]) == (columns >= 16 + 2 + 9)
+        assert ("…" in said.getvalue()) == (27 <= columns < 36)
+
+
+def test_without_middle():
+    assert [without_middle("abcdefgh", width) for width in (8, 7, 4, 1)] == ["abcdefgh", "ab…efgh", "a…gh", "…"]
 
 
 @pytest.mark.parametrize("name", ["", *COMMANDS])

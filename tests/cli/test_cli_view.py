@@ -25,6 +25,7 @@ from viewed import CLASSES, COUNT, DAMAGED, NASTY, Page, data_of, picture, viewe
 
 from ffrecord import DatasetWriter
 from ffrecord.cli import main
+from ffrecord.cli.output import in_bytes
 from ffrecord.cli.viewing.server import Server, hosts_of
 from ffrecord.cli.viewing.way import way_to
 
@@ -374,8 +375,17 @@ def test_stopped_while_it_works(tmp_path):
 
 def test_a_terminal_of_40_columns(tmp_path):
     ran = run_in_terminal("view", tmp_path / "nobody", columns=40)
-    assert (ran.code, "Traceback" in ran.out) == (3, False)
-    assert run_in_terminal("view", "--help", columns=40).code == 0
+    assert (ran.code, ran.out) == (3, f"ffrecord view: {tmp_path / 'nobody'} does not exist\n")
+    ran = run_in_terminal("view", "--help", columns=40)
+    assert (ran.code, max(map(len, ran.out.partition("\n\n")[2].splitlines())) <= 40) == (0, True)
+    path = builders.write_samples(tmp_path / "a.ffr", builders.small())
+    ran = run_in_terminal("view", path, "--export", tmp_path / "a.html", "--quiet", columns=40)
+    size = in_bytes((tmp_path / "a.html").stat().st_size)
+    assert (ran.code, ran.out) == (0, f"{tmp_path / 'a.html'}: 8 samples, {size}\n")
+    for arguments in (["ls", path, "--shards"], ["bench", path, "--only", "cached", "--seconds", "0.05"]):
+        lines = run_in_terminal(*arguments, "--quiet", columns=40).out.splitlines()
+        assert max(map(len, lines)) <= 40
+        assert any(re.search(r"(^|\s)(8 +296|[\d.]+ ms)$", line) for line in lines)
 
 
 def test_a_browser_is_asked_for(pictures, tmp_path):
