@@ -7,9 +7,11 @@ from cli_runs import run
 from viewed import DAMAGED_ODD, UNDECODABLE, data_of, viewed, write_odd_values
 
 import ffrecord
+from ffrecord.cli import viewing
 from ffrecord.cli.viewing.records import Records, trouble_of
 from ffrecord.extension import Extension
 from ffrecord.fields import BoolField, IntField, Schema, StrField
+from ffrecord.store import Store
 
 
 def test_what_cannot_be_decoded_is_damaged_everywhere(tmp_path):
@@ -30,7 +32,17 @@ def test_what_cannot_be_decoded_is_damaged_everywhere(tmp_path):
 
 
 @pytest.mark.parametrize("damaged", [[], [0], [299], [7, 8, 150], [*range(300)]])
-def test_damaged_samples_among_many(tmp_path, damaged):
+def test_damaged_samples_among_many(tmp_path, monkeypatch, damaged):
+    """However large samples are, no more than so many bytes of them are in memory at once."""
+    read_packed, taken = Store.read_packed, [0]
+
+    def watched(store, indices):
+        found = read_packed(store, indices)
+        taken.append(found[0].nbytes)
+        return found
+
+    monkeypatch.setattr(Store, "read_packed", watched)
+    monkeypatch.setattr(viewing.records, "CHECKED_BYTES", 1500)
     schema = Schema.of({"a": IntField(), "b": BoolField(), "c": StrField()})
     with ffrecord.FileWriter(tmp_path / "a.ffr", 300, extension=Extension(schema=schema.to_builtins())) as writer:
         for i in range(300):
@@ -42,3 +54,4 @@ def test_damaged_samples_among_many(tmp_path, damaged):
         records = Records(reader)
         assert records.damaged(range(300)) == damaged
         assert [i for i in range(300) if trouble_of(records.of([i])[0])] == damaged
+    assert max(taken) <= 1500
