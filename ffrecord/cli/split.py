@@ -1,9 +1,11 @@
 """`ffrecord split`: a dataset into several, such as for training and validation; every sample goes into one of them."""
 
 import argparse
+import itertools
 import math
 import os
 from contextlib import ExitStack
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -91,23 +93,28 @@ def _tell(parts: list[Part], error: BaseException) -> None:
 
 
 def sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:
-    """Samples of each part: [len(parts)], of n in all.
+    """Samples of each part: [len(parts)], of n in all; of a share less than one more or fewer than it is of n.
 
     Raises:
         ArgumentError: they ask for more or for fewer.
     """
-    counts = [round(share * n) if isinstance(share, float) else share for _, share in parts]
+    shared = iter(_of_shares([share for _, share in parts if isinstance(share, float)], n))
+    counts = [next(shared) if isinstance(share, float) else share for _, share in parts]
     known = sum(count for count in counts if count is not None)
     if None in counts:
         if known > n:
             raise ArgumentError(f"the parts ask for {known} samples, and there are {n}")
         return [n - known if count is None else count for count in counts]
-    total = sum(share for _, share in parts if isinstance(share, float))
-    if all(isinstance(share, float) for _, share in parts) and math.isclose(total, 1, abs_tol=1e-9):
-        return [*counts[:-1], n - sum(counts[:-1])]  # type: ignore[arg-type,list-item]  # what rounding leaves
     if known != n:
         raise ArgumentError(f"the parts ask for {known} samples, and there are {n}: every sample goes into one part")
     return counts  # type: ignore[return-value]
+
+
+def _of_shares(shares: list[float], n: int) -> list[int]:
+    """Samples of each share, cut where the shares up to it end: each one rounded by itself would not add up to n."""
+    ends = itertools.accumulate(Fraction(repr(share)) for share in shares)  # as written: 0.1 is a tenth
+    cuts = [n if math.isclose(end, 1, abs_tol=1e-9) else math.ceil(end * n - Fraction(1, 2)) for end in ends]
+    return [cut - before for before, cut in zip([0, *cuts], cuts, strict=False)]
 
 
 def _part(text: str) -> tuple[str, float | int | None]:

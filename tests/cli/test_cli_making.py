@@ -1,6 +1,7 @@
 """The commands that make things: write, convert, export, merge, split, shuffle, pack, unpack, recover."""
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -8,11 +9,14 @@ import signal
 import subprocess
 import time
 import zipfile
+from fractions import Fraction
 
 import children
 import numpy as np
 import pytest
 from cli_runs import COMMAND, run
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ffrecord
 from ffrecord import DatasetWriter
@@ -385,10 +389,23 @@ def test_wrong_parts(dataset, tmp_path, parts, words):
 
 def test_sizes_of_parts():
     assert sizes([("a", 0.5), ("b", 0.5)], 5) == [2, 3]
-    assert sizes([("a", 1 / 3), ("b", 1 / 3), ("c", 1 / 3)], 100) == [33, 33, 34]
+    assert sizes([("a", 1 / 3), ("b", 1 / 3), ("c", 1 / 3)], 100) == [33, 34, 33]
     assert sizes([("a", 0.25), ("b", None), ("c", 3)], 8) == [2, 3, 3]
+    assert sizes([("a", 0.5), ("b", 0.5), ("c", None)], 3) == [1, 2, 0]
+    assert sizes([(name, 0.2) for name in "abcde"], 8) == [2, 1, 2, 1, 2]
     with pytest.raises(ArgumentError):
         sizes([("a", 4)], 5)
+
+
+@given(thousandths=st.lists(st.integers(0, 1000), max_size=9), n=st.integers(0, 10**9), rest=st.booleans())
+def test_shares_add_up(thousandths, n, rest):
+    """However many there are, the last one does not pay for all that was rounded."""
+    ends = [0, *sorted(thousandths), 1000]
+    shares = [Fraction(end - start, 1000) for start, end in itertools.pairwise(ends)]
+    given = [("", float(share)) for share in shares]
+    counts = sizes([*given[:-1], ("", None)] if rest else given, n)
+    assert sum(counts) == n
+    assert all(count >= 0 and abs(count - share * n) < 1 for count, share in zip(counts, shares, strict=True))
 
 
 def test_convert_and_export(dataset, tmp_path):
