@@ -9,6 +9,8 @@ from ffrecord.cli.rest import Rest
 from ffrecord.cli.shown import as_json, columns_of, in_words
 from ffrecord.errors import FFRecordError
 
+OURS = {"index", "error", "columns"}  # names in JSON beside those of columns
+
 
 def show(rest: Rest, indices: Iterable[int], out: Output) -> int:
     """Print the samples at `indices`; BAD_NEWS if one cannot be read, which is said in its place."""
@@ -18,22 +20,29 @@ def show(rest: Rest, indices: Iterable[int], out: Output) -> int:
         try:
             place = rest.place(index)
             columns = columns_of(rest.store.sample(place))
+            told = _for_json(columns) if out.json else {name: in_words(each) for name, each in columns.items()}
         except (FFRecordError, OSError) as error:
             if isinstance(error, IndexError):
                 raise
-            code, columns = exits.BAD_NEWS, {"error": rest.told(error, place)}
+            code, told = exits.BAD_NEWS, {"error": rest.told(error, place)}
         if out.json:
-            found.append({"index": index, **{name: as_json(value) for name, value in columns.items()}})
+            found.append({"index": index, **told})
         else:
-            _print(index, columns, out)
+            _print(index, told, out)
     if out.json:
         out.data(found)
     return code
 
 
-def _print(index: int, columns: dict[str, Any], out: Output) -> None:
+def _for_json(columns: dict[str, Any]) -> dict[str, Any]:
+    """By name; below "columns" if one has a name of ours, so that no column is taken for the index or an error."""
+    told = {name: as_json(value) for name, value in columns.items()}
+    return {"columns": told} if OURS & told.keys() else told
+
+
+def _print(index: int, words: dict[str, str], out: Output) -> None:
     out.line(f"[{index}]")
-    left = max(map(len, columns), default=0)
-    for name, value in columns.items():
-        text = f"  {name:{left}}  {value if name == 'error' else in_words(value)}"
-        out.line(cut(text, out.width) if out.tty else text)
+    left = max(map(len, words), default=0)
+    for name, text in words.items():
+        line = f"  {name:{left}}  {text}"
+        out.line(cut(line, out.width) if out.tty else line)

@@ -98,6 +98,25 @@ def test_a_damaged_sample_is_shown_as_such(tmp_path):
     assert "checksum" in bad["error"].lower()
 
 
+@pytest.mark.parametrize("name", ["index", "error", "columns"])
+def test_columns_of_our_names_are_told_from_ours(tmp_path, name):
+    samples = [{name: 7 + i, "x": i} for i in range(2)]
+    DatasetWriter(tmp_path / "a", num_workers=1, progress=False).from_indexed_dataset(samples)
+    (file,) = (tmp_path / "a").glob("*.ffr")
+    with open(file, "r+b") as damaged:
+        damaged.seek(-1, 2)
+        damaged.write(b"!")
+    good, bad = json.loads(run("get", tmp_path / "a", "0", "1", "--json").out)
+    assert good == {"index": 0, "columns": {name: 7, "x": 0}}
+    assert [*bad] == ["index", "error"]
+    assert bad["index"] == 1
+
+
+def test_a_column_called_error_is_shown_as_any_other(tmp_path):
+    DatasetWriter(tmp_path / "a", num_workers=1, progress=False).from_indexed_dataset([{"error": "none"}])
+    assert run("head", tmp_path / "a").out.splitlines() == ["[0]", "  error  'none'"]
+
+
 def test_ls(archive, dataset):
     assert run("ls", archive).out.splitlines() == [
         "0             5  a/one.txt",
