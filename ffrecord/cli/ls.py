@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ffrecord.cli import exits
 from ffrecord.cli.output import Output
 from ffrecord.cli.rest import Rest, open_rest
 from ffrecord.cli.sources import add_source
 from ffrecord.errors import MissingNamesError
+from ffrecord.record_reader import RecordReader
 from ffrecord.store import Store
 
 CHUNK = 4096  # records asked for at once
+SIZES_AT_ONCE = 1 << 20  # of one file, for their sum
 
 EXAMPLES = """\
 examples:
@@ -36,7 +39,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
         if given.shards:
             _print_shards(rest, out)
         elif out.json:
-            out.data(list(records(rest)))
+            out.items(records(rest))
         else:
             _print(rest, out)
         return exits.BAD_NEWS if rest.wrong else exits.DONE
@@ -55,22 +58,44 @@ def records(rest: Rest) -> Iterator[dict[str, Any]]:
             yield {"index": rest.index(index), "bytes": size} | ({} if names is None else {"name": names[index]})
 
 
-def shards(store: Store) -> Iterator[tuple[str, int, int]]:
+def shards(store: Store, out: Output) -> Iterator[tuple[str, int, int]]:
     """Each file that has records: its name, how many, and their bytes."""
     counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
-    for start in range(0, store.n, CHUNK):
-        positions = np.arange(start, min(start + CHUNK, store.n))
-        for index, size in zip(positions.tolist(), store.record_sizes(positions).tolist(), strict=True):
-            path, _ = store.locate(index)
-            counts[path], sizes[path] = counts.get(path, 0) + 1, sizes.get(path, 0) + size
-    for path in dict.fromkeys(store.fnames):
+    with out.progress(store.n, " records", "shards") as bar:
+        for path, found in _by_file(store):
+            counts[path] = counts.get(path, 0) + len(found)
+            sizes[path] = sizes.get(path, 0) + int(np.maximum(found, 0).sum())
+            bar.update(len(found))
+    files = dict.fromkeys(store.fnames, 0)
+    for path in files if counts.keys() <= files.keys() else counts:  # of an image folder, `fnames` is the folder
         yield path, counts.get(path, 0), sizes.get(path, 0)
+
+
+def _by_file(store: Store) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """A file, and the sizes of records of it, until all had their turn: many at once where a table counts them."""
+    start = 0
+    for path, count in zip(store.fnames, _counts(store), strict=False):
+        for first in range(start, start + count, SIZES_AT_ONCE):
+            yield path, store.record_sizes(np.arange(first, min(first + SIZES_AT_ONCE, start + count)))
+        start += count
+    for first in range(start, store.n, CHUNK):
+        positions = np.arange(first, min(first + CHUNK, store.n))
+        sizes = store.record_sizes(positions)
+        for place, index in enumerate(positions.tolist()):
+            yield store.locate(index)[0], sizes[place : place + 1]
+
+
+def _counts(store: Store) -> list[int]:
+    """Records of each file, which follow each other; none where only `locate` knows."""
+    if isinstance(store, RecordReader) and type(store).locate is RecordReader.locate:
+        return [file.n for file in store._files]
+    return []
 
 
 def _print_shards(rest: Rest, out: Output) -> None:
     """As a table, with what is wrong beside those that are not there."""
-    rows: list[tuple[Any, ...]] = [(*row, None) for row in shards(rest.store)]
+    rows: list[tuple[Any, ...]] = [(*row, None) for row in shards(rest.store, out)]
     if rest.pieces:
         found = {row[0]: row for row in rows}
         rows = [found.get(each.path, (each.path, each.samples, None, each.wrong)) for each in rest.pieces]

@@ -66,7 +66,19 @@ class Output:
 
     def data(self, value: Any) -> None:
         """A JSON document."""
-        self._write(json_of(value, indent=1 if self.tty else None) + "\n")
+        self._write(self._as_json(value) + "\n")
+
+    def items(self, values: Iterable[Any]) -> None:
+        """A list as a JSON document: each item is written as it comes, so that all of them need not fit in memory."""
+        between, end = (",", "\n]\n") if self.tty else (", ", "]\n")
+        lead = "["
+        for value in values:
+            self._write(lead + self._as_json([value])[1:-1].rstrip("\n"))
+            lead = between
+        self._write("[]\n" if lead == "[" else end)
+
+    def _as_json(self, value: Any) -> str:
+        return json_of(value, indent=1 if self.tty else None)
 
     def facts(self, facts: Mapping[str, Any]) -> None:
         """One JSON object, or a line for each: its name, and its value in words. None is left out for people."""

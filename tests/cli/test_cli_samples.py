@@ -1,5 +1,7 @@
 """`ffrecord ls`, `head` and `get`: what is in a dataset, in words, as JSON and as bytes."""
 
+import argparse
+import io
 import json
 import shutil
 import subprocess
@@ -9,9 +11,14 @@ import builders
 import numpy as np
 import pytest
 from cli_runs import COMMAND, run, run_in_terminal
+from every_format import FORMATS, GOLDEN, SEEDS
 
+import ffrecord
 from ffrecord import DatasetWriter
+from ffrecord.cli import ls
+from ffrecord.cli.output import Output
 from ffrecord.cli.shown import as_json, in_words
+from ffrecord.record_reader import RecordReader
 
 SAMPLES = [
     {"x": np.arange(3, dtype=np.float32) + i, "label": i % 5, "text": f"sample {i}", "blob": bytes(i)}
@@ -126,6 +133,54 @@ def test_ls(archive, dataset):
     assert json.loads(run("ls", archive, "--json").out)[1] == {"index": 1, "bytes": 256, "name": "a/two.bin"}
     rows = json.loads(run("ls", dataset, "--shards", "--json").out)
     assert [row["samples"] for row in rows] == [10, 10, 5]
+
+
+def test_ls_keeps_no_list_of_all(dataset, monkeypatch):
+    said = io.StringIO()
+    out = Output(json=True, stream=said)
+
+    def records(rest):
+        for index in range(3):
+            yield {"index": index}
+            assert f'"index": {index}' in said.getvalue()
+
+    monkeypatch.setattr(ls, "records", records)
+    assert ls.run(argparse.Namespace(source=str(dataset), format=None, shards=False, command="ls"), out) == 0
+    assert said.getvalue() == '[{"index": 0}, {"index": 1}, {"index": 2}]\n'
+
+
+@pytest.mark.parametrize("tty", [False, True])
+@pytest.mark.parametrize("items", [[], [1], [{"a": [1, 2], "b": float("inf")}, {}, "\n", [[]]]])
+def test_items_are_the_document_that_their_list_is(items, tty, monkeypatch):
+    monkeypatch.setattr(Output, "tty", tty)
+    said = [io.StringIO() for _ in range(2)]
+    Output(stream=said[0]).items(iter(items))
+    Output(stream=said[1]).data(items)
+    assert said[0].getvalue() == said[1].getvalue()
+
+
+@pytest.mark.parametrize("name", [*FORMATS, *SEEDS])
+def test_shards_have_what_is_located_in_them(tmp_path, name):
+    if name in FORMATS:
+        _, make, options = FORMATS[name]
+        path = make(tmp_path)
+    else:
+        _, file, options, _ = SEEDS[name]
+        path = GOLDEN / file
+    with ffrecord.open(path, **options) as store:
+        wanted = {}
+        for index, size in enumerate(store.record_sizes(range(store.n)).tolist()):
+            path, _ = store.locate(index)
+            count, total = wanted.get(path, (0, 0))
+            wanted[path] = count + 1, total + size
+        assert [*ls.shards(store, Output(quiet=True))] == [(path, *found) for path, found in wanted.items()]
+
+
+def test_shards_of_tables_are_not_asked_sample_by_sample(dataset, monkeypatch):
+    monkeypatch.setattr(RecordReader, "locate", None)
+    monkeypatch.setattr(ls, "SIZES_AT_ONCE", 4)
+    with ffrecord.open(dataset) as store:
+        assert [count for _, count, _ in ls.shards(store, Output(quiet=True))] == [10, 10, 5]
 
 
 @pytest.fixture
