@@ -87,7 +87,7 @@ def plot_sizes(sizes: Sizes, source: str, path: str) -> None:
     _title(made, f"{_named(source, 24)}: {counted(sizes.count, 'record')}, {in_bytes(sizes.total)}")
     above.set_ylabel("records")
     below.set_ylabel("share")
-    below.set_xlabel("size of a record")
+    below.set_xlabel(f"size of a record, of one in {sizes.step:,}" if sizes.estimated else "size of a record")
     if sizes.count:
         edges, logarithmic = bins_of(sizes)
         _histogram(above, sizes, edges)
@@ -111,7 +111,7 @@ def bins_of(sizes: Sizes) -> tuple[Any, bool]:
 
 
 def _histogram(axes: Any, sizes: Sizes, edges: Any) -> None:
-    counts = np.histogram(np.maximum(sizes.kept, edges[0]), edges)[0] * sizes.step
+    counts = sizes.counts([min(edges[0], sizes.kept[0]), *edges[1:]])  # empty ones are beside a logarithmic axis
     axes.stairs(counts, edges, fill=True, color=OURS)
     axes.set_ylim(0, counts.max() * 1.05)
     axes.yaxis.set_major_locator(require("matplotlib.ticker", "plot", "a figure").MaxNLocator(4, integer=True))

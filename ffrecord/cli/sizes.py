@@ -1,5 +1,6 @@
 """How large the records of a store are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ class Sizes:
     Attributes:
         count, total: of records, and of their bytes. Records that cannot be read count with neither.
         kept: sizes in ascending order: of all records, or of every `step`th, and the smallest and the largest one.
-        edges: [k + 1], bytes; histogram: [k], records of edges[i] <= size < edges[i + 1].
+        edges: [k + 1], bytes.
     """
 
     count: int
@@ -30,7 +31,27 @@ class Sizes:
     kept: npt.NDArray[np.int64]
     step: int
     edges: list[int]
-    histogram: list[int]
+
+    @property
+    def histogram(self) -> list[int]:
+        """How many records there are between `edges`."""
+        return self.counts(self.edges).tolist()
+
+    @property
+    def estimated(self) -> str:
+        """From what, in words; "" where every record was looked at."""
+        return f"estimated from one in {self.step:,} records" if self.step > 1 else ""
+
+    def counts(self, edges: Sequence[float]) -> npt.NDArray[np.int64]:
+        """Records of edges[i] <= size < edges[i + 1]: [len(edges) - 1]; `count` in all, if the edges hold every size.
+
+        Of every `step`th record it is an estimate, but for the smallest and the largest one, which count once.
+        """
+        if self.step == 1 or not self.count:
+            return _between(self.kept, edges)
+        sampled, others = _between(self.kept[1:-1], edges), max(self.count - 2, 0)
+        ends = np.cumsum(sampled) * (others / max(len(self.kept) - 2, 1))
+        return np.diff(np.round(ends), prepend=0).astype(np.int64) + _between(self.kept[[0, -1][: self.count]], edges)
 
     def facts(self) -> dict[str, Any]:
         """For JSON."""
@@ -38,7 +59,8 @@ class Sizes:
         if self.count:
             told["mean"] = self.total / self.count
             told["percentiles"] = {name: float(np.percentile(self.kept, at)) for name, at in PERCENTILES.items()}
-        return {**told, "percentiles_of_every": self.step, "edges": self.edges, "histogram": self.histogram}
+        of_every = {"percentiles_of_every": self.step, "histogram_of_every": self.step}
+        return {**told, **of_every, "edges": self.edges, "histogram": self.histogram}
 
 
 def sizes_of(store: Store, out: Output) -> Sizes:
@@ -54,9 +76,11 @@ def sizes_of(store: Store, out: Output) -> Sizes:
             bounds += [found.min(), found.max()] if len(found) else []
             parts.append(found[-start % step :: step])
     kept = np.concatenate([*parts, np.array([min(bounds), max(bounds)] if bounds and step > 1 else [], np.int64)])
-    edges = edges_of(kept)
-    histogram = np.histogram(kept, edges)[0] if len(kept) else np.zeros(0, np.int64)
-    return Sizes(count, total, np.sort(kept), step, edges, (histogram * step).tolist())
+    return Sizes(count, total, np.sort(kept), step, edges_of(kept))
+
+
+def _between(sizes: npt.NDArray[np.int64], edges: Sequence[float]) -> npt.NDArray[np.int64]:
+    return np.histogram(sizes, edges)[0].astype(np.int64) if len(edges) else np.zeros(0, np.int64)
 
 
 def edges_of(sizes: npt.NDArray[np.int64]) -> list[int]:

@@ -93,6 +93,8 @@ def _print(sizes: Sizes, columns: dict[str, dict[str, Any]], out: Output) -> Non
     if sizes.count:
         told = {name: in_bytes(value) for name, value in sizes.facts()["percentiles"].items()}
         out.wrapped("", ", ".join(f"{name} {value}" for name, value in told.items()))
+        if sizes.estimated:
+            out.line(f"bars and percentiles are {sizes.estimated}")
         out.line()
         _bars(sizes, out)
     for name, facts in columns.items():
@@ -104,10 +106,11 @@ def _print(sizes: Sizes, columns: dict[str, dict[str, Any]], out: Output) -> Non
 
 
 def _bars(sizes: Sizes, out: Output) -> None:
-    most = max(sizes.histogram)
+    histogram = sizes.histogram
+    most = max(histogram)
     labels = [f"from {edge}" for edge in labels_of(sizes.edges)[:-1]]
     left = max(map(len, labels))
     room = max(5, min(BAR, out.width - left - 14))
-    for label, count in zip(labels, sizes.histogram, strict=True):
+    for label, count in zip(labels, histogram, strict=True):
         bar = "█" * round(room * count / most) if count else ""
         out.line(f"{label:>{left}}  {count:>10,}  {bar or ('▏' if count else '')}")

@@ -20,7 +20,7 @@ def sizes_of(kept):
     kept = np.sort(np.array(kept, np.int64))
     edges = edges_of(kept)
     assert len(edges) <= BINS + 1
-    return Sizes(len(kept), int(kept.sum()), kept, 1, edges, [])
+    return Sizes(len(kept), int(kept.sum()), kept, 1, edges)
 
 
 def way(name, samples_per_second, size, limit, milliseconds):
@@ -102,6 +102,15 @@ def test_bars_hold_every_record():
         found = sizes_of(kept)
         edges, _ = plots.bins_of(found)
         assert np.histogram(np.maximum(found.kept, edges[0]), edges)[0].sum() == found.count
+
+
+def test_bars_of_an_estimate_hold_every_record_and_say_so(drawn):
+    kept = np.sort(np.concatenate([RANDOM.lognormal(9, 1, 5000).astype(np.int64), [0, 10**9]]))
+    plots.plot_sizes(Sizes(100_000, int(kept.sum()) * 20, kept, 20, edges_of(kept)), NAME, "a.png")
+    assert "size of a record, of one in 20" in check(drawn[0])
+    (bars,) = (patch for patch in drawn[0].axes[0].patches if hasattr(patch, "get_data"))
+    heights = bars.get_data().values
+    assert (heights.sum(), heights[0], heights[-1]) == (100_000, 1, 1)
 
 
 def test_no_records(drawn):

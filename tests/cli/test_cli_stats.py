@@ -9,7 +9,7 @@ import pytest
 from cli_runs import run, run_in_terminal
 
 from ffrecord import DatasetWriter
-from ffrecord.cli import column_facts, sizes
+from ffrecord.cli import column_facts, main, sizes
 from ffrecord.cli.output import Output
 
 SAMPLES = [
@@ -100,6 +100,34 @@ def test_of_many_records_some_are_kept(monkeypatch):
     assert (found.count, found.total) == (_Many.n, _Many.n * 99 // 2 - 78 + 1_000_000)
     assert len(found.kept) < 66_000
     assert (found.kept[0], found.kept[-1]) == (0, 1_000_000)
+    assert (sum(found.histogram), found.histogram[-1]) == (_Many.n, 1)
+    assert found.counts([0, 50, 100, 1_000_001]) == pytest.approx([_Many.n / 2, _Many.n / 2, 1], rel=0.01)
+    assert (found.facts()["histogram_of_every"], found.facts()["percentiles_of_every"]) == (found.step, found.step)
+    assert found.estimated == "estimated from one in 7 records"
+
+
+@pytest.mark.parametrize("given", [[7], [7, 9], [5] * 40, [*range(40)]])
+@pytest.mark.parametrize("readable", [0, 1, 2, 40])
+def test_an_estimate_has_as_many_records_as_there_are(monkeypatch, given, readable):
+    class Damaged:
+        n = 40
+
+        def record_sizes(self, indices):
+            return np.where(indices < readable, np.resize(given, 40)[indices], -1)
+
+    monkeypatch.setattr(sizes, "KEPT_MOST", 8)
+    found = sizes.sizes_of(Damaged(), Output(quiet=True))
+    assert (found.step, found.count, sum(found.histogram)) == (5, readable, readable)
+
+
+def test_an_estimate_is_said_to_be_one(tmp_path, monkeypatch, capsys):
+    path = builders.write_samples(tmp_path / "a.ffr", [bytes(3)] * 99)
+    monkeypatch.setattr(sizes, "KEPT_MOST", 20)
+    assert main(["stats", str(path)]) == 0
+    assert "bars and percentiles are estimated from one in 5 records\n" in capsys.readouterr().out
+    assert main(["stats", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["sizes"]
+    assert (told["histogram_of_every"], told["histogram"]) == (5, [99])
 
 
 def test_damaged_samples_are_counted(dataset, tmp_path):
