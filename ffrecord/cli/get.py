@@ -2,6 +2,7 @@
 
 import argparse
 import operator
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,15 +17,18 @@ from ffrecord.store import Store
 EXAMPLES = """\
 examples:
   ffrecord get data/train 0 17 -1
-  ffrecord get data/train 100:110
+  ffrecord get data/train 100:110 -3:
   ffrecord get photos.zip cats/1.jpg --raw > 1.jpg"""
+
+FROM_THE_END = re.compile(r"-\d+(:-?\d*)*$")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """PATH, and which."""
     parser.epilog = EXAMPLES
     add_source(parser)
-    help = "0 is the first, -1 the last, 3:7 are four; or a name, where the format has names"
+    parser._negative_number_matcher = FROM_THE_END  # or argparse would take "-3:-1" for an option
+    help = "0 is the first, -1 the last, 3:7 are four, -3: the last three; or a name, where the format has names"
     parser.add_argument("index", metavar="INDEX", nargs="+", help=help)
     parser.add_argument("--raw", action="store_true", help="write the bytes of the records to stdout, back to back")
 

@@ -43,7 +43,7 @@ def size_of(text: str) -> int:
     unit = text[len(number) :].removesuffix("B")
     try:
         return int(float(number) * UNITS[unit])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):  # the last of "inf"
         raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes, such as 500M or 2Gi") from None
 
 

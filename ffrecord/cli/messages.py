@@ -7,6 +7,10 @@ import re
 from ffrecord.errors import FFRecordError, MismatchError
 
 # Advice for programs that call functions, and the same for who calls the command.
+CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://, GOOGLE_APPLICATION_CREDENTIALS for gs://, "
+    "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY for az://"
+)
 ADVICE = {
     "or pass resume=False to discard": "or use --restart to discard",
     "resume=False of DatasetWriter": "--restart",
@@ -15,6 +19,11 @@ ADVICE = {
     "left as it is, and so is": "there is something, which --replace replaces; as it is stays",
     "; ffrecord.open opens others": "",
     "'folder' must be a directory": "no directory",
+    ": format must be one of": ": --to must be one of",
+    "no credentials are given, and": "there are no credentials in the environment, and",
+    "credentials are given by storage_options": f"credentials are those of the environment ({CREDENTIALS})",
+    "give `region` in storage_options": "set AWS_REGION",
+    "give `account_name` in storage_options, or set": "set",
     ": no killed writer left anything that was flushed: No such file or directory": (
         ": no killed writer left anything that was flushed"
     ),

@@ -3,6 +3,8 @@
 import argparse
 import os
 from collections.abc import Mapping
+from errno import EINVAL
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,8 @@ examples:
   ffrecord write train.txt data/train              # lines of "path label"
   ffrecord write images.npy labels.npy data/train  # "images", "labels"
   ffrecord write arrays.npz data/train             # a column for each array"""
+
+NO_ARRAYS = "damaged, or no .npy or .npz file of numbers or text; Python objects in such files are not taken"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +76,7 @@ def columns_of(paths: list[str]) -> dict[str, Any]:
     """Column → array, [n, ...], n the same for all; the name of a .npy file is its column's. Nothing is unpickled.
 
     Raises:
-        FormatError: no such file, or lengths that differ.
+        FormatError: no such file, a damaged one, or lengths that differ.
         ArgumentError: two columns of one name.
     """
     found: dict[str, Any] = {}
@@ -92,10 +96,15 @@ def columns_of(paths: list[str]) -> dict[str, Any]:
 
 def _arrays(path: str) -> dict[str, Any]:
     try:
-        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {os.path.basename(path).removesuffix(".npy"): loaded}
-        with loaded:
-            return dict(loaded)
-    except (ValueError, EOFError, KeyError) as error:
-        raise FormatError(f"{path}: {error}") from error
+        with Path(path).open("rb") as file:  # which numpy would leave open, where it is a damaged archive
+            if file.peek(2)[:2] != b"PK":
+                return {os.path.basename(path).removesuffix(".npy"): np.load(path, mmap_mode="r", allow_pickle=False)}
+            with np.load(file, allow_pickle=False) as loaded:
+                found = dict(loaded)
+    except Exception as error:  # numpy and zipfile have many, and some advise to unpickle what may be anything
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno not in (None, EINVAL)):
+            raise
+        raise FormatError(f"{path}: {NO_ARRAYS}") from error
+    if not all(isinstance(array, np.ndarray) for array in found.values()):
+        raise FormatError(f"{path}: {NO_ARRAYS}")
+    return found

@@ -437,6 +437,33 @@ def test_write_arrays(tmp_path):
         assert sample["kinds"] == 2
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+@pytest.mark.parametrize("wrong", ["cut", "empty", "text", "pickled", "changed", "unclosed", "no array"])
+def test_what_is_no_file_of_arrays_is_said_in_our_words(tmp_path, wrong, suffix):
+    path = tmp_path / f"a{suffix}"
+    array = np.array([{}] * 99, object) if wrong == "pickled" else np.arange(99)
+    np.save(path, array) if suffix == ".npy" else np.savez(path, array)
+    data, at = path.read_bytes(), {".npy": 9, ".npz": 140}[suffix]  # in the header of the array
+    changed = {"cut": data[:-9], "empty": b"", "text": b"nothing", "changed": data[:at] + b"!" + data[at + 1 :]}
+    path.write_bytes(changed.get(wrong, data.replace(b"}", b" ") if wrong == "unclosed" else data))
+    if wrong == "no array":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.txt", "nothing")
+    ran = run("write", path, tmp_path / "out")
+    said = f"{path}: damaged, or no .npy or .npz file of numbers or text; Python objects in such files are not taken"
+    assert (ran.code, ran.out, ran.err) == (3, "", f"ffrecord write: {said}\n")
+
+
+def test_a_file_of_arrays_that_is_not_there_is_told(tmp_path):
+    ran = run("write", tmp_path / "no.npy", tmp_path / "out")
+    assert (ran.code, ran.err) == (3, f"ffrecord write: {tmp_path}/no.npy: No such file or directory\n")
+
+
+def test_export_to_what_no_suffix_says(dataset, tmp_path):
+    ran = run("export", dataset, tmp_path / "a.xyz")
+    assert (ran.code, f"{tmp_path}/a.xyz: --to must be one of zip, tar" in ran.err) == (2, True)
+
+
 @pytest.mark.parametrize("wrong", ["lengths", "pickled", "text", "several", "single"])
 def test_wrong_arrays(tmp_path, wrong):
     np.save(tmp_path / "a.npy", np.arange(5))
@@ -545,7 +572,7 @@ def test_sizes_as_people_write_them(text, size):
     assert size_of(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "x", "5X", "-", "k"])
+@pytest.mark.parametrize("text", ["", "x", "5X", "-", "k", "inf", "1e400", "nan"])
 def test_no_sizes(tmp_path, text):
     ran = run("convert", tmp_path, tmp_path / "out", f"--shard-size={text}")
     assert (ran.code, "no number of bytes" in ran.err) == (2, True)

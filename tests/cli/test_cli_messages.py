@@ -9,6 +9,7 @@ import pytest
 import ffrecord
 from ffrecord.cli.messages import ADVICE, in_a_line
 from ffrecord.errors import ArgumentError
+from ffrecord.remote.refusals import refused
 
 
 def sentences():
@@ -38,3 +39,10 @@ def test_paths_are_named_as_they_are(path):
 def test_advice_is_for_who_calls_the_command():
     assert in_a_line(ArgumentError("2 shards; resume=False discards them")) == "2 shards; --restart discards them"
     assert in_a_line(ArgumentError("expected at most 3 (max_size)")) == "expected at most 3 (--max-size)"
+
+
+def test_credentials_are_those_of_the_environment():
+    said = in_a_line(refused("s3://a/b", "no credentials are given, and this machine has none to give"))
+    assert said.startswith("s3://a/b: access denied: there are no credentials in the environment, and this machine has")
+    assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://" in said
+    assert "storage_options" not in said

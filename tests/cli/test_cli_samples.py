@@ -74,6 +74,21 @@ def test_get_by_index(dataset):
     assert found[0]["x"]["values"] == SAMPLES[24]["x"].tolist()
 
 
+@pytest.mark.parametrize(
+    ("wanted", "indices"), [("-3:-1", [22, 23]), ("-3:", [22, 23, 24]), ("-25:2", [0, 1]), ("-1:3", [])]
+)
+def test_get_from_the_end(dataset, wanted, indices):
+    for arguments in ([wanted, "--json"], ["--json", wanted]):
+        ran = run("get", dataset, *arguments)
+        assert (ran.code, ran.err, [each["index"] for each in json.loads(ran.out)]) == (0, "", indices)
+
+
+def test_get_with_a_step(dataset):
+    ran = run("get", dataset, "-9:-1:2")
+    assert (ran.code, "'-9:-1:2' is no index, such as 0, -1 or 3:7 (no steps)" in ran.err) == (2, True)
+    assert run("get", dataset, "-x").code == 2
+
+
 def test_get_by_name(archive):
     ran = run("get", archive, "a/one.txt")
     assert ran.out.splitlines() == ["[0]", "  key   'a/one.txt'", "  data  5 B of text, 'first'"]
