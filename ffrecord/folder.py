@@ -3,7 +3,7 @@
 import errno
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, overload
@@ -152,7 +152,12 @@ class PackedFolder:
         return self._open_index(self._index(fname))
 
     def unpack(
-        self, target: PathLike, *, max_size: int | None = None, paths: Iterable[PathLike] | None = None
+        self,
+        target: PathLike,
+        *,
+        max_size: int | None = None,
+        paths: Iterable[PathLike] | None = None,
+        on_file: Callable[[int, int], object] | None = None,
     ) -> Unpacked:
         """Write the files as files of a new directory; see `ffrecord.sources.unpack`."""
         every = [(path, child) for path, child in walk(self.structure) if paths is None]
@@ -160,7 +165,8 @@ class PackedFolder:
         chosen += [(path, child) for path, child in every if isinstance(child, int)]
         files = [(path, self._place(index)[2], index) for path, index in chosen]
         folders = [path for path, child in every if not isinstance(child, int)]
-        return unpack_files(files, folders, self.reader.read, self._open_index, target, max_size=max_size)
+        read, open_one = self.reader.read, self._open_index
+        return unpack_files(files, folders, read, open_one, target, max_size=max_size, on_file=on_file)
 
     # Names
 

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +30,9 @@ _KINDS = (
 )
 
 
-def pack_folder(folder: PathLike, out_file: PathLike, verbose: bool = False) -> None:
+def pack_folder(
+    folder: PathLike, out_file: PathLike, verbose: bool = False, *, on_file: Callable[[int, int], object] | None = None
+) -> None:
     """Pack all files of a folder into one file, which `PackedFolder` reads.
 
     Symbolic links are followed. Names, contents and empty directories are kept; modes, owners and times are not. Each
@@ -40,6 +42,7 @@ def pack_folder(folder: PathLike, out_file: PathLike, verbose: bool = False) -> 
         folder: a directory.
         out_file: ends in `.ffr`; appears, or is replaced, only when all is written.
         verbose: print a line `index/total path` per file.
+        on_file: called after each file with how many are written, and how many there are.
 
     Raises:
         NotADirectoryError (also an AssertionError): `folder`.
@@ -60,7 +63,7 @@ def pack_folder(folder: PathLike, out_file: PathLike, verbose: bool = False) -> 
     count = _scan(str(root), structure, 0, links)
     index = encode_index(structure, str(root))
     with interrupts.sigterm_exits(), FileWriter(out_file, count + 1) as writer:
-        _write_files(writer, root, structure, 0, verbose, count, links)
+        _write_files(writer, root, structure, 0, verbose, count, links, on_file)
         writer.write_one(index)
 
 
@@ -167,7 +170,14 @@ def _unpackable(path: str, mode: int) -> OSError:
 
 
 def _write_files(
-    writer: FileWriter, prefix: Path, structure: Tree, counter: int, verbose: bool, n: int, links: set[int] | None
+    writer: FileWriter,
+    prefix: Path,
+    structure: Tree,
+    counter: int,
+    verbose: bool,
+    n: int,
+    links: set[int] | None,
+    on_file: Callable[[int, int], object] | None = None,
 ) -> int:
     """`dump_files`; links: the numbers of files that may be symbolic links, None for all."""
     width = len(str(n))
@@ -181,6 +191,8 @@ def _write_files(
         counter += 1
         if verbose:
             print(f"{index:0{width}d}/{n} {path}", flush=True)
+        if on_file is not None:
+            on_file(counter, n)
     return counter
 
 

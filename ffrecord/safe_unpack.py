@@ -69,6 +69,7 @@ def unpack_files(
     target: PathLike,
     *,
     max_size: int | None = None,
+    on_file: Callable[[int, int], object] | None = None,
 ) -> Unpacked:
     """Write files as files of a new directory; all of them or none.
 
@@ -84,6 +85,7 @@ def unpack_files(
         open_one: one as a file object, which is what large files are read by; None: they are read whole.
         target: the directory, missing or empty; its parent is there.
         max_size: refuse what is more than this in all, bytes.
+        on_file: called after each file with how many are written, and how many there are.
 
     Raises:
         FormatError: a name that leads elsewhere, see `safe_parts`; or more than `max_size` bytes.
@@ -113,10 +115,13 @@ def unpack_files(
         with _Directories(temporary) as made:
             for parts in directories:
                 made.descriptor(parts)
-            for place, data in _contents(files, read, total if open_one is None else STREAMED):
+            contents = _contents(files, read, total if open_one is None else STREAMED)
+            for done, (place, data) in enumerate(contents, 1):
                 name, size, key = files[place]
                 with _source(data, open_one, key) as source:
                     _write(made, places[place], name, size, source, path)
+                if on_file is not None:
+                    on_file(done, len(files))
         os.rename(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

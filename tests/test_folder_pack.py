@@ -359,6 +359,12 @@ def test_dump_structure_of_no_folder(folder):
         dump_structure(folder / "a", OrderedDict(), 0)
 
 
+def test_each_file_is_told(folder, out):
+    told = []
+    pack_folder(folder, out, on_file=lambda *numbers: told.append(numbers))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
 def test_dump_files(folder, out, capsys):
     (folder / "d").symlink_to("a")
     structure = OrderedDict()

@@ -28,7 +28,8 @@ def run(given: argparse.Namespace, out: Output) -> int:
     refuse_inside([given.folder], given.out)
     if os.path.lexists(given.out) and not given.replace:
         raise FileExistsError(17, "there is something; --replace replaces it", given.out)
-    pack_folder(given.folder, given.out)
+    with out.progress(None, " files", "packing") as bar:
+        pack_folder(given.folder, given.out, on_file=bar.reach)
     size = os.path.getsize(given.out)
     with PackedFolder(given.out) as packed:
         files = packed.num_files()

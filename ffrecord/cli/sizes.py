@@ -35,7 +35,7 @@ class Sizes:
     @property
     def histogram(self) -> list[int]:
         """How many records there are between `edges`."""
-        return self.counts(self.edges).tolist()
+        return [int(count) for count in self.counts(self.edges)]
 
     @property
     def estimated(self) -> str:

@@ -29,9 +29,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Unpack it."""
-    with sigterm_exits(), open_source(given) as store:
+    with sigterm_exits(), open_source(given) as store, out.progress(None, " files", "unpacking") as bar:
+        options = {"max_size": given.max_size, "paths": given.only, "on_file": bar.reach}
         try:
-            _, files, size = unpack(store, given.folder, max_size=given.max_size, paths=given.only)
+            _, files, size = unpack(store, given.folder, **options)
         except MissingFileError as error:
             if error.filename not in (given.only or []):
                 raise

@@ -11,6 +11,11 @@ class Bar(tqdm):  # type: ignore[misc]
 
     monitor_interval = 0
 
+    def reach(self, done: int, total: int) -> None:
+        """Be at `done` of `total`."""
+        self.total = total
+        self.update(done - self.n)
+
 
 class Progress:
     """The bar of one write; to be made after the workers were forked.

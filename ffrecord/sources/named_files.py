@@ -7,7 +7,7 @@ import errno
 import io
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex, TypeAlias, cast, overload
 
 import numpy as np
@@ -217,14 +217,19 @@ class NamedFiles(Store):
         return io.BufferedReader(self._open_index(index), BUFFER)
 
     def unpack(
-        self, target: PathLike, *, max_size: int | None = None, paths: Iterable[PathLike] | None = None
+        self,
+        target: PathLike,
+        *,
+        max_size: int | None = None,
+        paths: Iterable[PathLike] | None = None,
+        on_file: Callable[[int, int], object] | None = None,
     ) -> Unpacked:
         """Write files as files of a new directory; see `ffrecord.sources.unpack`."""
         from_names, sizes = self.keys(), self._content_sizes()
         chosen = range(self.n) if paths is None else [self._index(path) for path in paths]
         files = [(from_names[i], int(sizes[i]), i) for i in chosen if from_names.find(from_names[i]) == i]
         folders = list(self._folders()) if paths is None else []
-        return unpack_files(files, folders, super().read, self.open, target, max_size=max_size)
+        return unpack_files(files, folders, super().read, self.open, target, max_size=max_size, on_file=on_file)
 
     def _index(self, path: PathLike) -> int:
         index = self.tree.find(path)

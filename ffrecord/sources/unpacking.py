@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -22,6 +22,7 @@ def unpack(
     *,
     max_size: int | None = None,
     paths: Iterable[PathLike] | None = None,
+    on_file: Callable[[int, int], object] | None = None,
 ) -> Unpacked:
     """Write the files of an archive as files of a new directory; all of them or none, and nothing outside it.
 
@@ -35,6 +36,7 @@ def unpack(
         max_size: refuse, before anything is written, what is more than so many bytes in all; None for no limit.
         paths: only these files; None for all. Of a directory, name its files: `reader.list(path, recursive=True,
             list_dir=False)` gives their paths below it.
+        on_file: called after each file with how many are written, and how many there are.
 
     Returns:
         (path, files, size): of the directory, absolute; how many files were written, and their bytes.
@@ -51,16 +53,20 @@ def unpack(
     """
     if isinstance(source, str | os.PathLike):
         with open_store(source) as opened:
-            return unpack(opened, target, max_size=max_size, paths=paths)
+            return unpack(opened, target, max_size=max_size, paths=paths, on_file=on_file)
     if isinstance(source, NamedFiles | PackedFolder):
-        return source.unpack(target, max_size=max_size, paths=paths)
+        return source.unpack(target, max_size=max_size, paths=paths, on_file=on_file)
     if not isinstance(source, RecordReader):
         raise ArgumentTypeError(f"source must be a path or a reader of an archive, not {type(source).__name__}")
-    return _unpack_records(source, target, max_size, paths)
+    return _unpack_records(source, target, max_size, paths, on_file)
 
 
 def _unpack_records(
-    reader: RecordReader, target: PathLike, max_size: int | None, paths: Iterable[PathLike] | None
+    reader: RecordReader,
+    target: PathLike,
+    max_size: int | None,
+    paths: Iterable[PathLike] | None,
+    on_file: Callable[[int, int], object] | None,
 ) -> Unpacked:
     """Of a reader that has names, but opens none of them as a file."""
     names = {name: index for index, name in enumerate(reader.keys())}
@@ -70,6 +76,5 @@ def _unpack_records(
             raise MissingFileError(errno.ENOENT, f"{name} does not exist in {reader.fnames[0]}", name)
     indices = [names[name] for name in wanted]
     sizes = reader._sizes(np.array(indices, np.int64)).tolist()
-    return unpack_files(
-        list(zip(wanted, sizes, indices, strict=True)), [], reader.read, None, target, max_size=max_size
-    )
+    files = list(zip(wanted, sizes, indices, strict=True))
+    return unpack_files(files, [], reader.read, None, target, max_size=max_size, on_file=on_file)

@@ -1,6 +1,7 @@
 """The commands that make things: write, convert, export, merge, split, shuffle, pack, unpack, recover."""
 
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -14,7 +15,7 @@ from fractions import Fraction
 import children
 import numpy as np
 import pytest
-from cli_runs import COMMAND, run
+from cli_runs import COMMAND, run, run_in_terminal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from ffrecord.cli.parts import Part, publish
 from ffrecord.cli.split import sizes
 from ffrecord.errors import ArgumentError
 from ffrecord.fields import schema_of
+from ffrecord.sharding.progress import Bar
 
 
 def written(path, start, stop):
@@ -514,6 +516,33 @@ def test_pack_and_unpack(tmp_path):
     assert (ran.code, "--max-size" in ran.err, (tmp_path / "no").exists()) == (3, True, False)
     ran = run("unpack", tmp_path / "a.ffr", tmp_path / "no", "--only", "nobody")
     assert (ran.code, ran.err.startswith("ffrecord unpack: --only nobody: ")) == (2, True)
+
+
+def test_bars(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for name in "abc":
+        (tmp_path / "folder" / name).write_text(name)
+    commands = {
+        "packing": ["pack", tmp_path / "folder", tmp_path / "a.ffr"],
+        "unpacking": ["unpack", tmp_path / "a.ffr", tmp_path / "out"],
+        "shards": ["ls", tmp_path / "a.ffr", "--shards"],
+    }
+    for label, command in commands.items():
+        ran = run_in_terminal(*command)
+        assert (ran.code, f"{label}: " in ran.out) == (0, True)
+    (tmp_path / "out" / "a").unlink()
+    ran = run_in_terminal("pack", tmp_path / "out", tmp_path / "b.ffr", "--quiet")
+    assert (ran.code, "packing" in ran.out) == (0, False)
+
+
+def test_a_bar_gets_to_its_end():
+    with Bar(total=None, file=io.StringIO()) as bar:
+        bar.reach(1, 3)
+        assert (bar.n, bar.total) == (1, 3)
+        bar.reach(3, 3)
+        assert (bar.n, bar.total) == (3, 3)
+    with Bar(total=None, disable=True) as bar:
+        bar.reach(1, 3)
 
 
 def test_recover(tmp_path):

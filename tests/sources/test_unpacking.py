@@ -31,12 +31,15 @@ def zip_of(tmp_path):
 
 @pytest.mark.parametrize("make", [*READERS.values(), lambda tmp_path: PackedFolder(packed_folder(tmp_path))])
 def test_all_files(tmp_path, make, monkeypatch):
+    told = []
     for limits in ({}, {"STREAMED": 100}, {"AT_ONCE": 1}, {"FILES_AT_ONCE": 2}):
         for name, value in limits.items():
             monkeypatch.setattr(safe_unpack, name, value)
         target = tmp_path / f"out {limits}"
+        told.clear()
         with make(tmp_path) as store:
-            done = store.unpack(target)
+            done = store.unpack(target, on_file=lambda *numbers: told.append(numbers))
+        assert told == [(done, len(FILES)) for done in range(1, len(FILES) + 1)]
         assert done == (str(target), len(FILES), sum(map(len, FILES.values())))
         assert tree(target) == FILES and (target / "b/empty").is_dir()
         monkeypatch.undo()
@@ -55,7 +58,9 @@ def test_by_path_and_tar(tmp_path):
     unpack(Path(packed_folder(tmp_path)), tmp_path / "two")
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         archive.add(tmp_path / "two", ".")
-    done = unpack(tmp_path / "a.tar", tmp_path / "three")
+    told = []
+    done = unpack(tmp_path / "a.tar", tmp_path / "three", on_file=lambda *numbers: told.append(numbers))
+    assert told == [(done, 5) for done in range(1, 6)]
     assert tree(tmp_path / "one") == tree(tmp_path / "two") == tree(tmp_path / "three") == FILES and done.files == 5
     unpack(tmp_path / "a.tar", tmp_path / "four", paths=["./a.txt"])
     assert tree(tmp_path / "four") == {"a.txt": b"first"}
