@@ -33,8 +33,7 @@ DIRECT_THREADS = 8
 PERCENTILES = (50, 90, 99)
 SWEPT = (1000, 4000, 16_000, 64_000, 250_000, 1_000_000, 4_000_000)  # bytes of a sample
 SWEPT_TOGETHER = 8 << 20  # bytes of a batch, at most
-SWEPT_BYTES = 128 << 20  # of a file: more than caches of CPUs hold
-SWEPT_LEAST, SWEPT_MOST = 16, 50_000  # samples
+SWEPT_BYTES = 128 << 20  # of a file: more than the caches of most CPUs hold, but not of the largest for servers
 SWEPT_SHARE = 4  # one size takes one part of so many of the time of a way
 
 
@@ -116,7 +115,7 @@ def loader(store: Store, batch_size: int, seconds: float) -> Measured:
     try:
         with _reopened(store) as fresh:
             made = Loader(fresh, min(batch_size, store.n), rank=0, world_size=1)
-            return _timed("loader", _epochs(made, batch_size, mean), seconds)
+            return _timed("loader", _epochs(made, mean), seconds)
     except (TypeError, ValueError) as error:  # samples that no tensor holds
         raise NotHere(str(error)) from error
 
@@ -142,7 +141,7 @@ def _sweep(batch_size: int, seconds: float, limit: float) -> list[Measured]:
     with tempfile.TemporaryDirectory(prefix="ffrecord-") as directory:
         for size in SWEPT:
             path = os.path.join(directory, f"{size}.ffr")
-            count = max(SWEPT_LEAST, min(SWEPT_MOST, SWEPT_BYTES // size))
+            count = SWEPT_BYTES // size
             _write_random(path, size, count)
             _warm(path)
             with FileReader(path) as reader:
@@ -223,10 +222,12 @@ def _known_sizes(store: Store, count: int) -> npt.NDArray[np.int64] | None:
     return store.record_sizes(first)
 
 
-def _epochs(made: Any, batch_size: int, mean: float) -> Iterator[tuple[int, int] | None]:
+def _epochs(made: Any, mean: float) -> Iterator[tuple[int, int] | None]:
+    """(samples, bytes) of each batch of a loader: the last of an epoch may have fewer."""
     while True:
         for _ in made:
-            yield batch_size, round(batch_size * mean)
+            count = len(made.batch_indices)
+            yield count, round(count * mean)
 
 
 def _timed(way: str, batches: Iterator[tuple[int, int] | None], seconds: float) -> Measured:

@@ -1,10 +1,12 @@
 """`ffrecord bench`: real measurements of real files, and what is said of them."""
 
+import contextlib
 import itertools
 import json
 import os
 import shlex
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import builders
@@ -44,7 +46,18 @@ def test_what_is_measured(dataset):
     assert cached["bytes_per_second"] == pytest.approx(cached["samples_per_second"] * 20008)
     assert cached["limit"] > 1e8
     assert 0 < cached["latencies"]["50 %"] <= cached["latencies"]["99 %"]
-    assert found["loader"]["samples_per_second"] > 100 or found["loader"]["missing"]
+    assert found["loader"]["samples_per_second"] > 100 or find_spec("torch") is None
+    assert bool(found["loader"]["missing"]) == (find_spec("torch") is None)
+
+
+def test_a_last_batch_counts_as_many_samples_as_it_has(tmp_path):
+    loader = pytest.importorskip("ffrecord.torch").Loader
+    DatasetWriter(tmp_path / "a", num_workers=0, progress=False).from_indexed_dataset([{"x": i} for i in range(10)])
+    with open_store(str(tmp_path / "a")) as store:
+        epochs = measuring._epochs(loader(store, 4, rank=0, world_size=1), 8.0)
+        assert list(itertools.islice(epochs, 6)) == [(4, 32), (4, 32), (2, 16)] * 2
+        measured = measuring.loader(store, 64, 0.05)
+    assert measured.bytes_per_batch == 80
 
 
 def test_only_one_of_them(dataset):
@@ -86,6 +99,22 @@ def test_no_record_is_read_for_its_size_while_it_is_timed(tmp_path):
     with Counting([str(builders.write_samples(tmp_path / "a", [b"x"]))], 9) as store:
         reads = list(itertools.islice(measuring._reads(store, 9, 3, range(2)), 7))
         assert (reads, store.loaded) == ([None, *[(3, 12)] * 6], 18)
+
+
+def test_files_of_every_size_have_as_many_bytes(monkeypatch):
+    made = []
+
+    def write(path, size, count):
+        made.append(size * count)
+        Path(path).touch()
+
+    monkeypatch.setattr(measuring, "_write_random", write)
+    monkeypatch.setattr(measuring, "_warm", lambda path: None)
+    monkeypatch.setattr(measuring, "FileReader", lambda path: contextlib.nullcontext())
+    monkeypatch.setattr(measuring, "_timed", lambda *_: Measured("sizes", latencies={"50 %": 1.0}))
+    measuring._sweep(64, 1, 1e9)
+    assert len(made) == len(measuring.SWEPT)
+    assert all(130e6 < size < 135e6 for size in made)
 
 
 def test_sizes_are_left_out_where_there_is_no_room_for_them(dataset, tmp_path):
