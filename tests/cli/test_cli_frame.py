@@ -15,6 +15,7 @@ import zipfile
 from importlib.metadata import version
 
 import builders
+import children
 import numpy as np
 import pytest
 from cli_runs import COMMAND, forked, run, run_in_terminal
@@ -127,13 +128,19 @@ raise SystemExit(main(["info", "x"]))
 
 
 def interrupted(after, arguments):
-    """(code, stdout, stderr) of a command that got Ctrl-C after so many seconds."""
+    """(code, stdout, stderr) of a command that got Ctrl-C after so many seconds, with all that it has started."""
     process = subprocess.Popen(
-        [*COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
-    time.sleep(after)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    try:
+        out, err = process.communicate(timeout=after)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
 
@@ -145,17 +152,76 @@ def test_ctrl_c_at_any_instant(path, after):
     assert bool(out) == (code == 0)
 
 
+# Command → its arguments: what it reads, in one directory, and what it makes, in another one.
+LONG = {
+    "stats": ["in/large.ffr"],
+    "verify": ["in/large.ffr"],
+    "bench": ["in/a.ffr", "--seconds", "0.2"],
+    "view": ["in/a.ffr", "--export", "out/a.html"],
+    "write": ["in/a.npy", "out/a"],
+    "convert": ["in/a.ffr", "out/a"],
+    "export": ["in/a.ffr", "out/a.zip"],
+    "merge": ["in/a.ffr", "in/a.ffr", "--out", "out/a"],
+    "split": ["in/a.ffr", "out/a=0.5", "out/b=rest"],
+    "shuffle": ["in/a.ffr", "out/a"],
+    "pack": ["in/folder", "out/a.ffr"],
+    "unpack": ["in/a.zip", "out/a"],
+    "recover": ["out/a.ffr"],
+}
+# What they do is small beside their imports, which test_ctrl_c_at_any_instant and test_cli_interrupted_imports.py have;
+# the first, third and fourth look at a few samples, `ls` writes line after line, `completion` prints a text.
+SHORT = ["info", "ls", "head", "get", "completion"]
+
+
+def test_each_command_is_interrupted_or_short():
+    assert sorted([*LONG, *SHORT]) == sorted(COMMANDS)
+
+
+WRITTEN = """
+import os, signal, sys
+from ffrecord import FileWriter
+writer = FileWriter(sys.argv[1])
+for _ in range(100):
+    writer.write_many([bytes(int(sys.argv[2]))] * 10_000)
+writer.flush()
+if sys.argv[3] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+writer.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def much(tmp_path_factory):
+    """The directory "in" of LONG."""
+    path = tmp_path_factory.mktemp("much")
+    builders.write_samples(path / "a.ffr", [bytes(100)] * 100_000)
+    np.save(path / "a.npy", np.zeros((100_000, 1), np.uint8))
+    (path / "folder").mkdir()
+    with zipfile.ZipFile(path / "a.zip", "w") as archive:
+        for number in range(5000):
+            (path / "folder" / str(number)).write_bytes(bytes(100))
+            archive.writestr(str(number), bytes(100))
+    (path / "nothing").mkdir()
+    (path / "killed").mkdir()
+    assert children.finished(WRITTEN, path / "large.ffr", 300, "closed").returncode == 0
+    assert children.finished(WRITTEN, path / "killed" / "a.ffr", 20, "killed").returncode == -signal.SIGKILL
+    yield path
+    shutil.rmtree(path)
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["verify", "stats", "bench", "convert", "export", "shuffle", "split", "view"])
-def test_ctrl_c_in_any_command(path, tmp_path, name):
-    outs = {"convert": ["out"], "shuffle": ["out"], "export": ["out.zip"], "split": ["a=0.5", "b=rest"]}
-    more = {"view": ["--export", tmp_path / "a.html"], "bench": ["--seconds", "0.2"]}
-    arguments = [name, path, *(tmp_path / out for out in outs.get(name, [])), *more.get(name, [])]
+@pytest.mark.parametrize("name", LONG)
+def test_ctrl_c_in_any_command(much, tmp_path, name):
+    (tmp_path / "in").symlink_to(much)
     for after in np.linspace(0.3, 2, 12):
-        code, _, err = interrupted(after, arguments)
-        assert code in (0, 3, 130), err  # 3: what one before has made is there
-        assert err.count("\n") <= 1 + (code != 130), err
+        shutil.copytree(much / ("killed" if name == "recover" else "nothing"), tmp_path / "out")
+        places = [re.sub("^(in|out)/", rf"{tmp_path}/\1/", each) for each in LONG[name]]
+        code, _, err = interrupted(after, [name, *places])
+        assert code in (0, 130), err
+        assert err.count("\n") <= 1, err
+        assert bool(err) == (code == 130), err
         assert "Traceback" not in err
+        shutil.rmtree(tmp_path / "out")
 
 
 def test_a_narrow_terminal(path):
