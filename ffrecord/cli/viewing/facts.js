@@ -57,7 +57,8 @@ function showFacts(box, schemaBox, told) {
 }
 
 function showSizes(box, told) {
-  box.replaceChildren(heading("Sizes of records", `${amount(told.records)} records, ${inBytes(told.bytes)}`));
+  const estimated = told.histogram_of_every > 1 ? `; bars estimated from one record in ${told.histogram_of_every}` : "";
+  box.replaceChildren(heading("Sizes of records", `${amount(told.records)} records, ${inBytes(told.bytes)}${estimated}`));
   if (!told.records) return;
   const most = Math.max(...told.histogram), bars = make("div", "bars"), edges = make("div", "edges");
   told.histogram.forEach((found, i) => {
