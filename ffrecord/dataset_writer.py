@@ -190,19 +190,28 @@ class DatasetWriter:
         if wanted is not None and not shuffle_indices:
             raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
         chosen = select(length(dataset), indices)
-        asked: Request = {"call": "from_indexed_dataset", "samples": len(chosen), "indices": resume.fingerprint(chosen)}
-        if fingerprint is not None:
-            asked["fingerprint"] = fingerprint
+        asked = resume.of_chosen(chosen, fingerprint)
         used = None
         if shuffle_indices:
             chosen, used = shuffle(chosen, self._seed(wanted))
+        return self._write_chosen(dataset, chosen, asked, used, chunksize)
+
+    def _write_chosen(
+        self, dataset: Any, chosen: Chosen, asked: Request, seed: int | None = None, chunksize: int = 100
+    ) -> Summary:
+        """Write these samples, in this order.
+
+        Args:
+            asked: what makes it this call, and is compared by one that goes on.
+            seed: that the manifest tells.
+        """
         means = self._options.means(chunksize)
         plan = Plan(
             len(chosen),
             lambda start: FromDataset(dataset, chosen, start.samples + start.skipped),
             lambda fields: self._look(dataset, chosen, fields, means),
             asked,
-            used,
+            seed,
         )
         return self._write(plan, means)
 
@@ -304,9 +313,12 @@ class DatasetWriter:
 
     def _seed(self, seed: int | None) -> int | None:
         """Without one, that of the interrupted write to go on with: any order will do, but not two."""
-        options = self._options
-        found = resume.earlier(options.part()).get("seed")
-        return found if seed is None and options.resumes and isinstance(found, int) else seed
+        found = self._earlier().get("seed")
+        return found if seed is None and isinstance(found, int) else seed
+
+    def _earlier(self) -> Request:
+        """What the interrupted write to go on with was asked for; empty if there is none."""
+        return resume.earlier(self._options.part()) if self._options.resumes else {}
 
     def _write_once(self, source: Source, chunksize: int) -> Summary:
         """Write what can be had only once, so that nothing an interrupted write has finished is of use."""

@@ -71,25 +71,12 @@ def add_skipping(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def rewrite(source: Any, out: str, choose: Any, format: str | None, options: Mapping[str, Any]) -> Summary:
-    """Write some of the samples of `source`, in some order, to `out`: records of .ffr files stay the bytes they are.
-
-    Args:
-        choose: number of samples → indices, int64 [k].
-
-    Raises:
-        As `ffrecord.convert`; ArgumentError: `source` has no order of its own to choose from.
-    """
-    with indexed(source, format) as found:
-        return write_some(found, out, choose(len(found.dataset)), options)
-
-
 @contextmanager
 def indexed(source: Any, format: str | None) -> Iterator[Given]:
     """The samples of `source`, to be had by index.
 
     Raises:
-        As `rewrite`.
+        As `ffrecord.convert`; ArgumentError: `source` has no order of its own to choose from.
     """
     with taken(source, format, None, {}) as found:
         if found.dataset is None:
@@ -98,9 +85,14 @@ def indexed(source: Any, format: str | None) -> Iterator[Given]:
 
 
 def write_some(found: Given, out: str, indices: Any, options: Mapping[str, Any]) -> Summary:
-    """Write the samples at `indices` to `out`."""
-    writer = DatasetWriter(out, found.fields, on_error="skip" if "max_skipped" in options else "raise", **options)
+    """Write the samples at `indices` to `out`: records of .ffr files stay the bytes they are."""
+    writer = writer_of(found, out, options)
     return writer.from_indexed_dataset(found.dataset, indices=indices, fingerprint=told_apart(found))
+
+
+def writer_of(found: Given, out: str, options: Mapping[str, Any]) -> DatasetWriter:
+    """What writes samples of `found` to `out`."""
+    return DatasetWriter(out, found.fields, on_error="skip" if "max_skipped" in options else "raise", **options)
 
 
 def told_apart(found: Given) -> str | None:

@@ -31,6 +31,7 @@ ADVICE = {
 SAID = (errno.EINVAL, errno.EEXIST, errno.EWOULDBLOCK)  # whose words add nothing to a sentence of ours
 
 SHOWN = 3  # differences
+LOOKED = "samples looked at."  # begins a difference of one of a few samples, as a write notes them
 
 
 def in_a_line(error: BaseException) -> str:
@@ -78,10 +79,12 @@ def _for_command(text: str) -> str:
 
 
 def _shortened(error: BaseException, text: str) -> str:
-    """Of what differs, the first: there may be a line for each column."""
+    """Of what differs, the first: there may be a line for each column. Of single samples only that they differ, where
+    nothing else does."""
     found = error.differences if isinstance(error, MismatchError) else []
-    first = "; ".join(found[:SHOWN])
-    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    told = [each for each in found if not each.startswith(LOOKED)] or ["its samples were others"]
+    first = "; ".join(told[:SHOWN])
+    more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
     return text.replace(_flat("; ".join(found)), f"{first}{more}") if found else text
 
 

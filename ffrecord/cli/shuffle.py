@@ -5,10 +5,14 @@ import secrets
 
 import numpy as np
 
-from ffrecord.cli.making import add_out, add_skipping, conclude, options_of, rewrite
+from ffrecord.cli.making import add_out, add_skipping, conclude, indexed, options_of, told_apart, writer_of
 from ffrecord.cli.output import Output
 from ffrecord.cli.sources import add_source, refuse_inside, seed_of
+from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.order import Random
+from ffrecord.sharding import resume
+
+ORDER = "order"  # in what is asked for: its name, and the seed
 
 EXAMPLES = """\
 examples:
@@ -25,16 +29,28 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=seed_of,
         metavar="N",
-        help="of the order: the same seed gives the same files; drawn and told by default",
+        help="of the order: the same seed gives the same files; drawn and told by default, once if a call goes on",
     )
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Write them in the order that `ffrecord.order.Random` has in epoch 0."""
+    """Write them in the order that `ffrecord.order.Random` has in epoch 0.
+
+    The seed is noted with the finished shards of an interrupted call, which the same call without one goes on from.
+    """
     refuse_inside([given.source], given.out)
-    seed = secrets.randbelow(1 << 32) if given.seed is None else given.seed
+    with indexed(given.source, given.format) as found:
+        writer = writer_of(found, given.out, options_of(given, out))
+        seed = drawn(writer) if given.seed is None else given.seed
+        n = len(found.dataset)
+        indices = Random().indices(np.arange(n), n, seed, 0)
+        asked = {ORDER: {"name": Random.name, "seed": seed}} | resume.of_chosen(indices, told_apart(found))
+        summary = writer._write_chosen(found.dataset, indices, asked)
+    return conclude([summary], out, seed=seed)
 
-    def choose(n: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-        return Random().indices(np.arange(n), n, seed, 0)
 
-    return conclude([rewrite(given.source, given.out, choose, given.format, options_of(given, out))], out, seed=seed)
+def drawn(writer: DatasetWriter) -> int:
+    """The seed of the interrupted call to go on with, or a new one."""
+    order = writer._earlier().get(ORDER)
+    found = order.get("seed") if isinstance(order, dict) else None
+    return found if isinstance(found, int) else secrets.randbelow(1 << 32)

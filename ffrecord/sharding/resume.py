@@ -54,6 +54,16 @@ def fingerprint(indices: Chosen) -> str:
     return digest.hexdigest()
 
 
+def of_chosen(indices: Chosen, dataset: str | None) -> Request:
+    """What is asked of a write of some samples of a dataset, in an order.
+
+    Args:
+        dataset: what tells it from others; None for what nobody knows.
+    """
+    asked = {"call": "from_indexed_dataset", "samples": len(indices), "indices": fingerprint(indices)}
+    return asked if dataset is None else asked | {"fingerprint": dataset}
+
+
 def lines_fingerprint(lines: Any) -> str | None:
     """128 bits in hex of the lines of a file, or of a list or tuple; None for what can be had only once."""
     digest = hashlib.blake2b(digest_size=16)

@@ -69,7 +69,9 @@ class Writing:
                 return outcome
             except BaseException as error:
                 with interrupts.undisturbed():
-                    _note(error, resume.remark(part))
+                    kept = resume.remark(part)
+                    # Who was refused because of what stays was told so, and the same call would be refused again.
+                    _note(error, None if isinstance(error, MismatchError) else kept)
                     _note(error, part.advice(error))
                 raise
 

@@ -430,6 +430,12 @@ def test_of_many_differences_the_first_are_said():
     )
 
 
+def test_of_samples_it_is_said_that_they_differ_and_not_how():
+    looked = ["samples looked at.19 was [43, 1], is nothing", "samples looked at.8 was nothing, is [43, 2]"]
+    for found, said in ([["seed was 1, is 2", *looked], "seed was 1, is 2"], [looked, "its samples were others"]):
+        assert in_a_line(MismatchError(f"x: {'; '.join(found)}. Ask", found)) == f"x: {said}. Ask"
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root to give up its rights")
 def test_what_may_not_be_looked_at_is_not_missing(path):
     os.chmod(os.path.dirname(path), 0)

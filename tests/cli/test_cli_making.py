@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import zipfile
 from fractions import Fraction
@@ -127,6 +128,33 @@ def test_shuffle(dataset, tmp_path):
     assert sorted(order) == [*range(20)] != order
     assert order == labels(tmp_path / "b")
     assert sorted(labels(tmp_path / "c")) == [*range(20)]
+
+
+def test_an_interrupted_shuffle_goes_on_in_the_order_that_was_drawn(dataset, tmp_path):
+    command = ["shuffle", dataset, tmp_path / "out", "--samples-per-shard", "1", "-j", "1"]
+    stopped = """
+import os, signal, sys
+from ffrecord.cli import main
+from ffrecord.sharding.part_directory import PartDirectory
+
+keep, kept = PartDirectory.keep, []
+
+def stop(*arguments):
+    keep(*arguments)
+    kept.append(arguments)
+    if len(kept) == 5:
+        os.kill(os.getpid(), signal.SIGINT)
+
+PartDirectory.keep = stop
+sys.exit(main(sys.argv[1:]))
+"""
+    ended = subprocess.run([sys.executable, "-c", stopped, *command], capture_output=True, text=True, check=False)
+    assert (ended.returncode, "the same call goes on from there" in ended.stderr) == (130, True)
+    other = run(*command, "--seed", "7")
+    assert (other.code, "order.seed was " in other.err, "the same call" in other.err) == (3, True, False)
+    seed = json.loads(run(*command, "--json").out)["seed"]
+    done("shuffle", dataset, tmp_path / "again", "--seed", seed, "--samples-per-shard", "1")
+    assert labels(tmp_path / "out") == labels(tmp_path / "again")
 
 
 @pytest.mark.parametrize("seed", ["-1", "4294967296", "x"])
