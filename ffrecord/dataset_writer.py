@@ -180,10 +180,10 @@ class DatasetWriter:
             MismatchError: an interrupted write of the path was asked for something else, or what is appended to has
                 other columns or another serializer; says what differs.
 
-        In every case of an error, of Ctrl-C and of SIGTERM (which then raises SystemExit) nothing is at the path that
-        was not there before, all processes have ended and all temporary files are gone, but for finished shards: they
-        stay in the hidden directory `.NAME.part` beside the path (`.dataset.part` inside, when appending), which a note
-        of the exception says, and the same call goes on from there.
+        In every case of an error, of Ctrl-C, SIGTERM and SIGHUP (which then raise SystemExit) nothing is at the path
+        that was not there before, all processes have ended and all temporary files are gone, but for finished shards:
+        they stay in the hidden directory `.NAME.part` beside the path (`.dataset.part` inside, when appending), which a
+        note of the exception says, and the same call goes on from there.
         """
         self._options.check_target()
         wanted = None if seed is None else whole_number("seed", seed)

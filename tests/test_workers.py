@@ -453,12 +453,41 @@ def test_beats_survive_their_writer() -> None:
     hearts.close()
 
 
-def test_sigterm_becomes_an_exit_and_is_put_back() -> None:
+@pytest.fixture
+def of_a_terminal() -> Iterator[None]:
+    """SIGHUP ends this process, as in one that was not started by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("of_a_terminal")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_becomes_an_exit_and_is_put_back(number: signal.Signals) -> None:
     with pytest.raises(SystemExit) as caught, interrupts.sigterm_exits():
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1)
-    assert caught.value.code == 143
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        signal.raise_signal(number)
+    assert caught.value.code == 128 + number
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+@pytest.mark.usefixtures("of_a_terminal")
+def test_what_is_ignored_stays_so_and_does_not_wait() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with interrupts.sigterm_exits(), interrupts.undisturbed():
+        signal.raise_signal(signal.SIGHUP)
+        assert not interrupts.waiting()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("of_a_terminal")
+def test_a_closed_terminal_waits_for_a_clean_up() -> None:
+    steps = []
+    with pytest.raises(SystemExit), interrupts.sigterm_exits():
+        with interrupts.undisturbed():
+            signal.raise_signal(signal.SIGHUP)
+            steps.append("cleaned")
+        steps.append("not reached")
+    assert steps == ["cleaned"]
 
 
 def test_a_program_keeps_its_own_handlers() -> None:

@@ -13,13 +13,13 @@ from ffrecord.cli import exits
 from ffrecord.cli.commands import COMMANDS, command
 from ffrecord.cli.options import add_common
 from ffrecord.cli.output import Output, StandardOutputError, printable, silence
-from ffrecord.workers.interrupts import ctrl_c_waits
+from ffrecord.workers.interrupts import ENDED, ctrl_c_waits
 
 EPILOG = """\
 ffrecord COMMAND --help says what a command takes.
 
 exit codes: 0 done; 1 done, and something is wrong with the data; 2 wrong arguments; 3 it could not be done;
-130 stopped by Ctrl-C; 141 nobody reads the output any more; 143 ended by SIGTERM"""
+129 its terminal was closed; 130 stopped by Ctrl-C; 141 nobody reads the output any more; 143 ended by SIGTERM"""
 
 
 class Format(argparse.HelpFormatter):
@@ -62,9 +62,8 @@ def run(argv: list[str] | None = None) -> int:
     try:
         return _flushed(argv, _run(parsed(argv)))
     except SystemExit as ended:
-        if ended.code == exits.TERMINATED:
-            return _terminated(_name(argv), ended)
-        return _flushed(argv, int(ended.code or 0))
+        code = int(ended.code or 0)
+        return _ended(_name(argv), ended, code) if code in (exits.TERMINATED, exits.HUNG_UP) else _flushed(argv, code)
     except BrokenPipeError:
         silence(sys.stdout)
         return exits.PIPE_CLOSED
@@ -163,12 +162,12 @@ def _interrupted(name: str, error: KeyboardInterrupt) -> int:
     return exits.INTERRUPTED
 
 
-def _terminated(name: str, ended: SystemExit) -> int:
+def _ended(name: str, ended: SystemExit, code: int) -> int:
     """Say so, and what stays."""
     from ffrecord.cli.messages import notes
 
-    _say(name, f"ended by SIGTERM{notes(ended)}")
-    return exits.TERMINATED
+    _say(name, f"ended by {signal.Signals(code - ENDED).name}{notes(ended)}")
+    return code
 
 
 def _failed(given: argparse.Namespace, error: Exception) -> int:

@@ -1,4 +1,7 @@
-"""Signals while worker processes run: Ctrl-C and SIGTERM end a write through the same clean-up as an exception."""
+"""Signals while worker processes run: Ctrl-C, SIGTERM and SIGHUP end a write through the same clean-up as an exception.
+
+SIGHUP comes when a terminal is closed. A program that ignores it, as nohup has it, goes on ignoring it.
+"""
 
 import contextlib
 import signal
@@ -7,14 +10,14 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-SIGNALS = {signal.SIGINT, signal.SIGTERM}
-TERMINATED = 128 + signal.SIGTERM  # what a shell reports for a process ended by SIGTERM
+SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+ENDED = 128  # and the number of the signal: what a shell reports for a process that one has ended
 
 _waiting: list[list[int]] = []  # signals that came while something was `undisturbed`, of each such
 
 
-def _exit_on_sigterm(signum: int, frame: FrameType | None) -> None:
-    raise SystemExit(TERMINATED)
+def _exit(signum: int, frame: FrameType | None) -> None:
+    raise SystemExit(ENDED + signum)
 
 
 def _in_main_thread() -> bool:
@@ -37,8 +40,9 @@ def _handled(number: int, usual: Any, handler: Callable[[int, FrameType | None],
 
 @contextlib.contextmanager
 def sigterm_exits() -> Iterator[None]:
-    """Inside, SIGTERM raises SystemExit(143) in the main thread, unless the program has a handler of its own."""
-    with _handled(signal.SIGTERM, signal.SIG_DFL, _exit_on_sigterm):
+    """Inside, SIGTERM raises SystemExit(143) in the main thread, and SIGHUP SystemExit(129), unless the program has a
+    handler of its own, or ignores it."""
+    with _handled(signal.SIGTERM, signal.SIG_DFL, _exit), _handled(signal.SIGHUP, signal.SIG_DFL, _exit):
         yield
 
 
@@ -60,15 +64,15 @@ def ctrl_c_waits() -> Iterator[None]:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Inside, a second Ctrl-C or SIGTERM does not interrupt a clean-up; it comes into force afterwards."""
+    """Inside, a second Ctrl-C, SIGTERM or SIGHUP does not interrupt a clean-up; it comes into force afterwards."""
     if not _in_main_thread():
         yield
         return
     arrived: list[int] = []
     _waiting.append(arrived)
     handlers = {int(number): signal.getsignal(number) for number in SIGNALS}
-    # A handler that was not installed from Python cannot be put back, so it stays.
-    ours = [number for number, handler in handlers.items() if handler is not None]
+    # A handler that was not installed from Python cannot be put back, so it stays; what is ignored does not wait.
+    ours = [number for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)]
     for number in ours:
         signal.signal(number, lambda signum, frame: arrived.append(signum))
     try:
@@ -88,7 +92,7 @@ def waiting() -> bool:
 
 @contextlib.contextmanager
 def held() -> Iterator[set[int]]:
-    """Inside, this thread takes no Ctrl-C and no SIGTERM, nor does a child it forks, until `become_worker`.
+    """Inside, this thread takes no Ctrl-C, SIGTERM or SIGHUP, nor does a child it forks, until `become_worker`.
 
     Yields:
         the signals that were blocked before.
@@ -101,13 +105,14 @@ def held() -> Iterator[set[int]]:
 
 
 def become_worker(blocked: set[int] | None) -> None:
-    """In a new worker: leave Ctrl-C to the parent and die of SIGTERM, whatever handlers were inherited.
+    """In a new worker: leave what a terminal sends to all to the parent, die of SIGTERM, whatever was inherited.
 
     Args:
         blocked: the signals to leave blocked; None to change nothing about that.
     """
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if blocked is not None:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

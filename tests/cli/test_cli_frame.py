@@ -361,11 +361,12 @@ def test_what_the_command_itself_says_must_get_out(asked, unbuffered):
             assert (done.returncode, done.stderr) == wanted
 
 
-def test_sigterm_leaves_nothing_and_is_told(tmp_path):
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_what_ends_it_leaves_nothing_and_is_told(tmp_path, name, code):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("one", b"1")
         archive.writestr("two", b"2")
-    code = """
+    program = """
 import os, signal, sys
 from ffrecord import safe_unpack
 from ffrecord.cli import main
@@ -374,14 +375,15 @@ write = safe_unpack._write
 
 def ended(*arguments):
     write(*arguments)
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.Signals[sys.argv[1]])
 
 safe_unpack._write = ended
-sys.exit(main(["unpack", *sys.argv[1:]]))
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
+sys.exit(main(["unpack", *sys.argv[2:]]))
 """
-    command = [sys.executable, "-c", code, tmp_path / "a.zip", tmp_path / "out"]
+    command = [sys.executable, "-c", program, name, tmp_path / "a.zip", tmp_path / "out"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (143, "", "ffrecord unpack: ended by SIGTERM\n")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"ffrecord unpack: ended by {name}\n")
     assert os.listdir(tmp_path) == ["a.zip"]
 
 

@@ -19,7 +19,13 @@ from written_datasets import files_in, left_behind, read_all
 
 from ffrecord import FileWriter, pack_folder
 
-SIGNALS = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM, "SIGKILL": signal.SIGKILL}
+SIGNALS = {
+    "Ctrl-C": signal.SIGINT,
+    "SIGTERM": signal.SIGTERM,
+    "SIGHUP": signal.SIGHUP,
+    "SIGKILL": signal.SIGKILL,
+}
+CODES = {"Ctrl-C": 130, "SIGTERM": 143, "SIGHUP": 129, "SIGKILL": -9}
 BEGUN = 0.3  # seconds within which an operation may be anywhere, its end included
 
 
@@ -50,6 +56,7 @@ def begin_other(work: Callable[[], None]) -> int:
         try:
             os.setsid()
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
             signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray sets one of its own in a process that has used it
             os.close(ready)
             os.close(begun)
@@ -94,8 +101,8 @@ def remains(directory: Path, name: str) -> list[str]:
 def end(pid: int, name: str) -> int:
     """Have it end, and all of its session with it; its exit code."""
     sent = time.monotonic()
-    # Ctrl-C of a terminal goes to all processes, the others to the parent alone.
-    (os.killpg if name == "Ctrl-C" else os.kill)(pid, SIGNALS[name])
+    # What comes of a terminal goes to all processes, the others to the parent alone.
+    (os.killpg if name in ("Ctrl-C", "SIGHUP") else os.kill)(pid, SIGNALS[name])
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert wait_until(lambda: not in_session(pid), 1.5), in_session(pid)
     assert time.monotonic() - sent < 5
@@ -115,7 +122,7 @@ def test_the_parent_ends(
         pid = begin(kind, directory)
         time.sleep(0.02 + float(random.random()) * BEGUN)
         code = end(pid, name)
-        assert code in (0, {"Ctrl-C": 130, "SIGTERM": 143, "SIGKILL": -9}[name], -SIGNALS[name]), code
+        assert code in (0, CODES[name], -SIGNALS[name]), code
         assert is_whole(directory, kind) or "set" not in os.listdir(directory)
         left = remains(directory, name)
         assert left == [] or (name == "SIGKILL" and len(left) == 1 and left[0].startswith(".set.")), left
@@ -123,7 +130,7 @@ def test_the_parent_ends(
         shutil.rmtree(directory)
 
 
-@pytest.mark.parametrize("name", ["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("name", ["Ctrl-C", "SIGTERM", "SIGHUP"])
 def test_packing_a_folder_ends(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "folder"
     for path in (folder, tmp_path / "out"):

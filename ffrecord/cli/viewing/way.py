@@ -20,7 +20,7 @@ PAGE = """<!doctype html>
 @contextmanager
 def way_to(url: str) -> Iterator[str]:
     """The path of a file that only this user can read, and that leads a browser to `url`; gone afterwards, also if the
-    process is asked to end (SIGTERM) and has no handler of its own for that, but not if it is killed.
+    process is asked to end (SIGTERM, SIGHUP) and has no handler of its own for that, but not if it is killed.
 
     Raises:
         OSError: there is no place for it.
