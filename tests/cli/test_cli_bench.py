@@ -5,7 +5,9 @@ import itertools
 import json
 import os
 import shlex
+import signal
 import subprocess
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -124,6 +126,21 @@ def test_sizes_are_left_out_where_there_is_no_room_for_them(dataset, tmp_path):
         assert (ran.returncode, ran.stderr.count("\n"), len(ran.stdout.splitlines())) == (code, 1, said), ran
         assert "sizes: not measured: no room for files of 134 MB" in ran.stderr
     assert (tmp_path / "a.svg").stat().st_size
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_what_ends_it_leaves_no_files(dataset, tmp_path, number, code):
+    program = ["env", "--default-signal=HUP", *COMMAND, "bench"]  # nohup ignores it
+    command = [*program, dataset, "--only", "sizes", "--seconds", "40"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as child:
+        deadline = time.monotonic() + 30
+        while not [*tmp_path.glob("ffrecord-*/*.ffr")] and time.monotonic() < deadline:
+            time.sleep(0.02)
+        child.send_signal(number)
+        said = child.stderr.read()
+    assert (child.returncode, said) == (code, f"ffrecord bench: ended by {number.name}\n")
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_in_words(dataset):
