@@ -55,23 +55,26 @@ def run(given: argparse.Namespace, out: Output) -> int:
             raise ArgumentError(f"{given.source}: nothing to measure in 0 samples")
         found = measure(store, given, out)
         swept = sweep(found, given, out)
+        whole = given.batch_size >= store.n
+    if not swept and all(each.missing for each in found):
+        raise FFRecordError("; ".join(f"{each.way}: {verdict(each)}" for each in found))
     if given.plot:
         from ffrecord.cli.plots import plot_measured
 
         plot_measured(found, given.source, given.plot, swept)
     if out.json:
         facts: dict[str, Any] = {"path": given.source, "batch_size": given.batch_size, "machine": measuring.machine()}
-        facts |= {"measured": [_for_json(each) for each in found], "sizes": [_of_size(each) for each in swept]}
+        facts |= {"measured": [_for_json(each, whole) for each in found], "sizes": [_of_size(each) for each in swept]}
         out.data(facts)
     else:
-        _print(found, out)
+        _print(found, whole, out)
         _print_sizes(swept, out)
     return exits.DONE
 
 
-def _for_json(measured: Measured) -> dict[str, Any]:
+def _for_json(measured: Measured, whole: bool) -> dict[str, Any]:
     told = {name: value for name, value in asdict(measured).items() if name != "quantiles"}
-    return {**told, "verdict": verdict(measured)}
+    return {**told, "verdict": verdict(measured, whole)}
 
 
 def _of_size(measured: Measured) -> dict[str, Any]:
@@ -107,13 +110,15 @@ def sweep(found: list[Measured], given: argparse.Namespace, out: Output) -> list
         return []
 
 
-def verdict(measured: Measured) -> str:
-    """What the numbers mean."""
+def verdict(measured: Measured, whole: bool = False) -> str:
+    """What the numbers mean; whole: a batch is all the dataset."""
     if measured.missing:
         return f"not measured: {measured.missing}"
     share = measured.bytes_per_second / measured.limit if measured.limit else None
     if share is None:
-        return f"{measured.samples_per_second:,.0f} samples/s: training is not kept waiting if it takes fewer"
+        why = measured.unlimited or "none is known of decoding"
+        told = f"{measured.samples_per_second:,.0f} samples/s: training is not kept waiting if it takes fewer"
+        return f"{told} (limit: {why})"
     what = {"cached": "memory", "cold": "the storage"}.get(measured.way, "the machine")
     if share > 1.1 and measured.way == "cold":
         return f"faster than large direct reads of {what}: something below keeps what was read"
@@ -121,12 +126,14 @@ def verdict(measured: Measured) -> str:
         return f"faster than {what} allows here: the caches of the CPU hold what is read"
     if share >= 0.8:
         return f"as fast as {what} allows here ({share:.0%} of it)"
+    if whole:
+        return f"{share:.0%} of what {what} allows: a batch is the whole dataset, which is too small to say more"
     if measured.bytes_per_batch < 64 * 4096:
         return f"{share:.0%} of what {what} allows: samples are small, larger batches would cost less each"
     return f"{share:.0%} of what {what} allows here"
 
 
-def _print(found: list[Measured], out: Output) -> None:
+def _print(found: list[Measured], whole: bool, out: Output) -> None:
     rows: list[list[Any]] = []
     for each in found:
         if not each.missing:
@@ -141,7 +148,7 @@ def _print(found: list[Measured], out: Output) -> None:
         out.table(["", "samples/s", "read", "limit here", "batch, median", "99 %"], rows)
         out.line()
     for each in found:
-        out.wrapped(f"{each.way}: ", verdict(each))
+        out.wrapped(f"{each.way}: ", verdict(each, whole))
 
 
 def _print_sizes(swept: list[Measured], out: Output) -> None:

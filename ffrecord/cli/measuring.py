@@ -18,7 +18,7 @@ from ffrecord._crc import crc32
 from ffrecord._engine import filesystem_type
 from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import in_bytes
-from ffrecord.fields.optional import optional
+from ffrecord.fields.optional import install, optional
 from ffrecord.order import Random
 from ffrecord.reader import FileReader
 from ffrecord.sources.mixed import MixedReader
@@ -47,6 +47,7 @@ class Measured:
 
     Attributes:
         limit: bytes per second that the machine gives at most; None where nobody knows.
+        unlimited: why nobody knows.
         latencies: seconds of a batch, "50 %", "90 %" and "99 %".
         quantiles: the same, from the quickest to the slowest, in steps of one percent.
         missing: why it was not measured; then all else is zero.
@@ -60,6 +61,7 @@ class Measured:
     latencies: dict[str, float] = field(default_factory=dict)
     quantiles: list[float] = field(default_factory=list, repr=False)
     missing: str = ""
+    unlimited: str = ""
 
 
 def machine() -> dict[str, Any]:
@@ -97,7 +99,10 @@ def cold(store: Store, batch_size: int, seconds: float) -> Measured:
     if _still_cached(paths):
         raise NotHere("the page cache keeps these files, whatever it is told: they lie in memory, or are in use")
     measured = _timed("cold", _cold_reads(store, paths, batch_size), seconds)
-    measured.limit = _storage_limit(paths, min(seconds, 1.5))
+    try:
+        measured.limit = _storage_limit(paths, min(seconds, 1.5))
+    except NotHere as error:
+        measured.unlimited = str(error)
     return measured
 
 
@@ -108,7 +113,7 @@ def loader(store: Store, batch_size: int, seconds: float) -> Measured:
         NotHere: no torch, or samples of which it makes no batches.
     """
     if optional("torch") is None:
-        raise NotHere("torch is not installed")
+        raise NotHere(f"torch is not installed: {install('torch')}")
     from ffrecord.torch import Loader
 
     mean = float(np.maximum(store.record_sizes(np.arange(min(store.n, 4096))), 0).mean())
@@ -261,11 +266,15 @@ def _memory_limit(seconds: float) -> float:
     return _rate(pieces(), seconds)
 
 
-def _storage_limit(paths: list[str], seconds: float) -> float | None:
-    """Bytes per second of direct reads of 1 MiB, several at a time; None where the file system has none."""
+def _storage_limit(paths: list[str], seconds: float) -> float:
+    """Bytes per second of direct reads of 1 MiB, several at a time.
+
+    Raises:
+        NotHere: the file system has none, or no file is as large.
+    """
     pieces = [(path, at) for path in paths for at in range(0, os.path.getsize(path) - DIRECT_BYTES + 1, DIRECT_BYTES)]
     if not pieces:
-        return None
+        raise NotHere("no file has 1 MiB, which one direct read of it takes")
     np.random.default_rng(0).shuffle(pieces)
     opened: dict[str, int] = {}
     try:
@@ -273,8 +282,8 @@ def _storage_limit(paths: list[str], seconds: float) -> float | None:
             opened[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
         wanted = [(opened[path], at) for path, at in pieces[:4096] if path in opened]
         return _direct_rate(wanted, seconds)
-    except OSError:
-        return None
+    except OSError as error:
+        raise NotHere(f"the file system refuses direct reads ({error.strerror})") from error
     finally:
         for fd in opened.values():
             os.close(fd)

@@ -14,6 +14,11 @@ def optional(name: str) -> Any:
         return None
 
 
+def install(extra: str) -> str:
+    """What to type for it, in any shell: some take brackets that are not quoted for a pattern."""
+    return f"pip install 'ffrecord[{extra}]'"
+
+
 def require(name: str, extra: str, purpose: str, needed: str | None = None) -> Any:
     """The module `name`.
 
@@ -27,7 +32,5 @@ def require(name: str, extra: str, purpose: str, needed: str | None = None) -> A
     """
     module = optional(name)
     if module is None:
-        raise ImportError(
-            f"{purpose} needs {needed or name.partition('.')[0]}: pip install ffrecord[{extra}]", name=name
-        )
+        raise ImportError(f"{purpose} needs {needed or name.partition('.')[0]}: {install(extra)}", name=name)
     return module

@@ -18,7 +18,7 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("ray", "pyarrow", "pandas"):
         raise
-    raise ImportError(f"ffrecord.ray needs {error.name}: pip install ffrecord[ray]", name=error.name) from error
+    raise ImportError(f"ffrecord.ray needs {error.name}: pip install 'ffrecord[ray]'", name=error.name) from error
 
 from ffrecord.ray.reading import read
 from ffrecord.ray.writing import write

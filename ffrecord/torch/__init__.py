@@ -5,7 +5,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    raise ImportError("ffrecord.torch needs torch: pip install ffrecord[torch]", name="torch") from error
+    raise ImportError("ffrecord.torch needs torch: pip install 'ffrecord[torch]'", name="torch") from error
 
 from ffrecord.torch.collating import collate
 from ffrecord.torch.dataloader import DataLoader

@@ -73,7 +73,8 @@ def test_files_in_memory_are_never_cold():
     os.mkdir(directory)
     try:
         path = builders.write_samples(Path(directory, "a.ffr"), [bytes(1000)] * 100)
-        assert "the page cache keeps these files" in bench(path, "--only", "cold")["cold"]["missing"]
+        found = bench(path, "--only", "cold", "--only", "cached")
+        assert "the page cache keeps these files" in found["cold"]["missing"]
     finally:
         for name in os.listdir(directory):
             os.unlink(f"{directory}/{name}")
@@ -174,5 +175,31 @@ def test_verdicts():
     assert "something below keeps" in verdict(Measured("cold", 10, 3e9, 1e6, 1e9))
     assert verdict(Measured("cold", 10, 3e8, 1e6, 1e9)) == "30% of what the storage allows here"
     assert "larger batches" in verdict(Measured("cached", 10, 1e9, 1e4, 1e10))
+    assert "too small to say more" in verdict(Measured("cached", 10, 1e9, 1e4, 1e10), whole=True)
     assert "caches of the CPU" in verdict(Measured("cached", 10, 3e10, 1e6, 1e10))
     assert "1,000 samples/s" in verdict(Measured("loader", 1000, 1e9, 1e6))
+    assert verdict(Measured("cold", 10, 3e8, 1e6, unlimited="because")).endswith("(limit: because)")
+
+
+def test_a_batch_that_is_all_there_is(dataset):
+    told = bench(dataset, "--only", "cached", "--batch-size", "99999999")["cached"]["verdict"]
+    assert "larger batches" not in told
+
+
+def test_no_direct_reads_of_small_files(tmp_path):
+    path = builders.write_samples(tmp_path / "a.ffr", [bytes(1000)] * 100)
+    with pytest.raises(measuring.NotHere, match="no file has 1 MiB"):
+        measuring._storage_limit([str(path)], 0.1)
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_nothing_that_was_asked_for_can_be_measured(dataset, tmp_path, more):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError\n")
+    command = [*COMMAND, "bench", dataset, "--seconds", "0.1", "--only", "loader", *more]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    for asked, code in ([], 3), (["--only", "cached"], 0):
+        ran = subprocess.run([*command, *asked], capture_output=True, text=True, env=environment)
+        assert (ran.returncode, bool(ran.stdout)) == (code, code == 0), ran
+        said = ran.stdout + ran.stderr
+        assert "not measured: torch is not installed: pip install 'ffrecord[torch]'" in said
