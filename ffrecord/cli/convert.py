@@ -2,7 +2,7 @@
 
 import argparse
 
-from ffrecord.cli.making import add_out, add_skipping, conclude, options_of
+from ffrecord.cli.making import add_out, add_skipping, advising, conclude, options_of
 from ffrecord.cli.output import Output
 from ffrecord.cli.sources import add_source, refuse_inside
 from ffrecord.conversion import convert
@@ -29,5 +29,6 @@ def run(given: argparse.Namespace, out: Output) -> int:
     refuse_inside([given.source], given.out)
     mode = {"mode": "append"} if given.append else {}
     options = options_of(given, out)
-    summary = convert(given.source, given.out, format=given.format, verify=given.verify, **mode, **options)  # type: ignore[arg-type]
+    with advising(given):
+        summary = convert(given.source, given.out, format=given.format, verify=given.verify, **mode, **options)  # type: ignore[arg-type]
     return conclude([summary], out, verified=given.verify)

@@ -12,7 +12,7 @@ from ffrecord.cli.sources import add_jobs, path_of
 from ffrecord.conversion.given import Given
 from ffrecord.conversion.given import given as taken
 from ffrecord.dataset_writer import DatasetWriter, Summary
-from ffrecord.errors import ArgumentError, add_note
+from ffrecord.errors import ArgumentError, WorkerError, add_note
 
 UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
@@ -69,6 +69,17 @@ def add_skipping(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="leave out up to N samples that cannot be read, and name them (default: 0)",
     )
+
+
+@contextmanager
+def advising(given: argparse.Namespace) -> Iterator[None]:
+    """Inside, the failure at a sample names --max-skipped, unless that was given."""
+    try:
+        yield
+    except WorkerError as error:
+        if error.index is not None and error.exitcode is None and not given.max_skipped:
+            add_note(error, "--max-skipped N leaves out up to N samples that cannot be read")
+        raise
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ffrecord.cli.making import add_skipping, add_writing, conclude, options_of
+from ffrecord.cli.making import add_skipping, add_writing, advising, conclude, options_of
 from ffrecord.cli.output import Output
 from ffrecord.cli.sources import add_source, path_of, refuse_inside
 from ffrecord.conversion import convert
@@ -27,7 +27,9 @@ def run(given: argparse.Namespace, out: Output) -> int:
     """Write the samples of all, one dataset after the other: records of .ffr files stay the bytes that they are."""
     refuse_inside(given.source, given.out)
     _check(given.source if given.format is None else [])
-    return conclude([convert(given.source, given.out, format=given.format, **options_of(given, out))], out)
+    with advising(given):
+        summary = convert(given.source, given.out, format=given.format, **options_of(given, out))
+    return conclude([summary], out)
 
 
 def _check(sources: list[str]) -> None:

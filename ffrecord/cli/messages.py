@@ -16,6 +16,10 @@ ADVICE = {
     "resume=False of DatasetWriter": "--restart",
     "resume=False": "--restart",
     "(max_size)": "(--max-size)",
+    'format="path list"': "--format 'path list'",
+    'format="webdataset"': "--format webdataset",
+    "verify=True compares every sample, max_skipped leaves": "--verify compares every sample, --max-skipped leaves",
+    "pass from_iterable a length, or use samples_per_shard or shard_size": "use --samples-per-shard or --shard-size",
     "left as it is, and so is": "there is something, which --replace replaces; as it is stays",
     "; ffrecord.open opens others": "",
     "'folder' must be a directory": "no directory",
@@ -28,6 +32,8 @@ ADVICE = {
         ": no killed writer left anything that was flushed"
     ),
 }
+# Arguments of functions that have options, as a message has them: with what they are, or should be.
+ARGUMENTS = re.compile(r"(?<![\w/.-])(shard_size|samples_per_shard|num_shards|max_skipped)(?= is |=)")
 SAID = (errno.EINVAL, errno.EEXIST, errno.EWOULDBLOCK)  # whose words add nothing to a sentence of ours
 
 SHOWN = 3  # differences
@@ -75,7 +81,7 @@ def _for_command(text: str) -> str:
     """With advice for who calls the command; where it could be of a path it is left alone."""
     for advice, ours in ADVICE.items():
         text = re.sub(rf"(?<!/){re.escape(advice)}(?![\w/])", lambda _, ours=ours: ours, text)  # type: ignore[misc]
-    return text
+    return ARGUMENTS.sub(lambda found: f"--{found[0].replace('_', '-')}", text)
 
 
 def _shortened(error: BaseException, text: str) -> str:

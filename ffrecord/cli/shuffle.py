@@ -5,7 +5,7 @@ import secrets
 
 import numpy as np
 
-from ffrecord.cli.making import add_out, add_skipping, conclude, indexed, options_of, told_apart, writer_of
+from ffrecord.cli.making import add_out, add_skipping, advising, conclude, indexed, options_of, told_apart, writer_of
 from ffrecord.cli.output import Output
 from ffrecord.cli.sources import add_source, refuse_inside, seed_of
 from ffrecord.dataset_writer import DatasetWriter
@@ -39,7 +39,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     The seed is noted with the finished shards of an interrupted call, which the same call without one goes on from.
     """
     refuse_inside([given.source], given.out)
-    with indexed(given.source, given.format) as found:
+    with advising(given), indexed(given.source, given.format) as found:
         writer = writer_of(found, given.out, options_of(given, out))
         seed = drawn(writer) if given.seed is None else given.seed
         n = len(found.dataset)

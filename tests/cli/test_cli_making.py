@@ -80,8 +80,10 @@ def damaged(dataset, path, *indices):
 def test_the_good_part_of_a_damaged_dataset(dataset, tmp_path, name, jobs):
     source = damaged(dataset, tmp_path / "damaged", 0, 8, 9)
     out = ["--out", tmp_path / "out"] if name == "merge" else [tmp_path / "out"]
+    none = run(name, source, *out, "-j", jobs)
+    assert (none.code, none.out, "--max-skipped N leaves out" in none.err) == (3, "", True)
     few = run(name, source, *out, "--max-skipped", "2", "-j", jobs)
-    assert (few.code, few.out) == (3, "")
+    assert (few.code, few.out, "--max-skipped is 2;" in few.err) == (3, "", True)
     assert not (tmp_path / "out").exists()
     ran = run(name, source, *out, "--max-skipped", "3", "-j", jobs, "--json", "--restart")
     assert ran.code == 1

@@ -46,3 +46,12 @@ def test_credentials_are_those_of_the_environment():
     assert said.startswith("s3://a/b: access denied: there are no credentials in the environment, and this machine has")
     assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://" in said
     assert "storage_options" not in said
+
+
+def test_arguments_are_options():
+    assert in_a_line(ArgumentError("shard_size is 0, expected > 0")) == "--shard-size is 0, expected > 0"
+    assert in_a_line(ArgumentError("num_shards=3 needs more")) == "--num-shards=3 needs more"
+    assert in_a_line(ArgumentError("a/num_shards is there, my_num_shards is not")).startswith(
+        "a/num_shards is there, my_num"
+    )
+    assert in_a_line(ArgumentError('format="path list" reads them')) == "--format 'path list' reads them"
