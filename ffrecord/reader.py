@@ -113,6 +113,39 @@ class FileReader(RecordReader[Sample_co]):
         """Bytes of each file, as they were when it was opened, or as its dataset.json says of a URL."""
         return [opened.size for opened in self._files]
 
+    @property
+    def last_offsets(self) -> list[int]:
+        """Where the last sample of each file begins, bytes; 0 without samples. Beyond its size a file was cut.
+
+        One number of each table. Empty for URLs, of which all tables would have to be fetched.
+        """
+        return [int(opened.offsets[-1]) if opened.n else 0 for opened in self._files] if self._remote is None else []
+
+    def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
+        """Bytes of the samples at `indices`: int64 [k]; what the tables say, unchecked. Errors as for `read`.
+
+        A sample that has no place in its file, because that was cut, has -1.
+        """
+        positions = self._in_range(indices)
+        sizes = super().record_sizes(positions)
+        empty = np.flatnonzero(sizes == 0)
+        if len(empty) and self._remote is None:
+            sizes[empty[self._without_place(positions[empty])]] = -1
+        return sizes
+
+    def _without_place(self, positions: Indices) -> npt.NDArray[np.bool_]:
+        """Which of the samples at `positions` end beyond the end of their file, or before they begin."""
+        starts = np.cumsum([0, *(opened.n for opened in self._files)])
+        numbers = np.searchsorted(starts, positions, side="right") - 1
+        found = np.zeros(len(positions), np.bool_)
+        for number in np.unique(numbers):
+            mine, opened = numbers == number, self._file(number)
+            local, offsets = positions[mine] - starts[number], opened.offsets
+            ends = np.where(local + 1 < opened.n, offsets[np.minimum(local + 1, opened.n - 1)], opened.size)
+            found[mine] = (ends > opened.size) | (offsets[local] > ends)
+            opened.check_all_there()
+        return found
+
     def fingerprint(self, shards: SupportsIndex | None = None) -> str:
         """What tells these samples from others, wherever the files are: 64 hexadecimal digits.
 

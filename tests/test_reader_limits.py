@@ -245,3 +245,14 @@ def test_a_policy_that_is_a_function_pickles(tmp_path):
 
 def replacement(error: Exception) -> np.ndarray:
     return np.frombuffer(b"lost", np.uint8)
+
+
+@pytest.mark.parametrize("check_data", [True, False])
+def test_sizes_of_samples_that_were_cut_off(tmp_path, check_data):
+    """A file without extension block says how large it was nowhere, but by where its samples begin."""
+    samples = [b"", bytes(1000), bytes(1000), b"", bytes(10)]
+    whole, cut = (builders.write_samples(tmp_path / name, samples) for name in ("a.ffr", "b.ffr"))
+    os.truncate(cut, 1500)
+    with FileReader([whole, cut], check_data) as reader:
+        assert reader.record_sizes(range(10)).tolist() == [0, 1000, 1000, 0, 10, 0, 1000, -1, -1, -1]
+        assert [last > size for last, size in zip(reader.last_offsets, reader.file_sizes, strict=True)] == [False, True]

@@ -7,14 +7,14 @@ so it takes as long for a hundred million samples as for a hundred.
 import argparse
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from ffrecord import manifest
 from ffrecord.cli import exits
+from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import Output, in_bytes
 from ffrecord.cli.sources import add_source, manifest_of, open_source
-from ffrecord.errors import FormatError, MissingNamesError
+from ffrecord.errors import FFRecordError, FormatError, MissingNamesError
 from ffrecord.extension import Extension
 from ffrecord.fields import Schema
 from ffrecord.opened import OpenedFile
@@ -35,19 +35,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, out: Output) -> int:
-    """Print the facts; BAD_NEWS for a dataset of which shards are missing or of another size."""
+    """Print the facts; BAD_NEWS if shards are missing or of another size, or a file was cut."""
     listed = manifest_of(given)
     if listed is None:
         with open_source(given, check_data=False) as store:
-            facts, wrong = of_store(given.source, store), []
+            facts = facts_of(given.source, store)
     else:
-        facts, wrong = of_dataset(given.source, listed), not_there(given.source, listed)
-    out.facts({**facts, "wrong": wrong or None} if not out.json else {**facts, "wrong": wrong})
-    return exits.BAD_NEWS if wrong else exits.DONE
+        facts = facts_of(given.source, listed)
+    out.facts(facts if out.json else in_words(facts))
+    return exits.BAD_NEWS if facts["wrong"] else exits.DONE
 
 
-def of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
-    """What dataset.json says, and the first shard of itself."""
+def facts_of(source: str, found: manifest.Manifest | Store) -> dict[str, Any]:
+    """What a dataset is, and "wrong": what is wrong with it, in words.
+
+    Args:
+        found: its dataset.json, if it has one: all is there then, even where shards are not.
+    """
+    return _of_dataset(source, found) if isinstance(found, manifest.Manifest) else _of_store(source, found)
+
+
+def in_words(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for people."""
+    return {**facts, "wrong": facts["wrong"] or None}
+
+
+def _of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
+    """What dataset.json says, and a shard of itself: the first that has its size."""
     size = sum(shard.size for shard in listed.shards)
     facts = _counts(directory, "ffrecord", listed.samples, len(listed.shards), size)
     facts |= {
@@ -56,11 +70,17 @@ def of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
         "seed": listed.seed,
         "fingerprint": listed.fingerprint,
     }
-    first = Path(directory, listed.shards[0].name) if listed.shards else None
-    return facts | (_of_itself(str(first)) if first and first.exists() else {})
+    sizes = _sizes_there(directory)
+    wrong = list(_differences(listed.shards, sizes))
+    first = next((shard.name for shard in listed.shards if sizes.get(shard.name) == shard.size), None)
+    try:
+        facts |= _of_itself(os.path.join(directory, first)) if first is not None else {}
+    except (FFRecordError, OSError) as error:
+        wrong.append(in_a_line(error))
+    return {**facts, "wrong": wrong}
 
 
-def of_store(source: str, store: Store) -> dict[str, Any]:
+def _of_store(source: str, store: Store) -> dict[str, Any]:
     """What any store tells of itself."""
     size = None if store.format in FILE_EACH else sum(_sizes(store))
     facts = _counts(source, store.format, store.n, None if size is None else len(store.fnames), size)
@@ -71,17 +91,25 @@ def of_store(source: str, store: Store) -> dict[str, Any]:
     except MissingNamesError:
         facts["names"] = False
     facts["fingerprint"] = store.fingerprint()
-    return facts | (_said(extension) if store.format == "ffrecord" else {})
+    facts |= _said(extension) if store.format == "ffrecord" else {}
+    return {**facts, "wrong": list(_cut(store))}
 
 
-def not_there(directory: str, listed: manifest.Manifest) -> list[str]:
-    """The shards that are missing, or not of the size that they had, in words."""
+def _cut(store: Store) -> Iterable[str]:
+    """The files that end before their last record begins, in words."""
+    offsets: list[int] = getattr(store, "last_offsets", [])  # of a reader, as `file_sizes`
+    for path, size, offset in zip(store.fnames, _sizes(store), offsets, strict=True) if offsets else ():
+        if offset > size:
+            yield f"{path} was cut: it has {size} bytes, its last record begins at {offset}"
+
+
+def _sizes_there(directory: str) -> dict[str, int]:
     with os.scandir(directory) as entries:
-        sizes = {entry.name: entry.stat().st_size for entry in entries}
-    return list(_differences(listed.shards, sizes))
+        return {entry.name: entry.stat().st_size for entry in entries}
 
 
 def _differences(shards: Iterable[manifest.Shard], sizes: Mapping[str, int]) -> Iterable[str]:
+    """The shards that are missing, or not of the size that they had, in words."""
     for shard in shards:
         size = sizes.get(shard.name)
         if size is None:

@@ -44,6 +44,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
         check(given.plot)
     with open_rest(given, out) as rest:
         sizes = sizes_of(rest.store, out)
+        without_size = rest.store.n - sizes.count
         samples, damaged = _spread(rest, given.samples)
         columns = column_facts.of_samples(samples)
     if given.plot:
@@ -51,12 +52,12 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
         plot_sizes(sizes, given.source, given.plot)
     if out.json:
-        facts = {"path": given.source, "sizes": sizes.facts(), "columns": columns}
+        facts = {"path": given.source, "sizes": {**sizes.facts(), "without_size": without_size}, "columns": columns}
         out.data({**facts, "looked_at": len(samples) + len(damaged), "damaged": damaged, "wrong": rest.wrong})
     else:
-        _print(sizes, columns, out)
+        _print(sizes, without_size, columns, out)
         _print_damaged(len(samples), damaged, out)
-    return exits.BAD_NEWS if damaged or rest.wrong else exits.DONE
+    return exits.BAD_NEWS if damaged or without_size or rest.wrong else exits.DONE
 
 
 def _spread(rest: Rest, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
@@ -88,8 +89,10 @@ def _print_damaged(good: int, damaged: list[dict[str, Any]], out: Output) -> Non
             out.line("  … ffrecord verify names all")
 
 
-def _print(sizes: Sizes, columns: dict[str, dict[str, Any]], out: Output) -> None:
+def _print(sizes: Sizes, without_size: int, columns: dict[str, dict[str, Any]], out: Output) -> None:
     out.line(f"{counted(sizes.count, 'record')}, {in_bytes(sizes.total)}")
+    if without_size:
+        out.line(f"{counted(without_size, 'more record')} cannot be read, or their file was cut before them")
     if sizes.count:
         told = {name: in_bytes(value) for name, value in sizes.facts()["percentiles"].items()}
         out.wrapped("", ", ".join(f"{name} {value}" for name, value in told.items()))

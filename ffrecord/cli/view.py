@@ -12,7 +12,7 @@ from ffrecord.cli import exits
 from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.rest import open_rest
-from ffrecord.cli.sources import add_source, open_source, path_of, positive, whole_number
+from ffrecord.cli.sources import add_source, manifest_of, open_source, path_of, positive, whole_number
 from ffrecord.errors import ArgumentError, ChecksumError
 from ffrecord.store import Store
 
@@ -56,7 +56,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     store, remark, missing = _opened(given)
     with store:
         records = Records(store)
-        with closing(Answers(records, given.source, remark)) as answers:
+        with closing(Answers(records, given.source, remark, manifest_of(given))) as answers:
             if remark:
                 out.remark(f"ffrecord view: {remark}")
             if given.export:

@@ -73,6 +73,33 @@ def test_files_of_an_image_folder_are_not_looked_at(tmp_path):
     assert (code, found["samples"], found["bytes"], found["size"]) == (0, 1, None, None)
 
 
+def test_a_first_shard_whose_header_is_damaged(dataset):
+    first = min(dataset.glob("*.ffr"))
+    data = bytearray(first.read_bytes())
+    data[4:12] = (2**40).to_bytes(8, "little")
+    first.write_bytes(data)
+    code, found = facts(dataset)
+    assert (code, found["samples"], found["files"]) == (1, 30, 3)
+    (wrong,) = found["wrong"]
+    assert f"{first.name}: {2**40} samples do not fit" in wrong
+
+
+def test_what_a_shard_says_of_itself_where_the_first_is_missing(dataset):
+    min(dataset.glob("*.ffr")).unlink()
+    assert facts(dataset)[1]["writer"].startswith("ffrecord ")
+
+
+def test_a_file_without_extension_block_that_was_cut(tmp_path):
+    samples = [bytes([i]) * 1000 for i in range(8)]
+    path = builders.write_samples(tmp_path / "a.ffr", samples)
+    assert facts(path)[1]["wrong"] == []
+    os.truncate(path, 4000)
+    code, found = facts(path)
+    assert (code, found["samples"]) == (1, 8)
+    (wrong,) = found["wrong"]
+    assert wrong == f"{path} was cut: it has 4000 bytes, its last record begins at 7108"
+
+
 def test_a_manifest_that_was_cut(dataset):
     os.truncate(dataset / "dataset.json", 20)
     for command in ("info", "head"):

@@ -1,6 +1,7 @@
 """`ffrecord stats`: sizes and columns in numbers, and as a figure."""
 
 import json
+import os
 import shutil
 
 import builders
@@ -142,6 +143,15 @@ def test_damaged_samples_are_counted(dataset, tmp_path):
     assert found["columns"]["label"]["samples"] == 39
     ran = run("stats", path)
     assert (ran.code, "1 of 40 samples looked at cannot be read:" in ran.out) == (1, True)
+
+
+def test_records_that_were_cut_off_have_no_size(tmp_path):
+    path = builders.write_samples(tmp_path / "a.ffr", [b"", *(bytes(1000) for _ in range(7))])
+    os.truncate(path, 4000)
+    ran = run("stats", path, "--json", "--samples", "0")
+    found = json.loads(ran.out)["sizes"]
+    assert (ran.code, found["records"], found["without_size"], found["bytes"]) == (1, 4, 4, 3000)
+    assert "\n4 more records cannot be read, or their file was cut" in run("stats", path).out
 
 
 def test_in_words(dataset):

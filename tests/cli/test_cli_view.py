@@ -317,9 +317,21 @@ def test_a_dataset_of_which_a_shard_is_missing(tmp_path):
     data = data_of((tmp_path / "a.html").read_text())
     assert "is missing; this is of the other 20 of 30 samples" in data["begin"]["remark"]
     assert data["begin"]["count"] == 20
+    assert (data["facts"]["samples"], data["facts"]["files"]) == (30, 3)
+    assert "is missing" in data["facts"]["wrong"][0]
     quiet = run("view", tmp_path / "a", "--export", tmp_path / "a.html", "--quiet")
     assert (quiet.code, quiet.err) == (1, "")
     assert ": 20 samples, some shards missing, " in quiet.out
+
+
+def test_facts_are_those_of_info(tmp_path):
+    samples = [{"number": i} for i in range(30)]
+    DatasetWriter(tmp_path / "a", samples_per_shard=10, num_workers=0, progress=False).from_indexed_dataset(samples)
+    assert run("view", tmp_path / "a", "--export", tmp_path / "a.html").code == 0
+    found = data_of((tmp_path / "a.html").read_text())["facts"]
+    told = json.loads(run("info", tmp_path / "a", "--json").out)
+    assert found["fingerprint"] == told["fingerprint"]
+    assert set(found) == set(told)
 
 
 def test_export_where_it_cannot_be(pictures, tmp_path):

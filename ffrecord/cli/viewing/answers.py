@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Any, NamedTuple
 
+from ffrecord import manifest
 from ffrecord.cli import info
 from ffrecord.cli.get import indices_of
 from ffrecord.cli.output import json_of
@@ -44,10 +45,13 @@ class Answers:
         records: of the dataset.
         source: as it was given.
         remark: what is wrong with it as a whole; "" if nothing.
+        listed: its dataset.json, if it has one.
     """
 
-    def __init__(self, records: Records, source: str, remark: str = "") -> None:
-        self._records, self._source, self._remark = records, source, remark
+    def __init__(
+        self, records: Records, source: str, remark: str = "", listed: manifest.Manifest | None = None
+    ) -> None:
+        self._records, self._source, self._remark, self._listed = records, source, remark, listed
         self._filters: dict[int, Filter] = {}
         self._numbers, self._lock = itertools.count(1), Lock()
         self._jobs: dict[str, Job] = {}
@@ -145,7 +149,7 @@ class Answers:
     def facts(self) -> dict[str, Any]:
         """As `ffrecord info` has them; what is wrong, where they cannot be had."""
         try:
-            return info.of_store(self._source, self._records.store)
+            return info.in_words(info.facts_of(self._source, self._listed or self._records.store))
         except Exception as error:  # a page about a damaged dataset is of use without them
             return {"path": self._source, "wrong": reason(error)}
 

@@ -45,7 +45,8 @@ function showFacts(box, schemaBox, told) {
   const list = make("dl", "told");
   for (const [name, value] of Object.entries(told)) {
     if (name === "schema" || value === null || name === "size") continue;
-    row(list, name, name === "bytes" ? `${told.size ?? inBytes(value)} (${amount(value)})` : inWords(value));
+    const words = Array.isArray(value) ? value.join("; ") : inWords(value);
+    row(list, name, name === "bytes" ? `${told.size ?? inBytes(value)} (${amount(value)})` : words);
   }
   box.replaceChildren(heading("Dataset"), list);
   const columns = Object.entries(told.schema || {});
