@@ -3,6 +3,7 @@
 import argparse
 
 from ffrecord.cli.making import add_out, add_skipping, advising, conclude, options_of
+from ffrecord.cli.meant import meant
 from ffrecord.cli.output import Output
 from ffrecord.cli.sources import add_source, refuse_inside
 from ffrecord.conversion import convert
@@ -29,6 +30,9 @@ def run(given: argparse.Namespace, out: Output) -> int:
     refuse_inside([given.source], given.out)
     mode = {"mode": "append"} if given.append else {}
     options = options_of(given, out)
+    remark = meant(given.source) if given.format is None else ""
+    if remark:
+        out.remark(f"ffrecord convert: {remark}")
     with advising(given):
         summary = convert(given.source, given.out, format=given.format, verify=given.verify, **mode, **options)  # type: ignore[arg-type]
     return conclude([summary], out, verified=given.verify)

@@ -219,8 +219,11 @@ def _of_most(path: str, names: list[str]) -> str:
     most = max(most, counts["image folder"])
     found = [format for format, count in counts.items() if count == most]
     if most == 0:
-        hint = hints.of_directory(names) or unfinished.remark(path)
-        raise FormatError(f"{path}: a directory of {len(names)} entries, in no format known here{hint}")
+        hint = hints.of_directory(path, names) or unfinished.remark(path)
+        if not names:
+            raise FormatError(f"{path}: in no format known here; it is empty")
+        count = f"{len(names)} {'entry' if len(names) == 1 else 'entries'}"
+        raise FormatError(f"{path}: a directory of {count}, in no format known here{hint}")
     if len(found) > 1:
         raise FormatError(f"{path}: as many entries of {' as of '.join(found)}; say which format it is")
     return found[0]

@@ -1,7 +1,12 @@
 """What to do with files and directories that `ffrecord.open` does not know, where that can be told."""
 
+import os
 import re
-from collections.abc import Collection
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ffrecord import format as ffr
+from ffrecord import manifest
 
 CONVERTED = "ffrecord.convert takes any iterable of samples"
 PICTURE = 'a picture: open its directory, or [path, …] with format="path list"'
@@ -9,11 +14,14 @@ PICTURE = 'a picture: open its directory, or [path, …] with format="path list"
 BEGINNINGS = (
     (b"\xff\xd8\xff", PICTURE),
     (b"\x89PNG\r\n", PICTURE),
+    (b"\x93NUMPY", "an array of numpy: `ffrecord write FILE OUT` makes samples of it"),
     (b"\x0a\x23\xd7\xce", f"RecordIO of MXNet, which is another format and not read here; {CONVERTED}"),
     (b"\xff\xff\xff\xff", "perhaps Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
     (b"ARROW1\0\0", "Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
 )
 SAVED = {"dataset_dict.json", "state.json"}  # written by datasets.save_to_disk
+ENTRIES = 1000  # of a directory that are looked at
+SHOWN = 5  # datasets in it
 LISTED = re.compile(r"[^\n]*\.[A-Za-z]{2,5}(?:[ \t]+|,)[^\n]*\S")  # a path and a label
 
 
@@ -28,11 +36,23 @@ def of_file(head: bytes) -> str:
     return ""
 
 
-def of_directory(names: Collection[str]) -> str:
+def of_directory(path: str, names: Sequence[str]) -> str:
     """The same of a directory with these names in it."""
-    if SAVED.isdisjoint(names):
+    if not SAVED.isdisjoint(names):
+        return "; ffrecord.convert takes what datasets.load_from_disk of it gives"
+    visible = [os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")]
+    found = [each for each in visible if _is_dataset(each)]
+    if not found:
         return ""
-    return "; ffrecord.convert takes what datasets.load_from_disk of it gives"
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return f"; it holds the dataset{'s' if len(found) > 1 else ''} {', '.join(found[:SHOWN])}{more}"
+
+
+def _is_dataset(path: str) -> bool:
+    """Whether it is a directory with `.ffr` files."""
+    with suppress(OSError), os.scandir(path) as entries:
+        return any(entry.name == manifest.NAME or entry.name.endswith(ffr.SUFFIX) for entry in entries)
+    return False
 
 
 def of_missing(path: str) -> str:

@@ -11,6 +11,7 @@ import zlib
 from pathlib import Path
 
 import mutations
+import numpy as np
 import pytest
 
 import ffrecord
@@ -181,6 +182,29 @@ def test_directories_of_mosaicml(tmp_path):
 def test_directories_of_none(tmp_path):
     with pytest.raises(FormatError, match="a directory of 2 entries, in no format known here"):
         detect(directory_of(tmp_path, "a.txt", "below/b.txt"))
+
+
+def test_directories_of_datasets(tmp_path):
+    directory_of(tmp_path, "train/a.ffr", "test/dataset.json", "other/a.txt")
+    with pytest.raises(FormatError, match=f"; it holds the datasets {tmp_path}/test, {tmp_path}/train$"):
+        detect(str(tmp_path))
+    directory_of(tmp_path, *(f"many-{i}/a.ffr" for i in range(10)))
+    with pytest.raises(FormatError, match=f"datasets {tmp_path}/many-0, .*/many-4 and 7 more$"):
+        detect(str(tmp_path))
+
+
+def test_directories_of_nothing_and_of_one_file(tmp_path):
+    with pytest.raises(FormatError, match=r"in no format known here; it is empty$"):
+        detect(str(tmp_path))
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(FormatError, match=r": a directory of 1 entry, in no format known here$"):
+        detect(str(tmp_path))
+
+
+def test_arrays_of_numpy(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    with pytest.raises(FormatError, match=r"; an array of numpy: `ffrecord write FILE OUT` makes samples of it$"):
+        detect(str(tmp_path / "a.npy"))
 
 
 def test_packed_folders(tmp_path):
