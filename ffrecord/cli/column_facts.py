@@ -6,45 +6,61 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.cli.shown import columns_of
+from ffrecord.cli.classes import Classes, class_of
+from ffrecord.cli.shown import columns_of, picture_kind
 
 SHOWN_MOST = 5  # of the most frequent values
 
 
-def of_samples(samples: Iterable[Any]) -> dict[str, dict[str, Any]]:
-    """Column → facts: "kind", how many "samples" of it were looked at, and what makes sense for the kind."""
+def of_samples(samples: Iterable[Any], classes: Classes | None = None) -> dict[str, dict[str, Any]]:
+    """Column → facts: "kind", how many "samples" of it were looked at, and what makes sense for the kind.
+
+    Args:
+        classes: column → names of its classes, which stand for their numbers then.
+    """
     values: dict[str, list[Any]] = {}
     for sample in samples:
         for name, value in columns_of(sample).items():
             values.setdefault(name, []).append(value)
-    return {name: facts(found) for name, found in values.items()}
+    return {name: facts(found, (classes or {}).get(name)) for name, found in values.items()}
 
 
-def facts(values: Sequence[Any]) -> dict[str, Any]:
-    """Of the values of one column."""
+def facts(values: Sequence[Any], names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Of the values of one column.
+
+    Args:
+        names: of classes, if it is one of their numbers.
+    """
     there = [value for value in values if value is not None]
     told: dict[str, Any] = {"kind": kind_of(there), "samples": len(values)}
     if len(there) < len(values):
         told["missing"] = len(values) - len(there)
     if not there:
         return told
+    if names is not None:
+        called = [class_of(names, value) or str(value) for value in there]
+        return {**told, "kind": "class", "classes": len(names)} | _distinct(called)
     if all(isinstance(value, bool | np.bool_) for value in there):
         return {**told, "true": sum(map(bool, there))}
     if all(isinstance(value, int | float | np.integer | np.floating) for value in there):
         return told | _numbers(np.array(there, np.float64)) | _distinct(there)
     if all(isinstance(value, str) for value in there):
         return told | _sizes([len(value) for value in there], "characters") | _distinct(there)
-    if all(isinstance(value, np.ndarray) for value in there):
-        return told | _arrays(there)
-    if all(isinstance(value, bytes | bytearray | memoryview) for value in there):
+    if all(isinstance(value, bytes | bytearray | memoryview) or picture_kind(value) for value in there):
         return told | _sizes([len(value) for value in there], "bytes")
+    if all(isinstance(value, np.ndarray) for value in there):
+        return told | _arrays([value for value in there if not picture_kind(value)])
     return told
 
 
 def kind_of(values: Sequence[Any]) -> str:
-    """The types of values, of arrays with their dtypes."""
-    kinds = {f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__ for value in values}
-    return " or ".join(sorted(kinds)) or "None"
+    """The types of values, of arrays with their dtypes; of image files their formats."""
+    return " or ".join(sorted({_kind(value) for value in values})) or "None"
+
+
+def _kind(value: Any) -> str:
+    kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+    return picture_kind(value) or kind
 
 
 def _numbers(numbers: Any) -> dict[str, Any]:

@@ -6,21 +6,23 @@ so it takes as long for a hundred million samples as for a hundred.
 
 import argparse
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ffrecord import manifest
 from ffrecord.cli import exits
 from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import Output, in_bytes
-from ffrecord.cli.sources import add_source, manifest_of, open_source
+from ffrecord.cli.sources import FILE_EACH, add_source, manifest_of, open_source
 from ffrecord.errors import FFRecordError, FormatError, MissingNamesError
 from ffrecord.extension import Extension
-from ffrecord.fields import Schema
+from ffrecord.fields import Field, Schema
+from ffrecord.fields.spec import field_spec
 from ffrecord.opened import OpenedFile
 from ffrecord.store import Store
 
-FILE_EACH = ("image folder", "path list")  # formats that have a file for each sample, none of which is looked at
+SIZE, PER_SAMPLE = "size", "bytes per sample"
+CLASSES_SHOWN = 10
 
 EXAMPLES = """\
 examples:
@@ -42,12 +44,12 @@ def run(given: argparse.Namespace, out: Output) -> int:
             facts = facts_of(given.source, store)
     else:
         facts = facts_of(given.source, listed)
-    out.facts(facts if out.json else in_words(facts))
+    out.facts(as_json(facts) if out.json else in_words(facts))
     return exits.BAD_NEWS if facts["wrong"] else exits.DONE
 
 
 def facts_of(source: str, found: manifest.Manifest | Store) -> dict[str, Any]:
-    """What a dataset is, and "wrong": what is wrong with it, in words.
+    """What a dataset is: sizes in bytes, column → Field as "schema"; and "wrong": what is wrong with it, in words.
 
     Args:
         found: its dataset.json, if it has one: all is there then, even where shards are not.
@@ -57,7 +59,28 @@ def facts_of(source: str, found: manifest.Manifest | Store) -> dict[str, Any]:
 
 def in_words(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The same for people."""
-    return {**facts, "wrong": facts["wrong"] or None}
+    told: dict[str, Any] = {name: _size(facts[name]) for name in (SIZE, PER_SAMPLE)}
+    told["schema"] = _each(facts["schema"], repr)
+    if "classes" in facts:
+        more = len(facts["classes"]) - CLASSES_SHOWN
+        told["classes"] = ", ".join(facts["classes"][:CLASSES_SHOWN]) + (f", and {more:,} more" if more > 0 else "")
+    return {**facts, **told, "wrong": facts["wrong"] or None}
+
+
+def as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for programs: fields as they are in files."""
+    return {**facts, "schema": _each(facts["schema"], field_spec)}
+
+
+def _size(size: float | None) -> str | None:
+    return None if size is None else in_bytes(size)
+
+
+def _each(columns: Mapping[str, Field | str] | None, say: Callable[[Field], Any]) -> dict[str, Any] | None:
+    """What to say of each field; text is said already."""
+    if columns is None:
+        return None
+    return {name: say(field) if isinstance(field, Field) else field for name, field in columns.items()}
 
 
 def _of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
@@ -83,13 +106,16 @@ def _of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
 def _of_store(source: str, store: Store) -> dict[str, Any]:
     """What any store tells of itself."""
     size = None if store.format in FILE_EACH else sum(_sizes(store))
-    facts = _counts(source, store.format, store.n, None if size is None else len(store.fnames), size)
+    files = store.n if store.format in FILE_EACH else len(store.fnames)
+    facts = _counts(source, store.format, store.n, files, size)
     extension = getattr(store, "extension", None)
     facts |= {"schema": _columns(extension.schema) if extension else None, "checksum": store.checksum or "none"}
     try:
         facts["names"] = len(store.keys()) > 0 or store.n == 0
     except MissingNamesError:
         facts["names"] = False
+    if getattr(store, "classes", None):
+        facts["classes"] = list(store.classes)  # type: ignore[attr-defined]
     facts["fingerprint"] = store.fingerprint()
     facts |= _said(extension) if store.format == "ffrecord" else {}
     return {**facts, "wrong": list(_cut(store))}
@@ -118,25 +144,25 @@ def _differences(shards: Iterable[manifest.Shard], sizes: Mapping[str, int]) -> 
             yield f"{shard.name} has {size} bytes, expected {shard.size}"
 
 
-def _counts(path: str, format: str, samples: int, files: int | None, size: int | None) -> dict[str, Any]:
-    """`files` and `size` are None where nobody knows without looking at each of very many files."""
+def _counts(path: str, format: str, samples: int, files: int, size: int | None) -> dict[str, Any]:
+    """`size` is None where nobody knows without looking at each of very many files."""
     return {
         "path": path,
         "format": format,
         "samples": samples,
         "files": files,
         "bytes": size,
-        "size": None if size is None else in_bytes(size),
-        "size / samples": in_bytes(size / samples) if samples and size is not None else None,
+        SIZE: size,
+        PER_SAMPLE: size / samples if samples and size is not None else None,
     }
 
 
-def _columns(schema: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Column → what it holds, in words."""
+def _columns(schema: Mapping[str, Any] | None) -> dict[str, Field | str] | None:
+    """Column → what it holds; or "?" → why nobody knows."""
     if schema is None:
         return None
     try:
-        return {name: repr(field) for name, field in Schema.from_builtins(schema).fields.items()}
+        return dict(Schema.from_builtins(schema).fields)
     except FormatError as error:  # of a later version, or of fields that this program does not have
         return {"?": str(error)}
 

@@ -60,15 +60,16 @@ def records(rest: Rest) -> Iterator[dict[str, Any]]:
 
 def shards(store: Store, out: Output) -> Iterator[tuple[str, int, int]]:
     """Each file that has records: its name, how many, and their bytes."""
+    known, first = set(store.fnames), next(iter(store.fnames), "")
     counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
     with out.progress(store.n, " records", "shards") as bar:
         for path, found in _by_file(store):
-            counts[path] = counts.get(path, 0) + len(found)
-            sizes[path] = sizes.get(path, 0) + int(np.maximum(found, 0).sum())
+            name = path if path in known else first  # the directory that files were found in, or the list of them
+            counts[name] = counts.get(name, 0) + len(found)
+            sizes[name] = sizes.get(name, 0) + int(np.maximum(found, 0).sum())
             bar.update(len(found))
-    files = dict.fromkeys(store.fnames, 0)
-    for path in files if counts.keys() <= files.keys() else counts:  # of an image folder, `fnames` is the folder
+    for path in dict.fromkeys(store.fnames):
         yield path, counts.get(path, 0), sizes.get(path, 0)
 
 

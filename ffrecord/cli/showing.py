@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ffrecord.cli import exits
+from ffrecord.cli.classes import Classes, class_of, classes_of, columns_at
 from ffrecord.cli.output import Output, cut
 from ffrecord.cli.rest import Rest
-from ffrecord.cli.shown import as_json, columns_of, in_words
+from ffrecord.cli.shown import as_json, in_words
 from ffrecord.errors import FFRecordError
 
 OURS = {"index", "error", "columns"}  # names in JSON beside those of columns
@@ -14,13 +15,13 @@ OURS = {"index", "error", "columns"}  # names in JSON beside those of columns
 
 def show(rest: Rest, indices: Iterable[int], out: Output) -> int:
     """Print the samples at `indices`; BAD_NEWS if one cannot be read, which is said in its place."""
-    code, found = exits.DONE, []
+    code, found, classes = exits.DONE, [], classes_of(rest.store)
     for index in indices:
         place = index
         try:
             place = rest.place(index)
-            columns = columns_of(rest.store.sample(place))
-            told = _for_json(columns) if out.json else {name: in_words(each) for name, each in columns.items()}
+            columns = columns_at(rest.store, place)
+            told = _for_json(columns) if out.json else _in_words(columns, classes)
         except (FFRecordError, OSError) as error:
             if isinstance(error, IndexError):
                 raise
@@ -38,6 +39,13 @@ def _for_json(columns: dict[str, Any]) -> dict[str, Any]:
     """By name; below "columns" if one has a name of ours, so that no column is taken for the index or an error."""
     told = {name: as_json(value) for name, value in columns.items()}
     return {"columns": told} if OURS & told.keys() else told
+
+
+def _in_words(columns: dict[str, Any], classes: Classes) -> dict[str, str]:
+    """By name; with those of classes."""
+    told = {name: in_words(value) for name, value in columns.items()}
+    called = {name: class_of(classes.get(name), value) for name, value in columns.items()}
+    return {name: words if called[name] is None else f"{called[name]} ({words})" for name, words in told.items()}
 
 
 def _print(index: int, words: dict[str, str], out: Output) -> None:

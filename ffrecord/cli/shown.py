@@ -57,7 +57,7 @@ def _mean(array: np.ndarray[Any, Any]) -> float:
 
 def _bytes(data: bytes, size: int | None = None) -> str:
     size = len(data) if size is None else size
-    picture = _picture(data)
+    picture = picture_kind(data)
     if picture:
         return f"{picture}, {in_bytes(size)}"
     if size <= 1 << 16 and data and _is_text(data):
@@ -66,8 +66,11 @@ def _bytes(data: bytes, size: int | None = None) -> str:
     return f"{in_bytes(size)}{', ' if start else ''}{start}{' …' if size > BYTES_MOST else ''}"
 
 
-def _picture(data: bytes) -> str:
-    """What kind of image begins so, by its magic number."""
+def picture_kind(value: Any) -> str:
+    """What kind of image file some bytes are, by how they begin: of records, too, which are flat uint8; "" for none."""
+    if isinstance(value, np.ndarray):
+        value = value[:BYTES_MOST].tobytes() if value.dtype == np.uint8 and value.ndim == 1 else b""
+    data = bytes(value[:BYTES_MOST]) if isinstance(value, bytes | bytearray | memoryview) else b""
     kinds = {b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WebP"
@@ -83,6 +86,9 @@ def _is_text(data: bytes) -> bool:
 
 def as_json(value: Any) -> Any:
     """What `json` can write: arrays of up to JSON_MOST values as lists, longer ones and bytes as facts of them."""
+    picture = picture_kind(value)
+    if picture:
+        return {"kind": picture, "bytes": len(value), "begins": bytes(value[:BYTES_MOST]).hex()}
     if isinstance(value, np.ndarray):
         facts: dict[str, Any] = {"dtype": str(value.dtype), "shape": list(value.shape)}
         if value.size <= JSON_MOST and value.dtype.kind in "fiub":

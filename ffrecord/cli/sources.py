@@ -11,6 +11,7 @@ from ffrecord.errors import ArgumentError, FormatError, add_note
 from ffrecord.sources.opening import FORMATS, open
 from ffrecord.store import Store
 
+FILE_EACH = ("image folder", "path list")  # formats that have a file for each sample
 JOBS_MOST = 1024  # threads or processes: above that it is a slip
 
 

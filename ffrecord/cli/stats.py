@@ -1,12 +1,14 @@
 """`ffrecord stats`: how large the records are, and what is in each column."""
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ffrecord.cli import column_facts, exits
-from ffrecord.cli.output import Output, counted, in_bytes
+from ffrecord.cli.classes import classes_of
+from ffrecord.cli.output import Output, counted, cut, in_bytes, in_words
 from ffrecord.cli.rest import Rest, open_rest
 from ffrecord.cli.sizes import Sizes, labels_of, sizes_of
 from ffrecord.cli.sources import add_source, path_of, whole_number
@@ -14,6 +16,7 @@ from ffrecord.errors import FFRecordError
 
 BAR = 40  # characters of the longest
 DAMAGED_SHOWN = 5
+VALUE_MOST = 40  # characters of one that is frequent
 
 EXAMPLES = """\
 examples:
@@ -46,7 +49,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
         sizes = sizes_of(rest.store, out)
         without_size = rest.store.n - sizes.count
         samples, damaged = _spread(rest, given.samples)
-        columns = column_facts.of_samples(samples)
+        columns = column_facts.of_samples(samples, classes_of(rest.store))
     if given.plot:
         from ffrecord.cli.plots import plot_sizes
 
@@ -105,7 +108,16 @@ def _print(sizes: Sizes, without_size: int, columns: dict[str, dict[str, Any]], 
         out.line(f"{name}: {facts['kind']}")
         for fact, value in facts.items():
             if fact != "kind":
-                out.wrapped(f"  {fact:10}  ", str(value) if not isinstance(value, float) else f"{value:.6g}")
+                out.wrapped(f"  {fact:10}  ", _words(value, facts.get("distinct", 0) if fact == "frequent" else 0))
+
+
+def _words(value: Any, total: int) -> str:
+    """A fact; of values with their counts also how many more than these there are of `total`."""
+    if isinstance(value, Mapping):
+        more = total - len(value)
+        told = ", ".join(f"{cut(name, VALUE_MOST)}: {count:,}" for name, count in value.items())
+        return f"{told}, and {more:,} more" if more > 0 else told
+    return f"{value:.6g}" if isinstance(value, float) else in_words(value)
 
 
 def _bars(sizes: Sizes, out: Output) -> None:

@@ -12,7 +12,7 @@ from ffrecord import file_set, manifest
 from ffrecord.cli import exits
 from ffrecord.cli.messages import in_a_line, numbered
 from ffrecord.cli.output import Output, counted, in_bytes
-from ffrecord.cli.sources import add_jobs, add_source, open_source
+from ffrecord.cli.sources import FILE_EACH, add_jobs, add_source, open_source
 from ffrecord.errors import FFRecordError
 from ffrecord.format import SUFFIX
 from ffrecord.reader import FileReader
@@ -142,7 +142,7 @@ def check(part: Part, jobs: int, report: Report, out: Output) -> None:
     """Read all records of a part by threads, and add what is bad to the report."""
     store = part.store
     report.format, report.checksum = store.format, store.checksum
-    report.files += len(set(store.fnames))
+    report.files += store.n if store.format in FILE_EACH else len(set(store.fnames))
     before = store.stats().bytes
     ranges = list(_ranges(store))
     with ThreadPoolExecutor(jobs, "ffrecord-verify") as pool, out.progress(store.n, " records", "verifying") as bar:

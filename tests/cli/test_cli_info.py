@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import zipfile
 
 import builders
@@ -11,6 +12,8 @@ from cli_runs import run
 
 import ffrecord
 from ffrecord import DatasetWriter
+from ffrecord.fields import LabelField, NDArrayField, Schema
+from ffrecord.fields.spec import field_from_spec
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def test_one_file_in_words(tmp_path):
     path = builders.write_samples(tmp_path / "a.ffr", builders.small())
     ran = run("info", path)
     assert (ran.code, ran.err) == (0, "")
-    lines = dict(line.split(maxsplit=1) for line in ran.out.splitlines())
+    lines = dict(re.split("  +", line, maxsplit=1) for line in ran.out.splitlines())
     assert (lines["format"], lines["samples"], lines["bytes"]) == ("ffrecord", "8", "404")
 
 
@@ -71,6 +74,24 @@ def test_files_of_an_image_folder_are_not_looked_at(tmp_path):
     (tmp_path / "photos" / "cat" / "1.jpg").write_bytes(b"\xff\xd8\xff")
     code, found = facts(tmp_path / "photos")
     assert (code, found["samples"], found["bytes"], found["size"]) == (0, 1, None, None)
+    assert (found["files"], found["classes"]) == (1, ["cat"])
+    for i in range(12):
+        (tmp_path / "photos" / f"dog {i}").mkdir()
+    said = run("info", tmp_path / "photos").out
+    assert "\nclasses      cat, dog 0, dog 1, dog 10, " in said and ", and 3 more\n" in said
+
+
+def test_sizes_and_fields_for_programs_and_for_people(tmp_path):
+    schema = Schema.of({"x": NDArrayField("uint8", (8, 8)), "label": LabelField(["cat", "dog"])})
+    samples = [{"x": np.zeros((8, 8), np.uint8), "label": i % 2} for i in range(100)]
+    DatasetWriter(tmp_path / "a", schema, num_workers=0, progress=False).from_indexed_dataset(samples)
+    _, found = facts(tmp_path / "a")
+    assert found["bytes"] == found["size"] == found["bytes per sample"] * 100
+    assert found["schema"]["label"] == {"kind": "label", "names": ["cat", "dog"]}
+    assert field_from_spec(found["schema"]["x"]) == NDArrayField("uint8", (8, 8))
+    lines = dict(line.split("  ", 1) for line in run("info", tmp_path / "a").out.splitlines())
+    assert lines["bytes per sample"].endswith(" B")
+    assert lines["schema"].strip() == "x NDArrayField('uint8', (8, 8)), label LabelField(['cat', 'dog'])"
 
 
 def test_a_first_shard_whose_header_is_damaged(dataset):

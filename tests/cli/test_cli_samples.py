@@ -18,12 +18,14 @@ from ffrecord import DatasetWriter
 from ffrecord.cli import ls
 from ffrecord.cli.output import Output
 from ffrecord.cli.shown import as_json, in_words
+from ffrecord.fields import LabelField, Schema
 from ffrecord.record_reader import RecordReader
 
 SAMPLES = [
     {"x": np.arange(3, dtype=np.float32) + i, "label": i % 5, "text": f"sample {i}", "blob": bytes(i)}
     for i in range(25)
 ]
+JPEG = b"\xff\xd8\xff\xe0" + bytes(2000)
 MEMBERS = {"a/one.txt": b"first", "a/two.bin": bytes(range(256)), "3": b""}
 
 
@@ -58,6 +60,34 @@ def test_head_in_words(dataset):
         "  text   'sample 1'",
         "  blob   1 B, 00",
     ]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    for name in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / name).write_bytes(JPEG)
+    return tmp_path / "photos"
+
+
+def test_files_have_their_names_and_classes(photos):
+    ran = run("head", photos)
+    assert ran.out.splitlines()[-4:] == ["[2]", "  key    'dog/1.jpg'", "  image  JPEG, 2 kB", "  label  dog (1)"]
+    image = {"kind": "JPEG", "bytes": 2004, "begins": JPEG[:16].hex()}
+    told = [{"index": 2, "key": "dog/1.jpg", "image": image, "label": 1}]
+    assert json.loads(run("get", photos, "dog/1.jpg", "--json").out) == told
+
+
+def test_files_are_counted(photos):
+    (told,) = json.loads(run("ls", photos, "--shards", "--json").out)
+    assert told == {"file": str(photos), "samples": 3, "bytes": 3 * len(JPEG), "wrong": None}
+
+
+def test_numbers_of_classes_have_names(tmp_path):
+    schema = Schema.of({"label": LabelField(["cat", "dog"]), "other": LabelField(["no", "yes"])})
+    samples = [{"label": 1, "other": 0}]
+    DatasetWriter(tmp_path / "a", schema, num_workers=0, progress=False).from_indexed_dataset(samples)
+    assert run("head", tmp_path / "a").out.splitlines() == ["[0]", "  label  dog (1)", "  other  no (0)"]
 
 
 def test_head_is_ten_or_all(dataset, archive):
@@ -186,6 +216,7 @@ def test_shards_have_what_is_located_in_them(tmp_path, name):
         wanted = {}
         for index, size in enumerate(store.record_sizes(range(store.n)).tolist()):
             path, _ = store.locate(index)
+            path = path if path in store.fnames else store.fnames[0]  # the folder of images, or the list of them
             count, total = wanted.get(path, (0, 0))
             wanted[path] = count + 1, total + size
         assert [*ls.shards(store, Output(quiet=True))] == [(path, *found) for path, found in wanted.items()]
@@ -279,7 +310,7 @@ def test_lines_end_with_the_terminal(dataset):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (b"\xff\xd8\xff\xe0" + bytes(2000), "JPEG, 2 kB"),
+        (JPEG, "JPEG, 2 kB"),
         (b"\x89PNG\r\n\x1a\n", "PNG, 8 B"),
         (np.zeros((4, 5), np.uint8), "uint8 [4, 5], 0 to 0, mean 0"),
         (np.array([], np.int64), "int64 [0] []"),
@@ -292,6 +323,11 @@ def test_lines_end_with_the_terminal(dataset):
 )
 def test_values_in_words(value, words):
     assert in_words(value) == words
+
+
+@pytest.mark.parametrize("make", [bytes, bytearray, lambda data: np.frombuffer(data, np.uint8)])
+def test_image_files_as_json(make):
+    assert as_json(make(JPEG)) == {"kind": "JPEG", "bytes": 2004, "begins": JPEG[:16].hex()}
 
 
 def test_values_as_json():

@@ -12,6 +12,7 @@ from cli_runs import run, run_in_terminal
 from ffrecord import DatasetWriter
 from ffrecord.cli import column_facts, main, sizes
 from ffrecord.cli.output import Output
+from ffrecord.fields import LabelField, Schema, StrField
 
 SAMPLES = [
     {
@@ -55,6 +56,32 @@ def test_columns():
     assert (found["x"]["min"], found["x"]["max"]) == (0, 2)
     assert found["text"]["max characters"] == 2
     assert found["maybe"]["missing"] == 30
+
+
+def test_columns_of_image_files():
+    jpeg, png = b"\xff\xd8\xff" + bytes(97), b"\x89PNG\r\n\x1a\n" + bytes(42)
+    found = column_facts.of_samples([{"a": np.frombuffer(each, np.uint8), "b": each} for each in (jpeg, png, jpeg)])
+    told = {"kind": "JPEG or PNG", "samples": 3, "min bytes": 50, "max bytes": 100, "mean bytes": 250 / 3}
+    assert found == {"a": told, "b": told}
+
+
+def test_columns_of_image_files_and_arrays():
+    flat = np.arange(10, dtype=np.uint8)
+    (found,) = column_facts.of_samples([np.frombuffer(b"GIF8" + bytes(9), np.uint8), flat]).values()
+    assert (found["kind"], found["shapes"], found["max"]) == ("GIF or array of uint8", {"[10]": 1}, 9)
+
+
+def test_classes_have_names(tmp_path):
+    names = [f"class {i}" for i in range(8)]
+    schema = Schema.of({"label": LabelField(names), "word": StrField()})
+    samples = [{"label": i % 8, "word": f"{'a' * 60}{i % 7}"} for i in range(32)]
+    DatasetWriter(tmp_path / "a", schema, num_workers=0, progress=False).from_indexed_dataset(samples)
+    assert json.loads(run("stats", tmp_path / "a", "--json").out)["columns"]["label"] == {
+        "kind": "class", "samples": 32, "classes": 8, "distinct": 8, "frequent": dict.fromkeys(names[:5], 4),
+    }  # fmt: skip
+    said = run("stats", tmp_path / "a").out
+    assert "  frequent    class 0: 4, class 1: 4, class 2: 4, class 3: 4, class 4: 4, and 3 more\n" in said
+    assert f"  frequent    {'a' * 39}…: 5, " in said
 
 
 def test_columns_of_odd_values():
@@ -160,6 +187,8 @@ def test_in_words(dataset):
     assert "40 records" in ran.out
     assert "█" in ran.out
     assert "label: int" in ran.out
+    assert "  shapes      [1]: 14, [2]: 13, [3]: 13\n" in ran.out
+    assert "  frequent    0: 8, 1: 8, 2: 8, 3: 8, 4: 8\n" in ran.out
     ran = run_in_terminal("stats", dataset, columns=40)
     assert ran.code == 0
 

@@ -175,6 +175,13 @@ def test_other_formats(tmp_path):
     assert (ran.code, "tar has no checksums" in ran.out) == (0, True)
 
 
+def test_each_file_of_an_image_folder_is_counted(tmp_path):
+    for name in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"\xff\xd8\xff")
+    assert "3 records in 3 files, " in run("verify", tmp_path).out
+
+
 def test_an_empty_dataset(tmp_path):
     path = builders.write_samples(tmp_path / "a.ffr", [])
     code, found = verify(path)

@@ -156,15 +156,7 @@ class ColumnsJob(Job):
             if not isinstance(columns, Exception):
                 samples.append({name: value for name, value in columns.items() if not isinstance(value, Unreadable)})
             self.advance(1)
-        self._found = {name: self._named(name, facts) for name, facts in column_facts.of_samples(samples).items()}
-
-    def _named(self, name: str, facts: dict[str, Any]) -> dict[str, Any]:
-        """With names of classes for their numbers, which have no mean."""
-        classes, frequent = self._records.classes.get(name), facts.get("frequent", {})
-        if not classes:
-            return facts
-        told = {"kind": "class", "samples": facts["samples"], "classes": len(classes)}
-        return told | {"frequent": {_class(classes, number): count for number, count in frequent.items()}}
+        self._found = column_facts.of_samples(samples, self._records.classes)
 
     def told(self) -> dict[str, Any]:
         """With "columns" at the end."""
@@ -174,10 +166,6 @@ class ColumnsJob(Job):
 def spread(n: int, count: int) -> list[int]:
     """Up to `count` indices of n, evenly spread."""
     return [] if n == 0 else np.unique(np.linspace(0, n - 1, min(count, n)).astype(np.int64)).tolist()
-
-
-def _class(classes: list[str], number: str) -> str:
-    return classes[int(number)] if number.isdecimal() and int(number) < len(classes) else number
 
 
 class _Watched(Output):

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ffrecord.cli.classes import classes_of, schema_if_any
 from ffrecord.cli.shown import columns_of
 from ffrecord.cli.viewing.pictures import bytes_of, type_of
-from ffrecord.errors import FFRecordError, FormatError, MissingNamesError
-from ffrecord.fields import LabelField, Schema, schema_of
+from ffrecord.errors import FFRecordError, MissingNamesError
 from ffrecord.fields.batch import Batch
 from ffrecord.fields.layout import Layout
 from ffrecord.store import Store
@@ -49,9 +49,7 @@ class Records:
         schema = schema_if_any(store)
         self.fields = {} if schema is None else dict(schema.fields)
         self.layout = None if schema is None else Layout(list(self.fields.items()))
-        self.classes = {name: list(field.names) for name, field in self.fields.items() if isinstance(field, LabelField)}
-        if schema is None and getattr(store, "classes", None):
-            self.classes["label"] = list(store.classes)  # type: ignore[attr-defined]
+        self.classes = classes_of(store, schema)
         self.named = _named(store)
         self._kept: OrderedDict[int, tuple[Columns | Exception, int]] = OrderedDict()
         self._kept_bytes, self._lock = 0, Lock()
@@ -141,16 +139,6 @@ class Records:
             self._kept[index] = columns, size
             while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:
                 self._kept_bytes -= self._kept.popitem(last=False)[1][1]
-
-
-def schema_if_any(store: Store) -> Schema | None:
-    """The schema of the files; None where there is none, or none that this program can read."""
-    if not hasattr(store, "extension"):
-        return None
-    try:
-        return schema_of(store)
-    except FormatError:
-        return None
 
 
 def payloads(layout: Layout, record: memoryview) -> Iterator[tuple[str, memoryview]]:
