@@ -65,6 +65,23 @@ def test_the_grid(browser, pictures):
         assert "checksum" in damaged
 
 
+def test_pictures_that_load_at_once_do_not_fade_in(browser, pictures, tmp_path):
+    begun = """(async () => {
+      const made = picture((await source.cells([3]))[0], "photo", true, () => {}), kind = made.className;
+      await made.decode();
+      return kind;
+    })()"""
+    all_there = f"{SHOWN} && [...document.images].every((image) => image.complete)"
+    with viewed(pictures) as page:
+        browser.go(page.url)
+        browser.until(all_there)
+        assert browser.run(begun) == ""
+    assert run("view", pictures, "--export", tmp_path / "a.html", "-n", "9").code == 0
+    browser.go(f"file://{tmp_path / 'a.html'}")
+    browser.until(all_there)
+    assert browser.run(begun) == ""
+
+
 def test_keys_and_the_panel(browser, pictures):
     with viewed(pictures) as page:
         browser.go(page.url)

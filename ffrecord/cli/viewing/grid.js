@@ -8,6 +8,7 @@ const CAP = 8e6, EDGE = 2e5; // pixels; at both ends the bar is exact
 const SIZES = [64, 96, 132, 180, 260]; // pixels of a picture, about
 const AHEAD = 1; // screens that are asked for before they are seen
 const TOGETHER = 48, KEPT = 6000; // cells
+const LATE = 150; // milliseconds after which a picture fades in: others are there at once
 const PAUSE = 40; // milliseconds without scrolling before cells are asked for
 
 const grid = part("grid"), space = part("space");
@@ -199,12 +200,13 @@ function thumbnail(cell) {
 }
 
 function picture(cell, column, small, failed) {
-  const made = make("img", "coming");
+  const made = make("img");
+  const late = source === server ? setTimeout(() => made.classList.add("coming"), LATE) : 0;
   made.alt = "";
   made.decoding = "async";
   made.draggable = false;
-  made.onload = () => { made.classList.remove("coming"); made.classList.toggle("pixels", Math.max(made.naturalWidth, made.naturalHeight) <= 96); };
-  made.onerror = () => { made.remove(); failed(); };
+  made.onload = () => { clearTimeout(late); made.classList.remove("coming"); made.classList.toggle("pixels", Math.max(made.naturalWidth, made.naturalHeight) <= 96); };
+  made.onerror = () => { clearTimeout(late); made.remove(); failed(); };
   made.src = source.picture(cell, column, small);
   return made;
 }
