@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=2.0, metavar="S", help="of each measurement (default: %(default)s)"
     )
     parser.add_argument("--only", choices=(*WAYS, SIZES), action="append", help="measure this; may be repeated")
-    help = "save a figure as .png, .svg or .pdf (needs the extra 'plot'); then sizes are measured, too"
+    help = "save a figure as .png, .svg or .pdf (needs the extra 'plot'), of sizes, too; one that is there is replaced"
     parser.add_argument("--plot", type=path_of, metavar="FILE", help=help)
 
 

@@ -31,8 +31,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
     help = "decode so many, spread over the dataset, for the facts of columns (default: %(default)s; 0 for none)"
     parser.add_argument("--samples", type=_count, default=1000, metavar="N", help=help)
-    help = "save the histogram of sizes as .png, .svg or .pdf (needs the extra 'plot')"
-    parser.add_argument("--plot", type=path_of, metavar="FILE", help=help)
+    parser.add_argument(
+        "--plot",
+        type=path_of,
+        metavar="FILE",
+        help="save a histogram of sizes as .png, .svg or .pdf (needs the extra 'plot'); one that is there is replaced",
+    )
 
 
 def _count(text: str) -> int:

@@ -151,11 +151,17 @@ def test_bench_saves_them(tmp_path):
     samples = [{"x": np.full(5000, i, np.float32), "label": i} for i in range(300)]
     DatasetWriter(tmp_path / "train", num_workers=0, progress=False).from_indexed_dataset(samples)
     path = tmp_path / "bench.svg"
+    path.write_text("of last week")
     ran = run("bench", tmp_path / "train", "--only", "cached", "--only", "sizes", "--seconds", "0.05", "--plot", path)
     assert (ran.code, ran.err) == (0, "")
     assert [line.split()[:2] for line in ran.out.splitlines()][-7:][0] == ["1", "kB"]
     said = said_in(path)
     assert {"train", "cached", "this dataset", "limit of this machine", "1 MB", "99 %"} <= said
+
+
+@pytest.mark.parametrize("name", ["bench", "stats", "view"])
+def test_help_says_what_is_replaced(name):
+    assert "one that is there is replaced" in " ".join(run(name, "--help").out.split())
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

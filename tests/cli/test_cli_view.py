@@ -294,6 +294,7 @@ def test_damaged_tables_are_said(tmp_path):
 
 
 def test_export(pictures, tmp_path):
+    (tmp_path / "report.html").write_text("of last week")
     ran = run("view", pictures, "--export", tmp_path / "report.html", "-n", "40")
     assert (ran.code, ran.err) == (1, "")
     assert ran.out.startswith(f"{tmp_path / 'report.html'}: 40 samples, 1 of them damaged, ")
