@@ -68,4 +68,5 @@ def _difference(opened: OpenedFile, shard: Shard) -> str:
     found, listed = (opened.n, opened.size, opened.crc), (shard.samples, shard.size, shard.crc)
     if found == listed:
         return ""
-    return f"{opened.path}: (samples, size, CRC-32 of tables) {found}, {manifest.NAME} says {listed}"
+    what = f"not the shard that {manifest.NAME} lists, but another one or a stale copy"
+    return f"{opened.path}: {what}: (samples, size, CRC-32 of tables) {found}, listed {listed}"

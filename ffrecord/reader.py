@@ -105,7 +105,8 @@ class FileReader(RecordReader[Sample_co]):
         others = self._files if self._remote is None else [self._files[i] for i in self._remote.firsts]
         for opened in others[1:]:
             if not (opened.extension or Extension()).same_schema(first):
-                raise FormatError(f"{opened.path}: its schema differs from that of {self._fnames[0]}")
+                where = _apart(opened.extension or Extension(), first or Extension())
+                raise FormatError(f"{opened.path}: its schema differs from that of {self._fnames[0]}{where}")
         return first
 
     @property
@@ -270,3 +271,16 @@ def _reopen(
         reader.close()
         raise FFRecordError(f"{reader.fnames[0]} …: the files differ from those this reader was pickled with")
     return reader
+
+
+def _apart(one: Extension, other: Extension) -> str:
+    """Of two schemas that differ, the first column that does, in words; nothing where none can be named."""
+    try:
+        schemas = [Schema.from_builtins(each.schema).fields if each.schema else {} for each in (one, other)]
+    except FormatError:
+        return ""
+    here, there = ({name: repr(field) for name, field in fields.items()} for fields in schemas)
+    for name in [*here, *there]:
+        if here.get(name) != there.get(name):
+            return f": column {name!r} is {here.get(name, 'missing')}, there {there.get(name, 'missing')}"
+    return ""

@@ -202,7 +202,7 @@ def test_a_file_that_is_not_the_one_listed(tmp_path: Path) -> None:
     path = builders.write_samples(tmp_path / "a.ffr", [b"x", b"y"])
     listed = named(path)
     builders.write_samples(tmp_path / "a.ffr", [b"x", b"z"])
-    with pytest.raises(FormatError, match=r"\(samples, size, CRC-32 of tables\) \(2, 38, "):
+    with pytest.raises(FormatError, match=r"stale copy: \(samples, size, CRC-32 of tables\) \(2, 38, "):
         verify.check_listed(str(tmp_path), listed)
     os.unlink(path)
     with pytest.raises(FileNotFoundError):

@@ -107,7 +107,9 @@ def parsed(argv: list[str]) -> argparse.Namespace:
             add_common(own)
     given, unknown = parser.parse_known_args(argv)
     if unknown:  # the command's own help says which there are
-        several.choices.get(given.command, parser).error(f"unrecognized arguments: {' '.join(unknown)}")
+        own = several.choices.get(given.command, parser)
+        early = set(unknown) & set(argv[: argv.index(asked)] if asked else [])
+        own.error(f"{f'options come after {asked}' if early else 'unrecognized arguments'}: {' '.join(unknown)}")
     if given.command is None and not given.version:
         parser.print_help()
         raise SystemExit(exits.USAGE)

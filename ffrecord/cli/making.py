@@ -133,6 +133,6 @@ def _conclude(told: list[dict[str, Any]], out: Output) -> None:
         seed = f", seed {each['seed']}" if each["seed"] is not None else ""
         count = f"{counted(each['samples'], 'sample')}, {size}, {counted(each['shards'], 'shard')}{seed}"
         left_out = f", {counted(each['skipped'], 'sample')} left out" if each.get("skipped") else ""
-        out.line(
-            f"{each['path']}: {count}{left_out}; {seconds:.3g} s, {in_bytes(each['bytes'] / max(seconds, 1e-9))}/s"
-        )
+        verified = ", verified" if each.get("verified") else ""
+        speed = f"{in_bytes(each['bytes'] / max(seconds, 1e-9))}/s"
+        out.line(f"{each['path']}: {count}{left_out}{verified}; {seconds:.3g} s, {speed}")

@@ -181,8 +181,8 @@ class Packer:
                 self._put(piece, start, stop, segment)
             except OSError as error:
                 path, last = self._files.final(segment.shard), piece.indices[first + segment.samples - 1]
-                what = f"{segment.samples} samples up to {last} could not be written at {segment.offset}"
-                raise file_error(error.errno or errno.EIO, f"{path}: {what}", path) from None
+                what = f"{segment.samples} samples, the last of them sample {last}, could not be written"
+                raise file_error(error.errno or errno.EIO, f"{path}: {what} at byte {segment.offset}", path) from None
             first, start = first + segment.samples, stop
         if piece.spooled is None:
             self._release(piece)

@@ -24,7 +24,8 @@ def check_listed(directory: str, shard: Shard, *, check: bool = False) -> Opened
     found, listed = (opened.n, opened.size, opened.crc), (shard.samples, shard.size, shard.crc)
     if found != listed:
         opened.close()
-        raise FormatError(f"{opened.path}: (samples, size, CRC-32 of tables) {found}, expected {listed}")
+        what = "not the shard that is listed, but another one or a stale copy"
+        raise FormatError(f"{opened.path}: {what}: (samples, size, CRC-32 of tables) {found}, listed {listed}")
     return opened
 
 

@@ -73,6 +73,7 @@ def test_help_is_quick_and_loads_little():
         (["merge", "x", "--out", ""], 2, "argument -o/--out: '' is no path"),
         (["recover", ""], 2, "argument PATH: '' is no path"),
         (["get", "x", "1", "--out", "y"], 2, "unrecognized arguments: --out y; ffrecord get --help says more"),
+        (["--json", "info", "x"], 2, "ffrecord info: options come after info: --json; ffrecord info --help says more"),
         (["--nonsense"], 2, "ffrecord: unrecognized arguments: --nonsense; ffrecord --help says more"),
         (["info", "/nowhere/at.all"], 3, "/nowhere/at.all"),
         (["info", "/dev/null"], 3, "/dev/null"),

@@ -104,7 +104,7 @@ def test_merge_of_other_columns(dataset, tmp_path):
     DatasetWriter(tmp_path / "other", num_workers=1, progress=False).from_indexed_dataset([{"y": 1}])
     ran = run("merge", dataset, tmp_path / "other", "--out", tmp_path / "both")
     assert (ran.code, ran.out) == (3, "")
-    assert "schema differs" in ran.err
+    assert f"schema differs from that of {dataset}/PART_00000.ffr: column 'y' is IntField" in ran.err
     assert not (tmp_path / "both").exists()
 
 
@@ -447,7 +447,8 @@ def test_convert_and_export(dataset, tmp_path):
     assert done("convert", tmp_path / "a.zip", tmp_path / "out", "--verify")["verified"] is True
     with ffrecord.FileReader(tmp_path / "out") as reader:
         assert [sample["key"] for sample in reader.samples([0, 1])] == ["one.txt", "two.txt"]
-    done("export", tmp_path / "out", tmp_path / "b.zip", "--verify")
+    ran = run("export", tmp_path / "out", tmp_path / "b.zip", "--verify")
+    assert (ran.code, f"{tmp_path / 'b.zip'}: 2 samples, 42 B, 1 shard, verified; " in ran.out) == (0, True)
     with zipfile.ZipFile(tmp_path / "b.zip") as archive:
         assert archive.read("one.txt") == b"one.txt" * 3
     ran = run("convert", tmp_path / "a.zip", tmp_path / "out")

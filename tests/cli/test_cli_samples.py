@@ -270,7 +270,7 @@ def test_other_shards_than_the_listed_ones_are_not_shown(dataset, tmp_path, miss
     other, good = json.loads(ran.out)
     assert (ran.code, ran.err, good["text"]) == (1, "", "sample 20")
     assert other["error"].startswith(f"Sample 10 is not there: {second}: ")
-    assert "dataset.json says" in other["error"]
+    assert "not the shard that dataset.json lists" in other["error"]
     ran = run("head", path, "-n", "21", "--json")
     assert [each.get("text") for each in json.loads(ran.out)] == [
         *(None if missing else f"sample {i}" for i in range(10)),

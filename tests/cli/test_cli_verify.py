@@ -94,7 +94,7 @@ def test_shards_of_another_dataset(dataset, tmp_path):
     builders.write_samples(first, [b"other"])
     code, found = verify(dataset)
     assert (code, [each["file"] for each in found["bad"]]) == (1, [str(first)])
-    assert "dataset.json says" in found["bad"][0]["error"]
+    assert "not the shard that dataset.json lists" in found["bad"][0]["error"]
     assert found["records"] == 1 + 2 * SHARD
 
 
@@ -111,7 +111,7 @@ def test_every_shard_that_is_not_the_listed_one_is_named(dataset, missing):
     assert [(each["file"], each["index"], each["sample"]) for each in found["bad"]] == [
         (str(path), None, None) for path in wrong
     ]
-    assert ["dataset.json says" in each["error"] for each in found["bad"]] == [path != third for path in wrong]
+    assert ["dataset.json lists" in each["error"] for each in found["bad"]] == [path != third for path in wrong]
     assert run("verify", dataset).out.count("bad: ") == len(wrong)
 
 

@@ -108,7 +108,7 @@ def test_the_last_sample_of_the_shard_that_failed_is_named(tmp_path: Path) -> No
     """Not the last one of the piece, which goes into several shards."""
 
     def work() -> None:
-        with pytest.raises(OSError, match=r"PART_00005.*: 10 samples up to 59 could not be written"):
+        with pytest.raises(OSError, match=r"PART_00005.*: 10 samples, the last of them sample 59, could not"):
             write(tmp_path / "set", BIG, samples_per_shard=10, chunksize=70)
 
     assert in_limit(8000, work) == 0
