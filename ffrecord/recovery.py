@@ -131,7 +131,7 @@ def _find(given: str) -> str:
     """The one part file with a journal."""
     target = os.path.realpath(given)
     parts, damaged = [], ""
-    for part in _parts(target):
+    for part in part_files(target):
         try:
             # Names are cut in those of part files, so another file's may look the same.
             if journal.read(part).about.name == os.path.basename(target):
@@ -148,7 +148,7 @@ def _find(given: str) -> str:
     return parts[0]
 
 
-def _parts(target: str) -> list[str]:
+def part_files(target: str) -> list[str]:
     """Part files of this name, or of one that begins alike where names are long."""
     pattern, directory = _part_pattern(target), os.path.dirname(target)
     paths = [os.path.join(directory, name) for name in os.listdir(directory)]
@@ -234,9 +234,9 @@ def _make_room(
 
 def _clear(target: str) -> None:
     """Remove part files of dead writers that flushed nothing, and journals whose part file is gone."""
-    for part in _parts(target):
+    for part in part_files(target):
         with contextlib.suppress(OSError):
-            if not _has_journal(part):
+            if not has_journal(part):
                 durable.PartFile(target, part).remove()
     journals = _lone_journals(target)
     with contextlib.suppress(OSError):
@@ -255,7 +255,7 @@ def _lone_journals(target: str) -> list[str]:
     return [path for path, part in zip(paths, parts, strict=True) if pattern.fullmatch(part) and _is_missing(part)]
 
 
-def _has_journal(part: str) -> bool:
+def has_journal(part: str) -> bool:
     """One killed in the middle of its first flush has an empty one."""
     with contextlib.suppress(FileNotFoundError):
         return os.stat(journal_name(part)).st_size > 0

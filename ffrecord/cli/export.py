@@ -3,6 +3,7 @@
 import argparse
 
 from ffrecord.cli import exits
+from ffrecord.cli.leftovers import tell_of_left
 from ffrecord.cli.making import conclude
 from ffrecord.cli.output import Output
 from ffrecord.cli.sources import add_jobs, add_source, path_of, refuse_inside
@@ -36,6 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace, out: Output) -> int:
     """Export it."""
     refuse_inside([given.source], given.out)
+    tell_of_left(given.out, out, "export")
     summary = export(
         given.source,
         given.out,

@@ -4,6 +4,7 @@ import argparse
 import os
 
 from ffrecord.cli import exits
+from ffrecord.cli.leftovers import tell_of_left
 from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.sources import path_of, refuse_inside
 from ffrecord.folder import PackedFolder
@@ -28,6 +29,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     refuse_inside([given.folder], given.out)
     if os.path.lexists(given.out) and not given.replace:
         raise FileExistsError(17, "there is something; --replace replaces it", given.out)
+    tell_of_left(given.out, out, "pack")
     with out.progress(None, " files", "packing") as bar:
         pack_folder(given.folder, given.out, on_file=bar.reach)
     size = os.path.getsize(given.out)

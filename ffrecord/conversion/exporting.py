@@ -1,5 +1,6 @@
 """`export`: from samples to the formats that others read: zip, tar, WebDataset, TFRecord, folders."""
 
+import contextlib
 import os
 import shutil
 import time
@@ -15,7 +16,7 @@ from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
 from ffrecord.conversion.export_verify import verify_files
 from ffrecord.dataset_writer import Summary
-from ffrecord.durable import fsync_directory, part_name
+from ffrecord.durable import fsync_directory, lock, part_name
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, file_error
 from ffrecord.sharding import arguments
 from ffrecord.sources.opening import open_for
@@ -137,6 +138,7 @@ def _write(
     parts = _parts(samples.n, path, inside, kind, per_shard)
     try:
         os.mkdir(inside)
+        held = _held(inside)
     except OSError as error:
         raise file_error(error.errno or EIO, f"{path}: no file can be made there", path) from None
     try:
@@ -151,7 +153,27 @@ def _write(
     finally:
         with interrupts.undisturbed():
             shutil.rmtree(inside, ignore_errors=True)
+            with contextlib.suppress(OSError):  # nothing was written to it
+                os.close(held)
     return len(parts), sum(each.size for each in done)
+
+
+def _held(directory: str) -> int:
+    """The descriptor that locks a new directory, to tell it from one that a killed process has left; where there are
+    no locks, none can be told.
+
+    Raises:
+        OSError: it cannot be opened; it is gone.
+    """
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+        raise
+    with contextlib.suppress(OSError):
+        lock(fd, directory)
+    return fd
 
 
 def _parts(n: int, path: str, inside: str, kind: str, per_shard: int | None) -> list[Part]:

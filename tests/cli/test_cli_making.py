@@ -576,6 +576,51 @@ def test_a_bar_gets_to_its_end():
         bar.reach(1, 3)
 
 
+def waiting(*arguments):
+    """A command that has begun to write, and waits."""
+    program = """
+import sys, time
+from ffrecord import folder_pack
+from ffrecord.cli import main
+from ffrecord.conversion import exporting
+
+def wait(*_):
+    print("begun", flush=True)
+    time.sleep(60)
+
+folder_pack._write_files = exporting.write_by_crew = wait
+main(sys.argv[1:])
+"""
+    child = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "begun\n"
+    return child
+
+
+@pytest.mark.parametrize(("name", "suffix"), [("pack", ".ffr"), ("export", ".zip")])
+def test_what_a_killed_one_has_left_is_named(dataset, tmp_path, name, suffix):
+    command = [name, dataset, tmp_path / f"out{suffix}"]
+    with waiting(*command) as child:
+        (part,) = tmp_path.glob(".out.*.part")
+        ran = run(*command)
+        child.kill()
+    assert (ran.code, ran.err) == (0, "")
+    (tmp_path / f"out{suffix}").unlink()
+    ran = run(*command)
+    said = f"ffrecord {name}: {part} was left by a process that was killed, and can be removed\n"
+    assert (ran.code, ran.err, part.exists()) == (0, said, True)
+
+
+def test_what_can_be_recovered_is_not_named(tmp_path):
+    (tmp_path / "folder").mkdir()
+    program = (
+        "import os, sys, ffrecord; w = ffrecord.FileWriter(sys.argv[1]); w.write_one(b'1'); w.flush(); os._exit(1)"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path / "a.ffr"], check=False)
+    assert [*tmp_path.glob(".a.*.part")]
+    assert run("pack", tmp_path / "folder", tmp_path / "a.ffr").err == ""
+    assert ffrecord.recover(tmp_path / "a.ffr", replace=True).samples == 1
+
+
 def test_recover(tmp_path):
     code = """
 import os, signal, sys
