@@ -11,7 +11,7 @@ import numpy as np
 from ffrecord.cli import saving
 from ffrecord.cli.measuring import Measured
 from ffrecord.cli.output import counted, cut, in_bytes
-from ffrecord.cli.sizes import Sizes
+from ffrecord.cli.sizes import Sizes, bins_for
 from ffrecord.errors import ArgumentError
 from ffrecord.fields.optional import require
 
@@ -42,7 +42,8 @@ LIMIT = "#c1121f"
 COLOURS = {"cached": "#2a6f97", "cold": "#e07a1f", "loader": "#5b8c5a"}  # told apart in grey, too, by these marks:
 LINES = {"cached": "-", "cold": "--", "loader": ":"}
 OURS, SHARE = "#2a6f97", "#555555"
-BINS, BARS_LEAST = 40, 5
+BINS_LEAST, BINS, BINS_MOST = 12, 40, 120
+ROOM_LEAST = 5  # bars that there is room for: a single one is no wall
 TEXT = 0.33  # of the length of an axis: what the text beside a bar takes
 RATIO = 50  # of the largest to the smallest size from which on the axis is logarithmic
 
@@ -105,9 +106,9 @@ def bins_of(sizes: Sizes) -> tuple[Any, bool]:
     low, high = int(sizes.kept[0]), int(sizes.kept[-1])
     if high > RATIO * max(low, 1):
         return np.unique(np.ceil(np.geomspace(max(low, 1), high + 1, BINS + 1))) - 0.5, True
-    step = max(1, -(-(high - low + 1) // BINS))
-    count = max(-(-(high - low + 1) // step), BARS_LEAST)
-    return low - 0.5 + step * np.arange(count + 1), False
+    width, count = bins_for(high - low + 1, BINS_LEAST, BINS, BINS_MOST)
+    before = min(low, max(0, ROOM_LEAST - count) // 2)  # a single size is in the middle
+    return low - before - 0.5 + width * np.arange(max(count, ROOM_LEAST) + 1), False
 
 
 def _histogram(axes: Any, sizes: Sizes, edges: Any) -> None:
@@ -253,7 +254,8 @@ def _latencies(axes: Any, found: Sequence[Measured]) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.set_ylim(0, 1.04)
-    axes.legend(loc="lower right")
+    # Not among the lines, which may be anywhere.
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(found), borderaxespad=0.2, borderpad=0)
 
 
 def _rate_axis(axis: Any, most: int) -> None:

@@ -1,5 +1,6 @@
 """How large the records of a store are."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,8 @@ from ffrecord.store import Store
 
 CHUNK = 1 << 20  # records asked for at once
 KEPT_MOST = 16 << 20  # sizes; of more records every so-manieth is kept for percentiles
-BINS = 12
+BINS_LEAST, BINS, BINS_MOST = 6, 12, 16
+EMPTY = 0.05  # share of the last bin that may have no sizes
 PERCENTILES = {"min": 0, "1 %": 1, "25 %": 25, "median": 50, "75 %": 75, "99 %": 99, "max": 100}
 
 
@@ -84,18 +86,31 @@ def _between(sizes: npt.NDArray[np.int64], edges: Sequence[float]) -> npt.NDArra
 
 
 def edges_of(sizes: npt.NDArray[np.int64]) -> list[int]:
-    """Up to BINS bins of the same width, or, where the largest is much larger, of the same ratio."""
+    """About BINS bins, up to BINS_MOST, of the same width, or, where the largest is much larger, of the same ratio."""
     if not len(sizes):
         return []
     low, high = int(sizes.min()), int(sizes.max()) + 1
-    if high - low <= BINS:
-        return [*range(low, high + 1)]
-    if high / max(low, 1) > 100:
+    if high - low > BINS and high / max(low, 1) > 100:
         edges = np.geomspace(max(low, 1), high, BINS + 1)
         edges[0] = low
-    else:
-        edges = np.linspace(low, high, BINS + 1)
-    return [int(each) for each in np.unique(np.ceil(edges))]
+        return [int(each) for each in np.unique(np.ceil(edges))]
+    width, count = bins_for(high - low, BINS_LEAST, BINS, BINS_MOST)
+    return [low + width * place for place in range(count + 1)]
+
+
+def bins_for(values: int, least: int, wanted: int, most: int) -> tuple[int, int]:
+    """(width, count) of bins for so many whole numbers: about `wanted` bins, `least` to `most` of them.
+
+    Where sizes are spread evenly, bins of different widths would look like steps, and so would a last one that is
+    half empty.
+    """
+
+    def unlike(width: int) -> tuple[float, float]:
+        count, empty = -(-values // width), -values % width / width
+        return (empty if empty > EMPTY else 0), abs(math.log(count / wanted))
+
+    width = min((-(-values // count) for count in range(least, most + 1)), key=unlike)
+    return width, -(-values // width)
 
 
 def labels_of(edges: list[int]) -> list[str]:

@@ -1,6 +1,7 @@
 """`ffrecord stats`: how large the records are, and what is in each column."""
 
 import argparse
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from ffrecord.cli.sources import add_source, path_of, whole_number
 from ffrecord.errors import FFRecordError
 
 BAR = 40  # characters of the longest
+BLOCKS, PLAIN = ("█", "▏"), ("#", "|")  # of a bar, and one for a bar that is too short
 DAMAGED_SHOWN = 5
 VALUE_MOST = 40  # characters of one that is frequent
 
@@ -130,6 +132,16 @@ def _bars(sizes: Sizes, out: Output) -> None:
     labels = [f"from {edge}" for edge in labels_of(sizes.edges)[:-1]]
     left = max(map(len, labels))
     room = max(5, min(BAR, out.width - left - 14))
+    full, thin = BLOCKS if _can_say("".join(BLOCKS)) else PLAIN
     for label, count in zip(labels, histogram, strict=True):
-        bar = "█" * round(room * count / most) if count else ""
-        out.line(f"{label:>{left}}  {count:>10,}  {bar or ('▏' if count else '')}")
+        bar = full * round(room * count / most) if count else ""
+        out.line(f"{label:>{left}}  {count:>10,}  {bar or (thin if count else '')}")
+
+
+def _can_say(text: str) -> bool:
+    """Whether standard output has these characters, as that of a machine without a locale has not."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

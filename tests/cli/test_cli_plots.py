@@ -11,7 +11,7 @@ from PIL import Image
 from ffrecord import DatasetWriter
 from ffrecord.cli import measuring, plots
 from ffrecord.cli.measuring import Measured
-from ffrecord.cli.sizes import BINS, Sizes, edges_of
+from ffrecord.cli.sizes import BINS_MOST, Sizes, edges_of
 
 NAME = "a_dataset_of_a_rather_long_name_with_much_to_say"
 
@@ -19,7 +19,7 @@ NAME = "a_dataset_of_a_rather_long_name_with_much_to_say"
 def sizes_of(kept):
     kept = np.sort(np.array(kept, np.int64))
     edges = edges_of(kept)
-    assert len(edges) <= BINS + 1
+    assert len(edges) <= BINS_MOST + 1
     return Sizes(len(kept), int(kept.sum()), kept, 1, edges)
 
 
@@ -111,6 +111,28 @@ def test_bars_of_an_estimate_hold_every_record_and_say_so(drawn):
     (bars,) = (patch for patch in drawn[0].axes[0].patches if hasattr(patch, "get_data"))
     heights = bars.get_data().values
     assert (heights.sum(), heights[0], heights[-1]) == (100_000, 1, 1)
+
+
+def test_sizes_that_are_spread_evenly_look_so():
+    for count in (51, 119, 1000):
+        found = sizes_of([*range(5000, 5000 + count)] * 3)
+        edges, logarithmic = plots.bins_of(found)
+        bars = np.histogram(found.kept, edges)[0]
+        assert not logarithmic and bars.min() >= 0.95 * bars.max()
+
+
+@pytest.mark.parametrize("size", [2, 784])
+def test_a_single_size_is_in_the_middle(size):
+    edges, _ = plots.bins_of(sizes_of([size] * 10))
+    assert edges[0] + edges[-1] == 2 * size
+
+
+def test_the_legend_is_not_among_the_lines(drawn):
+    plots.plot_measured(WAYS["fast"], NAME, "a.svg")
+    (figure,) = drawn
+    FigureCanvasAgg(figure).draw()
+    axes = figure.axes[-1]
+    assert axes.get_legend().get_window_extent().y0 >= axes.bbox.y1 - 2
 
 
 def test_no_records(drawn):

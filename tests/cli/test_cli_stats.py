@@ -1,5 +1,6 @@
 """`ffrecord stats`: sizes and columns in numbers, and as a figure."""
 
+import itertools
 import json
 import os
 import shutil
@@ -7,7 +8,7 @@ import shutil
 import builders
 import numpy as np
 import pytest
-from cli_runs import run, run_in_terminal
+from cli_runs import run, run_afresh, run_in_terminal
 
 from ffrecord import DatasetWriter
 from ffrecord.cli import column_facts, main, sizes
@@ -107,9 +108,28 @@ def test_columns_of_arrays_that_are_not_finite():
 def test_bins_hold_every_size(given):
     edges = sizes.edges_of(np.array(given, np.int64))
     assert edges == sorted(set(edges))
-    assert len(edges) <= sizes.BINS + 1
+    assert len(edges) <= sizes.BINS_MOST + 1
     if given:
         assert edges[0] <= min(given) <= max(given) < edges[-1]
+
+
+@pytest.mark.parametrize("values", [*range(1, 200), 1000, 10_007, 10**9 + 7])
+def test_bins_are_of_the_same_width_and_full(values):
+    """Or sizes that are spread evenly would look as if they were not."""
+    for least, wanted, most in ((6, 12, 16), (12, 40, 120)):
+        width, count = sizes.bins_for(values, least, wanted, most)
+        assert (count - 1) * width < values <= count * width
+        assert min(values, least) - 1 <= count <= most
+        if values > 200 or values <= most:
+            assert count * width - values <= 0.05 * width
+    edges = sizes.edges_of(np.array([1000, 1000 + values - 1])) if values < 1000 else [0, 1]
+    assert len({stop - start for start, stop in itertools.pairwise(edges)}) == 1
+
+
+def test_bars_where_there_are_no_blocks(dataset):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ran = run_afresh("stats", dataset, env=environment)
+    assert (ran.code, "\\u" in ran.out, "  ####" in ran.out) == (0, False, True)
 
 
 class _Many:
