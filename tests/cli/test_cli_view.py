@@ -276,6 +276,16 @@ def test_an_empty_dataset(tmp_path):
         assert found.ask("facts").told["samples"] == 0
 
 
+def test_a_sample_that_was_cut_off_has_no_size(tmp_path):
+    path = builders.write_samples(tmp_path / "a.ffr", [bytes(1000), bytes(1000), bytes(1000)])
+    os.truncate(path, 1500)
+    with viewed(path) as found:
+        whole, lost = (found.ask("sample", at=index).told for index in (0, 2))
+        assert (whole["bytes"], "bytes" in lost) == (1000, False)
+    (told,) = json.loads(run("ls", path, "--shards", "--json").out)
+    assert (told["samples"], told["bytes"]) == (3, 1000)
+
+
 def test_damaged_tables_are_said(tmp_path):
     path = builders.write_samples(tmp_path / "a.ffr", [b"first", b"second"])
     with open(path, "r+b") as file:

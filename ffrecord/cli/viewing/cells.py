@@ -45,7 +45,8 @@ def whole(records: Records, index: int, columns: Columns | Exception) -> dict[st
         told["fields"] = [[name, words(records, name, value, whole=True)] for name, value in columns.items()]
     with suppress(Exception):  # what is damaged, which `cell` tells, may not know where it is
         told["file"], told["place"] = records.store.locate(index)
-        told["bytes"] = int(records.store.record_sizes([index])[0])
+        size = int(records.store.record_sizes([index])[0])
+        told |= {"bytes": size} if size >= 0 else {}  # of what cannot be read nobody knows
     return told
 
 
