@@ -65,7 +65,7 @@ def dump(
         raise ValueError(f"nfiles is {files}, expected >= 1")
     total = length(dataset)
     encode = partial(_record, serializer)
-    with interrupts.sigterm_exits():
+    with interrupts.signals_exit():
         if files == 1:
             _dump_here(dataset, total, fname, encode, show)
         else:

@@ -464,7 +464,7 @@ def of_a_terminal() -> Iterator[None]:
 @pytest.mark.usefixtures("of_a_terminal")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_ends_becomes_an_exit_and_is_put_back(number: signal.Signals) -> None:
-    with pytest.raises(SystemExit) as caught, interrupts.sigterm_exits():
+    with pytest.raises(SystemExit) as caught, interrupts.signals_exit():
         signal.raise_signal(number)
     assert caught.value.code == 128 + number
     assert signal.getsignal(number) is signal.SIG_DFL
@@ -473,7 +473,7 @@ def test_what_ends_becomes_an_exit_and_is_put_back(number: signal.Signals) -> No
 @pytest.mark.usefixtures("of_a_terminal")
 def test_what_is_ignored_stays_so_and_does_not_wait() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with interrupts.sigterm_exits(), interrupts.undisturbed():
+    with interrupts.signals_exit(), interrupts.undisturbed():
         signal.raise_signal(signal.SIGHUP)
         assert not interrupts.waiting()
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -482,7 +482,7 @@ def test_what_is_ignored_stays_so_and_does_not_wait() -> None:
 @pytest.mark.usefixtures("of_a_terminal")
 def test_a_closed_terminal_waits_for_a_clean_up() -> None:
     steps = []
-    with pytest.raises(SystemExit), interrupts.sigterm_exits():
+    with pytest.raises(SystemExit), interrupts.signals_exit():
         with interrupts.undisturbed():
             signal.raise_signal(signal.SIGHUP)
             steps.append("cleaned")
@@ -494,7 +494,7 @@ def test_a_program_keeps_its_own_handlers() -> None:
     seen: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     try:
-        with interrupts.sigterm_exits():
+        with interrupts.signals_exit():
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.01)
         assert seen == [signal.SIGTERM]
@@ -519,7 +519,7 @@ def test_signals_in_other_threads_are_left_alone() -> None:
 
     def use() -> None:
         try:
-            with interrupts.sigterm_exits(), interrupts.undisturbed():
+            with interrupts.signals_exit(), interrupts.undisturbed():
                 pass
         except BaseException as error:
             errors.append(error)

@@ -11,7 +11,7 @@ from ffrecord.cli.output import Output, in_bytes
 from ffrecord.cli.sources import add_source, open_source, path_of, positive
 from ffrecord.errors import ArgumentError, FFRecordError
 from ffrecord.store import Store
-from ffrecord.workers.interrupts import sigterm_exits
+from ffrecord.workers.interrupts import signals_exit
 
 EXAMPLES = """\
 examples:
@@ -50,7 +50,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     if urls.is_remote(given.source):
         what = "bench compares with the disk and the memory of this machine, where that is not"
         raise ArgumentError(f"{urls.redacted(given.source)}: {what}")
-    with sigterm_exits(), open_source(given) as store:  # files made to be measured go with an exception
+    with signals_exit(), open_source(given) as store:  # files made to be measured go with an exception
         if not store.n:
             raise ArgumentError(f"{given.source}: nothing to measure in 0 samples")
         found = measure(store, given, out)

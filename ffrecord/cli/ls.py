@@ -46,7 +46,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
 
 
 def records(rest: Rest) -> Iterator[dict[str, Any]]:
-    """Each record that is there."""
+    """Each record that is there; no bytes of one that a cut file has no more."""
     store = rest.store
     try:
         names: Any = store.keys()
@@ -55,7 +55,8 @@ def records(rest: Rest) -> Iterator[dict[str, Any]]:
     for start in range(0, store.n, CHUNK):
         positions = np.arange(start, min(start + CHUNK, store.n))
         for index, size in zip(positions.tolist(), store.record_sizes(positions).tolist(), strict=True):
-            yield {"index": rest.index(index), "bytes": size} | ({} if names is None else {"name": names[index]})
+            told = {"index": rest.index(index), "bytes": size if size >= 0 else None}
+            yield told if names is None else {**told, "name": names[index]}
 
 
 def shards(store: Store, out: Output) -> Iterator[tuple[str, int, int]]:
@@ -110,4 +111,5 @@ def _print(rest: Rest, out: Output) -> None:
     first = list(itertools.islice(found, 1))
     width = len(f"{rest.n - 1:,}")
     for each in itertools.chain(first, found):
-        out.line(f"{each['index']:>{width},}  {each['bytes']:>12,}  {each.get('name', '')}".rstrip())
+        size = "-" if each["bytes"] is None else f"{each['bytes']:,}"
+        out.line(f"{each['index']:>{width},}  {size:>12}  {each.get('name', '')}".rstrip())

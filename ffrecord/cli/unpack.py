@@ -8,7 +8,7 @@ from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.sources import add_source, open_source, path_of
 from ffrecord.errors import ArgumentError, MissingFileError
 from ffrecord.sources.unpacking import unpack
-from ffrecord.workers.interrupts import sigterm_exits
+from ffrecord.workers.interrupts import signals_exit
 
 EXAMPLES = """\
 examples:
@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Unpack it."""
-    with sigterm_exits(), open_source(given) as store, out.progress(None, " files", "unpacking") as bar:
+    with signals_exit(), open_source(given) as store, out.progress(None, " files", "unpacking") as bar:
         options = {"max_size": given.max_size, "paths": given.only, "on_file": bar.reach}
         try:
             _, files, size = unpack(store, given.folder, **options)

@@ -93,7 +93,7 @@ def export(
     by_path: Any = source
     with nullcontext(source) if opened else open_for("ffrecord.export", by_path, source_format, options) as given:
         samples = SampleSource(given)
-        with interrupts.sigterm_exits():
+        with interrupts.signals_exit():
             files, size = _write(samples, path, kind, per_shard, workers, start_method, progress, verify)
     return Summary(path, samples.n, size, files, time.monotonic() - started)
 

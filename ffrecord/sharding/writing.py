@@ -59,7 +59,7 @@ class Writing:
     def run(self) -> tuple[Start, int]:
         """(what there is in the end, how many shards were there before)."""
         part = self._part
-        with interrupts.sigterm_exits():
+        with interrupts.signals_exit():
             try:
                 with interrupts.undisturbed():
                     part.acquire()

@@ -39,7 +39,7 @@ def _handled(number: int, usual: Any, handler: Callable[[int, FrameType | None],
 
 
 @contextlib.contextmanager
-def sigterm_exits() -> Iterator[None]:
+def signals_exit() -> Iterator[None]:
     """Inside, SIGTERM raises SystemExit(143) in the main thread, and SIGHUP SystemExit(129), unless the program has a
     handler of its own, or ignores it."""
     with _handled(signal.SIGTERM, signal.SIG_DFL, _exit), _handled(signal.SIGHUP, signal.SIG_DFL, _exit):

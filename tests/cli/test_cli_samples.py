@@ -3,6 +3,7 @@
 import argparse
 import io
 import json
+import os
 import shutil
 import subprocess
 import zipfile
@@ -341,3 +342,10 @@ def test_values_as_json():
     }
     assert as_json(value)["b"] == 1.5
     assert as_json(value)["c"] == [{"bytes": 2, "begins": "7879"}, "{1}"]
+
+
+def test_what_was_cut_off_has_no_size(tmp_path):
+    path = builders.write_samples(tmp_path / "a.ffr", [bytes(100)] * 20)
+    os.truncate(path, os.path.getsize(path) - 450)
+    assert [each["bytes"] for each in json.loads(run("ls", path, "--json").out)] == [100] * 15 + [None] * 5
+    assert run("ls", path).out.splitlines()[14:16] == ["14           100", "15             -"]

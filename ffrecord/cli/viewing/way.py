@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ffrecord.workers.interrupts import sigterm_exits
+from ffrecord.workers.interrupts import signals_exit
 
 PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -25,7 +25,7 @@ def way_to(url: str) -> Iterator[str]:
     Raises:
         OSError: there is no place for it.
     """
-    with sigterm_exits():
+    with signals_exit():
         fd, path = tempfile.mkstemp(prefix="ffrecord-", suffix=".html")  # of mode 0600
         try:
             with open(fd, "w", encoding="utf-8") as file:
