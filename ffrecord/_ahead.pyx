@@ -19,7 +19,9 @@ from ffrecord._descriptors cimport is_same
 from ffrecord._linux cimport (
     ffr_bring_in,
     ffr_claim,
+    ffr_drop,
     ffr_fetch_add,
+    ffr_file_pages_cached,
     ffr_now_ns,
     ffr_open,
     ffr_peek,
@@ -37,6 +39,7 @@ cdef enum:
     AHEAD = 128 << 10          # bytes swept for each record missed; what read-ahead has by default for one page missed
     AHEAD_MOST = 64 << 20      # bytes that a batch may add, and that may be due
     SWEEP_BYTES = 4 << 20      # of one read
+    PAGE_MOST = 64 << 10       # of any machine; one page for so many bytes is a sixteenth of a file, or less
     SWEEP_THREADS = 2
     LOOK_MS = 5
 
@@ -51,6 +54,12 @@ cdef void _leave_file(Sweep* sweep) noexcept nogil:
         call_close(fd)
 
 
+cdef void _drop_few(const File* file, int fd) noexcept nogil:
+    """What is cached of a file, if that is little: single pages would break up the large ones that it is swept into."""
+    if ffr_file_pages_cached(fd, file.size) < file.size // PAGE_MOST:
+        ffr_drop(fd)
+
+
 cdef int64_t _enter_file(Sweep* sweep) noexcept nogil:
     """See that the descriptor is the file's: its size, 0 if it cannot be had."""
     cdef File* file = &sweep.table.files[sweep.file]
@@ -62,6 +71,8 @@ cdef int64_t _enter_file(Sweep* sweep) noexcept nogil:
             ffr_sequential_access(sweep.fd)
             if not is_same(file, sweep.fd):
                 _leave_file(sweep)
+            elif sweep.offset == 0:
+                _drop_few(file, sweep.fd)
     return file.size if sweep.fd >= 0 else 0
 
 

@@ -50,6 +50,7 @@
 #define call_mmap mmap
 #define call_munmap munmap
 #define call_madvise madvise
+#define call_mincore mincore
 #define call_pthread_create pthread_create
 #ifdef __linux__
 #define call_fstatfs fstatfs

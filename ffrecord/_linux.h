@@ -150,24 +150,39 @@ static inline void ffr_unmap(char *memory, int64_t size) { call_munmap(memory, (
 
 enum { FFR_PIECE = 4 << 20, FFR_LEAST_PAGE = 4 << 10 };
 
-static inline int ffr_all_cached(char *memory, size_t size) {
+/* Pages of at most FFR_PIECE bytes of a mapping that are in the page cache. */
+static inline int64_t ffr_pages_cached(char *memory, int64_t size) {
     unsigned char pages[FFR_PIECE / FFR_LEAST_PAGE];
-    const size_t count = (size + (size_t)sysconf(_SC_PAGESIZE) - 1) / (size_t)sysconf(_SC_PAGESIZE);
-    if (mincore(memory, size, pages) < 0) return 0;
-    for (size_t i = 0; i < count; i++)
-        if (!(pages[i] & 1)) return 0;
-    return 1;
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    int64_t cached = 0;
+    if (call_mincore(memory, (size_t)size, pages) < 0) return 0;
+    for (int64_t i = 0; i < (size + page - 1) / page; i++) cached += pages[i] & 1;
+    return cached;
 }
+
+/* Pages of a file that are in the page cache, as far as somebody who may read it is told. */
+static inline int64_t ffr_file_pages_cached(int fd, int64_t size) {
+    char *memory = ffr_map_file(fd, size);
+    int64_t cached = 0;
+    if (memory == NULL) return 0;
+    for (int64_t offset = 0; offset < size; offset += FFR_PIECE)
+        cached += ffr_pages_cached(memory + offset, size - offset < FFR_PIECE ? size - offset : FFR_PIECE);
+    ffr_unmap(memory, size);
+    return cached;
+}
+
+static inline void ffr_drop(int fd) { call_posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); }
 
 /* Have at most FFR_PIECE bytes of a file, from the beginning of a page on, in the page cache: bytes, or -errno. Nothing is copied,
  * and they come in pages of up to 2 MiB where the file system has them (Linux 5.18); by read() they are no larger than the
  * device's read-ahead, nor is what is in flight. Where that is not to be had, faults read in sequence as read() does. */
 static inline int64_t ffr_bring_in(int fd, int64_t offset, int64_t size) {
+    const int64_t page = sysconf(_SC_PAGESIZE);
     size = size < FFR_PIECE ? size : FFR_PIECE;
     void *memory = call_mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, offset);
     if (memory == MAP_FAILED) return -errno;
     int64_t rc = size;
-    if (!ffr_all_cached(memory, (size_t)size)) {
+    if (ffr_pages_cached(memory, size) < (size + page - 1) / page) {
         call_madvise(memory, (size_t)size, MADV_HUGEPAGE);
         call_madvise(memory, (size_t)size, MADV_SEQUENTIAL);
         if (call_madvise(memory, (size_t)size, MADV_POPULATE_READ) < 0) rc = -errno;

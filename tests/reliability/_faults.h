@@ -10,7 +10,7 @@
 /* Where faults can be: calls of C first, then those that only Python's os makes. */
 #define FFR_SITES(SITE)                                                                                                \
     SITE(open) SITE(openat) SITE(close) SITE(fcntl) SITE(stat) SITE(fstat) SITE(fstatat) SITE(opendir) SITE(readdir)   \
-    SITE(pread) SITE(preadv) SITE(pwrite) SITE(posix_fadvise) SITE(mmap) SITE(munmap) SITE(madvise)                    \
+    SITE(pread) SITE(preadv) SITE(pwrite) SITE(posix_fadvise) SITE(mmap) SITE(munmap) SITE(madvise) SITE(mincore)      \
     SITE(pthread_create) SITE(fstatfs) SITE(fallocate) SITE(sync_file_range) SITE(statx) SITE(preadv2) SITE(io_setup)  \
     SITE(io_destroy) SITE(io_submit) SITE(io_getevents) SITE(malloc) SITE(dup3)                                        \
     SITE(read) SITE(readv) SITE(write) SITE(fsync) SITE(rename) SITE(link) SITE(unlink) SITE(mkdir) SITE(rmdir)        \
@@ -83,6 +83,7 @@ FFR_CALL(void *, mmap, (void *at, size_t size, int protection, int flags, int fd
          mmap(at, size, protection, flags, fd, offset))
 FFR_CALL(int, munmap, (void *at, size_t size), munmap(at, size))
 FFR_CALL(int, madvise, (void *at, size_t size, int advice), madvise(at, size, advice))
+FFR_CALL(int, mincore, (void *at, size_t size, unsigned char *pages), mincore(at, size, pages))
 FFR_CALL(int, fstatfs, (int fd, struct statfs *answer), fstatfs(fd, answer))
 FFR_CALL(int, fallocate, (int fd, int mode, off_t offset, off_t size), fallocate(fd, mode, offset, size))
 FFR_CALL(int, sync_file_range, (int fd, off_t offset, off_t size, unsigned flags), sync_file_range(fd, offset, size, flags))
