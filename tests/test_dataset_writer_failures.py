@@ -241,7 +241,7 @@ class Writer:
         )
         self.workers = workers
         # One more process looked at the samples beforehand.
-        assert wait_until(lambda: len(self.seen()) >= max(1, workers) + bool(workers) and self.wrote(), 20)
+        assert wait_until(lambda: len(self.seen()) >= max(1, workers) + bool(workers) and self.wrote(), 60)  # busy disk
 
     def seen(self) -> list[int]:
         return [int(name) for name in os.listdir(self.pids)]

@@ -190,7 +190,7 @@ def test_no_zstandard(opened, monkeypatch):
     optional.cache_clear()
     try:
         with opened(raw([Raw(b"m", b"x", 93, size=3)])) as reader:
-            with pytest.raises(ImportError, match=r"member 'm': .*needs zstandard: pip install ffrecord\[zstd\]"):
+            with pytest.raises(ImportError, match=r"member 'm': .*needs zstandard: pip install 'ffrecord\[zstd\]'"):
                 reader.read([0])
             with pytest.raises(ImportError, match="needs zstandard"):
                 reader.open("m")
