@@ -126,7 +126,7 @@ def repaired(built: Distributions, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_the_wheel_runs_on_other_linuxes(built: Distributions, repaired: Path) -> None:
     """Its name says the glibc that auditwheel finds it to need; built here that is none younger than need be."""
     shown = call(built.python, "-m", "auditwheel", "show", repaired)
-    (needed,) = re.findall(r'consistent with\s+the\s+following\s+platform\s+tag:\s+"manylinux_2_(\d+)_\w+"', shown)
+    (needed,) = re.findall(r'consistent\s+with\s+the\s+following\s+platform\s+tag:\s+"manylinux_2_(\d+)_\w+"', shown)
     named = [int(minor) for minor in re.findall(r"manylinux_2_(\d+)_", repaired.name)]
     assert min(named) == int(needed) <= NEWEST_GLIBC
     # No foreign library is taken along.
