@@ -69,6 +69,12 @@ def drop_everything() -> None:
         Path("/proc/sys/vm/drop_caches").write_text("1")
 
 
+def have_memory(size: int) -> None:
+    """Touch so many bytes and free them: the host of a virtual machine may have taken free memory away, and whoever is
+    the next to use it would wait for its return, 4 KiB at a time."""
+    np.ones(size, np.uint8)
+
+
 def warm(path: Path) -> None:
     """Bring a file into the page cache."""
     buffer = bytearray(1 << 20)

@@ -98,27 +98,6 @@ def require_hot(paths: Iterable[Path]) -> None:
             raise WrongAnswerError(f"{path.name}: only {share:.1%} of it is in the page cache, this was not hot")
 
 
-def cold_contestant(way: Way, files: Files, batches: Sequence[Batch], sizes: Sizes, limit: float) -> Contestant:
-    """Opens and reads until the end of the epoch, or for `limit` seconds, each time from an empty page cache.
-
-    Opening counts: what one reads then, another reads with the records.
-    """
-
-    def run() -> float:
-        coldness.evict([files.path(way.kind)])
-        start = time.perf_counter()
-        with way.open(files) as results:
-            stream = iter(results(batches))
-            for done, _last in enumerate(stream, 1):  # noqa: B007
-                if time.perf_counter() - start > limit:
-                    break
-            seconds = time.perf_counter() - start
-            del stream, _last  # or what it has mapped could not be evicted
-        return sizes.of_mean(seconds, 0, done)
-
-    return Contestant(way.name, run, lambda: None)
-
-
 @dataclass(frozen=True)
 class Cold:
     """Ways to read a file that is not in the page cache, and the storage itself.
@@ -144,7 +123,7 @@ class Cold:
         """Of what was checked."""
         batches = self.records.batches()
         sizes = Sizes(self.records, batches)
-        contestants = [cold_contestant(way, self.files, batches, sizes, self.limit) for way in self.ways]
+        contestants = [cold_contestant(self, way, batches, sizes) for way in self.ways]
         if self.job:
             contestants.append(fio_contestant(self.job, self.files.ffr, min(FIO_SECONDS, self.limit)))
         taken = take_turns(contestants, rounds)
@@ -154,6 +133,30 @@ class Cold:
     def measure(self, rounds: int) -> list[Measurement]:
         self.check()
         return self.take_turns(rounds)
+
+
+def cold_contestant(cold: Cold, way: Way, batches: Sequence[Batch], sizes: Sizes) -> Contestant:
+    """Opens and reads until the end of the epoch, or for `cold.limit` seconds, each time from an empty page cache.
+
+    Opening counts: what one reads then, another reads with the records.
+    """
+    path = cold.files.path(way.kind)
+
+    def run() -> float:
+        coldness.evict([path])
+        if cold.records.work.memory is None:
+            coldness.have_memory(2 * path.stat().st_size)
+        start = time.perf_counter()
+        with way.open(cold.files) as results:
+            stream = iter(results(batches))
+            for done, _last in enumerate(stream, 1):  # noqa: B007
+                if time.perf_counter() - start > cold.limit:
+                    break
+            seconds = time.perf_counter() - start
+            del stream, _last  # or what it has mapped could not be evicted
+        return sizes.of_mean(seconds, 0, done)
+
+    return Contestant(way.name, run, lambda: None)
 
 
 def fio_contestant(job: fio.Job, path: Path, seconds: float) -> Contestant:
