@@ -2,11 +2,11 @@
 """Reading ahead what will be wanted anyway: files that fit into free memory, from their start to their end.
 
 Whoever reads a file in random order has nearly all of it read after some batches, at the price of random reads. Where it fits
-into memory, one sweep in sequence is several times cheaper; and pages that come by the kernel's sequential read-ahead
-lie in large folios, from which everything is copied faster later. Each batch with misses pays for a piece of the sweep, in
-proportion to what it missed, so a user who reads only a few batches pays little for nothing.
+into memory, one sweep in sequence is several times cheaper; and it brings large pages, from which everything is copied
+faster later. Each batch with misses pays for a piece of the sweep, in proportion to what it missed, so a user who reads
+only a few batches pays little for nothing.
 
-A thread of the engine does the reading, into a buffer of its own that nobody looks at.
+A thread of the engine does it, and copies nothing; where pages cannot be asked for, it reads into a buffer that nobody looks at.
 """
 
 from libc.errno cimport EINTR
@@ -21,7 +21,7 @@ from ffrecord._linux cimport (
     ffr_claim,
     ffr_drop,
     ffr_fetch_add,
-    ffr_file_pages_cached,
+    ffr_file_cached_bytes,
     ffr_now_ns,
     ffr_open,
     ffr_peek,
@@ -38,8 +38,8 @@ cdef extern from "unistd.h" nogil:
 cdef enum:
     AHEAD = 128 << 10          # bytes swept for each record missed; what read-ahead has by default for one page missed
     AHEAD_MOST = 64 << 20      # bytes that a batch may add, and that may be due
-    SWEEP_BYTES = 4 << 20      # of one read
-    PAGE_MOST = 64 << 10       # of any machine; one page for so many bytes is a sixteenth of a file, or less
+    SWEEP_BYTES = 1 << 20      # of one read, where pages cannot be asked for
+    FEW = 16                   # less than one of so many bytes of a file
     SWEEP_THREADS = 2
     LOOK_MS = 5
 
@@ -56,7 +56,8 @@ cdef void _leave_file(Sweep* sweep) noexcept nogil:
 
 cdef void _drop_few(const File* file, int fd) noexcept nogil:
     """What is cached of a file, if that is little: single pages would break up the large ones that it is swept into."""
-    if ffr_file_pages_cached(fd, file.size) < file.size // PAGE_MOST:
+    cdef int64_t cached = ffr_file_cached_bytes(fd, file.size)
+    if 0 <= cached < file.size // FEW:
         ffr_drop(fd)
 
 
@@ -78,14 +79,18 @@ cdef int64_t _enter_file(Sweep* sweep) noexcept nogil:
 
 cdef int64_t _read_on(Sweep* sweep, char* buffer) noexcept nogil:
     """Read a piece of the current file: bytes, 0 at its end or where it cannot be read."""
-    cdef int64_t size = 0, rc = -EINTR
+    cdef int64_t left = 0, rc
     if sweep.table.files[sweep.file].filesystem == sweep.number:
-        size = min(<int64_t> SWEEP_BYTES, _enter_file(sweep) - sweep.offset)
-    if size > 0 and ffr_bring_in(sweep.fd, sweep.offset, size) == size:
-        return size
-    while size > 0 and rc == -EINTR:
-        rc = ffr_pread(sweep.fd, buffer, size, sweep.offset)
-    return max(<int64_t> 0, min(rc, size))
+        left = _enter_file(sweep) - sweep.offset
+    if left <= 0:
+        return 0
+    rc = ffr_bring_in(sweep.fd, sweep.offset, left, False)
+    if rc > 0:
+        return rc
+    rc = -EINTR
+    while rc == -EINTR:
+        rc = ffr_pread(sweep.fd, buffer, min(left, <int64_t> SWEEP_BYTES), sweep.offset)
+    return max(<int64_t> 0, rc)
 
 
 cdef void _run(void* argument) noexcept nogil:

@@ -150,39 +150,42 @@ static inline void ffr_unmap(char *memory, int64_t size) { call_munmap(memory, (
 
 enum { FFR_PIECE = 4 << 20, FFR_LEAST_PAGE = 4 << 10 };
 
-/* Pages of at most FFR_PIECE bytes of a mapping that are in the page cache. */
-static inline int64_t ffr_pages_cached(char *memory, int64_t size) {
+/* Bytes of at most FFR_PIECE of a mapping whose pages are in the page cache, or -errno. */
+static inline int64_t ffr_cached_bytes(char *memory, int64_t size) {
     unsigned char pages[FFR_PIECE / FFR_LEAST_PAGE];
     const int64_t page = sysconf(_SC_PAGESIZE);
     int64_t cached = 0;
-    if (call_mincore(memory, (size_t)size, pages) < 0) return 0;
-    for (int64_t i = 0; i < (size + page - 1) / page; i++) cached += pages[i] & 1;
+    if (call_mincore(memory, (size_t)size, pages) < 0) return -errno;
+    for (int64_t at = 0; at < size; at += page)
+        if (pages[at / page] & 1) cached += page < size - at ? page : size - at;
     return cached;
 }
 
-/* Pages of a file that are in the page cache, as far as somebody who may read it is told. */
-static inline int64_t ffr_file_pages_cached(int fd, int64_t size) {
+/* Bytes of a file in the page cache, or -errno. Of files that are not one's own, the kernel says that all of them are. */
+static inline int64_t ffr_file_cached_bytes(int fd, int64_t size) {
     char *memory = ffr_map_file(fd, size);
-    int64_t cached = 0;
-    if (memory == NULL) return 0;
-    for (int64_t offset = 0; offset < size; offset += FFR_PIECE)
-        cached += ffr_pages_cached(memory + offset, size - offset < FFR_PIECE ? size - offset : FFR_PIECE);
+    int64_t cached = 0, rc = 0;
+    if (memory == NULL) return -ENOMEM;
+    for (int64_t at = 0; at < size && rc >= 0; at += FFR_PIECE) {
+        rc = ffr_cached_bytes(memory + at, size - at < FFR_PIECE ? size - at : FFR_PIECE);
+        cached += rc;
+    }
     ffr_unmap(memory, size);
-    return cached;
+    return rc < 0 ? rc : cached;
 }
 
 static inline void ffr_drop(int fd) { call_posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); }
 
 /* Have at most FFR_PIECE bytes of a file, from the beginning of a page on, in the page cache: bytes, or -errno. Nothing is copied,
  * and they come in pages of up to 2 MiB where the file system has them (Linux 5.18); by read() they are no larger than the
- * device's read-ahead, nor is what is in flight. Where that is not to be had, faults read in sequence as read() does. */
-static inline int64_t ffr_bring_in(int fd, int64_t offset, int64_t size) {
-    const int64_t page = sysconf(_SC_PAGESIZE);
+ * device's read-ahead, nor is what is in flight. Where that is not to be had, faults read in sequence as read() does.
+ * unless_cached: nothing is done for what the kernel says is there, which of files that are not one's own it says of all. */
+static inline int64_t ffr_bring_in(int fd, int64_t offset, int64_t size, int unless_cached) {
     size = size < FFR_PIECE ? size : FFR_PIECE;
     void *memory = call_mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, offset);
     if (memory == MAP_FAILED) return -errno;
     int64_t rc = size;
-    if (ffr_pages_cached(memory, size) < (size + page - 1) / page) {
+    if (!unless_cached || ffr_cached_bytes(memory, size) < size) {
         call_madvise(memory, (size_t)size, MADV_HUGEPAGE);
         call_madvise(memory, (size_t)size, MADV_SEQUENTIAL);
         if (call_madvise(memory, (size_t)size, MADV_POPULATE_READ) < 0) rc = -errno;

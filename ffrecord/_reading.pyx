@@ -68,12 +68,12 @@ cdef void _bring_in(const Work* work, const Request* requests, int64_t k) noexce
         return
     start &= -PAGE_MOST
     while start < end and got >= 0 and goes_on(work):
-        got = ffr_bring_in(descriptor(work, requests[0].file), start, end - start)
+        got = ffr_bring_in(descriptor(work, requests[0].file), start, end - start, True)
         start += got
 
 
-cdef void _read_sequence(Work* work, Request* requests, int64_t k) noexcept nogil:
-    """Read a piece of a sequence, file by file."""
+cdef void _bring_in_all(const Work* work, const Request* requests, int64_t k) noexcept nogil:
+    """The same for a piece of a sequence, file by file."""
     cdef int64_t i = 0, j
     while i < k:
         j = i
@@ -81,14 +81,15 @@ cdef void _read_sequence(Work* work, Request* requests, int64_t k) noexcept nogi
             j += 1
         _bring_in(work, requests + i, j - i)
         i = j
-    read_cached(work, requests, k, False)
 
 
 cdef int64_t _read_calls(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
     """Read requests by system calls, to their `dest`; what `read_direct` returns, else 0."""
     cdef Filesystem* fs = work.filesystem
     if work.sequential:
-        _read_sequence(work, requests, k)
+        if engine != HOT:
+            _bring_in_all(work, requests, k)
+        read_cached(work, requests, k, False)
     elif engine == DIRECT:
         return read_direct(work, requests, k, not fs.pinned)
     elif engine == COLD and (fs.network or not fs.nowait):

@@ -1,6 +1,8 @@
 """`_ahead`: small files are swept into the page cache beside the batches, and whatever happens to them harms nobody."""
 
 import os
+import shutil
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -91,6 +93,40 @@ with opened(sys.argv[1]) as reader:
     if "no filters" in done.stderr:
         pytest.skip(f"seccomp is not to be had here: {done.stderr}")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_files_of_others_are_swept(path):
+    """Whose pages mincore(2) calls cached, whatever they are: a dataset is mostly somebody else's."""
+    code = """
+import os, sys
+from situations import evict
+from test_ahead import FileReader, batch, opened
+path = sys.argv[1]
+with opened(path) as reader:
+    batch(reader)  # imports all that it takes
+evict(path)
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+if not os.access(path, os.R_OK):
+    sys.exit("not for others")
+with FileReader(path, False) as reader:
+    for seed in range(20):
+        batch(reader, 64, seed)
+    print(flush=True)
+    sys.stdin.readline()
+"""
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        shared = shutil.copy(path, directory)
+        with children.started(code, shared) as child:
+            if child.stdout.readline() != "\n":
+                said = child.communicate(timeout=60)[1]
+                assert said == "not for others\n"
+                pytest.skip("the directory of temporary files is not for others")
+            assert until_swept(shared)
+            assert child.communicate("\n", timeout=60) == ("", "")
 
 
 def mappings(path: str) -> int:
