@@ -72,6 +72,7 @@ EXTENSIONS = [
     extension("_aio", depends=LINUX),
     extension("_threads", depends=CALLS),
     extension("_records"),
+    extension("_pieces", include_dirs=[numpy.get_include()]),
     extension("_tar", depends=LINUX),
     extension("_webdataset"),
     extension("_files", depends=LINUX),

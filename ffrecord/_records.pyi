@@ -1,6 +1,8 @@
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord._pieces import Pieces
+
 class Records:
     """Records of consecutive samples, back to back in anonymous shared memory, with the size, CRC-32 and index of each.
 
@@ -26,8 +28,8 @@ class Records:
     def capacity(self) -> int:
         """Bytes there is room for without growing."""
 
-    def append(self, record: bytes | memoryview, index: int, /) -> None:
-        """Copy contiguous bytes to the end. If it raises, nothing was appended.
+    def append(self, record: bytes | memoryview | Pieces, index: int, /) -> None:
+        """Copy contiguous bytes, or pieces one after the other, to the end. If it raises, nothing was appended.
 
         Args:
             index: what the sample is called, in [-2**63, 2**63).

@@ -7,6 +7,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 
 from ffrecord._crc cimport crc32_copy
+from ffrecord._pieces cimport Part, Pieces
 
 import mmap
 
@@ -48,16 +49,23 @@ cdef class Records:
 
     def append(self, record, int64_t index, /):
         cdef Py_buffer view
+        cdef Part part
+        if type(record) is Pieces:
+            self._append((<Pieces> record).parts, (<Pieces> record).count, (<Pieces> record).size, index)
+            (<Pieces> record).let_go()
+            return
         if type(record) is bytes:
-            self._append(PyBytes_AS_STRING(record), PyBytes_GET_SIZE(record), index)
+            part = Part(PyBytes_AS_STRING(record), PyBytes_GET_SIZE(record))
+            self._append(&part, 1, part.size, index)
             return
         PyObject_GetBuffer(record, &view, PyBUF_SIMPLE)
         try:
-            self._append(<const char*> view.buf, view.len, index)
+            part = Part(<const char*> view.buf, view.len)
+            self._append(&part, 1, part.size, index)
         finally:
             PyBuffer_Release(&view)
 
-    cdef int _append(self, const char* start, int64_t size, int64_t index) except -1:
+    cdef int _append(self, const Part* parts, int count, int64_t size, int64_t index) except -1:
         cdef char* end
         cdef uint32_t crc
         if self.count == self._slots:
@@ -67,10 +75,10 @@ cdef class Records:
         end = <char*> self._view.buf + self.size
         # The checksum is of the copy: some datasets hand out the same buffer again and again.
         if size < RELEASE_SIZE:
-            crc = crc32_copy(0, end, start, size, False)
+            crc = _copy(end, parts, count)
         else:
             with nogil:
-                crc = crc32_copy(0, end, start, size, False)
+                crc = _copy(end, parts, count)
         self._sizes[self.count] = size
         self._indices[self.count] = index
         self._crcs[self.count] = crc
@@ -107,6 +115,16 @@ cdef class Records:
 
     def clear(self):
         self.size = self.count = 0
+
+
+cdef uint32_t _copy(char* end, const Part* parts, int count) noexcept nogil:
+    """Copy the parts of a record to `end`: its CRC-32."""
+    cdef uint32_t crc = 0
+    cdef int i
+    for i in range(count):
+        crc = crc32_copy(crc, end, parts[i].start, parts[i].size, False)
+        end += parts[i].size
+    return crc
 
 
 cdef void* _longer(void* table, int64_t size) except NULL:

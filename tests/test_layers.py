@@ -23,7 +23,7 @@ ROWS = [
         "sample_types",
         "urls",
     },
-    {"durable", "fsalign", "limits", "_crc", "_aio", "_memory", "_resample", "_permutation", "_threads"},
+    {"durable", "fsalign", "limits", "_crc", "_aio", "_memory", "_pieces", "_resample", "_permutation", "_threads"},
     {
         "_checking",
         "_choice",

@@ -7,12 +7,14 @@ from typing import Any, Generic
 import msgspec
 import numpy as np
 
+from ffrecord._pieces import Pieces
 from ffrecord.errors import FormatError
 from ffrecord.fields.batch import Batch, checked, decode_each
 from ffrecord.fields.declare import declared
 from ffrecord.fields.field import Array, Field
 from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.layout import Layout, Slot
+from ffrecord.fields.pieces import in_pieces
 from ffrecord.fields.spec import from_spec, to_spec
 from ffrecord.fields.tree import Tree, builder, flattener, leaves, replaced
 from ffrecord.fields.zstd import same_bytes
@@ -104,6 +106,10 @@ class Schema(Generic[Sample]):
             OSError: a path, for a field that takes paths, that cannot be read; names the column.
         """
         return self._encode(self._flatten(sample))
+
+    def pieces(self) -> Pieces:
+        """A function like `encode` for `_records.Records.append`, which copies a sample's own memory."""
+        return in_pieces(self._tree, self.encode)
 
     def decode(self, record: Any, tensor: ToTensor | None = None) -> Sample:
         """The sample of `record`. Its arrays are new, writable and aligned.

@@ -35,7 +35,7 @@ class Node:
     children: tuple["Node | Field", ...]
 
 
-_CLASSES: dict[str, Any] = {"dict": dict, "tuple": tuple, "list": list}
+CLASSES: dict[str, Any] = {"dict": dict, "tuple": tuple, "list": list}
 
 Tree = Node | Field
 Values = Sequence[Any]
@@ -140,7 +140,7 @@ def _is_flat(tree: Node) -> bool:
 
 
 def _flat_sequence(tree: Node) -> Callable[[Any], Values]:
-    cls, count = _CLASSES[tree.kind], len(tree.children)
+    cls, count = CLASSES[tree.kind], len(tree.children)
 
     def take(sample: Any) -> Values:
         if type(sample) is not cls or len(sample) != count:
@@ -163,7 +163,7 @@ def _nested(tree: Node) -> Callable[[Any], Values]:
 
 
 def _taker(tree: Node) -> Callable[[Any, list[Any]], None]:
-    cls, count, keys = _CLASSES[tree.kind], len(tree.children), tree.keys
+    cls, count, keys = CLASSES[tree.kind], len(tree.children), tree.keys
     takers = [None if isinstance(child, Field) else _taker(child) for child in tree.children]
     flat = _is_flat(tree)
 
@@ -231,7 +231,7 @@ def _sequence_children(node: Node, sample: Any, path: str) -> Values:
 
 def _refuse(node: Node, sample: Any, path: str) -> NoReturn:
     message = f"{label(path)}: expected a {node.kind} of {len(node.children)}, found {describe(sample)}"
-    if isinstance(sample, _CLASSES[node.kind]):
+    if isinstance(sample, CLASSES[node.kind]):
         raise ValueError(f"{message}; JSONField() holds what varies in length, or declare an array of varying shape")
     raise TypeError(message)
 

@@ -38,7 +38,8 @@ def pack(
     At most one of `serializer` and `fields` encodes the samples; with neither, the first samples show how.
     """
     packer = Packer(files, heart, skips=skips)
-    packer.encode = serializer or fields
+    if (encode := serializer or fields) is not None:
+        packer.encode_by(encode)
     Desk(link, heart, packer, Opener(dataset, function, pipeline, carrier)).work()
 
 
@@ -67,7 +68,7 @@ class Desk:
                 self._do(self._opener.open(self._tasks.popleft()))
 
     def _do(self, run: Run) -> None:
-        if self._packer.encode is None:
+        if not self._packer.ready:
             run = self._show(run)
         begun = time.monotonic()
         for piece in self._packer.pieces(run):
@@ -82,7 +83,7 @@ class Desk:
         samples, run = self._packer.look(run, FIRST_SAMPLES)
         shape = shape_of(samples) if samples else Shape(None)
         self._link.send(msgspec.msgpack.encode(Shown(run.task, bool(samples), shape.schema)))
-        while samples and self._packer.encode is None:
+        while samples and not self._packer.ready:
             self._read_mail(wait=True)
         return run
 
@@ -106,7 +107,7 @@ class Desk:
 
     def _take(self, message: Assignment | Chosen | Place) -> None:
         if isinstance(message, Chosen):
-            self._packer.encode = shown(Shape(message.schema)).encode
+            self._packer.encode_by(shown(Shape(message.schema)).encode)
         elif isinstance(message, Place):
             piece = self._held.pop((message.task, message.piece))
             self._weight -= piece.weight

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ffrecord import extension
+from ffrecord._pieces import Pieces
+from ffrecord.buffers import as_bytes
 from ffrecord.extension import Extension
 from ffrecord.fields import Schema
 from ffrecord.sharding.layout import ByBytes, ByCount
@@ -78,6 +80,19 @@ def shown(shape: Shape) -> Encoding:
         return Encoding(as_it_is, {"serializer": as_it_is}, None, None)
     schema = Schema.from_builtins(shape.schema)
     return Encoding(schema.encode, {"fields": schema.encode}, *_described(schema))
+
+
+def for_records(encode: Encode) -> Callable[[Any], bytes | memoryview | Pieces]:
+    """`encode` as `Records.append` takes its results: for one thread, one sample after the other."""
+    if getattr(encode, "__func__", None) is Schema.encode:
+        schema: Schema[Any] = encode.__self__  # type: ignore[attr-defined]
+        return schema.pieces()
+
+    def flat(sample: Any) -> bytes | memoryview:
+        record = encode(sample)
+        return record if type(record) is bytes else as_bytes(record)
+
+    return flat
 
 
 def shape_of(samples: Sequence[Any]) -> Shape:

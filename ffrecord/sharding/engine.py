@@ -76,7 +76,7 @@ class _Alone:
         self._packer = Packer(job.files, self._heart, skips=job.max_skipped is not None)
         self._held: dict[tuple[int, int], Piece] = {}
         if job.encoding is not None:
-            self._packer.encode = job.encoding.encode
+            self._packer.encode_by(job.encoding.encode)
 
     def run(self) -> None:
         job = self._job
@@ -93,7 +93,7 @@ class _Alone:
         task = 0
         while (given := self._job.source.take(task, 0, self._most(), self._carrier)) is not None:
             run = opener.open(given)
-            if self._packer.encode is None:
+            if not self._packer.ready:
                 run = self._show(run)
             for piece in self._packer.pieces(run):
                 self._held[piece.task, piece.piece] = piece
@@ -104,14 +104,14 @@ class _Alone:
         self._write(self._books.end(task))
 
     def _most(self) -> int:
-        return FIRST_SAMPLES if self._packer.encode is None else self._means.task_samples
+        return self._means.task_samples if self._packer.ready else FIRST_SAMPLES
 
     def _show(self, run: Run) -> Run:
         samples, run = self._packer.look(run, FIRST_SAMPLES)
         if samples:
             encoding = shown(shape_of(samples))
             self._books.choose(encoding)
-            self._packer.encode = encoding.encode
+            self._packer.encode_by(encoding.encode)
         return run
 
     def _write(self, places: list[Place]) -> None:

@@ -11,10 +11,9 @@ import numpy as np
 
 from ffrecord import format
 from ffrecord._records import Records
-from ffrecord.buffers import as_bytes
 from ffrecord.durable import write_all
 from ffrecord.errors import file_error
-from ffrecord.sharding.encoding import Encode
+from ffrecord.sharding.encoding import Encode, for_records
 from ffrecord.sharding.layout import Segment
 from ffrecord.sharding.messages import Sized, Skipped
 from ffrecord.sharding.runs import End, Looked, Run
@@ -84,7 +83,7 @@ class Packer:
         skips: whether samples that cannot be had or encoded are left out.
 
     Attributes:
-        encode: sample → buffer; to be set before `pieces` comes upon a sample that can be had.
+        ready: whether it was told how to encode samples.
     """
 
     def __init__(self, files: Files, heart: Heart, *, skips: bool = False) -> None:
@@ -92,7 +91,12 @@ class Packer:
         self._open: tuple[int, int, WriteBack] | None = None  # (shard, descriptor, its write-back)
         self._idle: list[Records] = []  # the one used last at the end: its pages are in the cache
         self._spool: Spool | None = None
-        self.encode: Encode | None = None
+        self._encode = for_records(_unknown)
+        self.ready = False
+
+    def encode_by(self, encode: Encode) -> None:
+        """How samples become records: to be told before `pieces` comes upon one that can be had."""
+        self._encode, self.ready = for_records(encode), True
 
     def look(self, run: Run, count: int) -> tuple[list[object], Run]:
         """The first `count` samples of a run, as far as they can be had, and the run as it was before."""
@@ -125,7 +129,7 @@ class Packer:
             yield piece
 
     def _fill(self, piece: Piece, run: Run) -> None:
-        get, encode, records, words = run.get, self.encode or _unknown, piece.records, self._heart.words
+        get, encode, records, words = run.get, self._encode, piece.records, self._heart.words
         append = records.append
         self._heart.work()
         index = -1
@@ -133,8 +137,6 @@ class Packer:
             words[heartbeats.INDEX] = index
             try:
                 record = encode(get(index))
-                if type(record) is not bytes:
-                    record = as_bytes(record)
             except End:
                 piece.last = True
                 break

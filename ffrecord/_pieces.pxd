@@ -1,0 +1,19 @@
+"""Records in pieces, for other compiled modules."""
+
+from libc.stdint cimport int64_t
+
+
+cdef struct Part:
+    const char* start
+    int64_t size
+
+
+cdef class Pieces:
+    cdef readonly int64_t size
+    cdef Part* parts           # the record, one after the other
+    cdef int count             # of them
+    cdef object _encode, _root
+    cdef char* _head           # what is small, and the sizes of what varies, without what lies elsewhere
+    cdef list _kept            # whose bytes parts are
+
+    cdef void let_go(self) noexcept
