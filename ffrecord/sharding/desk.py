@@ -18,6 +18,8 @@ from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import Link
 
 HELD_BYTES = 32 << 20  # of records that a worker keeps in memory while it waits for their places
+# Pieces written after one was made: whoever writes all it holds keeps the others waiting for its next one, and they hold more.
+WRITTEN_AT_ONCE = 2
 
 
 def pack(
@@ -56,6 +58,7 @@ class Desk:
     def __init__(self, link: Link, heart: Heart, packer: Packer, opener: Opener) -> None:
         self._link, self._heart, self._packer, self._opener = link, heart, packer, opener
         self._tasks: deque[Assignment] = deque()
+        self._places: deque[Place] = deque()  # of pieces that can be written
         self._held: dict[tuple[int, int], Piece] = {}
         self._weight = 0
         self._decoder = msgspec.msgpack.Decoder(Indices | Items | Stream | Chosen | Place)
@@ -63,9 +66,11 @@ class Desk:
     def work(self) -> NoReturn:
         """Do tasks until the link raises that it has ended."""
         while True:
-            self._read_mail(wait=not self._tasks)
+            self._read_mail(wait=not (self._tasks or self._places))
             if self._tasks:
                 self._do(self._opener.open(self._tasks.popleft()))
+            else:
+                self._write(1)
 
     def _do(self, run: Run) -> None:
         if not self._packer.ready:
@@ -75,8 +80,12 @@ class Desk:
             if len(piece.sizes):
                 self._hold(piece, run)
             self._link.send(msgspec.msgpack.encode(piece.sized(time.monotonic() - begun)))
+            self._read_mail(wait=False)
+            self._write(WRITTEN_AT_ONCE)
             # Never without an end: once all before are sized, places for what is held here are on their way.
-            self._read_mail(wait=self._weight > HELD_BYTES)
+            while self._weight > HELD_BYTES:
+                self._read_mail(wait=not self._places)
+                self._write(1)
 
     def _show(self, run: Run) -> Run:
         """Tell the parent what the first samples are like, and wait until it says how to encode them."""
@@ -95,23 +104,26 @@ class Desk:
         self._weight += piece.weight
 
     def _read_mail(self, *, wait: bool) -> None:
-        """Take what the parent sent; with `wait`, until something came and not too much is held."""
-        while True:
-            if wait:
-                self._heart.idle()
-            message = self._link.receive(wait=wait)
-            if message is None:
-                return
+        """Take what the parent sent; with `wait`, once there is something."""
+        if wait:
+            self._heart.idle()
+        while (message := self._link.receive(wait=wait)) is not None:
             self._take(self._decoder.decode(message))
-            wait = self._weight > HELD_BYTES
+            wait = False
 
     def _take(self, message: Assignment | Chosen | Place) -> None:
         if isinstance(message, Chosen):
             self._packer.encode_by(shown(Shape(message.schema)).encode)
         elif isinstance(message, Place):
-            piece = self._held.pop((message.task, message.piece))
-            self._weight -= piece.weight
-            self._packer.write(piece, message.segments)
-            self._link.send(msgspec.msgpack.encode(Written(message.task, message.piece)))
+            self._places.append(message)
         else:
             self._tasks.append(message)
+
+    def _write(self, most: int) -> None:
+        """Write pieces that have their places, at most so many."""
+        for _ in range(min(most, len(self._places))):
+            place = self._places.popleft()
+            piece = self._held.pop((place.task, place.piece))
+            self._weight -= piece.weight
+            self._packer.write(piece, place.segments)
+            self._link.send(msgspec.msgpack.encode(Written(place.task, place.piece)))

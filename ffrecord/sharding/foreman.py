@@ -25,6 +25,7 @@ class _Hand:
     def __init__(self, slots: list[int]) -> None:
         self.free = slots
         self.pace = 0.0  # seconds a sample, in its latest task
+        self.samples = 0  # of the task whose pieces are coming
         self.tasks: dict[int, int] = {}  # those not done → slot
 
 
@@ -156,10 +157,12 @@ class Foreman:
         elif isinstance(message, Sized):
             if message.samples:
                 self._owner[message.task, message.piece] = worker
+            hand = self._hands[worker]
+            hand.samples += message.samples
             if message.last:
-                hand = self._hands[worker]
                 hand.free.append(hand.tasks.pop(message.task))
-                hand.pace = message.seconds / message.samples if message.samples else 0.0
+                hand.pace = message.seconds / hand.samples if hand.samples else 0.0
+                hand.samples = 0
             self._send_places(crew, self._books.sized(message))
         elif message.found:
             self._chosen = True

@@ -26,7 +26,7 @@ from ffrecord.workers.process import sentence
 
 PIECE_SAMPLES = 1024
 PIECE_BYTES = 8 << 20
-KEPT_BUFFERS = 8
+KEPT_BYTES = 128 << 20  # capacity of all buffers that are kept, most of it never touched
 KEPT_CAPACITY = 32 << 20  # bytes; a buffer grown larger, for one huge sample, is not kept
 REASON_MAX = 500  # characters of an exception that are passed on for a sample that is skipped
 
@@ -202,7 +202,8 @@ class Packer:
     def _release(self, piece: Piece) -> None:
         """The memory of a piece is free for others."""
         piece.records.clear()
-        if piece.records.capacity <= KEPT_CAPACITY and len(self._idle) < KEPT_BUFFERS:
+        capacity = piece.records.capacity
+        if capacity <= KEPT_CAPACITY and capacity + sum(each.capacity for each in self._idle) <= KEPT_BYTES:
             self._idle.append(piece.records)
 
     def _shard(self, shard: int) -> tuple[int, WriteBack]:
