@@ -148,7 +148,8 @@ cdef void catch_up(Sweep* swept) noexcept nogil:
             return  # nobody could be asked to do it
         wait_for(&swept.task, LOOK_MS)
         now = ffr_now_ns()
-    fs.held_up += now - start
+    fs.held_up += max(<int64_t> 0, now - max(start, fs.held_until))
+    fs.held_until = now
 
 
 cdef void stop(Sweep* sweep) noexcept nogil:

@@ -27,6 +27,7 @@ cdef enum:
     FUSED_LEAST = 1 << 10      # bytes of a record that is copied and checked in one pass
     FETCHED_MOST = 8 << 10     # while it is copied, all of the next one is fetched; larger ones the CPU fetches as well
     MANY = 32                  # records of a batch of somebody who will read more
+    MANY_BYTES = 8 << 20       # the same
     STAGE_BYTES = 128 << 10    # read, then checked while they are in the CPU's cache; times are taken once for each
 
 
@@ -312,6 +313,14 @@ cdef void _after_first_pass(Work* work, const Request* requests, int64_t k) noex
         sweep(<Sweep*> work.sweep, missed, missed_bytes)
 
 
+cdef bint _is_much(const Request* requests, int64_t k) noexcept nogil:
+    """Whether a batch is large enough to wait for what is read ahead of it."""
+    cdef int64_t i, wanted = 0
+    for i in range(min(k, MANY)):
+        wanted += requests[i].size
+    return k >= MANY or wanted >= MANY_BYTES
+
+
 cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes) noexcept nogil:
     """Read sorted requests of one file system through the page cache.
 
@@ -319,7 +328,7 @@ cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes)
         two_passes: take what is cached first. By the time the rest is waited for, the kernel is reading it.
     """
     cdef int64_t i = 0, j
-    if two_passes and k >= MANY and work.filesystem.missed > 0.1:
+    if two_passes and work.filesystem.missed > 0.1 and _is_much(requests, k):
         catch_up(<Sweep*> work.sweep)
     while i < k and goes_on(work):
         j = _read_stage(work, requests, i, k, two_passes)

@@ -55,7 +55,8 @@ cdef struct Filesystem:
     int64_t cold              # batches in COLD with most records missed
     shared_long swept         # bytes read ahead since the sweep began, see _ahead.pyx
     shared_long since_sweep   # bytes asked for since the last sweep began
-    shared_long held_up       # nanoseconds that batches waited for it
+    shared_long held_up       # nanoseconds that batches waited for it, one or several at a time
+    shared_long held_until    # when the last of them went on
     shared_int flowing        # the last piece of a sequence was cached
 
 cdef struct File:
