@@ -71,13 +71,15 @@ def pack_figures(group: Group, work: workloads.Packs) -> list[Figure]:
 
 def picture_figures(group: Group, cache: str, work: workloads.Pictures) -> list[Figure]:
     """Of seconds: how much longer than reading alone."""
-    ours, reading = group.named("DatasetWriter"), group.named("reading the files")
-    if ours is None or reading is None:
-        return []
-    values = [own / theirs for own, theirs in zip(ours.seconds, reading.seconds, strict=True)]
+    reading = group.named("reading the files")
     state = "cold" if cache == "cold" else "cached"
-    about = f"{work.files:,} JPEG files, {state}: time to pack / time that {work.workers} processes take to read them"
-    return [Figure(about, values, 1.1, at_most=True)]
+    about = f"{work.files:,} JPEG files, {state}: time of %s / time that {work.workers} processes take to read them"
+    found = []
+    for ours in filter(None, map(group.named, ("DatasetWriter", "convert"))):
+        if reading is not None:
+            values = [own / theirs for own, theirs in zip(ours.seconds, reading.seconds, strict=True)]
+            found.append(Figure(about % ours.contestant, values, 1.1, at_most=True))
+    return found
 
 
 def growth_figures(measurements: Sequence[Measurement]) -> list[Figure]:

@@ -18,17 +18,19 @@ import workloads
 from harness import Contestant, Measurement, WrongAnswerError, take_turns, timed
 from write_timing import settled
 
+import ffrecord
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.fields import IntField, JPEGField, schema_of
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-READING, PACKING = "reading the files", "DatasetWriter"
+READING, PACKING, CONVERTING = "reading the files", "DatasetWriter", "convert"
 
 
 class Folder:
     """The files as samples: the bytes of each, and the number of its photograph."""
 
     def __init__(self, root: Path) -> None:
+        self.root = root
         self.paths = sorted(root.glob("*/*.jpg"))
         names = sorted(path.name for path in root.iterdir())
         self.labels = [names.index(path.parent.name) for path in self.paths]
@@ -36,6 +38,10 @@ class Folder:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def key(self, index: int) -> str:
+        """What a sample is called."""
+        return str(self.paths[index].relative_to(self.root))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"image": self.paths[index].read_bytes(), "label": self.labels[index]}
@@ -134,26 +140,38 @@ class Packing:
         self.folder, self.out, self.workers = folder, out, workers
 
     def pack(self) -> None:
+        """As a dataset of whoever has the files."""
         fields = {"image": JPEGField(as_bytes=True), "label": IntField()}
         writer = DatasetWriter(self.out, fields, num_workers=self.workers, progress=False)
         writer.from_indexed_dataset(self.folder)
+
+    def convert(self) -> None:
+        """As a folder of images, whose names become a column."""
+        ffrecord.convert(self.folder.root, self.out, num_workers=self.workers, progress=False)
 
     def check(self) -> None:
         with FileReader(self.out) as reader:
             schema = schema_of(reader)
             if reader.n != len(self.folder) or schema is None:
-                raise WrongAnswerError(f"{PACKING}: {reader.n} samples, expected {len(self.folder)}")
+                raise WrongAnswerError(f"{reader.n} samples, expected {len(self.folder)}")
+            schema = schema.replace({"image": JPEGField(as_bytes=True)})
             for index, record in enumerate(reader):
-                if schema.decode(record) != self.folder[index]:
-                    raise WrongAnswerError(f"{PACKING}: sample {index} is not {self.folder.paths[index].name}")
+                sample = {"key": self.folder.key(index), **schema.decode(record)}
+                if sample != {"key": self.folder.key(index), **self.folder[index]}:
+                    raise WrongAnswerError(f"sample {index} is not {self.folder.paths[index].name}")
 
-    def run(self) -> float:
-        try:
-            seconds = timed(self.pack)()
-            self.check()
-        finally:
-            shutil.rmtree(self.out, ignore_errors=True)
-        return seconds
+    def timed(self, write: Callable[[], None]) -> Callable[[], float]:
+        """Seconds of one way to write it, whose result is checked."""
+
+        def run() -> float:
+            try:
+                seconds = timed(write)()
+                self.check()
+            finally:
+                shutil.rmtree(self.out, ignore_errors=True)
+            return seconds
+
+        return run
 
 
 def prepared(state: Callable[[], None], run: Callable[[], float]) -> Callable[[], float]:
@@ -170,7 +188,11 @@ def prepared(state: Callable[[], None], run: Callable[[], float]) -> Callable[[]
 def measure_pictures(root: Path, out: Path, work: workloads.Pictures, rounds: int, cold: bool) -> list[Measurement]:
     folder = Folder(root)
     packing = Packing(folder, out, work.workers)
-    ways = {READING: timed(lambda: read_by(work.workers, folder.paths)), PACKING: packing.run}
+    ways = {
+        READING: timed(lambda: read_by(work.workers, folder.paths)),
+        PACKING: packing.timed(packing.pack),
+        CONVERTING: packing.timed(packing.convert),
+    }
     states = {"hot": lambda: read_all(folder.paths)} | ({"cold": lambda: evict(folder.paths)} if cold else {})
     found = []
     for cache, state in states.items():

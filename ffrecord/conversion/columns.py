@@ -53,7 +53,7 @@ class Columns:
         for name in self.flat:
             value = sample.get(name)
             if _is_flat(value):
-                sample[name] = value.tobytes()
+                sample[name] = value.data if type(self.schema.fields.get(name)) is JPEGField else value.tobytes()
         return sample
 
 

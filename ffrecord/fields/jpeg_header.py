@@ -12,6 +12,11 @@ SEGMENT = struct.Struct(">H")  # its size, these two bytes included
 FRAME = struct.Struct(">HBHHB")  # the size of the segment, then Frame
 
 
+LOOKED_AT = 4096  # bytes that are copied to look for something in them, as views cannot be searched
+
+JPEG = bytes | bytearray | memoryview  # a view is flat
+
+
 class Frame(NamedTuple):
     """What a frame header says: bits of a channel, sides in pixels, number of channels; and the offset of its end."""
 
@@ -22,10 +27,10 @@ class Frame(NamedTuple):
     offset: int
 
 
-def read_frame(data: bytes | bytearray) -> Frame | None:
+def read_frame(data: JPEG) -> Frame | None:
     """The frame header of JPEG `data`, found as decoders find it; None: there is none that they read."""
     at = 2
-    while (at := data.find(b"\xff", at)) >= 0:
+    while (at := _marker(data, at)) >= 0:
         while at < len(data) and data[at] == 0xFF:
             at += 1  # any number of them may stand before a marker
         if at + 1 + FRAME.size > len(data) or data[at] in LAST:
@@ -37,9 +42,24 @@ def read_frame(data: bytes | bytearray) -> Frame | None:
     return None
 
 
-def is_whole(data: bytes | bytearray, frame: Frame) -> bool:
+def is_whole(data: JPEG, frame: Frame) -> bool:
     """Whether the image of `frame` ends with its marker, without which no decoder reads it.
 
     Before the frame there may be thumbnails with ends of their own. Within its scans the marker cannot occur.
     """
-    return data.rfind(END, frame.offset) >= 0
+    end = len(data)
+    while end > frame.offset:
+        start = max(frame.offset, end - LOOKED_AT)
+        if bytes(data[start : end + len(END) - 1]).rfind(END) >= 0:  # or one that is cut by where this begins
+            return True
+        end = start
+    return False
+
+
+def _marker(data: JPEG, start: int) -> int:
+    """The first byte from `start` on that may begin a marker; -1: there is none."""
+    for at in range(start, len(data), LOOKED_AT):
+        found = bytes(data[at : at + LOOKED_AT]).find(b"\xff")
+        if found >= 0:
+            return at + found
+    return -1

@@ -8,10 +8,8 @@ import numpy as np
 from ffrecord.fields.describe import describe, is_image
 from ffrecord.fields.field import Array, Field, mismatch
 from ffrecord.fields.jpeg_codec import MAGIC, SIDE_MAX, pixels_max
-from ffrecord.fields.jpeg_header import Frame, is_whole, read_frame
+from ffrecord.fields.jpeg_header import JPEG, Frame, is_whole, read_frame
 from ffrecord.fields.pixels import too_large
-
-JPEG = bytes | bytearray
 
 
 def jpeg_file(field: Field, value: Any, modes: tuple[str, ...]) -> JPEG | None:
@@ -28,7 +26,8 @@ def jpeg_file(field: Field, value: Any, modes: tuple[str, ...]) -> JPEG | None:
     if isinstance(value, (bytes, bytearray)):
         return _checked_file(field, value, "")
     if isinstance(value, memoryview):
-        return _checked_file(field, value.tobytes(), "")
+        flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
+        return _checked_file(field, value if flat else value.tobytes(), "")
     if isinstance(value, (str, os.PathLike)):
         with open(value, "rb") as file:
             return _checked_file(field, file.read(), f" in {os.fspath(value)!r}")
@@ -36,7 +35,7 @@ def jpeg_file(field: Field, value: Any, modes: tuple[str, ...]) -> JPEG | None:
 
 
 def _checked_file(field: Field, data: JPEG, where: str) -> JPEG:
-    if not data.startswith(MAGIC):
+    if data[: len(MAGIC)] != MAGIC:
         raise ValueError(
             f"expected {field.expects}, found {len(data)} bytes that begin with {bytes(data[:3])!r}{where}"
         )

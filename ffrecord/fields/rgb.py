@@ -9,7 +9,8 @@ from ffrecord._crc import crc32
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Array, Encoded, Field, check_range, register
 from ffrecord.fields.jpeg_codec import MAGIC, compress, decompress
-from ffrecord.fields.jpeg_values import JPEG, checked_frame, checked_pixels, jpeg_file
+from ffrecord.fields.jpeg_header import JPEG
+from ffrecord.fields.jpeg_values import checked_frame, checked_pixels, jpeg_file
 from ffrecord.fields.optional import require
 from ffrecord.fields.pixels import pack_pixels, unpack_pixels
 
@@ -94,7 +95,7 @@ class RGBImageField(Field):
         width, height = ((side * self.max_resolution + longer // 2) // longer for side in (width, height))
         return max(1, width), max(1, height)
 
-    def _is_jpeg(self, size: Size, content: JPEG | memoryview) -> bool:
+    def _is_jpeg(self, size: Size, content: JPEG) -> bool:
         if self.write_mode == "smart":
             return CHANNELS * size[0] * size[1] > (self.smart_threshold or 0)
         if self.write_mode == "proportion":

@@ -18,7 +18,8 @@ from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import Link
 
 HELD_BYTES = 32 << 20  # of records that a worker keeps in memory while it waits for their places
-# Pieces written after one was made: whoever writes all it holds keeps the others waiting for its next one, and they hold more.
+# Pieces written after one was made. A worker that writes all it holds keeps the others waiting for its next piece, so that
+# they hold more: of memory that is neither in a cache nor used before.
 WRITTEN_AT_ONCE = 2
 
 

@@ -10,7 +10,7 @@ import pytest
 from field_images import SMOOTH, Image, jpeg_bytes, resized
 
 from ffrecord.fields import Field, JPEGField, RGBImageField, Schema
-from ffrecord.fields.jpeg_header import Frame, is_whole, read_frame
+from ffrecord.fields.jpeg_header import LOOKED_AT, Frame, is_whole, read_frame
 
 FIELDS = [JPEGField(), RGBImageField("jpeg")]
 JPEG = jpeg_bytes(quality=70, progressive=True)
@@ -20,6 +20,14 @@ JPEG = jpeg_bytes(quality=70, progressive=True)
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
 def test_bytes(field: Field, wrap: Any) -> None:
     assert field.encode(wrap(JPEG)) == JPEG
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_views(field: Field) -> None:
+    view = memoryview(JPEG)
+    assert field.encode(view) is view  # nothing is copied
+    assert field.encode(memoryview(JPEG[:1] + bytes(each for byte in JPEG[1:] for each in (7, byte)))[::2]) == JPEG
+    assert field.encode(memoryview(np.frombuffer(JPEG, np.int8))) == JPEG
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -172,6 +180,7 @@ def test_bytes_are_only_kept() -> None:
     [
         (b"", "nothing"),
         (b"\0\0\xff\0", "stray bytes"),
+        (b"\0" * (2 * LOOKED_AT + 1), "many stray bytes"),
         (b"\xff\xff\xff", "fill bytes"),
         (b"\xff\x01\xff\xd0", "markers without a segment"),
         (segment(0xE1, b"\xff\xc0" * 20), "frame headers within a segment"),
@@ -183,6 +192,16 @@ def test_header(before: bytes, where: str) -> None:
     frame = read_frame(data)
     assert frame == Frame(8, 48, 64, 3, SOF + 10 + len(before)), where
     assert is_whole(data, frame) and not is_whole(data[:-1], frame)
+    assert read_frame(memoryview(data)) == frame
+
+
+@pytest.mark.parametrize("wrap", [bytes, memoryview])
+def test_ends_before_other_bytes(wrap: Any) -> None:
+    frame = read_frame(JPEG)
+    assert frame is not None
+    for more in (1, LOOKED_AT - 3, LOOKED_AT - 2, LOOKED_AT - 1, LOOKED_AT, 3 * LOOKED_AT + 5):
+        assert is_whole(wrap(JPEG + b"\xff" * more), frame)
+        assert not is_whole(wrap(JPEG[:-2] + b"\xff" * more), frame)
 
 
 def test_header_of_anything() -> None:
