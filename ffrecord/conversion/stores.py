@@ -29,7 +29,10 @@ class OfStore(ABC):
 
     Attributes:
         store: of the samples.
+        may_be_asked_ahead: by a thread of whoever asks.
     """
+
+    may_be_asked_ahead = True
 
     def __init__(self, store: Store) -> None:
         self.store = store

@@ -18,8 +18,8 @@ from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import Link
 
 HELD_BYTES = 32 << 20  # of records that a worker keeps in memory while it waits for their places
-# Pieces written after one was made. A worker that writes all it holds keeps the others waiting for its next piece, so that
-# they hold more: of memory that is neither in a cache nor used before.
+# Pieces written after one was made. A worker that writes all it holds keeps others waiting for its next piece, and they
+# hold more: memory that is neither in a cache nor used before.
 WRITTEN_AT_ONCE = 2
 
 
@@ -58,7 +58,7 @@ class Desk:
 
     def __init__(self, link: Link, heart: Heart, packer: Packer, opener: Opener) -> None:
         self._link, self._heart, self._packer, self._opener = link, heart, packer, opener
-        self._tasks: deque[Assignment] = deque()
+        self._runs: deque[Run] = deque()  # tasks, opened when they come, so that what can be is read ahead
         self._places: deque[Place] = deque()  # of pieces that can be written
         self._held: dict[tuple[int, int], Piece] = {}
         self._weight = 0
@@ -67,9 +67,9 @@ class Desk:
     def work(self) -> NoReturn:
         """Do tasks until the link raises that it has ended."""
         while True:
-            self._read_mail(wait=not (self._tasks or self._places))
-            if self._tasks:
-                self._do(self._opener.open(self._tasks.popleft()))
+            self._read_mail(wait=not (self._runs or self._places))
+            if self._runs:
+                self._do(self._runs.popleft())
             else:
                 self._write(1)
 
@@ -118,7 +118,7 @@ class Desk:
         elif isinstance(message, Place):
             self._places.append(message)
         else:
-            self._tasks.append(message)
+            self._runs.append(self._opener.open(message))
 
     def _write(self, most: int) -> None:
         """Write pieces that have their places, at most so many."""

@@ -3,6 +3,7 @@
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -41,28 +42,51 @@ class Run:
 
 
 class _BatchesRun(Run):
-    """Samples of a dataset that gives several at once, by `__getitems__`."""
+    """Samples of a dataset that gives several at once, by `__getitems__`.
 
-    def __init__(self, task: Indices, dataset: Any) -> None:
-        self._dataset, self._wanted = dataset, _numbers(task.indices)
+    Args:
+        asker: the thread that asks the dataset, and for the next ones while these are used; None for the caller.
+    """
+
+    def __init__(self, task: Indices, dataset: Any, asker: Executor | None) -> None:
+        self._dataset, self._wanted, self._asker = dataset, _numbers(task.indices), asker
         self._had: list[Any] = []  # samples of the next indices, the first one at the end
         self._begun = self._done = 0  # indices tried together, and indices asked for
+        self._coming: Future[tuple[int, list[Any]]] | None = None
+        self._ask_ahead()
         super().__init__(task.task, self._wanted, self._next)
 
     def _next(self, index: int) -> Any:
         if self._done == self._begun:
-            self._had = self._several()
+            self._take_several()
         self._done += 1
-        return self._had.pop() if self._had else self._dataset[index]
+        if self._had:
+            return self._had.pop()
+        if self._asker is not None:
+            return self._asker.submit(operator.getitem, self._dataset, index).result()
+        return self._dataset[index]
 
-    def _several(self) -> list[Any]:
-        """The next samples, in reverse; none if that fails: each is then asked for alone, to see which fails."""
-        wanted = together(self._dataset, self._wanted[self._done : self._done + AT_ONCE])
-        self._begun += len(wanted)
-        try:
-            return had_together(self._dataset, wanted)[::-1]
-        except Exception:
-            return []
+    def _take_several(self) -> None:
+        wanted = self._wanted[self._begun : self._begun + AT_ONCE]
+        count, had = _several(self._dataset, wanted) if self._coming is None else self._coming.result()
+        self._had = had[::-1]
+        self._begun += count
+        self._ask_ahead()
+
+    def _ask_ahead(self) -> None:
+        wanted = self._wanted[self._begun : self._begun + AT_ONCE]
+        if self._asker is not None:
+            self._coming = self._asker.submit(_several, self._dataset, wanted) if wanted else None
+
+
+def _several(dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:
+    """(how many of the first of these were asked for together, their samples); without samples, each is then asked for
+    alone, to see which fails."""
+    try:
+        indices = together(dataset, indices)
+        return len(indices), had_together(dataset, indices)
+    except Exception:
+        return len(indices), []
 
 
 def together(dataset: Any, indices: list[int]) -> list[int]:
@@ -161,12 +185,14 @@ class Opener:
         carrier: Carrier | None = None,
     ) -> None:
         self._dataset, self._function, self._pipeline, self._carrier = dataset, function, pipeline, carrier
+        ahead = getattr(dataset, "may_be_asked_ahead", False)
+        self._asker = ThreadPoolExecutor(1, "ffrecord-asker") if ahead else None
 
     def open(self, task: Assignment) -> Run:
-        """Its samples."""
+        """Its samples. The first of a dataset that may be asked ahead are asked for now."""
         if isinstance(task, Indices):
             if hasattr(self._dataset, "__getitems__"):
-                return _BatchesRun(task, self._dataset)
+                return _BatchesRun(task, self._dataset, self._asker)
             return Run(task.task, _numbers(task.indices), partial(operator.getitem, self._dataset))
         if isinstance(task, Items):
             if self._carrier is None:
