@@ -67,16 +67,20 @@ class _BatchesRun(Run):
         return self._dataset[index]
 
     def _take_several(self) -> None:
-        wanted = self._wanted[self._begun : self._begun + AT_ONCE]
-        count, had = _several(self._dataset, wanted) if self._coming is None else self._coming.result()
+        count, had = _several(self._dataset, self._following()) if self._coming is None else self._coming.result()
         self._had = had[::-1]
         self._begun += count
         self._ask_ahead()
 
     def _ask_ahead(self) -> None:
-        wanted = self._wanted[self._begun : self._begun + AT_ONCE]
         if self._asker is not None:
+            wanted = self._following()
             self._coming = self._asker.submit(_several, self._dataset, wanted) if wanted else None
+
+    def _following(self) -> list[int]:
+        """The next AT_ONCE, and the last ones too if these would be few."""
+        left = len(self._wanted) - self._begun
+        return self._wanted[self._begun : self._begun + (left if left < AT_ONCE + FEW else AT_ONCE)]
 
 
 def _several(dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:

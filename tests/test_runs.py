@@ -1,0 +1,87 @@
+"""`sharding.runs`: samples of datasets that give several at once, asked ahead by a thread or not."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ffrecord.sharding.messages import Indices
+from ffrecord.sharding.runs import AT_ONCE, FEW, Opener
+
+
+class Squares:
+    """Of which some cannot be had; notes what it was asked, and by which thread."""
+
+    def __init__(self, bad: Sequence[int] = (), most: int | None = None, *, ahead: bool = True) -> None:
+        self.bad, self.may_be_asked_ahead = set(bad), ahead
+        self.asked: list[list[int]] = []
+        self.threads: set[int] = set()
+        if most is not None:
+            self.samples_at_once = lambda indices: most if most else 1 // 0
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        self.asked.append(indices)
+        return [self[index] for index in indices]
+
+    def __getitem__(self, index: int) -> int:
+        self.threads.add(threading.get_ident())
+        if index in self.bad:
+            raise KeyError(index)
+        return index * index
+
+
+def had(dataset: Any, indices: Sequence[int]) -> list[Any]:
+    """What a run gives, None for what it cannot."""
+    run = Opener(dataset).open(Indices(7, np.array(indices, np.int64).tobytes()))
+    found: list[Any] = []
+    for index in run.indices:
+        try:
+            found.append(run.get(index))
+        except KeyError:
+            found.append(None)
+    return found
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("count", [0, 1, FEW - 1, AT_ONCE, AT_ONCE + FEW - 1, AT_ONCE + FEW, 5 * AT_ONCE + 3])
+@pytest.mark.parametrize("most", [None, FEW, AT_ONCE, 0])
+def test_every_sample_in_order(count: int, most: int | None, ahead: bool) -> None:
+    indices = np.random.default_rng(count).permutation(1000)[:count].tolist()
+    assert had(Squares(most=most, ahead=ahead), indices) == [index * index for index in indices]
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("most", [None, 10, 0])
+def test_only_what_fails_is_missing(most: int | None, ahead: bool) -> None:
+    bad = [0, 5, 70, 199]
+    found = had(Squares(bad, most, ahead=ahead), range(200))
+    assert found == [None if index in bad else index * index for index in range(200)]
+
+
+def test_few_are_not_left_over() -> None:
+    dataset = Squares()
+    had(dataset, range(AT_ONCE + FEW - 1))
+    assert [len(asked) for asked in dataset.asked] == [AT_ONCE + FEW - 1]
+
+
+def test_one_thread_asks() -> None:
+    dataset = Squares(bad=[3, 90])
+    had(dataset, range(200))
+    assert len(dataset.threads) == 1
+    assert dataset.threads != {threading.get_ident()}
+    dataset = Squares(bad=[3, 90], ahead=False)
+    had(dataset, range(200))
+    assert dataset.threads == {threading.get_ident()}
+
+
+def test_the_next_are_asked_for_before_they_are_wanted() -> None:
+    dataset = Squares()
+    run = Opener(dataset).open(Indices(0, np.arange(3 * AT_ONCE).tobytes()))
+    assert run.get(next(iter(run.indices))) == 0
+    for _ in range(1000):
+        if len(dataset.asked) == 2:
+            break
+        threading.Event().wait(0.01)
+    assert dataset.asked == [[*range(AT_ONCE)], [*range(AT_ONCE, 2 * AT_ONCE)]]
