@@ -9,11 +9,13 @@ cdef struct Part:
 
 
 cdef class Pieces:
-    cdef readonly int64_t size
+    cdef readonly int64_t size # -1: of no sample
     cdef Part* parts           # the record, one after the other
     cdef int count             # of them
-    cdef object _encode, _root
+    cdef object _encode, _explain, _root
+    cdef list _leaves
     cdef char* _head           # what is small, and the sizes of what varies, without what lies elsewhere
-    cdef list _kept            # whose bytes parts are
+    cdef list _row             # the values of the sample
+    cdef list _kept            # what fields made of them
 
     cdef void let_go(self) noexcept

@@ -43,18 +43,24 @@ class Pieces:
     Args:
         root: the structure of samples.
         leaves: its columns, in order.
-        encode: sample → record. It says what is right: what is not plainly of the structure is left to it, so are
-            errors.
+        encode: sample → record. A sample that is not plainly of the structure is left to it.
+        explain: raises what is wrong with the values of a sample, with the name of the column, if anything is.
 
     Attributes:
-        size: bytes of the record.
+        size: bytes of the record; -1 before the first sample, and once it was appended.
 
     Raises:
         MemoryError: no memory.
     """
 
-    def __new__(cls, root: Leaf | Branch, leaves: list[Leaf], encode: Callable[[Any], bytes]) -> Pieces: ...
+    def __new__(
+        cls,
+        root: Leaf | Branch,
+        leaves: list[Leaf],
+        encode: Callable[[Any], bytes],
+        explain: Callable[[list[Any]], None],
+    ) -> Pieces: ...
     @property
     def size(self) -> int: ...
     def __call__(self, sample: Any, /) -> Pieces | bytes:
-        """The record of `sample`: this object, or what `encode` gives or raises."""
+        """The record of `sample`: this object, or what `encode` gives. What it raises, `encode` would."""

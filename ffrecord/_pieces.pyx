@@ -52,6 +52,8 @@ cdef class Leaf:
     def __init__(self, str kind, encode, fixed, dtype=None, shape=()):
         self.kind = KINDS.get(kind, OTHER)
         self.encode, self.dtype, self.fixed = encode, dtype, -1 if fixed is None else fixed
+        if len(shape) > AXES_MOST:
+            raise ValueError(f"{len(shape)} axes, expected at most {AXES_MOST}")
         self.axes = len(shape)
         for axis, length in enumerate(shape):
             self.shape[axis] = length
@@ -71,8 +73,9 @@ cdef class Branch:
 
 
 cdef class Pieces:
-    def __cinit__(self, root, leaves, encode):
-        self._encode, self._root, self._kept = encode, root, []
+    def __cinit__(self, root, leaves, encode, explain):
+        self._encode, self._explain, self._root, self._leaves = encode, explain, root, leaves
+        self._row, self._kept, self.size = [], [], -1
         # Each column is a part at most, and has one before it, of what is small.
         self.parts = <Part*> calloc(2 * len(leaves) + 2, sizeof(Part))
         self._head = <char*> calloc(sum([SMALL + sizeof(uint64_t) for _ in leaves]) + 1, 1)
@@ -85,22 +88,23 @@ cdef class Pieces:
         free(self._head)
 
     def __call__(self, sample, /):
-        cdef int i
         self.let_go()
-        try:
-            usual = _take(self, self._root, sample)
-        except Exception:
-            usual = False  # told better by who knows the names of columns
-        if not usual:
+        # Before any value is encoded: a field of a user need not give the same for the same value twice.
+        if not _flatten(self, self._root, sample):
             self.let_go()
             return self._encode(sample)
-        self.size = 0
-        for i in range(self.count):
-            self.size += self.parts[i].size
+        try:
+            if not _take_row(self):
+                raise ValueError("a value was encoded to bytes of another size or kind than its field says")
+        except (TypeError, ValueError, OSError):
+            self._explain(self._row)
+            raise
         return self
 
     cdef void let_go(self) noexcept:
         """Keep the values of the last sample no longer."""
+        self.size = -1
+        self._row.clear()
         self._kept.clear()
 
 
@@ -132,28 +136,42 @@ cdef int _lay_out(Pieces pieces, leaves) except -1:
     return 0
 
 
-cdef bint _take(Pieces pieces, node, value) except -1:
-    """Point at the values of a part of a sample; False if it is not as plain as this knows."""
+cdef bint _flatten(Pieces pieces, node, value) except -1:
+    """Put the values of a part of a sample into the row; False if it is not as plain as this knows."""
     if type(node) is Leaf:
-        return _take_value(pieces, <Leaf> node, value)
+        pieces._row.append(value)
+        return True
     cdef Branch branch = <Branch> node
     if type(value) is not branch.cls or len(value) != len(branch.children):
         return False
     if branch.cls is dict:
-        return _take_dict(pieces, branch, <dict> value)
+        return _flatten_dict(pieces, branch, <dict> value)
     for child, each in zip(branch.children, value):
-        if not _take(pieces, child, each):
+        if not _flatten(pieces, child, each):
             return False
     return True
 
 
-cdef bint _take_dict(Pieces pieces, Branch branch, dict value) except -1:
+cdef bint _flatten_dict(Pieces pieces, Branch branch, dict value) except -1:
     cdef PyObject* found
     cdef Py_ssize_t i
     for i in range(len(branch.keys)):
         found = PyDict_GetItemWithError(value, branch.keys[i])
-        if found == NULL or not _take(pieces, branch.children[i], <object> found):
+        if found == NULL or not _flatten(pieces, branch.children[i], <object> found):
             return False
+    return True
+
+
+cdef bint _take_row(Pieces pieces) except -1:
+    """Point at the bytes of all values; False if one is not as large as it has to be."""
+    cdef Py_ssize_t i
+    cdef int64_t size = 0
+    for i in range(len(pieces._leaves)):
+        if not _take_value(pieces, <Leaf> pieces._leaves[i], pieces._row[i]):
+            return False
+    for i in range(pieces.count):
+        size += pieces.parts[i].size
+    pieces.size = size
     return True
 
 
@@ -163,17 +181,16 @@ cdef bint _take_value(Pieces pieces, Leaf leaf, value) except -1:
     cdef int overflow = 0
     if leaf.kind == INT and type(value) is int:
         number = PyLong_AsLongLongAndOverflow(value, &overflow)
-        return overflow == 0 and _put(pieces, leaf, <const char*> &number, sizeof(number))
+        if overflow == 0:
+            return _put(pieces, leaf, <const char*> &number, sizeof(number))
     if leaf.kind == FLOAT and type(value) is float:
         real = PyFloat_AS_DOUBLE(value)
         return _put(pieces, leaf, <const char*> &real, sizeof(real))
     if leaf.kind == BOOL and PyBool_Check(value):
         return _put(pieces, leaf, b"\1" if value is True else b"\0", 1)
     if leaf.kind == ARRAY and cnp.PyArray_CheckExact(value) and _fits(leaf, <cnp.ndarray> value):
-        pieces._kept.append(value)
         return _put(pieces, leaf, cnp.PyArray_BYTES(<cnp.ndarray> value), leaf.fixed)
     if leaf.kind == TEXT and type(value) is str and PyUnicode_IS_COMPACT_ASCII(value):
-        pieces._kept.append(value)
         return _put(pieces, leaf, <const char*> PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value))
     if leaf.kind == BYTES and type(value) is bytes:
         return _put_bytes(pieces, leaf, value)

@@ -36,6 +36,7 @@ class Records:
 
         Raises:
             OverflowError: `index`.
+            ValueError: pieces of no sample, or of one that was appended already.
             OSError, MemoryError: no memory.
         """
 

@@ -51,8 +51,7 @@ cdef class Records:
         cdef Py_buffer view
         cdef Part part
         if type(record) is Pieces:
-            self._append((<Pieces> record).parts, (<Pieces> record).count, (<Pieces> record).size, index)
-            (<Pieces> record).let_go()
+            self._append_pieces(<Pieces> record, index)
             return
         if type(record) is bytes:
             part = Part(PyBytes_AS_STRING(record), PyBytes_GET_SIZE(record))
@@ -64,6 +63,14 @@ cdef class Records:
             self._append(&part, 1, part.size, index)
         finally:
             PyBuffer_Release(&view)
+
+    cdef int _append_pieces(self, Pieces pieces, int64_t index) except -1:
+        if pieces.size < 0:
+            raise ValueError("pieces of no sample, or of one that was appended already")
+        try:
+            return self._append(pieces.parts, pieces.count, pieces.size, index)
+        finally:
+            pieces.let_go()
 
     cdef int _append(self, const Part* parts, int count, int64_t size, int64_t index) except -1:
         cdef char* end

@@ -1,10 +1,12 @@
 """`_pieces`: the record of a sample in pieces is the record that its schema gives, and keeps nothing of the sample."""
 
 import gc
+import io
 import weakref
 import zlib
+from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -125,6 +127,46 @@ def test_errors_name_the_column_as_those_of_the_schema(other: Any, error: type[E
         schema.encode(sample(**other))
     assert str(found.value) == str(expected.value)
     assert appended(pieces, [sample()]) == [schema.encode(sample())]
+
+
+@register
+@dataclass(frozen=True)
+class Stream(Field):
+    """Encodes what can be read once."""
+
+    kind = "test.stream"
+
+    def encode(self, value: Any) -> bytes:
+        return bytes(value.read())
+
+    def decode(self, data: memoryview) -> Any:
+        return bytes(data)
+
+
+class Target(NamedTuple):
+    label: int
+    text: str
+
+
+@pytest.mark.parametrize("inner", [Target(1, "a"), OrderedDict(label=1, text="a"), {"label": 1, "text": "a"}])
+def test_no_value_is_encoded_twice(inner: Any) -> None:
+    schema = Schema.of({"stream": Stream(), "inner": {"label": IntField(), "text": StrField()}})
+    (found,) = appended(schema.pieces(), [{"stream": io.BytesIO(b"hello"), "inner": inner}])
+    assert found == schema.encode({"stream": io.BytesIO(b"hello"), "inner": inner})
+
+
+def test_pieces_of_no_sample_are_refused() -> None:
+    pieces, records = Schema.of([IntField()]).pieces(), Records(4096)
+    for fill in (lambda: None, lambda: records.append(pieces([1]), 0)):
+        fill()
+        count = records.count
+        with pytest.raises(ValueError, match="of no sample"):
+            records.append(pieces, 1)
+        assert records.count == count
+    with pytest.raises(TypeError):
+        pieces(["no number"])
+    with pytest.raises(ValueError, match="of no sample"):
+        records.append(pieces, 1)
 
 
 def test_nothing_of_a_sample_is_kept() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from ffrecord.sharding.messages import Indices
 from ffrecord.sharding.runs import AT_ONCE, FEW, Opener
+from ffrecord.workers import heartbeats, verdicts
+from ffrecord.workers.heartbeats import Beat, Heart
 
 
 class Squares:
@@ -34,7 +36,7 @@ class Squares:
 
 def had(dataset: Any, indices: Sequence[int]) -> list[Any]:
     """What a run gives, None for what it cannot."""
-    run = Opener(dataset).open(Indices(7, np.array(indices, np.int64).tobytes()))
+    run = Opener(dataset, heart=Heart()).open(Indices(7, np.array(indices, np.int64).tobytes()))
     found: list[Any] = []
     for index in run.indices:
         try:
@@ -76,9 +78,34 @@ def test_one_thread_asks() -> None:
     assert dataset.threads == {threading.get_ident()}
 
 
+def test_no_thread_asks_in_the_process_of_the_user() -> None:
+    dataset = Squares()
+    run = Opener(dataset).open(Indices(0, np.arange(100).tobytes()))
+    assert [run.get(index) for index in run.indices] == [index * index for index in range(100)]
+    assert dataset.threads == {threading.get_ident()}
+
+
+def test_what_is_asked_ahead_is_told() -> None:
+    heart, told = Heart(), []
+
+    class Telling(Squares):
+        def __getitems__(self, indices: list[int]) -> list[int]:
+            told.append(heart.beat().ahead)
+            return super().__getitems__(indices)
+
+    run = Opener(Telling(), heart=heart).open(Indices(0, np.arange(3 * AT_ONCE).tobytes()))
+    assert [run.get(index) for index in run.indices] == [index * index for index in range(3 * AT_ONCE)]
+    assert told == [0, AT_ONCE, 2 * AT_ONCE]
+    assert heart.beat().ahead is None
+    heart.ask_ahead(0)
+    assert "at sample 0, while samples from 0 on were read ahead" in str(
+        verdicts.died("worker 0", Beat(heartbeats.SAMPLE, 0, 1, 0, heart.beat().ahead), 1, lambda beat: beat.sample)
+    )
+
+
 def test_the_next_are_asked_for_before_they_are_wanted() -> None:
     dataset = Squares()
-    run = Opener(dataset).open(Indices(0, np.arange(3 * AT_ONCE).tobytes()))
+    run = Opener(dataset, heart=Heart()).open(Indices(0, np.arange(3 * AT_ONCE).tobytes()))
     assert run.get(next(iter(run.indices))) == 0
     for _ in range(1000):
         if len(dataset.asked) == 2:

@@ -48,12 +48,17 @@ class Columns:
     schema: Schema
     flat: frozenset[str] = frozenset()
 
-    def prepared(self, sample: Any) -> Any:
-        """The sample, as its fields take it; a dict may be changed in place."""
+    def prepared(self, sample: Any, *, here: bool = False) -> Any:
+        """The sample, as its fields take it; a dict may be changed in place.
+
+        Args:
+            here: it is encoded by this process, so that what does not pickle will do.
+        """
         for name in self.flat:
             value = sample.get(name)
             if _is_flat(value):
-                sample[name] = value.data if type(self.schema.fields.get(name)) is JPEGField else value.tobytes()
+                view = here and type(self.schema.fields.get(name)) is JPEGField
+                sample[name] = value.data if view else value.tobytes()
         return sample
 
 

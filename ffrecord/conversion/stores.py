@@ -80,7 +80,7 @@ class StoreDataset(OfStore):
         self.columns = chosen(samples, fields, self._facts(samples)) if samples else Columns(_of_nothing(fields))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        return [self.columns.prepared(self._named(*pair)) for pair in self._pairs(indices)]
+        return [self.columns.prepared(self._named(*pair), here=True) for pair in self._pairs(indices)]
 
     def _pairs(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
         return zip(indices, all_of(self.store, indices, self.store.samples(indices)), strict=True)

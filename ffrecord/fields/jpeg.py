@@ -40,7 +40,7 @@ class JPEGField(Field):
         return "JPEG bytes, the path of a JPEG, a uint8 array [H, W, 3] or [H, W], or a PIL image of mode RGB or L"
 
     def encode(self, value: Any) -> Encoded:
-        file = jpeg_file(self, value, MODES)
+        file = jpeg_file(self, value, MODES, views=type(self) is JPEGField)
         if file is None:
             return compress(checked_pixels(self, value, grey=True), self.quality)
         if not self.as_bytes:

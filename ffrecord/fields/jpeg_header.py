@@ -10,8 +10,6 @@ END = b"\xff\xd9"
 ALONE = {0x00, 0x01, *range(0xD0, 0xD9)}  # markers without a segment
 SEGMENT = struct.Struct(">H")  # its size, these two bytes included
 FRAME = struct.Struct(">HBHHB")  # the size of the segment, then Frame
-
-
 LOOKED_AT = 4096  # bytes that are copied to look for something in them, as views cannot be searched
 
 JPEG = bytes | bytearray | memoryview  # a view is flat

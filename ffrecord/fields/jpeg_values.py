@@ -12,11 +12,14 @@ from ffrecord.fields.jpeg_header import JPEG, Frame, is_whole, read_frame
 from ffrecord.fields.pixels import too_large
 
 
-def jpeg_file(field: Field, value: Any, modes: tuple[str, ...]) -> JPEG | None:
+def jpeg_file(field: Field, value: Any, modes: tuple[str, ...], *, views: bool) -> JPEG | None:
     """The bytes of the JPEG file that `value` is, or None: it is something else.
 
     A PIL image counts as its file if it was opened from a JPEG and not loaded since: loading comes before any change,
     and what it holds then are pixels. It is left as it was.
+
+    Args:
+        views: a flat view will do, for who copies it into a record next; not for fields of users, derived from ours.
 
     Raises:
         TypeError: a PIL image of another mode than `modes`; names it.
@@ -27,7 +30,7 @@ def jpeg_file(field: Field, value: Any, modes: tuple[str, ...]) -> JPEG | None:
         return _checked_file(field, value, "")
     if isinstance(value, memoryview):
         flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
-        return _checked_file(field, value if flat else value.tobytes(), "")
+        return _checked_file(field, value if views and flat else value.tobytes(), "")
     if isinstance(value, (str, os.PathLike)):
         with open(value, "rb") as file:
             return _checked_file(field, file.read(), f" in {os.fspath(value)!r}")

@@ -20,10 +20,14 @@ KINDS: dict[type[Field], str] = {
 }
 
 
-def in_pieces(tree: Tree, encode: Callable[[Any], bytes]) -> Pieces:
-    """A function like `encode`, of samples like `tree`, whose records are the same bytes but in pieces."""
+def in_pieces(tree: Tree, encode: Callable[[Any], bytes], explain: Callable[[list[Any]], None]) -> Pieces:
+    """A function like `encode`, of samples like `tree`, whose records are the same bytes but in pieces.
+
+    Args:
+        explain: see `Layout.explain`.
+    """
     leaves: list[Leaf] = []
-    return Pieces(_node(tree, leaves), leaves, encode)
+    return Pieces(_node(tree, leaves), leaves, encode, explain)
 
 
 def _node(tree: Tree, leaves: list[Leaf]) -> Leaf | Branch:

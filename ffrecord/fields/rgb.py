@@ -72,7 +72,7 @@ class RGBImageField(Field):
         return "a uint8 array [H, W, 3], a PIL image of mode RGB, JPEG bytes, or the path of a JPEG"
 
     def encode(self, value: Any) -> Encoded:
-        file = jpeg_file(self, value, ("RGB",))
+        file = jpeg_file(self, value, ("RGB",), views=type(self) is RGBImageField)
         return self._encode_pixels(checked_pixels(self, value, grey=False)) if file is None else self._encode_file(file)
 
     def _encode_file(self, file: JPEG) -> Encoded:

@@ -109,7 +109,7 @@ class Schema(Generic[Sample]):
 
     def pieces(self) -> Pieces:
         """A function like `encode` for `_records.Records.append`, which copies a sample's own memory."""
-        return in_pieces(self._tree, self.encode)
+        return in_pieces(self._tree, self.encode, self._layout.explain)
 
     def decode(self, record: Any, tensor: ToTensor | None = None) -> Sample:
         """The sample of `record`. Its arrays are new, writable and aligned.

@@ -21,6 +21,7 @@ HELD_BYTES = 32 << 20  # of records that a worker keeps in memory while it waits
 # Pieces written after one was made. A worker that writes all it holds keeps others waiting for its next piece, and they
 # hold more: memory that is neither in a cache nor used before.
 WRITTEN_AT_ONCE = 2
+SLOW_SECONDS = 0.1  # of a piece that lets what is held be written first
 
 
 def pack(
@@ -43,7 +44,7 @@ def pack(
     packer = Packer(files, heart, skips=skips)
     if (encode := serializer or fields) is not None:
         packer.encode_by(encode)
-    Desk(link, heart, packer, Opener(dataset, function, pipeline, carrier)).work()
+    Desk(link, heart, packer, Opener(dataset, function, pipeline, carrier, heart)).work()
 
 
 class Desk:
@@ -76,13 +77,15 @@ class Desk:
     def _do(self, run: Run) -> None:
         if not self._packer.ready:
             run = self._show(run)
-        begun = time.monotonic()
+        begun = last = time.monotonic()
         for piece in self._packer.pieces(run):
             if len(piece.sizes):
                 self._hold(piece, run)
-            self._link.send(msgspec.msgpack.encode(piece.sized(time.monotonic() - begun)))
+            now = time.monotonic()
+            self._link.send(msgspec.msgpack.encode(piece.sized(now - begun)))
             self._read_mail(wait=False)
-            self._write(WRITTEN_AT_ONCE)
+            self._write(WRITTEN_AT_ONCE if now - last < SLOW_SECONDS else len(self._places))
+            last = now
             # Never without an end: once all before are sized, places for what is held here are on their way.
             while self._weight > HELD_BYTES:
                 self._read_mail(wait=not self._places)

@@ -3,7 +3,7 @@
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ffrecord.sharding.messages import Assignment, Indices, Items
 from ffrecord.sharding.transport import Carrier
+from ffrecord.workers.heartbeats import Heart
 
 AT_ONCE = 64  # samples of a dataset that gives several
 FEW = 8  # samples that are asked for one by one
@@ -45,10 +46,10 @@ class _BatchesRun(Run):
     """Samples of a dataset that gives several at once, by `__getitems__`.
 
     Args:
-        asker: the thread that asks the dataset, and for the next ones while these are used; None for the caller.
+        asker: asks the dataset, and for the next ones while these are used; None for the caller's thread.
     """
 
-    def __init__(self, task: Indices, dataset: Any, asker: Executor | None) -> None:
+    def __init__(self, task: Indices, dataset: Any, asker: "_Asker | None") -> None:
         self._dataset, self._wanted, self._asker = dataset, _numbers(task.indices), asker
         self._had: list[Any] = []  # samples of the next indices, the first one at the end
         self._begun = self._done = 0  # indices tried together, and indices asked for
@@ -63,7 +64,7 @@ class _BatchesRun(Run):
         if self._had:
             return self._had.pop()
         if self._asker is not None:
-            return self._asker.submit(operator.getitem, self._dataset, index).result()
+            return self._asker.sample(self._dataset, index)
         return self._dataset[index]
 
     def _take_several(self) -> None:
@@ -75,12 +76,38 @@ class _BatchesRun(Run):
     def _ask_ahead(self) -> None:
         if self._asker is not None:
             wanted = self._following()
-            self._coming = self._asker.submit(_several, self._dataset, wanted) if wanted else None
+            self._coming = self._asker.several(self._dataset, wanted) if wanted else None
 
     def _following(self) -> list[int]:
         """The next AT_ONCE, and the last ones too if these would be few."""
         left = len(self._wanted) - self._begun
         return self._wanted[self._begun : self._begun + (left if left < AT_ONCE + FEW else AT_ONCE)]
+
+
+class _Asker:
+    """A thread that asks a dataset for samples: the only one that does.
+
+    Args:
+        heart: of this worker, told what is asked for.
+    """
+
+    def __init__(self, heart: Heart) -> None:
+        self._heart, self._thread = heart, ThreadPoolExecutor(1, "ffrecord-asker")
+
+    def several(self, dataset: Any, indices: list[int]) -> Future[tuple[int, list[Any]]]:
+        """What will be the result of `_several`."""
+        return self._thread.submit(self._ask, dataset, indices)
+
+    def sample(self, dataset: Any, index: int) -> Any:
+        """dataset[index]."""
+        return self._thread.submit(operator.getitem, dataset, index).result()
+
+    def _ask(self, dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:
+        self._heart.ask_ahead(indices[0])
+        try:
+            return _several(dataset, indices)
+        finally:
+            self._heart.ask_ahead(None)
 
 
 def _several(dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:
@@ -179,6 +206,7 @@ class Opener:
         function: item → sample.
         pipeline: name → samples.
         carrier: where the items of `Items` come from.
+        heart: of the worker that this is in, where a thread may ask the dataset ahead; None: not here.
     """
 
     def __init__(
@@ -187,10 +215,11 @@ class Opener:
         function: Callable[[Any], Any] | None = None,
         pipeline: Callable[[str], Iterable[Any]] | None = None,
         carrier: Carrier | None = None,
+        heart: Heart | None = None,
     ) -> None:
         self._dataset, self._function, self._pipeline, self._carrier = dataset, function, pipeline, carrier
-        ahead = getattr(dataset, "may_be_asked_ahead", False)
-        self._asker = ThreadPoolExecutor(1, "ffrecord-asker") if ahead else None
+        ahead = getattr(dataset, "may_be_asked_ahead", False) is True
+        self._asker = _Asker(heart) if ahead and heart is not None else None
 
     def open(self, task: Assignment) -> Run:
         """Its samples. The first of a dataset that may be asked ahead are asked for now."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ffrecord.workers.memory import SharedMemory
 
 IDLE, SAMPLE, OURS = 0, 1, 2
-PHASE, INDEX, BEATS, TASK = 0, 1, 2, 3
+PHASE, INDEX, BEATS, TASK, AHEAD = 0, 1, 2, 3, 4
 _WORDS = 8  # int64 a worker: a cache line each
 
 
@@ -18,12 +18,14 @@ class Beat:
         index: of the sample it is at; outside SAMPLE the last one it was at.
         beats: changes, or `index` does, with every sign of life.
         task: that the sample is of.
+        ahead: index of the first of the samples that are asked for meanwhile, if there are any.
     """
 
     phase: int
     index: int
     beats: int
     task: int = 0
+    ahead: int | None = None
 
     @property
     def sample(self) -> str:
@@ -60,6 +62,10 @@ class Heart:
         """Say which task this worker is at now."""
         self.words[TASK] = task
 
+    def ask_ahead(self, index: int | None) -> None:
+        """Say from which sample on another thread of this worker asks for some; None: no longer."""
+        self.words[AHEAD] = 0 if index is None else index + 1
+
     def idle(self) -> None:
         """Say that this worker waits."""
         self.words[PHASE] = IDLE
@@ -67,7 +73,7 @@ class Heart:
     def beat(self) -> Beat:
         """What was said last."""
         words = self.words
-        return Beat(words[PHASE], words[INDEX], words[BEATS], words[TASK])
+        return Beat(words[PHASE], words[INDEX], words[BEATS], words[TASK], words[AHEAD] - 1 if words[AHEAD] else None)
 
 
 class Heartbeats:

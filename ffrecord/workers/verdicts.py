@@ -63,9 +63,10 @@ def _advice(code: int | None, beat: Beat) -> str:
 
 
 def _place(beat: Beat, name: Name) -> str:
+    ahead = "" if beat.ahead is None else f", while samples from {beat.ahead} on were read ahead"
     if beat.phase == heartbeats.IDLE:
-        return "while waiting for work"
-    return f"{'at' if beat.phase == heartbeats.SAMPLE else 'after'} {name(beat)}"
+        return f"while waiting for work{ahead}"
+    return f"{'at' if beat.phase == heartbeats.SAMPLE else 'after'} {name(beat)}{ahead}"
 
 
 def _index(beat: Beat) -> int | None:

@@ -94,6 +94,18 @@ def test_packed_tar(tmp_path, format):
         assert [each["x"] for each in samples(tmp_path / "out")] == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_packed_tar_of_pictures(tmp_path, workers):
+    """Read in one process, and encoded in others."""
+    files = {f"{i:02}.jpg": JPEGS[i % len(JPEGS)] for i in range(20)}
+    convert(tarred(tmp_path / "source.tar.gz", files, "w:gz"), tmp_path / "out", num_workers=workers, verify=True)
+    with FileReader(tmp_path / "out") as reader:
+        schema = schema_of(reader)
+        assert isinstance(schema.fields["data"], JPEGField)
+        kept = schema.replace({"data": JPEGField(as_bytes=True)})
+        assert [kept.decode(record)["data"] for record in reader] == list(files.values())
+
+
 def test_typed_shards_again(tmp_path):
     """`.ffr` to `.ffr`, in other shards: records as they are, even JPEGs."""
     given = [{"image": data, "label": i} for i, data in enumerate(JPEGS)]

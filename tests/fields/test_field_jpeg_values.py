@@ -2,6 +2,7 @@
 
 import io
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,15 @@ def test_views(field: Field) -> None:
     assert field.encode(view) is view  # nothing is copied
     assert field.encode(memoryview(JPEG[:1] + bytes(each for byte in JPEG[1:] for each in (7, byte)))[::2]) == JPEG
     assert field.encode(memoryview(np.frombuffer(JPEG, np.int8))) == JPEG
+
+
+def test_fields_of_users_get_bytes() -> None:
+    @dataclass(frozen=True)
+    class Tailed(JPEGField):
+        def encode(self, value: Any) -> Any:
+            return super().encode(value) + b"tail"
+
+    assert Tailed().encode(memoryview(JPEG)) == JPEG + b"tail"
 
 
 @pytest.mark.parametrize("field", FIELDS)
