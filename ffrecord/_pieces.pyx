@@ -35,7 +35,7 @@ cdef enum Kind:
     TEXT
     ARRAY
 
-KINDS = {"int": INT, "float": FLOAT, "bool": BOOL, "bytes": BYTES, "str": TEXT, "array": ARRAY}
+_KINDS = {"int": INT, "float": FLOAT, "bool": BOOL, "bytes": BYTES, "str": TEXT, "array": ARRAY}
 
 
 cdef class Leaf:
@@ -50,7 +50,7 @@ cdef class Leaf:
     cdef int part              # that the value itself is; -1 if it is copied
 
     def __init__(self, str kind, encode, fixed, dtype=None, shape=()):
-        self.kind = KINDS.get(kind, OTHER)
+        self.kind = _KINDS.get(kind, OTHER)
         self.encode, self.dtype, self.fixed = encode, dtype, -1 if fixed is None else fixed
         if len(shape) > AXES_MOST:
             raise ValueError(f"{len(shape)} axes, expected at most {AXES_MOST}")
