@@ -20,7 +20,7 @@ from ffrecord._choice cimport asks_for_memory, begin, learn, weigh
 from ffrecord._columns cimport Slots
 from ffrecord._descriptors cimport close_all, keep, size_now
 from ffrecord._guard cimport guard_ready
-from ffrecord._linux cimport ffr_filesystem_type
+from ffrecord._linux cimport ffr_filesystem_type, ffr_usable_cpus
 from ffrecord._memory cimport Block, Mapping, array_over
 from ffrecord._plan cimport find, plan
 from ffrecord._reading cimport Reading, read_all
@@ -528,9 +528,23 @@ cdef class Files:
         batch._place(form, out)
         return batch
 
-    cdef void _submit(self, Batch batch, int threads) noexcept:
+    cdef bint _computes(self) noexcept:
+        """Whether batches are expected to take CPU time only: all is cached."""
+        cdef int number
+        cdef const Filesystem* fs
+        for number in range(self.filesystem_count):
+            fs = &self.filesystems[number]
+            if fs.missed >= 0.01 or fs.engine not in (HOT, MAPPED):
+                return False
+        return True
+
+    cdef void _submit(self, Batch batch, int threads, bint ahead) noexcept:
         batch.task.run, batch.task.argument = read_all, &batch.reading
         batch.submitted = True
+        if ahead and self._computes():
+            # More threads than CPUs would take turns, each with a batch half done.
+            batch.task.beside = ffr_usable_cpus()
+            threads = min(threads, batch.task.beside)
         submit(&batch.task, threads)
 
     def read(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None):
@@ -557,7 +571,7 @@ cdef class Files:
         """
         cdef Batch batch = self._begin(indices, check, go_on, form, out)
         if batch.size() >= LARGE:
-            self._submit(batch, PREFETCH_THREADS)
+            self._submit(batch, PREFETCH_THREADS, False)
         else:
             with nogil:
                 read_all(&batch.reading)
@@ -573,7 +587,7 @@ cdef class Files:
         """
         cdef Batch batch = self._begin(indices, check, go_on, form, out)
         batch.reading.sequential = sequential and not self.jumping
-        self._submit(batch, threads)
+        self._submit(batch, threads, True)
         return batch
 
     def sizes(self, const int64_t[::1] indices not None):

@@ -7,6 +7,7 @@
 
 #include "_calls.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -258,6 +259,16 @@ static inline int64_t ffr_sleeps(void) {
     if (getrusage(RUSAGE_THREAD, &usage) == 0) return usage.ru_nvcsw;
 #endif
     return 0;
+}
+
+/* CPUs that this thread may use, 1 or more. */
+static inline int ffr_usable_cpus(void) {
+#ifdef __linux__
+    cpu_set_t usable;
+    if (sched_getaffinity(0, sizeof usable, &usable) == 0) return CPU_COUNT(&usable);
+#endif
+    const long all = sysconf(_SC_NPROCESSORS_ONLN);
+    return all > 0 ? (int)all : 1;
 }
 
 static inline int64_t ffr_now_ns(void) {

@@ -55,6 +55,7 @@ cdef extern from "_linux.h" nogil:
     int64_t ffr_identify(int fd, ffr_identity* identity)
     int64_t ffr_size_by_name(const char* path, int64_t device, int64_t inode, int64_t otherwise)
     int64_t ffr_sleeps()
+    int ffr_usable_cpus()
     int64_t ffr_now_ns()
     void ffr_sequential_access(int fd)
     void ffr_prefetch(const void* address)

@@ -9,7 +9,7 @@ cdef struct Part:
 
 
 cdef class Pieces:
-    cdef readonly int64_t size # -1: of no sample
+    cdef readonly int64_t size  # -1: of no sample
     cdef Part* parts           # the record, one after the other
     cdef int count             # of them
     cdef object _encode, _explain, _root

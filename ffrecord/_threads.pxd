@@ -12,13 +12,14 @@ ctypedef void (*task_function)(void* argument) noexcept nogil
 cdef struct Task:
     task_function run
     void* argument
+    int beside                # it computes more than it waits: begun by a thread only while fewer have such tasks; 0: by any
     # The rest is for _threads alone.
     Task* next
     int64_t generation
     int state
 
-# Queue it, first in, first out; a further thread is started if too few are idle and fewer than min(threads, THREADS_MOST)
-# there. Never fails: where no thread can be started, the task waits for one of the others, or for finish.
+# Queue it, first in, first out of those that may begin; a further thread is started if too few are idle and fewer than
+# min(threads, THREADS_MOST) there. Never fails: where no thread can be started, the task waits for one of the others, or for finish.
 cdef void submit(Task* task, int threads) noexcept nogil
 
 # Returns when the task is done: runs it in the calling thread if nobody has begun it, else waits. False if that will

@@ -38,6 +38,7 @@ cdef extern from "pthread.h" nogil:
     int pthread_condattr_setclock(pthread_condattr_t*, int)
     int pthread_condattr_destroy(pthread_condattr_t*)
     int pthread_cond_init(pthread_cond_t*, pthread_condattr_t*)
+    int pthread_cond_destroy(pthread_cond_t*)
     int pthread_cond_signal(pthread_cond_t*)
     int pthread_cond_broadcast(pthread_cond_t*)
     int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
@@ -87,29 +88,43 @@ cdef enum State:
     DONE
 
 cdef pthread_mutex_t _lock
-cdef pthread_cond_t _offered       # a task was queued
+# An idle thread. The one that has been idle for the shortest time is called first: its caches are warm, it does not push
+# others off their CPUs as one that has long slept may, and those that are not needed come to their end.
+cdef struct Idler:
+    pthread_cond_t called
+    bint is_called
+    Idler* next
+
 cdef pthread_cond_t _completed     # some task is done
+cdef Idler* _idlers                # the last first
+cdef int _called                   # idle threads that have not looked yet since
 cdef Task* _first
 cdef Task* _last
 cdef int64_t _generation = 0       # forks between the first process and this one, plus 1
 cdef int64_t _queued, _done
 cdef int _threads, _idle           # threads that are being made are among both
+cdef int _computing                # threads with a task that says how many such may run
 cdef int _patience_ms = 1000       # of an idle thread
+
+
+cdef void _init(pthread_cond_t* condition) noexcept nogil:
+    """Waits for it are by the clock that nobody sets."""
+    cdef pthread_condattr_t monotonic
+    pthread_condattr_init(&monotonic)
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC)
+    pthread_cond_init(condition, &monotonic)
+    pthread_condattr_destroy(&monotonic)
 
 
 cdef void _reset() noexcept nogil:
     """No threads, no tasks, nothing locked."""
-    global _first, _last, _generation, _queued, _done, _threads, _idle
-    cdef pthread_condattr_t monotonic
+    global _first, _last, _generation, _queued, _done, _threads, _idle, _computing, _idlers, _called
     pthread_mutex_init(&_lock, NULL)
-    pthread_condattr_init(&monotonic)
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC)
-    pthread_cond_init(&_offered, &monotonic)
-    pthread_cond_init(&_completed, &monotonic)
-    pthread_condattr_destroy(&monotonic)
+    _init(&_completed)
     _first = _last = NULL
+    _idlers = NULL
     _queued = _done = 0
-    _threads = _idle = 0
+    _threads = _idle = _computing = _called = 0
     _generation += 1
     ffr_set_owner(getpid())
 
@@ -147,6 +162,14 @@ cdef void _in_ms(timespec* until, int milliseconds) noexcept nogil:
 
 cdef bint _waits(Task* task) noexcept nogil:
     return task.state == QUEUED and task.generation == _generation
+
+
+cdef Task* _next() noexcept nogil:
+    """The first that may begin, or NULL."""
+    cdef Task* task = _first
+    while task != NULL and 0 < task.beside <= _computing:
+        task = task.next
+    return task
 
 
 cdef void _take(Task* task) noexcept nogil:
@@ -187,9 +210,20 @@ cdef bint _settle(Task* task) noexcept nogil:
     return done
 
 
+cdef void _call_one() noexcept nogil:
+    """Have an idle thread look for something to do, if there is one."""
+    global _idlers, _called
+    cdef Idler* idler = _idlers
+    if idler != NULL:
+        _idlers = idler.next
+        idler.is_called = True
+        _called += 1
+        pthread_cond_signal(&idler.called)
+
+
 cdef void submit(Task* task, int threads) noexcept nogil:
     global _first, _last, _queued, _threads, _idle
-    cdef bint further
+    cdef bint needed, further
     _enter()
     task.next, task.generation, task.state = NULL, _generation, QUEUED
     if _first == NULL:
@@ -198,12 +232,15 @@ cdef void submit(Task* task, int threads) noexcept nogil:
         _last.next = task
     _last = task
     _queued += 1
+    # A thread that nobody needs would push the caller off its CPU.
+    needed = task.beside == 0 or _computing + _called < task.beside
     # An idle thread is spoken for by a queued task, whether it has woken up yet or not.
-    further = _queued > _idle and _threads < min(threads, <int> THREADS_MOST)
+    further = (task.beside == 0 or _computing < task.beside) and _queued > _idle and _threads < min(threads, <int> THREADS_MOST)
     if further:
         _threads += 1
         _idle += 1
-    pthread_cond_signal(&_offered)
+    if needed:
+        _call_one()
     _leave()
     if further and not _start():
         _enter()
@@ -286,25 +323,47 @@ cdef bint _start() noexcept nogil:
 
 
 cdef bint _wait() noexcept nogil:
-    """Wait for something on the queue; False if there was nothing for too long."""
+    """Wait for something to do; False if there was nothing for too long."""
+    global _idlers, _called
+    cdef Idler here
+    cdef Idler** at = &_idlers
     cdef timespec until
+    _init(&here.called)
+    here.is_called, here.next, _idlers = False, _idlers, &here
     _in_ms(&until, _patience_ms)
-    # Whatever woke it, a queue with something on it is not left: the signal may have been for this thread.
-    return pthread_cond_timedwait(&_offered, &_lock, &until) == 0 or _first != NULL
+    while not here.is_called and pthread_cond_timedwait(&here.called, &_lock, &until) == 0:
+        pass
+    if here.is_called:
+        _called -= 1
+    else:
+        while at[0] != &here:
+            at = &at[0].next
+        at[0] = here.next
+    pthread_cond_destroy(&here.called)
+    # Whatever woke it, what may begin is not left: the call may have been for this thread.
+    return here.is_called or _next() != NULL
 
 
 cdef void* _serve(void* unused) noexcept nogil:
     """The life of a thread."""
-    global _threads, _idle
+    global _threads, _idle, _computing
     cdef Task* task
+    cdef Task* following
+    cdef bint computes
     _enter()
-    while _first != NULL or _wait():
-        if _first == NULL:
+    while _next() != NULL or _wait():
+        task = _next()
+        if task == NULL:
             continue
-        task = _first
         _take(task)
         _idle -= 1
+        following = _next()
+        if task.beside == 0 and following != NULL and following.beside > 0:
+            _call_one()  # nobody was called for that one if this thread was taken to be free for it
+        computes = task.beside > 0
+        _computing += computes
         _run(task)
+        _computing -= computes
         _idle += 1
     _threads -= 1
     _idle -= 1
@@ -336,7 +395,8 @@ def keep_idle(int milliseconds):
         raise ValueError(f"{milliseconds} milliseconds, expected >= 0")
     _enter()
     before, _patience_ms = _patience_ms, milliseconds
-    pthread_cond_broadcast(&_offered)
+    while _idlers != NULL:
+        _call_one()
     _leave()
     return before
 
@@ -405,10 +465,10 @@ cdef class Probe:
             raise IndexError(f"task {i}, expected 0 <= i < {self._n}")
         return &self._works[i]
 
-    def submit(self, int i, int threads):
+    def submit(self, int i, int threads, int beside=0):
         """A task may be submitted again when it is done, withdrawn or lost."""
         cdef Work* work = self._at(i)
-        work.threads, work.count = threads, 0
+        work.threads, work.count, work.task.beside = threads, 0, beside
         with nogil:
             submit(&work.task, threads)
 

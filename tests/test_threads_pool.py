@@ -213,6 +213,80 @@ def test_wrong_arguments():
         _threads.keep_idle(-1)
 
 
+# Tasks that compute
+
+
+def running() -> int:
+    stats = _threads.stats()
+    return stats["threads"] - stats["idle"]
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_no_more_compute_at_once_than_they_say():
+    probe = Probe(10, 20_000)
+    for i in range(10):
+        probe.submit(i, 8, 2)
+    most = 0
+    while not probe.is_done(9):
+        most = max(most, running())
+    assert most == 2
+    assert all(probe.finish(i) for i in range(10))
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_others_pass_those_that_wait_their_turn():
+    probe = Probe(6, 100_000)
+    for i in range(5):
+        probe.submit(i, 8, 1)
+    probe.submit(5, 8)
+    until(lambda: probe.is_done(5))
+    assert not probe.is_done(3)
+    until(lambda: all(probe.is_done(i) for i in range(6)))
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_who_waits_runs_them_whatever_else_runs():
+    probe = Probe(4, 100_000)
+    for i in range(4):
+        probe.submit(i, 8, 1)
+    assert probe.finish(3)
+    assert not probe.is_done(2)
+    assert all(map(probe.finish, range(4)))
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_threads_that_are_not_needed_end_while_others_work():
+    before = _threads.keep_idle(100)
+    try:
+        probe = submitted(8, 8, microseconds=50_000)
+        assert all(map(probe.finish, range(8)))
+        ahead = Probe(4, 2000)
+        for i in range(4):
+            ahead.submit(i, 4, 2)
+        turns = 0
+
+        def one_more() -> bool:
+            nonlocal turns
+            until(lambda: ahead.is_done(turns % 4))
+            ahead.submit(turns % 4, 4, 2)
+            turns += 1
+            return _threads.stats()["threads"] == 2
+
+        until(one_more)
+        assert all(map(ahead.finish, range(4)))
+    finally:
+        _threads.keep_idle(before)
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=20))
+def test_nobody_has_to_finish_any_mixture(tasks):
+    """Also of those that compute: none is forgotten when it may begin, whichever thread was in its way."""
+    probe = Probe(len(tasks), 50)
+    for i, (threads, beside) in enumerate(tasks):
+        probe.submit(i, threads, beside)
+    until(lambda: all(probe.is_done(i) for i in range(len(tasks))))
+
+
 # Fork
 
 

@@ -1,11 +1,5 @@
-"""How a batch gets from a worker to the loader: what is large in shared memory, what is small in the message.
+"""How a batch gets from a worker to the loader: what is large in memory that is lent, what is small in the message."""
 
-torch makes shared memory by fallocate(2) and fills it through a mapping, with a fault for each page. A memfd filled by
-pwrite(2) takes half the time, and nothing of /dev/shm, which is small in containers. A column of labels is better
-copied into the message.
-"""
-
-import threading
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -14,21 +8,20 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import get_worker_info
 
-from ffrecord.torch.offering import Offer, can_offer, in_memfd, offer
+from ffrecord.torch.lending import Offer, lend, offer
+from ffrecord.torch.tensors import is_plain
 
 __all__ = ["carried", "tensor_of"]
 
 COPIED_MOST = 1 << 16  # bytes of a tensor that is copied into the message, as much as a pipe holds
-
-_scratch = threading.local()  # fresh memory of this size would be faulted in page by page, for each batch
 
 
 def tensor_of(rows: npt.NDArray[np.uint8]) -> torch.Tensor:
     """`rows` copied into a uint8 tensor [rows.size]: of a worker's, large ones into memory that the loader can map."""
     if get_worker_info() is None or rows.size <= COPIED_MOST:
         memory = torch.empty(rows.size, dtype=torch.uint8)
-    elif can_offer():
-        return _over(in_memfd(_contiguous(rows)))
+    elif (lent := lend(rows)) is not None:
+        return _over(lent)
     else:
         memory = _over(torch.UntypedStorage._new_shared(rows.size))  # type: ignore[no-untyped-call]
     memory.numpy().reshape(rows.shape)[:] = rows
@@ -37,18 +30,6 @@ def tensor_of(rows: npt.NDArray[np.uint8]) -> torch.Tensor:
 
 def _over(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,))
-
-
-def _contiguous(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """`rows` one after the other, [rows.size]; where that takes a copy, in memory that the next call uses again."""
-    if rows.flags.c_contiguous:
-        return rows.reshape(-1)
-    memory = getattr(_scratch, "memory", None)
-    if memory is None or memory.size < rows.size:
-        memory = _scratch.memory = np.empty(rows.size, np.uint8)
-    flat: npt.NDArray[np.uint8] = memory[: rows.size]
-    flat.reshape(rows.shape)[:] = rows
-    return flat
 
 
 class CarriedDict(dict[Any, Any]):
@@ -100,21 +81,26 @@ def _sent(node: Any) -> Any:
         return {key: _sent(child) for key, child in node.items()}
     if type(node) is list:
         return [_sent(child) for child in node]
-    if type(node) is not torch.Tensor or not _is_plain(node):
+    if type(node) is not torch.Tensor or not is_plain(node) or not node.is_contiguous():
         return node
     size = node.numel() * node.element_size()  # torch 2.0 has no nbytes
-    if size <= COPIED_MOST:
-        data: bytes | Offer | None = node.reshape(-1).view(torch.uint8).numpy().tobytes()
-    else:
-        storage = node.untyped_storage()
-        data = offer(storage) if storage.nbytes() == size else None
+    data = _bytes(node).tobytes() if size <= COPIED_MOST else _offered(node, size)
     return node if data is None else Sent(data, node.dtype, tuple(node.shape))
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.requires_grad:
-        return False
-    return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+def _offered(tensor: torch.Tensor, size: int) -> Offer | None:
+    """A large tensor in lent memory, copied if it is elsewhere; None where none is to be had or it is shared."""
+    storage = tensor.untyped_storage()
+    offered = offer(storage) if storage.nbytes() == size else None
+    if offered is not None or storage.is_shared():
+        return offered
+    lent = lend(_bytes(tensor))
+    return None if lent is None else offer(lent)
+
+
+def _bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
+    found: npt.NDArray[np.uint8] = tensor.reshape(-1).view(torch.uint8).numpy()
+    return found
 
 
 def _arrived(node: Any) -> Any:

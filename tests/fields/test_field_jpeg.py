@@ -200,3 +200,19 @@ def test_missing_libraries(blocked: list[str], action: str, words: str) -> None:
     data, cmyk = jpeg_bytes(), jpeg_bytes("CMYK")
     printed = run_without(blocked, action.format(data=data, cmyk=cmyk))
     assert words.format(size=len(data)) in printed
+
+
+def test_images_that_are_kept_stay_while_memory_is_used_again() -> None:
+    pictures = [np.full((200, 200, 3), i, np.uint8) for i in range(0, 250, 10)]
+    files = [jpeg_codec.compress(picture, 95) for picture in pictures]
+    kept = []
+    for file, picture in zip(files, pictures, strict=True):
+        kept.append((jpeg_codec.decompress(file, False), int(picture[0, 0, 0])))
+        for other in files[:3]:  # dropped at once
+            jpeg_codec.decompress(other, True, only_grey=True)
+            jpeg_codec.decompress(other, False)
+    for found, value in kept:
+        assert found.flags.writeable and found.flags.c_contiguous
+        assert np.abs(found.astype(int) - value).max() <= 2
+    places = {jpeg_codec.decompress(files[0], False).ctypes.data for _ in range(10)}
+    assert len(places) <= 2

@@ -49,6 +49,7 @@ COMMENT = re.compile(r'"""(?s:.)*?"""|/\*(?s:.)*?\*/|//[^\n]*|#(?!\s*define)[^\n
 HARMLESS = {"fspath", "fsencode", "fsdecode", "strerror", "getpid", "getppid", "geteuid", "getcwd", "getcwdb"}
 HARMLESS |= {"sysconf", "sched_getaffinity", "cpu_count", "register_at_fork", "minor", "major", "access", "_exit"}
 HARMLESS |= {"pipe", "memfd_create"}  # of no file
+HARMLESS |= {"readlink"}  # of /proc/self alone
 HARMLESS |= {"walk", "fwalk", "makedirs"}  # by scandir, by mkdir
 
 

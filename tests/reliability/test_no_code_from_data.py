@@ -42,7 +42,7 @@ ALLOWED = {
     ("torch/sharing.py", "", "ForkingPickler"): "says how batches are sent to processes of one program",
     ("torch/loading/processes.py", "", "ForkingPickler"): "dumps only: what workers of one program get",
     ("conversion/export_targets.py", "", "ctypes"): "syncfs, of the C library that is loaded",
-    ("torch/offering.py", "", "ctypes"): "calls of the C library that is loaded",
+    ("torch/lending.py", "", "ctypes"): "calls of the C library that is loaded",
     ("workers/process.py", "", "ctypes"): "prctl, of the C library that is loaded",
 }
 

@@ -353,7 +353,21 @@ def test_large_columns_come_in_shared_memory(tmp_path: Path, strategy: str):
         assert torch.equal(batch[0], expected[0])
         assert same(batch[1:], expected[1:])
         assert (batch[0].is_shared(), batch[1].is_shared()) == (True, False)
-        batch[1][0] = 5  # what came in the message is writable too
+        assert file_at(batch[0].data_ptr()).startswith(
+            "/memfd:ffrecord" if strategy == "file_descriptor" else "/dev/shm"
+        )
+        assert file_at(batch[1].data_ptr()) in ("", "[heap]")
+        for column in batch[:2]:
+            column[0] = 5  # what came in the message is writable too
+
+
+def file_at(address: int) -> str:
+    """What is mapped there."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        low, high = (int(each, 16) for each in line.split()[0].split("-"))
+        if low <= address < high:
+            return " ".join(line.split()[5:])
+    raise AssertionError(f"nothing at {address:#x}")
 
 
 def test_columns_are_filled_where_the_loader_maps_them(monkeypatch: pytest.MonkeyPatch):

@@ -2,22 +2,29 @@
 
 import copy
 import ctypes
-import fcntl
+import gc
 import os
 import pickle
+import queue
 import resource
+import sys
+import threading
 from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from children import begin, forks, in_child
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from test_torch_schema import same, write
 from torch.utils.data import DataLoader
 from torch_builders import WORKERS_ANYWHERE
 
-from ffrecord.torch import Dataset, offering, sharing
+from ffrecord.torch import Dataset, lending, sharing
 
 pytestmark = WORKERS_ANYWHERE
 
@@ -26,11 +33,13 @@ PR_SET_DUMPABLE = 4
 
 
 @pytest.fixture(autouse=True)
-def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sharing, "get_worker_info", lambda: object())
-    monkeypatch.setattr(offering, "_offered", {})
+    monkeypatch.setattr(lending, "_pieces", lending.Pieces())
     # A test before these that was another user for a while has closed this process to others.
     assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
+    yield
+    lending._pieces.close()
 
 
 def large(value: int = 7) -> torch.Tensor:
@@ -67,59 +76,227 @@ def test_sent_by_the_oldest_torch(monkeypatch: pytest.MonkeyPatch):
     assert [each[-1].item() for each in got] == [7, 2]
 
 
-def test_what_was_accepted_is_closed():
-    before = open_files()
-    kept = []
+def pieces() -> int:
+    return len(lending._pieces)
+
+
+def test_memory_is_used_again():
     for i in range(20):
-        kept = [send({"a": large(i)})]
-        assert kept[0]["a"].unique().tolist() == [i]
-        assert len(offering._offered) <= 2
-    del kept
-    send({"a": large()})
-    offering._offered.clear()
-    assert open_files() == before
+        kept = send({"a": large(i)})
+        assert kept["a"].unique().tolist() == [i]
+        del kept
+    assert pieces() == 1
 
 
-def test_what_was_not_accepted_is_kept():
+def test_what_is_held_stays_as_it_was():
+    kept = [send({"a": large(i)})["a"] for i in range(10)]
+    here = [large(i) for i in range(10, 20)]
+    assert [each.unique().tolist() for each in kept + here] == [[i] for i in range(20)]
+    assert pieces() == 20
+
+
+def test_what_has_not_arrived_stays_as_it_was():
     messages = [ForkingPickler.dumps(sharing.carried({"a": large(i)})) for i in range(5)]
-    assert len(offering._offered) == 5
+    assert pieces() == 5
     assert [pickle.loads(each)["a"][0].item() for each in messages] == list(range(5))
+    assert send([large(6)])[0][0] == 6
+    assert pieces() == 5
 
 
-def test_a_message_is_for_one_only():
+def test_a_view_holds_it():
+    part = send([large(1)])[0][:5]
+    large(2)
+    assert part.tolist() == [1] * 5
+
+
+def test_a_message_of_another_memory():
     message = bytes(ForkingPickler.dumps(sharing.carried({"a": large()})))
-    first = pickle.loads(message)
-    assert first["a"][0] == 7
-    with pytest.raises(PermissionError):
-        pickle.loads(message)
-    offering._offered.clear()
+    assert pickle.loads(message)["a"][0] == 7
+    lending._pieces.close()
     with pytest.raises(FileNotFoundError, match="no longer has the memory"):
         pickle.loads(message)
 
 
 def test_a_descriptor_that_is_another_by_now(tmp_path: Any):
     message = bytes(ForkingPickler.dumps(sharing.carried({"a": large()})))
-    ((fd, _),) = offering._offered.items()
+    (piece,) = lending._pieces._pieces.values()
     with open(tmp_path / "x", "w+b") as file:
-        os.dup2(file.fileno(), fd)
+        os.dup2(file.fileno(), piece.fd)
         with pytest.raises(FileNotFoundError, match=f"process {os.getpid()} no longer has the memory"):
             pickle.loads(message)
 
 
-def test_the_same_tensor_sent_twice_goes_torchs_way(monkeypatch: pytest.MonkeyPatch):
+def test_the_same_tensor_sent_twice():
+    tensor = large(1)
+    first, second = send([tensor])[0], send([tensor])[0]
+    del tensor, first
+    large(2)
+    assert pieces() == 2
+    assert second.unique().tolist() == [1]
+    del second
+    kept = [large(3), large(4)]
+    assert pieces() == 2
+    del kept
+
+
+def test_sent_again_before_it_arrived_it_goes_torchs_way():
+    """Which of the two arrived could not be told."""
     tensor = large()
     sent = [sharing._sent([tensor])[0] for _ in range(2)]
     assert type(sent[0]) is sharing.Sent
     assert sent[1] is tensor
     sent[0].tensor()
+    assert type(sharing._sent([tensor])[0]) is sharing.Sent
+
+
+def test_sizes():
+    """A piece serves what is not much smaller; those that nothing needs are given up."""
+    for size in (400_000, 300_000, 101_000, 400_000):
+        sharing.tensor_of(np.zeros(size, np.uint8))
+    assert [piece.capacity for piece in lending._pieces._pieces.values()] == [401_408]
+    for _ in range(2 * lending.UNUSED_MOST):
+        sharing.tensor_of(np.zeros(90_000, np.uint8))
+    assert [piece.capacity for piece in lending._pieces._pieces.values()] == [90_112]
+
+
+def test_no_more_pieces_than_descriptors_are_to_be_had(monkeypatch: pytest.MonkeyPatch):
+    """What is held, or on its way, is left to it; what is more goes torch's way, until something is given up."""
+    monkeypatch.setattr(lending, "_pieces_most", lambda: 10)
+    messages = [ForkingPickler.dumps(sharing.carried([large(i)])) for i in range(10)]
+    tensor = large()
+    assert tensor.is_shared()
     assert sharing._sent([tensor])[0] is tensor
+    kept = [pickle.loads(each)[0] for each in messages]
+    assert sharing._sent([large()])[0].__class__ is torch.Tensor
+    assert pieces() == 10
+    del kept[3]
+    again = send([large(11)])[0]
+    assert [each[0].item() for each in [*kept, again]] == [0, 1, 2, 4, 5, 6, 7, 8, 9, 11]
+    assert pieces() == 10
+
+
+def test_what_is_held_for_long_is_given_up():
+    kept = [send([large(1)])[0] for _ in range(5)]
+    for _ in range(2 * lending.UNUSED_MOST):
+        send([large(2)])
+    assert pieces() == 1
+    assert all((each == 1).all() for each in kept)
+
+
+def test_nothing_is_left():
+    gc.collect()
+    before, maps = open_files(), lines("/proc/self/maps")
+    kept = [send([large(i)])[0] for i in range(20)]
+    kept.clear()
+    lending._pieces.close()
+    gc.collect()
+    assert open_files() == before
+    assert lines("/proc/self/maps") == maps
+
+
+def lines(path: str) -> int:
+    """Of those that are of memory that is lent."""
+    return Path(path).read_text().count("ffrecord batch")
+
+
+def test_a_batch_that_is_sent_on_may_be_used_on():
+    """torch moves what it sends to shared memory, under the eyes of who uses it, unless it is there already."""
+    tensor = send([large(3)])[0]
+    place = tensor.data_ptr()
+    message = ForkingPickler.dumps(tensor)
+    assert tensor.data_ptr() == place
+    again = pickle.loads(message)
+    del tensor
+    large(4)
+    assert again.unique().tolist() == [3]
+
+
+@forks
+def test_what_a_forked_child_may_look_at_is_not_used_again():
+    kept = [send([large(5)])[0]]
+    go = os.pipe()
+    # The child looks when all this has happened.
+    child = begin(lambda: os.read(go[0], 1) == b"x" and not pieces() and (kept[0].numpy() == 5).all())
+    kept.clear()
+    for i in range(10):
+        large(i)
+    assert pieces() == 2
+    os.write(go[1], b"x")
+    assert os.waitpid(child, 0)[1] == 0
+    for fd in go:
+        os.close(fd)
+    both = [large(1), large(2)]
+    assert pieces() == len(both)
+
+
+@forks
+def test_what_a_child_drops_its_parent_still_holds():
+    kept = [send([large(5)])[0]]
+    assert in_child(lambda: not kept.clear()) == 0
+    for i in range(10):
+        large(i)
+    assert kept[0].unique().tolist() == [5]
+
+
+class LendingMachine(RuleBasedStateMachine):
+    """Whatever is sent, received, kept and dropped, in whatever order: nothing that is held or on its way changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        lending._pieces.close()
+        self.value = 0
+        self.here: list[tuple[torch.Tensor, int]] = []
+        self.messages: list[tuple[bytes, int]] = []
+
+    @rule(size=st.sampled_from([70_000, 100_000, 300_000]))
+    def make(self, size: int) -> None:
+        self.value = self.value % 255 + 1
+        self.here.append((sharing.tensor_of(np.full(size, self.value, np.uint8)), self.value))
+
+    @precondition(lambda self: self.here)
+    @rule(data=st.data())
+    def send(self, data: st.DataObject) -> None:
+        tensor, value = data.draw(st.sampled_from(self.here))
+        self.messages.append((bytes(ForkingPickler.dumps(sharing.carried([tensor]))), value))
+
+    @precondition(lambda self: self.messages)
+    @rule(data=st.data())
+    def receive(self, data: st.DataObject) -> None:
+        message, value = self.messages.pop(data.draw(st.integers(0, len(self.messages) - 1)))
+        self.here.append((pickle.loads(message)[0], value))
+
+    @precondition(lambda self: self.here)
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        self.here.pop(data.draw(st.integers(0, len(self.here) - 1)))
+
+    @invariant()
+    def unchanged(self) -> None:
+        for tensor, value in self.here:
+            assert tensor[0] == tensor[-1] == value
+
+    def teardown(self) -> None:
+        for message, value in self.messages:
+            assert pickle.loads(message)[0].unique().tolist() == [value]
+
+
+@pytest.mark.usefixtures("in_a_worker")
+class TestLending(LendingMachine.TestCase):
+    """Its sequences."""
+
+
+def test_large_tensors_from_elsewhere_are_copied_there():
+    for tensor in (torch.arange(LARGE).view(2, -1), torch.ones(LARGE, dtype=torch.bool)):
+        got = send([tensor])[0]
+        assert same(got, tensor)
+        tensor.zero_()
+        assert got.any()
 
 
 @pytest.mark.parametrize(
     "make",
     [
         lambda: large()[1:],
-        lambda: torch.zeros(LARGE),
         lambda: torch.zeros(LARGE).share_memory_(),
         lambda: large().view(4, LARGE).T,
         lambda: torch.zeros(2, requires_grad=True),
@@ -134,22 +311,24 @@ def test_tensors_left_to_torch(make: Any):
 
 
 def test_where_processes_may_not_look_at_each_other(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(offering, "_allowed", lambda: False)
+    monkeypatch.setattr(lending, "_allowed", lambda: False)
     tensor = large()
     assert sharing._sent([tensor])[0] is tensor
 
 
-@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("unable to map")])
-def test_what_fails_on_the_way_goes_torchs_way(monkeypatch: pytest.MonkeyPatch, error: Exception):
-    """Who sends is a thread of torch's queue, where an error would lose the batch."""
+@pytest.mark.parametrize("name", ["memfd_create", "posix_fallocate"])
+def test_without_memory_to_lend_it_goes_torchs_way(monkeypatch: pytest.MonkeyPatch, name: str):
+    def fail(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
 
-    def fail(fd: int) -> None:
-        raise error
-
+    assert lending.can_lend()
+    before = open_files()
+    monkeypatch.setattr(os, name, fail)
     tensor = large()
-    monkeypatch.setattr(offering, "_file", fail)
+    assert tensor.is_shared()
     assert sharing._sent([tensor])[0] is tensor
-    assert not offering._offered
+    del tensor
+    assert open_files() == before
 
 
 @pytest.fixture
@@ -168,17 +347,16 @@ def test_in_files_nothing_is_copied(in_files: None):
         assert tensor.data_ptr() == place
 
 
-@pytest.mark.parametrize(("module", "name"), [(os, "memfd_create"), (fcntl, "F_ADD_SEALS")])
-def test_without_memory_to_seal(monkeypatch: pytest.MonkeyPatch, module: Any, name: str):
-    monkeypatch.delattr(module, name)
-    offering._has_memfds.cache_clear()
+def test_where_there_are_no_memfds(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(os, "memfd_create")
+    lending._has_memfds.cache_clear()
     try:
         tensor = large(3)
         assert tensor.is_shared()
         assert tensor.unique().tolist() == [3]
         assert sharing._sent([tensor])[0] is tensor
     finally:
-        offering._has_memfds.cache_clear()
+        lending._has_memfds.cache_clear()
 
 
 def test_a_process_that_is_closed_to_others():
@@ -204,12 +382,17 @@ def test_a_process_that_was_closed_to_others_since(monkeypatch: pytest.MonkeyPat
 
 
 def test_allowed(monkeypatch: pytest.MonkeyPatch):
-    offering._allowed.cache_clear()
-    assert offering._allowed()
-    offering._allowed.cache_clear()
-    monkeypatch.setattr(os, "getppid", lambda: 2**22 + 1)
-    assert not offering._allowed()
-    offering._allowed.cache_clear()
+    lending._allowed.cache_clear()
+    assert lending._allowed()
+    lending._allowed.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "getppid", lambda: 2**22 + 1)
+        assert not lending._allowed()
+        lending._allowed.cache_clear()
+    # As in a namespace of process ids that has the /proc of another.
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    assert not lending._allowed()
+    lending._allowed.cache_clear()
 
 
 def test_copies_and_pickles_are_plain():
@@ -248,3 +431,75 @@ def test_many_batches_at_once(tmp_path: Any, context: str):
             assert images[:, 0].tolist() == labels.tolist() == [2 * k % 40, 2 * k % 40 + 1]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_more_columns_than_a_worker_has_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Those that it has are not given up for the others, whatever is on its way."""
+    monkeypatch.setattr(lending, "_pieces_most", lambda: 30)
+    count = 40
+    samples = [{f"c{k}": np.full(2000, (i + k) % 250, np.uint8) for k in range(count)} for i in range(40)]
+    dataset = Dataset[Any](write(tmp_path / "x.ffr", samples))
+    many = dataset.subset([i % 40 for i in range(2000)])
+    for n, batch in enumerate(DataLoader(many, 40, num_workers=2, multiprocessing_context="fork")):
+        for k in range(count):
+            assert batch[f"c{k}"].shape == (40, 2000)
+            assert torch.equal(batch[f"c{k}"][:, -1], ((torch.arange(40) + k) % 250).to(torch.uint8)), (n, k)
+
+
+def test_one_thread_sends_while_another_makes(monkeypatch: pytest.MonkeyPatch):
+    """As in a worker: what was made is sent by a thread of torch's queue, and received by another process."""
+    monkeypatch.setattr(lending, "_pieces_most", lambda: 6)
+    made: queue.Queue[Any] = queue.Queue(3)
+    sent: queue.Queue[Any] = queue.Queue(3)
+    wrong: list[Any] = []
+
+    def send_all() -> None:
+        while (batch := made.get()) is not None:
+            sent.put(bytes(ForkingPickler.dumps(batch)))
+            del batch  # before the next one is waited for
+        sent.put(None)
+
+    def receive_all() -> None:
+        n = 0
+        while (message := sent.get()) is not None:
+            (tensor,) = pickle.loads(message)
+            if tensor.numpy().min() != n % 251 or tensor.numpy().max() != n % 251:
+                wrong.append((n, tensor[0].item()))
+            n += 1
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    threads = [threading.Thread(target=each) for each in (send_all, receive_all)]
+    try:
+        for thread in threads:
+            thread.start()
+        for n in range(3000):
+            made.put(sharing.carried([sharing.tensor_of(np.full(70_000, n % 251, np.uint8))]))
+        made.put(None)
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not wrong
+
+
+def test_a_message_that_arrived_does_not_arrive_again():
+    message = bytes(ForkingPickler.dumps(sharing.carried([large(1)])))
+    first = pickle.loads(message)
+    with pytest.raises(FileNotFoundError, match="no longer has the memory"):
+        pickle.loads(message)
+    assert send([large(2)])[0][0] == 2
+    assert first[0][0] == 1
+    assert pieces() == 2
+
+
+def test_a_passing_want_of_descriptors_is_not_remembered(monkeypatch: pytest.MonkeyPatch):
+    lending._has_memfds.cache_clear()
+    with monkeypatch.context() as patched:
+
+        def fail(*args: Any) -> None:
+            raise OSError(24, "Too many open files")
+
+        patched.setattr(os, "memfd_create", fail)
+        assert not lending.can_lend()
+    assert lending.can_lend()

@@ -24,6 +24,7 @@ from ffrecord.order import Run
 from ffrecord.order.keys import key_of
 from ffrecord.torch.loading.finishing import Doing, Finished, Finisher
 from ffrecord.torch.loading.options import Options
+from ffrecord.torch.tensors import is_plain
 from ffrecord.workers import heartbeats
 from ffrecord.workers.heartbeats import Heart, Heartbeats
 from ffrecord.workers.process import watch_parent
@@ -320,18 +321,11 @@ def _packed(batch: Any) -> Any:
     if type(batch) is tuple:
         return tuple(map(_packed, batch))
     if type(batch) is list:
-        tensors = [value for value in batch if type(value) is torch.Tensor and _is_plain(value)]
+        tensors = [value for value in batch if type(value) is torch.Tensor and is_plain(value)]
         if len(tensors) < 2 or len(tensors) < len(batch) or len({tensor.dtype for tensor in tensors}) > 1:
             return list(map(_packed, batch))
         return _Flat(torch.cat([tensor.reshape(-1) for tensor in tensors]), [tuple(tensor.shape) for tensor in tensors])
     return batch
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether it is dtype, shape and values, and nothing else."""
-    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_nested or tensor.is_quantized:
-        return False
-    return not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg())
 
 
 def _unpacked(batch: Any) -> Any:

@@ -1,6 +1,6 @@
 """Small mistakes in our own code, each of which some test must notice; `python3 run.py planted` sees to it."""
 
-from planted import asking, engines, formats, places, publishing, reading, writing
+from planted import asking, engines, formats, lending, places, publishing, reading, writing
 from planted.defect import Defect
 
 DEFECTS: tuple[Defect, ...] = (
@@ -11,4 +11,5 @@ DEFECTS: tuple[Defect, ...] = (
     *asking.DEFECTS,
     *formats.DEFECTS,
     *places.DEFECTS,
+    *lending.DEFECTS,
 )
