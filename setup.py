@@ -30,6 +30,7 @@ LINUX = ["ffrecord/_linux.h", *CALLS]
 ENGINE = [
     "_descriptors",
     "_ahead",
+    "_windows",
     "_choice",
     "_plan",
     "_spans",

@@ -53,19 +53,20 @@ class Scene:
 def once(scene: Scene, change: str, records: Records) -> tuple[float, float, int]:
     """(seconds of a batch of auto once settled, of the better pinned mode, batches to settle)."""
     batches = endless(records)
-    scene.make("evicted" if change == "warmed" else "warmed")
-    with FileReader(scene.files.ffr, io="auto") as reader:
-        timed_batches(reader, batches, BEFORE)
-        scene.make(change)
-        after = timed_batches(reader, batches, AFTER)
-    level = min(pinned(scene, change, io, batches) for io in PINNED)
+    after = timed_after(scene, change, "auto", batches, AFTER)
+    level = min(median(timed_after(scene, change, io, batches, BEFORE)) for io in PINNED)
     return median(after[-WINDOW:]), level, settled_after(after, level)
 
 
-def pinned(scene: Scene, change: str, io: str, batches: Iterator[Batch]) -> float:
-    scene.make(change)
-    with FileReader(scene.files.ffr, io=io) as reader:
-        return median(timed_batches(reader, batches, BEFORE))
+def timed_after(scene: Scene, change: str, io: str, batches: Iterator[Batch], count: int) -> list[float]:
+    """Seconds of batches after a change, before which auto has read some: pages that were read once more, or one by one,
+    are slower to copy from than those of a file that was read in sequence long ago."""
+    path = scene.files.ffr
+    scene.make("evicted" if change == "warmed" else "warmed")
+    with FileReader(path, io="auto") as auto, FileReader(path, io=io) as pinned:
+        timed_batches(auto, batches, BEFORE)
+        scene.make(change)
+        return timed_batches(auto if io == "auto" else pinned, batches, count)
 
 
 def endless(records: Records) -> Iterator[Batch]:

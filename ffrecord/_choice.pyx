@@ -14,13 +14,14 @@ Direct reads leave the page cache as it is. A dataset that would fit would never
 
 from libc.stdint cimport int64_t
 
+from ffrecord._linux cimport ffr_now_ns
 from ffrecord._requests cimport COLD, DIRECT, HOT, MAPPED, Counters, Filesystem
 
 cdef enum:
     STEADY = 4
     PATIENCE = 3
     RETRY_EVERY = 1024         # batches, for direct reads where they were refused
-    ASK_EVERY = 8              # batches, for free memory
+    ASK_SHARE = 100            # asking for free memory takes no more than one of so many parts of the time
     FREE_SHARE = 2             # files fit that are no more than this part of it
 
 
@@ -34,13 +35,14 @@ cdef void begin(Filesystem* fs, bint network, bint memory) noexcept:
 
 cdef bint asks_for_memory(const Filesystem* fs) noexcept:
     """Whether to `weigh` before the next batch: not while everything is cached, for it takes longer than a small batch."""
-    return fs.missing and fs.batches >= fs.ask_at and (fs.engine == MAPPED or not fs.pinned)
+    return fs.missing and ffr_now_ns() >= fs.ask_at and (fs.engine == MAPPED or not fs.pinned)
 
 
-cdef void weigh(Filesystem* fs, int64_t available) noexcept:
-    """Whether the files fit into that many bytes of free memory."""
+cdef void weigh(Filesystem* fs, int64_t available, int64_t since) noexcept:
+    """Whether the files fit into that many bytes of free memory, which was asked for since a time."""
+    cdef int64_t now = ffr_now_ns()
     fs.fits = fs.size <= available // FREE_SHARE
-    fs.ask_at = fs.batches + ASK_EVERY
+    fs.ask_at = now + ASK_SHARE * (now - since)
 
 
 cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
@@ -75,6 +77,7 @@ cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
     fs.cold = fs.cold + 1 if fs.missed > 0.5 else 0
     if fs.steady >= STEADY:
         fs.engine = HOT
+        fs.generation += 1
         fs.waits = fs.asked = 0
     elif fs.cold >= PATIENCE and not (fs.fits or fs.network or fs.no_direct) and fs.nowait:
         fs.engine = DIRECT

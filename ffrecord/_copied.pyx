@@ -10,6 +10,7 @@ from ffrecord._cached cimport AHEAD, copy_record, finish_missed, goes_on
 from ffrecord._guard cimport guarded
 from ffrecord._linux cimport ffr_file_size, ffr_now_ns, ffr_prefetch_start, ffr_range, ffr_sleeps
 from ffrecord._requests cimport MISSED, OK, UNCHECKED, File, Request, Work
+from ffrecord._windows cimport Blocks, Windows, is_mapped, map_blocks, renew_window
 
 cdef enum:
     STAGE_BYTES = 1 << 20      # between looks whether it is still cached
@@ -24,6 +25,7 @@ cdef struct Copying:
     int64_t i                  # the first not copied yet
     int64_t k
     bint around
+    Blocks wanted
     ffr_range range
 
 
@@ -37,11 +39,16 @@ cdef inline const char* _place(const Copying* copying, int64_t i) noexcept nogil
     return window + request.offset if window != NULL else NULL
 
 
+cdef inline bint _is_there(Copying* copying, File* file, const Request* request) noexcept nogil:
+    """Whether to copy a record from the window. What is only to be checked is read in sequence, and takes its page faults."""
+    return file.window != NULL and (copying.work.discard or is_mapped(file, request, &copying.wanted))
+
+
 cdef void _copy(void* argument) noexcept nogil:
     """Copy a stage's records. It may be left at any of them by a fault; `i` is its number then."""
     cdef Copying* copying = <Copying*> argument
     cdef Request* request
-    cdef const File* file
+    cdef File* file
     cdef const char* ahead
     cdef int64_t total = 0, stop = min(copying.i + STAGE_RECORDS, copying.k)
     while copying.i < stop and total < STAGE_BYTES and goes_on(copying.work):
@@ -52,8 +59,9 @@ cdef void _copy(void* argument) noexcept nogil:
         if request.status == OK:
             file = &copying.work.files[request.file]
             copying.range.start, copying.range.end = file.window, file.window + file.size
-            if file.window == NULL or not copy_record(copying.work, request, file.window + request.offset, copying.around,
-                                                      _place(copying, copying.i + 1)):
+            if not _is_there(copying, file, request) or not copy_record(
+                copying.work, request, file.window + request.offset, copying.around, _place(copying, copying.i + 1)
+            ):
                 request.status = MISSED  # where a file was cut, its last page ends in zeros
             total += request.size
         copying.i += 1
@@ -96,11 +104,17 @@ cdef int64_t read_copied(Work* work, Request* requests, int64_t k) noexcept nogi
     """
     cdef Copying copying
     cdef int64_t i, total = 0
+    cdef int file = -1
     cdef bint cached = True
     for i in range(k):
         total += requests[i].size
+        if requests[i].file != file:
+            file = requests[i].file
+            renew_window(&work.files[file], work.filesystem)
     copying.work, copying.requests, copying.i, copying.k = work, requests, 0, k
     copying.around = total >= AROUND_BYTES
+    copying.wanted.count = 0
     while copying.i < k and cached and goes_on(work):
         cached = _copy_stage(&copying)
+    map_blocks(<Windows*> work.windows, &copying.wanted)
     return copying.i if goes_on(work) else k

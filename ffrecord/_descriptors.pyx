@@ -10,6 +10,7 @@ the same: they tell nothing of what was written to it meanwhile.
 
 from libc.errno cimport EINVAL, EMFILE, ENFILE, ENOENT, ESTALE
 from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
 from ffrecord._calls cimport call_close
@@ -33,7 +34,7 @@ from ffrecord._linux cimport (
     pthread_mutex_t,
     pthread_mutex_unlock,
 )
-from ffrecord._requests cimport REPLACED, File, Table
+from ffrecord._requests cimport BLOCK, BLOCKWISE, REPLACED, File, Table, shared_byte
 
 cdef enum:
     PREFIX_SIZE = 12
@@ -63,6 +64,7 @@ if pthread_atfork(_before_fork, _after_fork_parent, _after_fork_child) != 0:
 cdef struct Taken:
     int fds[3]
     char* window
+    shared_byte* blocks
     int64_t size
 
 
@@ -70,8 +72,8 @@ cdef void _take(File* file, Taken* taken) noexcept nogil:
     """Take the descriptors and the window of a file away; with the lock held."""
     taken.fds[0], taken.fds[1], taken.fds[2] = file.fd, file.direct_fd, file.sequential_fd
     file.fd = file.direct_fd = file.sequential_fd = -1
-    taken.window, taken.size = file.window, file.size
-    file.window = NULL
+    taken.window, taken.blocks, taken.size = file.window, file.blocks, file.size
+    file.window, file.blocks = NULL, NULL
 
 
 cdef bint _take_idle(Table* table, int most, Taken* taken) noexcept nogil:
@@ -108,6 +110,7 @@ cdef void _make_room(Table* table, int most) noexcept nogil:
                     call_close(fd)
             if taken.window != NULL:
                 ffr_unmap(taken.window, taken.size)
+            free(<void*> taken.blocks)
 
 
 cdef void keep(Table* table, int64_t f, int fd) noexcept nogil:
@@ -200,13 +203,18 @@ cdef int64_t renew(File* file) noexcept nogil:
 cdef void _open_window(File* file) noexcept nogil:
     """Map the file, which is open; where that fails, not again."""
     cdef char* window = ffr_map_file(file.fd, file.size)
+    cdef shared_byte* blocks = NULL
+    if window != NULL and file.size >= BLOCKWISE:
+        blocks = <shared_byte*> calloc(file.size // BLOCK + 1, sizeof(shared_byte))
     pthread_mutex_lock(&_lock)
     file.windowless |= window == NULL
     if file.window == NULL:
+        file.blocks, blocks = blocks, NULL
         file.window, window = window, NULL
     pthread_mutex_unlock(&_lock)
     if window != NULL:
         ffr_unmap(window, file.size)  # another thread was faster
+    free(<void*> blocks)
 
 
 cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:

@@ -12,7 +12,7 @@ from ffrecord._linux cimport ffr_now_ns, ffr_preadv, iovec
 from ffrecord._requests cimport MISSED, OK, Request, Work
 
 cdef enum:
-    PROBES = 4
+    PROBES = 2
     GAP = 16 << 10             # bytes between records that are cheaper to read than a further request
     GLANCE = 16                # bytes
 

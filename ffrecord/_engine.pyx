@@ -20,7 +20,7 @@ from ffrecord._choice cimport asks_for_memory, begin, learn, weigh
 from ffrecord._columns cimport Slots
 from ffrecord._descriptors cimport close_all, keep, size_now
 from ffrecord._guard cimport guard_ready
-from ffrecord._linux cimport ffr_filesystem_type, ffr_usable_cpus
+from ffrecord._linux cimport ffr_filesystem_type, ffr_now_ns, ffr_usable_cpus
 from ffrecord._memory cimport Block, Mapping, array_over
 from ffrecord._plan cimport find, plan
 from ffrecord._reading cimport Reading, read_all
@@ -49,6 +49,7 @@ from ffrecord._requests cimport (
 from ffrecord._spans cimport Spans
 from ffrecord._threads cimport Task, is_queued, submit, wait_for, withdraw
 from ffrecord._threads cimport finish as finish_task
+from ffrecord._windows cimport Windows, stop_mapping
 
 import os
 
@@ -137,7 +138,8 @@ cdef class Batch:
     def __cinit__(self, Files files not None, const int64_t[::1] indices not None, bint check, bint go_on):
         self.files = files
         self.reading.k = indices.shape[0]
-        self.reading.table, self.reading.filesystems, self.reading.sweeps = &files.table, files.filesystems, files.sweeps
+        self.reading.table, self.reading.filesystems = &files.table, files.filesystems
+        self.reading.sweeps, self.reading.windows = files.sweeps, files.windows
         self.reading.filesystem_count = files.filesystem_count
         self.reading.check, self.reading.go_on, self.reading.good = check, go_on, True
         self.reading.counters = <Counters*> calloc(files.filesystem_count, sizeof(Counters))
@@ -321,6 +323,7 @@ cdef class Files:
     cdef Table table
     cdef Filesystem* filesystems
     cdef Sweep* sweeps            # one for each
+    cdef Windows* windows         # the same
     cdef int filesystem_count
     cdef Counters* totals         # one for each file system
     cdef readonly int64_t n
@@ -346,7 +349,8 @@ cdef class Files:
         self.filesystems = <Filesystem*> calloc(max(count, 1), sizeof(Filesystem))
         self.totals = <Counters*> calloc(max(count, 1), sizeof(Counters))
         self.sweeps = <Sweep*> calloc(max(count, 1), sizeof(Sweep))
-        if not (self.table.files and self.table.held and self.filesystems and self.totals and self.sweeps):
+        self.windows = <Windows*> calloc(max(count, 1), sizeof(Windows))
+        if not (self.table.files and self.table.held and self.filesystems and self.totals and self.sweeps and self.windows):
             raise MemoryError(f"{count} files")
         for i, opened in enumerate(files):
             self._add(&self.table.files[i], opened)
@@ -410,6 +414,7 @@ cdef class Files:
             fs.device = file.device
             self.sweeps[number].table, self.sweeps[number].filesystem = &self.table, fs
             self.sweeps[number].number = number
+            self.windows[number].table = &self.table
             begin(fs, filesystem.network, filesystem.memory)
             if io != "auto":
                 fs.pinned = True
@@ -420,12 +425,13 @@ cdef class Files:
         return 0
 
     def __dealloc__(self):
-        if self.table.files and self.table.held and self.filesystems and self.sweeps:
+        if self.table.files and self.table.held and self.filesystems and self.sweeps and self.windows:
             self._close_all()
         free(self.table.files)
         free(self.table.held)
         free(self.filesystems)
         free(self.sweeps)
+        free(self.windows)
         free(self.totals)
 
     cdef void _close_all(self) noexcept:
@@ -437,6 +443,7 @@ cdef class Files:
         with nogil:
             for number in range(self.filesystem_count):
                 stop(&self.sweeps[number])
+                stop_mapping(&self.windows[number])
             close_all(&self.table)
 
     def close(self):
@@ -468,6 +475,8 @@ cdef class Files:
             memset(self.totals, 0, self.filesystem_count * sizeof(Counters))
             for f in range(self.table.count):
                 self.table.files[f].users = 0
+            for f in range(self.filesystem_count):
+                self.filesystems[f].generation += 1  # a fork maps nothing of a file
 
     cdef void _leave(self, Batch batch) noexcept:
         """Learn from a batch that has been read."""
@@ -492,9 +501,11 @@ cdef class Files:
 
     cdef int _ask_for_memory(self) except -1:
         cdef int number
+        cdef int64_t since
         for number in range(self.filesystem_count):
             if asks_for_memory(&self.filesystems[number]):
-                weigh(&self.filesystems[number], available_memory())
+                since = ffr_now_ns()
+                weigh(&self.filesystems[number], available_memory(), since)
         return 0
 
     cdef Batch _plan(self, const int64_t[::1] indices, bint check, bint go_on):

@@ -177,6 +177,11 @@ static inline int64_t ffr_file_cached_bytes(int fd, int64_t size) {
 
 static inline void ffr_drop(int fd) { call_posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); }
 
+/* Have the pages of a mapping mapped: 0, or -errno. */
+static inline int64_t ffr_populate(char *memory, int64_t size) {
+    return call_madvise(memory, (size_t)size, MADV_POPULATE_READ) < 0 ? -(int64_t)errno : 0;
+}
+
 /* Have at most FFR_PIECE bytes of a file, from the beginning of a page on, in the page cache: bytes, or -errno. Nothing is copied,
  * and they come in pages of up to 2 MiB where the file system has them (Linux 5.18); by read() they are no larger than the
  * device's read-ahead, nor is what is in flight. Where that is not to be had, faults read in sequence as read() does.
@@ -189,7 +194,8 @@ static inline int64_t ffr_bring_in(int fd, int64_t offset, int64_t size, int unl
     if (!unless_cached || ffr_cached_bytes(memory, size) < size) {
         call_madvise(memory, (size_t)size, MADV_HUGEPAGE);
         call_madvise(memory, (size_t)size, MADV_SEQUENTIAL);
-        if (call_madvise(memory, (size_t)size, MADV_POPULATE_READ) < 0) rc = -errno;
+        const int64_t error = ffr_populate(memory, size);
+        if (error < 0) rc = error;
     }
     call_munmap(memory, (size_t)size);
     return rc;

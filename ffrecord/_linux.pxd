@@ -39,6 +39,8 @@ cdef extern from "_linux.h" nogil:
     void* ffr_map_unforked(size_t size)
     char* ffr_map_file(int fd, int64_t size)
     void ffr_unmap(char* memory, int64_t size)
+    int64_t ffr_cached_bytes(char* memory, int64_t size)
+    int64_t ffr_populate(char* memory, int64_t size)
     int64_t ffr_file_cached_bytes(int fd, int64_t size)
     void ffr_drop(int fd)
     int64_t ffr_bring_in(int fd, int64_t offset, int64_t size, bint unless_cached)

@@ -4,12 +4,14 @@ from libc.stdint cimport int64_t
 
 from ffrecord._ahead cimport Sweep
 from ffrecord._requests cimport Columns, Counters, Filesystem, Request, Table, shared_int
+from ffrecord._windows cimport Windows
 
 cdef struct Reading:
     # All that a thread needs to read a batch.
     Table* table
     Filesystem* filesystems
     Sweep* sweeps             # one for each
+    Windows* windows          # the same
     Counters* counters        # of this batch, one for each
     int filesystem_count
     Request* requests

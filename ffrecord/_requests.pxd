@@ -6,10 +6,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 # read gives a value that was written, and says nothing of what else has changed.
 cdef extern from * nogil:
     """
+    typedef _Atomic uint8_t ffr_shared_byte;
     typedef _Atomic int ffr_shared_int;
     typedef _Atomic int64_t ffr_shared_long;
     typedef _Atomic double ffr_shared_double;
     """
+    ctypedef uint8_t shared_byte "ffr_shared_byte"
     ctypedef int shared_int "ffr_shared_int"
     ctypedef int64_t shared_long "ffr_shared_long"
     ctypedef double shared_double "ffr_shared_double"
@@ -31,6 +33,10 @@ cdef enum Engine:
     DIRECT = 2        # around the page cache, by Linux AIO
     MAPPED = 3        # in place, in a mapping of the file
 
+cdef enum:
+    BLOCK = 2 << 20        # bytes of a window that are mapped at once: the largest page
+    BLOCKWISE = 8 << 20    # bytes of a file that is mapped block by block; smaller ones have few page faults
+
 cdef enum Checksum:
     CRC32 = 0
     CRC32C = 1
@@ -46,7 +52,7 @@ cdef struct Filesystem:
     shared_int no_direct      # direct reads are refused, for now
     shared_int fits           # its files could all be in the page cache
     int64_t batches
-    int64_t ask_at            # batch from which free memory may be asked for again
+    int64_t ask_at            # time from which free memory may be asked for again
     bint missing              # the last batch had records that were not cached
     shared_double missed      # moving average of the share of records that were not cached
     int64_t steady            # batches in COLD without misses
@@ -58,6 +64,7 @@ cdef struct Filesystem:
     shared_long held_up       # nanoseconds that batches waited for it, one or several at a time
     shared_long held_until    # when the last of them went on
     shared_int flowing        # the last piece of a sequence was cached
+    shared_long generation    # pages of windows that were mapped in another one may not be any more
 
 cdef struct File:
     int fd                    # -1: closed to save descriptors, or not opened yet
@@ -85,6 +92,8 @@ cdef struct File:
     char* mapped              # all of the file, read-only, or NULL
     char* window              # the same, to copy from, while the file is open; NULL: not made, or that failed
     bint windowless           # that failed
+    shared_byte* blocks       # of the window, see _windows.pyx; NULL: page faults map it
+    shared_long generation    # of the file system, that they are of
     const char* path
     shared_long seen          # last batch that compared its size
 
@@ -143,6 +152,7 @@ cdef struct Work:
     File* files
     Filesystem* filesystem
     void* sweep               # of the file system, see _ahead.pxd
+    void* windows             # the same, see _windows.pxd
     Counters* counters
     bint sequential           # a piece of a long sequence
     const Columns* columns    # NULL: whole records, at their `dest`

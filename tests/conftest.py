@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -116,6 +117,16 @@ def no_leaked_descriptors() -> Iterator[None]:
     if left():
         gc.collect()  # slow, and hardly ever needed
     assert not left()
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """On tmpfs, whose files are cached from the first batch on."""
+    if not os.path.isdir("/dev/shm") or not os.access("/dev/shm", os.W_OK):
+        pytest.skip("/dev/shm is not there")
+    directory = tempfile.mkdtemp(dir="/dev/shm")
+    yield Path(directory)
+    shutil.rmtree(directory)
 
 
 @pytest.fixture

@@ -29,8 +29,19 @@ FLAGS = {"address": "address,undefined", "thread": "thread"}
 RUNTIMES = {"address": ["libasan.so", "libstdc++.so"], "thread": ["libtsan.so"]}
 
 # Modules that read batches: what threads run, and where a wrong offset would be memory that is not ours.
-ENGINE = ["_calls", "_crc", "_aio", "_threads", "_guard", "_memory", "_descriptors", "_ahead", "_choice", "_plan"]
-ENGINE += ["_spans", "_columns", "_cached", "_copied", "_parallel", "_direct", "_mapped", "_reading", "_engine"]
+ENGINE = ["_calls", "_crc", "_aio", "_threads", "_guard", "_memory", "_descriptors", "_ahead", "_windows", "_choice"]
+ENGINE += [
+    "_plan",
+    "_spans",
+    "_columns",
+    "_cached",
+    "_copied",
+    "_parallel",
+    "_direct",
+    "_mapped",
+    "_reading",
+    "_engine",
+]
 
 TESTS_FAILED = 1  # the exit status of pytest
 

@@ -1,0 +1,101 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, linetrace=False
+"""Windows of files get their pages from a thread beside the batches, which read by system calls until it has done so.
+
+The first touch of each 64 KiB of a mapping is a page fault. Where the page cache has small pages it takes as long as four
+system calls that read 4 KiB, so batches which took all faults themselves were slower than plain reads for some seconds.
+
+A block counts what was read of it otherwise, and is mapped once that is worth it: few records of a large file are no
+reason to map it. What was mapped may be gone later. Then there are page faults after all.
+"""
+
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy, memset
+
+from ffrecord._descriptors cimport COPYING, hold, let_go
+from ffrecord._linux cimport ffr_cached_bytes, ffr_claim, ffr_populate, ffr_unclaim
+from ffrecord._requests cimport BLOCK, File, Filesystem, Request, shared_byte
+from ffrecord._threads cimport is_done, submit, withdraw
+
+cdef extern from "unistd.h" nogil:
+    int getpid()
+
+cdef enum:
+    WANTED = 4                 # what is counted of a block until it is
+    COUNTED_BYTES = 64 << 10   # of a record, for one more; what a page fault maps
+    MAPPED = 255
+    THREADS = 2
+
+
+cdef void _want(int file, int64_t block, Blocks* wanted) noexcept nogil:
+    cdef int last = wanted.count - 1
+    if last >= 0 and wanted.files[last] == file and wanted.numbers[last] == block:
+        return
+    if wanted.count < BLOCKS_MOST:
+        wanted.files[wanted.count], wanted.numbers[wanted.count] = file, block
+        wanted.count += 1
+
+
+cdef bint is_mapped(File* file, const Request* request, Blocks* wanted) noexcept nogil:
+    cdef int64_t block, end = request.offset + request.size, count = 1 + request.size // COUNTED_BYTES
+    cdef bint mapped = True
+    if file.blocks == NULL or request.size == 0:
+        return True
+    for block in range(request.offset // BLOCK, (end - 1) // BLOCK + 1):
+        if file.blocks[block] == MAPPED:
+            continue
+        mapped = False
+        if file.blocks[block] < WANTED:
+            file.blocks[block] = <shared_byte> min(file.blocks[block] + count, <int64_t> WANTED)
+        else:
+            _want(request.file, block, wanted)
+    return mapped
+
+
+cdef void renew_window(File* file, const Filesystem* fs) noexcept nogil:
+    cdef int64_t block
+    if file.generation == fs.generation:
+        return
+    file.generation = fs.generation
+    if file.blocks != NULL:
+        for block in range(file.size // BLOCK + 1):
+            file.blocks[block] = 0
+
+
+cdef void _map_block(File* file, int64_t block) noexcept nogil:
+    """Have its pages mapped, if they are in the page cache: nothing is read from a disk for this."""
+    cdef int64_t start = block * BLOCK, size = min(file.size - block * BLOCK, <int64_t> BLOCK)
+    if ffr_cached_bytes(file.window + start, size) < size:
+        file.blocks[block] = 0
+        return
+    ffr_populate(file.window + start, size)
+    file.blocks[block] = MAPPED  # where that could not be done, by page faults
+
+
+cdef void _run(void* argument) noexcept nogil:
+    cdef Windows* windows = <Windows*> argument
+    cdef int i, file
+    for i in range(windows.blocks.count):
+        if windows.stopped:
+            break
+        file = windows.blocks.files[i]
+        if hold(windows.table, file, COPYING) == 0 and windows.table.files[file].blocks != NULL:
+            _map_block(&windows.table.files[file], windows.blocks.numbers[i])
+        let_go(windows.table, file)
+
+
+cdef void map_blocks(Windows* windows, const Blocks* wanted) noexcept nogil:
+    if wanted.count == 0 or windows.stopped or not ffr_claim(&windows.claimed):
+        return
+    if windows.owner != getpid() or is_done(&windows.task):
+        windows.owner = getpid()
+        memset(&windows.task, 0, sizeof(windows.task))
+        memcpy(&windows.blocks, wanted, sizeof(windows.blocks))
+        windows.task.run, windows.task.argument = _run, windows
+        submit(&windows.task, THREADS)
+    ffr_unclaim(&windows.claimed)
+
+
+cdef void stop_mapping(Windows* windows) noexcept nogil:
+    windows.stopped = True
+    if windows.owner == getpid():
+        withdraw(&windows.task)
