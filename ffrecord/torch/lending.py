@@ -21,13 +21,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import get_worker_info
 
 __all__ = ["Offer", "can_lend", "lend", "offer"]
 
 PR_GET_DUMPABLE = 3
 WASTED_MOST = 4  # how much larger than what is needed a piece may be
 UNUSED_MOST = 64  # how often others were lent since a piece was, and all of them four times, when it is given up
-DESCRIPTORS_SHARE = 8  # of those that a process may have, as many pieces; each takes two or three
+DESCRIPTORS_SHARE = 8  # of those that a process may have, as many pieces; each takes two or three here, and one there
 PAGE = mmap.PAGESIZE
 PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR)
 NUMBER = 8  # bytes behind the pages of a piece: the number of the message that arrived last
@@ -140,8 +141,9 @@ class Pieces:
 
 
 def _pieces_most() -> int:
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft // DESCRIPTORS_SHARE
+    soft, worker = resource.getrlimit(resource.RLIMIT_NOFILE)[0], get_worker_info()
+    share = max(DESCRIPTORS_SHARE, 2 * worker.num_workers if worker else 0)  # the loader may hold those of all workers
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft // share
 
 
 _pieces = Pieces()
@@ -222,33 +224,36 @@ def _held(
         os.close(own)
 
 
-@cache
 def _has_memfds() -> bool:
-    """Whether there is such memory: not in every kernel, nor in a Python that was built with an old libc.
+    """Whether there is such memory, as far as is known."""
+    try:
+        return _made_one()
+    except OSError as error:
+        return error.errno in PASSING
+
+
+@cache
+def _made_one() -> bool:
+    """Whether some could be made: not in every kernel, nor by a Python that was built with an old libc.
 
     Raises:
-        OSError: that is not to be known now.
+        OSError: it could not, perhaps only now.
     """
     if not hasattr(os, "memfd_create"):
         return False
-    try:
-        piece = Piece(1)
-        found = piece.idle
-        piece.close()
-    except OSError as error:
-        if error.errno in PASSING:
-            raise
-        return False
+    piece = Piece(1)
+    found = piece.idle
+    piece.close()
     return found
 
 
 def can_lend() -> bool:
-    """Whether batches are to be sent in memory that is lent: torch is not told to use files, and others may open it."""
+    """Whether batches are to be sent in memory that is lent: torch is not told to use files, and others may open it.
+
+    Whether there is such memory now is another matter.
+    """
     strategy = torch.multiprocessing.get_sharing_strategy()  # type: ignore[no-untyped-call]
-    try:
-        return strategy == "file_descriptor" and _has_memfds() and _allowed() and _is_dumpable()
-    except OSError:
-        return False
+    return strategy == "file_descriptor" and _has_memfds() and _allowed() and _is_dumpable()
 
 
 def lend(data: npt.NDArray[np.uint8]) -> torch.UntypedStorage | None:

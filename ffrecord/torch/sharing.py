@@ -1,27 +1,31 @@
 """How a batch gets from a worker to the loader: what is large in memory that is lent, what is small in the message."""
 
+from collections.abc import Iterable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils._pytree import tree_flatten
 from torch.utils.data import get_worker_info
 
-from ffrecord.torch.lending import Offer, lend, offer
+from ffrecord.errors import UserFunctionError
+from ffrecord.torch.lending import Offer, can_lend, lend, offer
 from ffrecord.torch.tensors import is_plain
 
-__all__ = ["carried", "tensor_of"]
+__all__ = ["Parcel", "carried", "tensor_of"]
 
 COPIED_MOST = 1 << 16  # bytes of a tensor that is copied into the message, as much as a pipe holds
 
 
 def tensor_of(rows: npt.NDArray[np.uint8]) -> torch.Tensor:
     """`rows` copied into a uint8 tensor [rows.size]: of a worker's, large ones into memory that the loader can map."""
-    if get_worker_info() is None or rows.size <= COPIED_MOST:
-        memory = torch.empty(rows.size, dtype=torch.uint8)
-    elif (lent := lend(rows)) is not None:
+    small = get_worker_info() is None or rows.size <= COPIED_MOST
+    if not small and (lent := lend(rows)) is not None:
         return _over(lent)
+    if small or can_lend():
+        memory = torch.empty(rows.size, dtype=torch.uint8)
     else:
         memory = _over(torch.UntypedStorage._new_shared(rows.size))  # type: ignore[no-untyped-call]
     memory.numpy().reshape(rows.shape)[:] = rows
@@ -58,12 +62,31 @@ ForkingPickler.register(CarriedDict, lambda batch: (_arrived, (_sent(dict(batch)
 ForkingPickler.register(CarriedList, lambda batch: (_arrived, (_sent(list(batch)),)))
 
 
+class Parcel:
+    """A batch of any structure, which arrives as itself. Only once; it must be sent.
+
+    Raises:
+        UserFunctionError: torch has no shared memory for a tensor that is more than dtype, shape and values. It would
+            find out in a thread that loses the batch.
+    """
+
+    def __init__(self, batch: Any) -> None:
+        self._sent = _sent(batch)
+        for leaf in tree_flatten(self._sent)[0]:
+            if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.device.type == "cpu":
+                _share(leaf)
+
+    def __reduce__(self) -> Any:
+        return _arrived, (self._sent,)
+
+
 class Sent(NamedTuple):
     """A tensor in a message: its bytes, or where they are."""
 
     data: bytes | Offer
     dtype: torch.dtype
     shape: tuple[int, ...]
+    strides: tuple[int, ...]
 
     def tensor(self) -> torch.Tensor:
         """In this process; only once."""
@@ -73,7 +96,7 @@ class Sent(NamedTuple):
             flat = torch.frombuffer(bytearray(self.data), dtype=torch.uint8)
         else:
             flat = torch.empty(0, dtype=torch.uint8)
-        return flat.view(self.dtype).view(self.shape)
+        return flat.view(self.dtype).as_strided(self.shape, self.strides)
 
 
 def _sent(node: Any) -> Any:
@@ -81,11 +104,25 @@ def _sent(node: Any) -> Any:
         return {key: _sent(child) for key, child in node.items()}
     if type(node) is list:
         return [_sent(child) for child in node]
-    if type(node) is not torch.Tensor or not is_plain(node) or not node.is_contiguous():
+    if type(node) is tuple or hasattr(node, "_make"):
+        return _like(node, map(_sent, node))
+    if type(node) is not torch.Tensor or not is_plain(node):
         return node
+    dense, strides = _dense(node)
     size = node.numel() * node.element_size()  # torch 2.0 has no nbytes
-    data = _bytes(node).tobytes() if size <= COPIED_MOST else _offered(node, size)
-    return node if data is None else Sent(data, node.dtype, tuple(node.shape))
+    data: bytes | Offer | None = _offered(dense, size) if size > COPIED_MOST else None
+    # Where there is no memory to lend now, there is none for torch's way either, or there are no descriptors.
+    if data is None and (size <= COPIED_MOST or (can_lend() and not node.untyped_storage().is_shared())):
+        data = _bytes(dense).tobytes()
+    return node if data is None else Sent(data, node.dtype, tuple(node.shape), strides)
+
+
+def _dense(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
+    """Its values [n] as they lie in memory, and its strides there; copied, in the order of rows, if there are gaps."""
+    ordered = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+    if not ordered.is_contiguous():
+        tensor = ordered = tensor.contiguous()
+    return ordered.view(-1), tensor.stride()
 
 
 def _offered(tensor: torch.Tensor, size: int) -> Offer | None:
@@ -99,8 +136,18 @@ def _offered(tensor: torch.Tensor, size: int) -> Offer | None:
 
 
 def _bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
-    found: npt.NDArray[np.uint8] = tensor.reshape(-1).view(torch.uint8).numpy()
+    found: npt.NDArray[np.uint8] = tensor.view(torch.uint8).numpy()
     return found
+
+
+def _share(tensor: torch.Tensor) -> None:
+    try:
+        tensor.share_memory_()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        what = f"a {type(tensor).__name__} of {tensor.untyped_storage().nbytes()} bytes"
+        raise UserFunctionError(
+            f"a batch with {what} in it cannot be sent from a worker, as torch finds no shared memory for it: {error}"
+        ) from error
 
 
 def _arrived(node: Any) -> Any:
@@ -108,4 +155,11 @@ def _arrived(node: Any) -> Any:
         return {key: _arrived(child) for key, child in node.items()}
     if type(node) is list:
         return [_arrived(child) for child in node]
-    return node.tensor() if type(node) is Sent else node
+    if type(node) is Sent:
+        return node.tensor()
+    return _like(node, map(_arrived, node)) if type(node) is tuple or hasattr(node, "_make") else node
+
+
+def _like(node: Any, children: Iterable[Any]) -> Any:
+    """A tuple of the same kind, a named one too, of other children."""
+    return node._make(children) if hasattr(node, "_make") else tuple(children)

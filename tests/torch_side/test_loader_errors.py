@@ -5,8 +5,10 @@ import signal
 import threading
 import time
 
+import children
 import numpy as np
 import pytest
+import torch
 from loader_builders import child_processes, damage, fixed, flat, ids, mixed, write
 from torch_builders import WORKERS_ANYWHERE
 
@@ -273,6 +275,57 @@ def test_a_batch_that_cannot_be_sent(path):
     loader = Loader(path, 4, num_workers=1, batch_transform=with_a_lock)
     with pytest.raises(UserFunctionError, match="a batch with a lock in it cannot be sent from a worker"):
         list(loader)
+
+
+def with_an_object(batch):
+    return [*batch, np.array([threading.Lock()])]
+
+
+def with_a_gradient(batch):
+    return [*batch, torch.ones(2, requires_grad=True) * 2]
+
+
+@pytest.mark.parametrize(
+    "function, message", [(with_an_object, "a batch with a ndarray"), (with_a_gradient, "Tensor .* has a gradient")]
+)
+def test_arrays_and_tensors_that_cannot_be_sent(path, function, message):
+    with pytest.raises(UserFunctionError, match=message):
+        list(Loader(path, 4, num_workers=1, batch_transform=function))
+
+
+FULL = """
+import sys
+import children, torch
+from ffrecord.errors import UserFunctionError
+from ffrecord.torch import Loader
+try:
+    children.small_disk("/dev/shm", 256 << 10)
+except OSError as error:
+    sys.exit(print(f"no mounts: {error}"))
+many = {
+    "contiguous": lambda: torch.ones(300_000),
+    "dense": lambda: torch.ones(300, 1000).T,
+    "gaps": lambda: torch.ones(300, 1000)[:, ::2],
+    "list": lambda: [torch.ones(300_000), torch.ones(2)],
+    "own": lambda: (torch.nn.Parameter(torch.ones(3)), "text"),
+}
+made = lambda batch: {name: make() for name, make in many.items()}
+for batch in Loader(sys.argv[1], 4, num_workers=2, batch_transform=made):
+    assert batch["contiguous"].sum() == batch["dense"].sum() == 2 * batch["gaps"].sum() == 300_000
+    assert len(batch["list"]) == 2 and len(batch["own"]) == 2
+try:
+    list(Loader(sys.argv[1], 4, num_workers=2, batch_transform=lambda batch: torch.nn.Parameter(torch.ones(300_000))))
+except UserFunctionError as error:
+    assert "a batch with a Parameter of 1200000 bytes in it cannot be sent" in str(error), error
+else:
+    sys.exit("nothing was noticed")
+"""
+
+
+def test_shared_memory_that_is_full(path):
+    """torch's workers would lose the batch, and the loop wait for ever."""
+    if "no mounts" in children.run(FULL, path):
+        pytest.skip("this machine allows no mounts")
 
 
 def test_functions_that_cannot_be_sent(path):

@@ -24,6 +24,7 @@ from ffrecord.order import Run
 from ffrecord.order.keys import key_of
 from ffrecord.torch.loading.finishing import Doing, Finished, Finisher
 from ffrecord.torch.loading.options import Options
+from ffrecord.torch.sharing import Parcel
 from ffrecord.torch.tensors import is_plain
 from ffrecord.workers import heartbeats
 from ffrecord.workers.heartbeats import Heart, Heartbeats
@@ -37,7 +38,7 @@ LEAVE_SECONDS = 1.0  # for workers to end by themselves when a loop is left
 LOOK_SECONDS = 0.25  # between two looks at all workers; torch's own take 5 s
 NO_SAMPLE = -1  # at all of a batch
 
-SENDABLE = (torch.Tensor, np.ndarray, str, bytes, int, float, complex, type(None))
+SENDABLE = (np.ndarray, str, bytes, int, float, complex, type(None))
 
 
 class Workers:
@@ -250,7 +251,7 @@ class _Batches(Dataset[Any]):
                 self._begun[following] = self._finisher.begin(self._run[following])
         finished = self._finisher.finish(wait(), doing)
         _check_sendable(finished.batch)
-        finished.batch = _packed(finished.batch)
+        finished.batch = Parcel(_packed(finished.batch))
         finished.reading = self._finisher.reading() - before
         return finished
 
@@ -271,13 +272,16 @@ class _Told(Doing):
 def _check_sendable(batch: Any) -> None:
     """Raise for what cannot be pickled: torch pickles in a thread that would only print it, and no batch would come."""
     for leaf in tree_flatten(batch)[0]:
-        if not isinstance(leaf, SENDABLE):
-            try:
+        try:
+            if isinstance(leaf, torch.Tensor):
+                if leaf.requires_grad and not leaf.is_leaf:
+                    raise ValueError("it is the result of a computation that has a gradient; send it detached")
+            elif not isinstance(leaf, SENDABLE) or getattr(leaf, "dtype", np.dtype(int)).hasobject:
                 ForkingPickler.dumps(leaf)
-            except Exception as error:
-                raise UserFunctionError(
-                    f"a batch with a {type(leaf).__name__} in it cannot be sent from a worker: {error}"
-                ) from error
+        except Exception as error:
+            raise UserFunctionError(
+                f"a batch with a {type(leaf).__name__} in it cannot be sent from a worker: {error}"
+            ) from error
 
 
 class _Loader(DataLoader[Any]):
