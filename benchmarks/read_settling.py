@@ -55,7 +55,7 @@ def once(scene: Scene, change: str, records: Records) -> tuple[float, float, int
     batches = endless(records)
     after = timed_after(scene, change, "auto", batches, AFTER)
     level = min(median(timed_after(scene, change, io, batches, BEFORE)) for io in PINNED)
-    return median(after[-WINDOW:]), level, settled_after(after, level)
+    return median(after[-BEFORE:]), level, settled_after(after, level)
 
 
 def timed_after(scene: Scene, change: str, io: str, batches: Iterator[Batch], count: int) -> list[float]:

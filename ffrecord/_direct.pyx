@@ -15,6 +15,7 @@ cdef enum:
     PROBES = 2
     GAP = 16 << 10             # bytes between records that are cheaper to read than a further request
     GLANCE = 16                # bytes
+    TAKEN_MOST = 32 << 10      # bytes of a record that is probed as a whole
 
 
 cdef struct Direct:
@@ -129,31 +130,39 @@ cdef int64_t _read_pieces(Work* work, Request* requests, int64_t k) noexcept nog
     return state.refused if error == 0 and state.arrived == 0 else error
 
 
-cdef void _probe(Work* work, Request* requests, int64_t k) noexcept nogil:
-    """Ask the page cache for a few records, to learn whether it has them. What misses is on its way when the rest is read."""
-    cdef int64_t step = max(<int64_t> 1, k // PROBES), i = step // 2
-    while i < k:
-        if requests[i].status == OK and requests[i].size > 0:
-            read_run(work, requests, i, i + 1, True)
-            work.counters.probed += 1
-            work.counters.cached_bytes += requests[i].got
-            if requests[i].status == MISSED:
-                work.counters.missed += 1
-            else:
-                settle(work, &requests[i])
-        i += step
-
-
-cdef void _look(Work* work, const Request* requests, int64_t k) noexcept nogil:
-    """The same, of a few bytes, where nothing is wanted that a later batch could use."""
-    cdef int64_t step = max(<int64_t> 1, k // PROBES), i = step // 2
+cdef bint _glance(const Work* work, const Request* request) noexcept nogil:
+    """Whether the first bytes of a record are in the page cache."""
     cdef char place[GLANCE]
     cdef iovec part
+    part.iov_base, part.iov_len = place, min(<int64_t> GLANCE, request.size)
+    return ffr_preadv(work.files[request.file].fd, &part, 1, request.offset, True) > 0
+
+
+cdef bint _take(Work* work, Request* requests, int64_t i) noexcept nogil:
+    """Read a record, if it is in the page cache; else it is on its way when the rest is read."""
+    read_run(work, requests, i, i + 1, True)
+    work.counters.cached_bytes += requests[i].got
+    if requests[i].status == MISSED:
+        return False
+    settle(work, &requests[i])
+    return True
+
+
+cdef void _probe(Work* work, Request* requests, int64_t k) noexcept nogil:
+    """Ask the page cache for a few records, to learn whether it has them.
+
+    Not for all of those that are large, nor where nothing is wanted that a later batch could use: they would push out others.
+    """
+    cdef int64_t step = max(<int64_t> 1, k // PROBES), i = step // 2
+    cdef bint there
     while i < k:
         if requests[i].status == OK and requests[i].size > 0:
-            part.iov_base, part.iov_len = place, min(<int64_t> GLANCE, requests[i].size)
+            if work.discard or requests[i].size > TAKEN_MOST:
+                there = _glance(work, &requests[i])
+            else:
+                there = _take(work, requests, i)
             work.counters.probed += 1
-            work.counters.missed += ffr_preadv(work.files[requests[i].file].fd, &part, 1, requests[i].offset, True) <= 0
+            work.counters.missed += not there
         i += step
 
 
@@ -190,9 +199,7 @@ cdef int64_t read_direct(Work* work, Request* requests, int64_t k, bint probe) n
     """
     cdef int64_t error = NO_DIRECT, start = ffr_now_ns()
     cdef int64_t i, unread = 0
-    if probe and work.discard:
-        _look(work, requests, k)
-    elif probe and work.filesystem.nowait:
+    if probe and (work.discard or work.filesystem.nowait):
         _probe(work, requests, k)
     for i in range(k):
         unread += requests[i].status == OK and requests[i].got < requests[i].size
