@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from statistics import median
+from statistics import fmean, median
 
 import cgroup
 import coldness
@@ -12,7 +12,7 @@ from read_data import Batch, Files, Records
 
 from ffrecord import FileReader
 
-BEFORE, AFTER, WINDOW = 24, 60, 8
+BEFORE, AFTER, SETTLED, WINDOW = 24, 120, 60, 8  # batches
 NEAR = 1.10  # of the time of the better pinned mode: what is called settled
 PINNED = ("pread", "direct")
 
@@ -53,9 +53,16 @@ class Scene:
 def once(scene: Scene, change: str, records: Records) -> tuple[float, float, int]:
     """(seconds of a batch of auto once settled, of the better pinned mode, batches to settle)."""
     batches = endless(records)
+    levels = pinned_levels(scene, change, batches)
     after = timed_after(scene, change, "auto", batches, AFTER)
-    level = min(median(timed_after(scene, change, io, batches, BEFORE)) for io in PINNED)
-    return median(after[-BEFORE:]), level, settled_after(after, level)
+    # Before and after, since a disk that others use is faster or slower for seconds.
+    level = min(fmean(each) for each in zip(levels, pinned_levels(scene, change, batches), strict=True))
+    return median(after[-SETTLED:]), level, settled_after(after, level)
+
+
+def pinned_levels(scene: Scene, change: str, batches: Iterator[Batch]) -> list[float]:
+    """Seconds of a batch by each of PINNED, after the same change."""
+    return [median(timed_after(scene, change, io, batches, SETTLED)) for io in PINNED]
 
 
 def timed_after(scene: Scene, change: str, io: str, batches: Iterator[Batch], count: int) -> list[float]:
