@@ -66,8 +66,10 @@ def pinned_levels(scene: Scene, change: str, batches: Iterator[Batch]) -> list[f
 
 
 def timed_after(scene: Scene, change: str, io: str, batches: Iterator[Batch], count: int) -> list[float]:
-    """Seconds of batches after a change, before which auto has read some: pages that were read once more, or one by one,
-    are slower to copy from than those of a file that was read in sequence long ago."""
+    """Seconds of batches after a change.
+
+    Before it auto has read some, for each mode: single pages that it left are slower to copy from than large ones.
+    """
     path = scene.files.ffr
     scene.make("evicted" if change == "warmed" else "warmed")
     with FileReader(path, io="auto") as auto, FileReader(path, io=io) as pinned:

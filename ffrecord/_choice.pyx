@@ -21,7 +21,7 @@ cdef enum:
     STEADY = 4
     PATIENCE = 3
     RETRY_EVERY = 1024         # batches, for direct reads where they were refused
-    ASK_SHARE = 100            # asking for free memory takes no more than one of so many parts of the time
+    ASK_SHARE = 300            # asking for free memory takes no more than one of so many parts of the time
     FREE_SHARE = 2             # files fit that are no more than this part of it
 
 

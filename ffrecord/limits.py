@@ -50,9 +50,11 @@ def _limits_above(root: Path, path: str, names: tuple[str, ...]) -> list[int]:
     group = root / path.lstrip("/")
     limits = []
     for each in [group, *(parent for parent in group.parents if parent.is_relative_to(root))]:
-        limit, usage, cached = (_number(each, name) for name in names)
-        if limit is not None:
-            limits.append(max(0, limit - max(0, (usage or 0) - (cached or 0))))
+        limit, *rest = names
+        most = _number(each, limit)
+        if most is not None and most < UNLIMITED:  # the rest takes the kernel some time to count
+            usage, cached = (_number(each, name) for name in rest)
+            limits.append(max(0, most - max(0, (usage or 0) - (cached or 0))))
     return limits
 
 
