@@ -10,7 +10,7 @@ from ffrecord._cached cimport AHEAD, copy_record, finish_missed, goes_on
 from ffrecord._guard cimport guarded
 from ffrecord._linux cimport ffr_file_size, ffr_now_ns, ffr_prefetch_start, ffr_range, ffr_sleeps
 from ffrecord._requests cimport MISSED, OK, UNCHECKED, File, Request, Work
-from ffrecord._windows cimport Blocks, Windows, is_mapped, map_blocks, renew_window
+from ffrecord._windows cimport Blocks, Windows, asks, is_mapped, map_blocks, renew_window
 
 cdef enum:
     STAGE_BYTES = 1 << 20      # between looks whether it is still cached
@@ -25,6 +25,7 @@ cdef struct Copying:
     int64_t i                  # the first not copied yet
     int64_t k
     bint around
+    bint asks                  # whether pages are mapped
     Blocks wanted
     ffr_range range
 
@@ -41,7 +42,7 @@ cdef inline const char* _place(const Copying* copying, int64_t i) noexcept nogil
 
 cdef inline bint _is_there(Copying* copying, File* file, const Request* request) noexcept nogil:
     """Whether to copy a record from the window. What is only to be checked is read in sequence, and takes its page faults."""
-    return file.window != NULL and (copying.work.discard or is_mapped(file, request, &copying.wanted))
+    return file.window != NULL and (not copying.asks or is_mapped(file, request, &copying.wanted))
 
 
 cdef void _copy(void* argument) noexcept nogil:
@@ -113,6 +114,7 @@ cdef int64_t read_copied(Work* work, Request* requests, int64_t k) noexcept nogi
             renew_window(&work.files[file], work.filesystem)
     copying.work, copying.requests, copying.i, copying.k = work, requests, 0, k
     copying.around = total >= AROUND_BYTES
+    copying.asks = not (work.discard or work.crowded) and asks(<Windows*> work.windows)
     copying.wanted.count = 0
     while copying.i < k and cached and goes_on(work):
         cached = _copy_stage(&copying)

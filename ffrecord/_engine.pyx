@@ -555,6 +555,7 @@ cdef class Files:
         if ahead and self._computes():
             # More threads than CPUs would take turns, each with a batch half done.
             batch.task.beside = ffr_usable_cpus()
+            batch.reading.crowded = self.users >= batch.task.beside
             threads = min(threads, batch.task.beside)
         submit(&batch.task, threads)
 

@@ -283,6 +283,13 @@ static inline int64_t ffr_now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* Time that this thread has computed. */
+static inline int64_t ffr_computed_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 static inline void ffr_sequential_access(int fd) {
 #ifdef POSIX_FADV_SEQUENTIAL
     call_posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);

@@ -59,6 +59,7 @@ cdef extern from "_linux.h" nogil:
     int64_t ffr_sleeps()
     int ffr_usable_cpus()
     int64_t ffr_now_ns()
+    int64_t ffr_computed_ns()
     void ffr_sequential_access(int fd)
     void ffr_prefetch(const void* address)
     void ffr_prefetch_start(const char* address)

@@ -155,7 +155,7 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
     cdef Counters* counters = &reading.counters[number]
     cdef int64_t sleeps = ffr_sleeps(), error = 0, waits = counters.waits
     work.files, work.filesystem = reading.table.files, fs
-    work.sweep, work.windows = &reading.sweeps[number], &reading.windows[number]
+    work.sweep, work.windows, work.crowded = &reading.sweeps[number], &reading.windows[number], reading.crowded
     work.sequential = _in_sequence(reading, fs, engine)
     work.counters, work.check, work.go_on, work.good = counters, reading.check, reading.go_on, reading.good
     work.stopped, work.columns, work.discard = &reading.stopped, reading.columns, reading.discard

@@ -157,6 +157,7 @@ cdef struct Work:
     bint sequential           # a piece of a long sequence
     const Columns* columns    # NULL: whole records, at their `dest`
     bint discard              # nobody wants the records: what has a checksum need not get to its `dest`
+    bint crowded              # there is no CPU for further threads
     bint check
     bint go_on                # a bad record does not end the batch
     const shared_int* stopped  # nonzero when nobody wants the rest any more

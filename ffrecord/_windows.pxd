@@ -6,7 +6,7 @@ from ffrecord._requests cimport File, Filesystem, Request, Table, shared_int
 from ffrecord._threads cimport Task
 
 cdef enum:
-    BLOCKS_MOST = 64           # of one task, and that a batch may ask for
+    BLOCKS_MOST = 16           # of one task, and that a batch may ask for
 
 cdef struct Blocks:
     int count
@@ -20,7 +20,11 @@ cdef struct Windows:
     int owner                  # process id that submitted the task, 0 before
     int claimed                # by a thread of the process of this id, to submit the task
     shared_int stopped
+    shared_int crowded         # batches to come that take their page faults, for want of a CPU that nobody uses
     Blocks blocks              # of the task
+
+# Whether a batch is to ask `is_mapped` of its records; else it takes its page faults.
+cdef bint asks(Windows* windows) noexcept nogil
 
 # Whether the pages of a record are mapped, as far as is known. If not, it is to be read otherwise, and its blocks are among
 # those wanted if that has been so for a while.

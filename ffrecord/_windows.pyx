@@ -4,6 +4,10 @@
 The first touch of each 64 KiB of a mapping is a page fault. Where the page cache has small pages it takes as long as four
 system calls that read 4 KiB, so batches which took all faults themselves were slower than plain reads for some seconds.
 
+That is of use while there is a CPU for the thread. Where there is none, everything together takes longer: then the batches take
+their page faults. So it is where as many batches are read as there are CPUs; else, as where other processes read too, it
+shows in the time that the thread needs for the time that it computes.
+
 A block counts what was read of it otherwise, and is mapped once that is worth it: few records of a large file are no
 reason to map it. What was mapped may be gone later. Then there are page faults after all.
 """
@@ -12,7 +16,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 
 from ffrecord._descriptors cimport COPYING, hold, let_go
-from ffrecord._linux cimport ffr_cached_bytes, ffr_claim, ffr_populate, ffr_unclaim
+from ffrecord._linux cimport ffr_cached_bytes, ffr_claim, ffr_computed_ns, ffr_now_ns, ffr_populate, ffr_unclaim
 from ffrecord._requests cimport BLOCK, File, Filesystem, Request, shared_byte
 from ffrecord._threads cimport is_done, submit, withdraw
 
@@ -23,6 +27,7 @@ cdef enum:
     WANTED = 4                 # what is counted of a block until it is
     COUNTED_BYTES = 64 << 10   # of a record, for one more; what a page fault maps
     MAPPED = 255
+    CROWDED = 256              # batches until it is tried again
     THREADS = 2
 
 
@@ -71,9 +76,16 @@ cdef void _map_block(File* file, int64_t block) noexcept nogil:
     file.blocks[block] = MAPPED  # where that could not be done, by page faults
 
 
+cdef bint asks(Windows* windows) noexcept nogil:
+    if windows.crowded > 0:
+        windows.crowded -= 1
+    return windows.crowded <= 0
+
+
 cdef void _run(void* argument) noexcept nogil:
     cdef Windows* windows = <Windows*> argument
     cdef int i, file
+    cdef int64_t start = ffr_now_ns(), computed = ffr_computed_ns()
     for i in range(windows.blocks.count):
         if windows.stopped:
             break
@@ -81,6 +93,8 @@ cdef void _run(void* argument) noexcept nogil:
         if hold(windows.table, file, COPYING) == 0 and windows.table.files[file].blocks != NULL:
             _map_block(&windows.table.files[file], windows.blocks.numbers[i])
         let_go(windows.table, file)
+    if 4 * (ffr_computed_ns() - computed) < 3 * (ffr_now_ns() - start):
+        windows.crowded = CROWDED
 
 
 cdef void map_blocks(Windows* windows, const Blocks* wanted) noexcept nogil:
