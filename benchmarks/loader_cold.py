@@ -99,6 +99,7 @@ WAYS: dict[str, Callable[[Path, workloads.ColdEpochs], Sums]] = {
 def cold(name: str, path: Path, work: workloads.ColdEpochs) -> float:
     """Seconds of an epoch from an empty page cache, with opening and closing."""
     coldness.evict(sorted(path.glob("*.ffr")))
+    coldness.have_memory(2 * work.total)
     return epoch(name, path, work)
 
 
