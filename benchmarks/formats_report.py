@@ -12,7 +12,7 @@ from report_tables import about, figure_rows
 
 def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
     parts = [
-        about(lines, max(len(m.seconds) for m in measured)),
+        about(lines, measured),
         "### Figures of other formats and their targets",
         figure_rows(figures(measured)),
     ]

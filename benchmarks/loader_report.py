@@ -52,7 +52,7 @@ def sentence(words: str) -> str:
 
 def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
     parts = [
-        about(lines, max(len(m.seconds) for m in measured)),
+        about(lines, measured),
         *(f"- not measured: {name}, {why}" for name, why in lines[-1]["not_measured"].items()),
         "### Figures of loading and their targets",
         figure_rows(figures(measured)),

@@ -14,7 +14,7 @@ PARTS = {"writing": "written", "reading": "read"}
 
 def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
     parts = [
-        about(lines, max(len(m.seconds) for m in measured)),
+        about(lines, measured),
         "### Figures of Ray and their targets",
         figure_rows(figures(measured)),
     ]

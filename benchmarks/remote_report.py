@@ -13,7 +13,7 @@ from report_tables import about, figure_rows, markdown
 
 def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
     parts = [
-        about(lines, max(len(m.seconds) for m in measured)),
+        about(lines, measured),
         *(f"- not measured: {name}, {why}" for name, why in lines[-1]["not_measured"].items()),
         "### Figures of reading by URL and their targets",
         figure_rows(figures(measured)),

@@ -107,7 +107,7 @@ def of_kind(measured: Sequence[Measurement], chosen: Chosen) -> dict[int, Group]
 
 def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
     parts = [
-        about(lines, max(len(m.seconds) for m in measured)),
+        about(lines, measured),
         "### Figures and their targets",
         figure_rows(figures(measured)),
     ]

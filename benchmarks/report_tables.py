@@ -41,11 +41,13 @@ def figure_rows(found: Sequence[Figure]) -> str:
     return markdown(["", "median (min..max)", "target", ""], [figure.row() for figure in found])
 
 
-def about(lines: Sequence[dict[str, Any]], rounds: int) -> str:
+def about(lines: Sequence[dict[str, Any]], measured: Sequence[Measurement]) -> str:
     """What was measured on: the same machine with the same versions, at one commit or several."""
     line = lines[-1]
     again = ", of the later what was measured again" if len(lines) > 1 else ""
     commits = " and ".join(f"{each['commit']}{' with changes' if each['dirty'] else ''}" for each in lines)
+    counts = sorted({len(each.seconds) for each in measured})
+    rounds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     machine, versions = line["machine"], line["versions"]
     ahead = ", ".join(
         f"{disk} {size} KiB" for disk, size in line.get("read_ahead_kb", {}).items() if not disk.startswith("zram")

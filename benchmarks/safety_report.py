@@ -29,7 +29,7 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
     ]
     return "\n\n".join(
         [
-            about(lines, max(len(m.seconds) for m in measured)),
+            about(lines, measured),
             "How many times as fast the first is as the second: 1 would be safety for nothing.",
             markdown(["", "median (min..max)"], ratios),
             markdown(["", "", "median (slowest–fastest round)"], rates),

@@ -68,7 +68,7 @@ PARTS = {
 
 def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> str:
     parts = [
-        about(lines, max(len(m.seconds) for m in measured)),
+        about(lines, measured),
         *(f"- not measured: {name}, {why}" for name, why in lines[-1]["not_measured"].items()),
         "### Figures of writing and their targets",
         figure_rows(figures(measured)),
