@@ -24,6 +24,8 @@ cdef enum:
     ASK_SHARE = 300            # asking for free memory takes no more than one of so many parts of the time
     FREE_SHARE = 2             # files fit that are no more than this part of it
 
+cdef int64_t ASK_NS = 1_000_000_000  # and it is asked for again after so long at the latest
+
 
 cdef void begin(Filesystem* fs, bint network, bint memory) noexcept:
     """Before the first batch. memory: of tmpfs and the like."""
@@ -42,7 +44,7 @@ cdef void weigh(Filesystem* fs, int64_t available, int64_t since) noexcept:
     """Whether the files fit into that many bytes of free memory, which was asked for since a time."""
     cdef int64_t now = ffr_now_ns()
     fs.fits = fs.size <= available // FREE_SHARE
-    fs.ask_at = now + ASK_SHARE * (now - since)
+    fs.ask_at = now + min(ASK_SHARE * (now - since), ASK_NS)
 
 
 cdef void learn(Filesystem* fs, const Counters* seen) noexcept:

@@ -27,6 +27,7 @@ from ffrecord._linux cimport (
     ffr_replace,
     ffr_sequential_access,
     ffr_size_by_name,
+    ffr_tells_cached,
     ffr_unmap,
     pthread_atfork,
     pthread_mutex_init,
@@ -204,7 +205,7 @@ cdef void _open_window(File* file) noexcept nogil:
     """Map the file, which is open; where that fails, not again."""
     cdef char* window = ffr_map_file(file.fd, file.size)
     cdef shared_byte* blocks = NULL
-    if window != NULL and file.size >= BLOCKWISE:
+    if window != NULL and file.size >= BLOCKWISE and ffr_tells_cached(file.fd):
         blocks = <shared_byte*> calloc(file.size // BLOCK + 1, sizeof(shared_byte))
     pthread_mutex_lock(&_lock)
     file.windowless |= window == NULL

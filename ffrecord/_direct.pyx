@@ -153,12 +153,13 @@ cdef void _probe(Work* work, Request* requests, int64_t k) noexcept nogil:
 
     Not for all of those that are large, nor where nothing is wanted that a later batch could use: they would push out others.
     """
-    cdef int64_t step = max(<int64_t> 1, k // PROBES), i = step // 2
+    cdef int64_t step = max(<int64_t> 1, (k + PROBES - 1) // PROBES), i = step // 2
     cdef bint there
     while i < k:
         if requests[i].status == OK and requests[i].size > 0:
             if work.discard or requests[i].size > TAKEN_MOST:
                 there = _glance(work, &requests[i])
+                work.counters.requests += 1
             else:
                 there = _take(work, requests, i)
             work.counters.probed += 1

@@ -426,6 +426,7 @@ cdef class Files:
 
     def __dealloc__(self):
         if self.table.files and self.table.held and self.filesystems and self.sweeps and self.windows:
+            self._count_own()
             self._close_all()
         free(self.table.files)
         free(self.table.held)

@@ -175,6 +175,12 @@ static inline int64_t ffr_file_cached_bytes(int fd, int64_t size) {
     return rc < 0 ? rc : cached;
 }
 
+/* Whether `ffr_cached_bytes` tells the truth of a file: surely of one's own (can_do_mincore() of the kernel). */
+static inline int ffr_tells_cached(int fd) {
+    struct stat status;
+    return call_fstat(fd, &status) == 0 && (geteuid() == 0 || status.st_uid == geteuid());
+}
+
 static inline void ffr_drop(int fd) { call_posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); }
 
 /* Have the pages of a mapping mapped: 0, or -errno. */

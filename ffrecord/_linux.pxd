@@ -40,6 +40,7 @@ cdef extern from "_linux.h" nogil:
     char* ffr_map_file(int fd, int64_t size)
     void ffr_unmap(char* memory, int64_t size)
     int64_t ffr_cached_bytes(char* memory, int64_t size)
+    bint ffr_tells_cached(int fd)
     int64_t ffr_populate(char* memory, int64_t size)
     int64_t ffr_file_cached_bytes(int fd, int64_t size)
     void ffr_drop(int fd)

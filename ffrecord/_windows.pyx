@@ -9,7 +9,8 @@ their page faults. So it is where as many batches are read as there are CPUs; el
 shows in the time that the thread needs for the time that it computes.
 
 A block counts what was read of it otherwise, and is mapped once that is worth it: few records of a large file are no
-reason to map it. What was mapped may be gone later. Then there are page faults after all.
+reason to map it. What was mapped may be gone later, and of what is not all cached nothing is mapped here. Then there are
+page faults after all.
 """
 
 from libc.stdint cimport int64_t
@@ -28,6 +29,7 @@ cdef enum:
     COUNTED_BYTES = 64 << 10   # of a record, for one more; what a page fault maps
     MAPPED = 255
     CROWDED = 256              # batches until it is tried again
+    JUDGED_NS = 100_000        # of a block: it takes a fraction of that if it is one page, else more
     THREADS = 2
 
 
@@ -69,11 +71,15 @@ cdef void renew_window(File* file, const Filesystem* fs) noexcept nogil:
 cdef void _map_block(File* file, int64_t block) noexcept nogil:
     """Have its pages mapped, if they are in the page cache: nothing is read from a disk for this."""
     cdef int64_t start = block * BLOCK, size = min(file.size - block * BLOCK, <int64_t> BLOCK)
-    if ffr_cached_bytes(file.window + start, size) < size:
-        file.blocks[block] = 0
-        return
-    ffr_populate(file.window + start, size)
+    if ffr_cached_bytes(file.window + start, size) == size:
+        ffr_populate(file.window + start, size)
     file.blocks[block] = MAPPED  # where that could not be done, by page faults
+
+
+cdef bint _lacks_cpu(int64_t start, int64_t computed) noexcept nogil:
+    """Whether this thread had to wait for one since the two times."""
+    cdef int64_t passed = ffr_now_ns() - start
+    return passed > JUDGED_NS and 4 * (ffr_computed_ns() - computed) < 3 * passed
 
 
 cdef bint asks(Windows* windows) noexcept nogil:
@@ -85,16 +91,19 @@ cdef bint asks(Windows* windows) noexcept nogil:
 cdef void _run(void* argument) noexcept nogil:
     cdef Windows* windows = <Windows*> argument
     cdef int i, file
-    cdef int64_t start = ffr_now_ns(), computed = ffr_computed_ns()
+    cdef int64_t start, computed
     for i in range(windows.blocks.count):
         if windows.stopped:
             break
         file = windows.blocks.files[i]
+        if windows.table.files[file].fd < 0:
+            continue  # closed meanwhile
         if hold(windows.table, file, COPYING) == 0 and windows.table.files[file].blocks != NULL:
+            start, computed = ffr_now_ns(), ffr_computed_ns()
             _map_block(&windows.table.files[file], windows.blocks.numbers[i])
+            if _lacks_cpu(start, computed):
+                windows.crowded = CROWDED
         let_go(windows.table, file)
-    if 4 * (ffr_computed_ns() - computed) < 3 * (ffr_now_ns() - start):
-        windows.crowded = CROWDED
 
 
 cdef void map_blocks(Windows* windows, const Blocks* wanted) noexcept nogil:

@@ -1,5 +1,7 @@
 """`_windows`: pages are mapped beside the batches, which are right before, meanwhile and after, come what may."""
 
+import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -234,14 +236,37 @@ def test_where_it_cannot_be_asked_for(path: str) -> None:
     children.run(REFUSED, path, "madvise")
 
 
-def test_what_is_not_cached_is_not_read_for_this(tmp_path: Path, samples: list[bytes]) -> None:
-    """And a file that was evicted is mapped again once it is cached."""
+@pytest.fixture
+def evictable(tmp_path: Path, samples: list[bytes]) -> str:
     path = builders.write_samples(tmp_path / "a.ffr", samples)
     if not situations.can_be_evicted(path):
         pytest.skip("nothing can be evicted from the page cache here")
-    with FileReader(path) as reader:
+    return path
+
+
+def test_evicted_and_cached_again(evictable: str, samples: list[bytes]) -> None:
+    with FileReader(evictable) as reader:
         until_mapped(reader, samples)
-        situations.evict(path)
-        assert mapped_bytes(path) == 0
-        assert requests_of(reader, random_batch(0), samples) >= 0
+        situations.evict(evictable)
+        assert mapped_bytes(evictable) == 0
+        until_mapped(reader, samples)
+
+
+def punch(path: str, size: int) -> None:
+    """Make a hole of a page in each `size` bytes of a file."""
+    keep_size_and_punch = 3
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(path, "r+b") as file:
+        for start in range(size, os.path.getsize(path) - size, size):
+            where = ctypes.c_int64(start), ctypes.c_int64(situations.PAGE)
+            assert libc.fallocate(file.fileno(), keep_size_and_punch, *where) == 0, os.strerror(ctypes.get_errno())
+
+
+def test_blocks_that_are_not_cached_as_a_whole(in_memory: Path) -> None:
+    """They take their page faults, and are not read by calls for ever."""
+    samples = [bytes(SIZE)] * COUNT
+    path = builders.write_samples(in_memory / "holes.ffr", samples)
+    punch(path, 512 << 10)
+    assert situations.cached_share(path) < 1
+    with FileReader(path) as reader:
         until_mapped(reader, samples)

@@ -1,16 +1,14 @@
 """How a batch gets from a worker to the loader: what is large in memory that is lent, what is small in the message."""
 
-from collections.abc import Iterable
+import pickle
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils._pytree import tree_flatten
 from torch.utils.data import get_worker_info
 
-from ffrecord.errors import UserFunctionError
 from ffrecord.torch.lending import Offer, can_lend, lend, offer
 from ffrecord.torch.tensors import is_plain
 
@@ -58,45 +56,47 @@ def carried(batch: Any) -> Any:
 
 
 # What is sent to another process goes through here; what is pickled to stay does not.
-ForkingPickler.register(CarriedDict, lambda batch: (_arrived, (_sent(dict(batch)),)))
-ForkingPickler.register(CarriedList, lambda batch: (_arrived, (_sent(list(batch)),)))
+ForkingPickler.register(CarriedDict, lambda batch: (dict, (_sent(dict(batch)),)))
+ForkingPickler.register(CarriedList, lambda batch: (list, (_sent(list(batch)),)))
 
 
 class Parcel:
     """A batch of any structure, which arrives as itself. Only once; it must be sent.
 
+    It is pickled here, where what goes wrong is an error of the batch: the thread of torch's queue would lose it.
+
     Raises:
-        UserFunctionError: torch has no shared memory for a tensor that is more than dtype, shape and values. It would
-            find out in a thread that loses the batch.
+        Exception: what pickling raises, torch's RuntimeError where there is no shared memory, OSError.
     """
 
     def __init__(self, batch: Any) -> None:
-        self._sent = _sent(batch)
-        for leaf in tree_flatten(self._sent)[0]:
-            if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.device.type == "cpu":
-                _share(leaf)
+        self._pickled = bytes(ForkingPickler.dumps(_sent(batch)))
 
     def __reduce__(self) -> Any:
-        return _arrived, (self._sent,)
+        return pickle.loads, (self._pickled,)
 
 
 class Sent(NamedTuple):
-    """A tensor in a message: its bytes, or where they are."""
+    """A tensor in a message: its bytes, or where they are. It arrives as the tensor."""
 
     data: bytes | Offer
     dtype: torch.dtype
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def tensor(self) -> torch.Tensor:
-        """In this process; only once."""
-        if not isinstance(self.data, bytes):
-            flat = _over(self.data.accept())
-        elif self.data:
-            flat = torch.frombuffer(bytearray(self.data), dtype=torch.uint8)
-        else:
-            flat = torch.empty(0, dtype=torch.uint8)
-        return flat.view(self.dtype).as_strided(self.shape, self.strides)
+    def __reduce__(self) -> Any:
+        return _tensor, tuple(self)
+
+
+def _tensor(data: bytes | Offer, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    """What was sent, in this process; only once."""
+    if not isinstance(data, bytes):
+        flat = _over(data.accept())
+    elif data:
+        flat = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    else:
+        flat = torch.empty(0, dtype=torch.uint8)
+    return flat.view(dtype).as_strided(shape, strides)
 
 
 def _sent(node: Any) -> Any:
@@ -104,8 +104,10 @@ def _sent(node: Any) -> Any:
         return {key: _sent(child) for key, child in node.items()}
     if type(node) is list:
         return [_sent(child) for child in node]
-    if type(node) is tuple or hasattr(node, "_make"):
-        return _like(node, map(_sent, node))
+    if type(node) is tuple:
+        return tuple(map(_sent, node))
+    if isinstance(node, tuple) and hasattr(node, "_make") and not hasattr(node, "__dict__"):
+        return node._make(map(_sent, node))
     if type(node) is not torch.Tensor or not is_plain(node):
         return node
     dense, strides = _dense(node)
@@ -138,28 +140,3 @@ def _offered(tensor: torch.Tensor, size: int) -> Offer | None:
 def _bytes(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
     found: npt.NDArray[np.uint8] = tensor.view(torch.uint8).numpy()
     return found
-
-
-def _share(tensor: torch.Tensor) -> None:
-    try:
-        tensor.share_memory_()  # type: ignore[no-untyped-call]
-    except RuntimeError as error:
-        what = f"a {type(tensor).__name__} of {tensor.untyped_storage().nbytes()} bytes"
-        raise UserFunctionError(
-            f"a batch with {what} in it cannot be sent from a worker, as torch finds no shared memory for it: {error}"
-        ) from error
-
-
-def _arrived(node: Any) -> Any:
-    if type(node) is dict:
-        return {key: _arrived(child) for key, child in node.items()}
-    if type(node) is list:
-        return [_arrived(child) for child in node]
-    if type(node) is Sent:
-        return node.tensor()
-    return _like(node, map(_arrived, node)) if type(node) is tuple or hasattr(node, "_make") else node
-
-
-def _like(node: Any, children: Iterable[Any]) -> Any:
-    """A tuple of the same kind, a named one too, of other children."""
-    return node._make(children) if hasattr(node, "_make") else tuple(children)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
@@ -37,8 +36,6 @@ RESET_SECONDS = 1.0  # the same if its connection was reset: kernels close what 
 LEAVE_SECONDS = 1.0  # for workers to end by themselves when a loop is left
 LOOK_SECONDS = 0.25  # between two looks at all workers; torch's own take 5 s
 NO_SAMPLE = -1  # at all of a batch
-
-SENDABLE = (np.ndarray, str, bytes, int, float, complex, type(None))
 
 
 class Workers:
@@ -250,8 +247,7 @@ class _Batches(Dataset[Any]):
             with contextlib.suppress(Exception):
                 self._begun[following] = self._finisher.begin(self._run[following])
         finished = self._finisher.finish(wait(), doing)
-        _check_sendable(finished.batch)
-        finished.batch = Parcel(_packed(finished.batch))
+        finished.batch = _parcel(finished.batch)
         finished.reading = self._finisher.reading() - before
         return finished
 
@@ -269,19 +265,16 @@ class _Told(Doing):
             self._heart.at(heartbeats.SAMPLE, NO_SAMPLE if value is None else value)
 
 
-def _check_sendable(batch: Any) -> None:
-    """Raise for what cannot be pickled: torch pickles in a thread that would only print it, and no batch would come."""
-    for leaf in tree_flatten(batch)[0]:
-        try:
-            if isinstance(leaf, torch.Tensor):
-                if leaf.requires_grad and not leaf.is_leaf:
-                    raise ValueError("it is the result of a computation that has a gradient; send it detached")
-            elif not isinstance(leaf, SENDABLE) or getattr(leaf, "dtype", np.dtype(int)).hasobject:
-                ForkingPickler.dumps(leaf)
-        except Exception as error:
-            raise UserFunctionError(
-                f"a batch with a {type(leaf).__name__} in it cannot be sent from a worker: {error}"
-            ) from error
+def _parcel(batch: Any) -> Parcel:
+    """The batch, ready to be sent.
+
+    Raises:
+        UserFunctionError: it cannot be.
+    """
+    try:
+        return Parcel(_packed(batch))
+    except Exception as error:
+        raise UserFunctionError(f"a batch cannot be sent from a worker: {type(error).__name__}: {error}") from error
 
 
 class _Loader(DataLoader[Any]):
@@ -325,7 +318,9 @@ def _packed(batch: Any) -> Any:
     if type(batch) is tuple:
         return tuple(map(_packed, batch))
     if type(batch) is list:
-        tensors = [value for value in batch if type(value) is torch.Tensor and is_plain(value)]
+        tensors = [
+            value for value in batch if type(value) is torch.Tensor and is_plain(value) and value.is_contiguous()
+        ]
         if len(tensors) < 2 or len(tensors) < len(batch) or len({tensor.dtype for tensor in tensors}) > 1:
             return list(map(_packed, batch))
         return _Flat(torch.cat([tensor.reshape(-1) for tensor in tensors]), [tuple(tensor.shape) for tensor in tensors])
