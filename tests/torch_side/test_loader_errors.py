@@ -320,6 +320,22 @@ def test_what_torch_cannot_send(path, function):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def test_more_parameters_are_kept_than_there_are_descriptors(path):
+    """What torch says of it, "received 0 items of ancdata", tells nobody what to do."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+    try:
+        with pytest.raises(OSError, match="comes as descriptors; keep fewer batches, or raise the limit"):
+            kept = list(Loader(path, 1, num_workers=1, batch_transform=with_parameters, timeout=20))
+            raise AssertionError(len(kept))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def with_parameters(batch):
+    return [torch.nn.Parameter(torch.ones(2)) for _ in range(10)]
+
+
 class Marked(NamedTuple("Marked", [("x", torch.Tensor)])):
     """A named tuple with attributes of its own."""
 

@@ -311,6 +311,15 @@ def test_tensors_lie_as_they_did(shape: tuple[int, ...], order: tuple[int, ...],
     assert got.stride() == tensor.stride()
 
 
+@pytest.mark.parametrize("count", [2, LARGE])
+def test_what_has_yet_to_be_negated_is(count: int):
+    """A conjugate, and its imaginary part: bits of a tensor, which torch's way forgets."""
+    conjugate = torch.complex(torch.ones(count), torch.ones(count)).conj()
+    for tensor in (conjugate, conjugate.imag):
+        assert tensor.is_conj() or tensor.is_neg()
+        assert torch.equal(send([tensor])[0], tensor.clone())
+
+
 @pytest.mark.parametrize("cut", [lambda t: t[:, ::2], lambda t: t[1:, 3:], lambda t: t[0].expand(5, -1)])
 @pytest.mark.parametrize("rows", [6, 60_000])
 def test_tensors_with_gaps_arrive_without_them(rows: int, cut: Any):
@@ -326,7 +335,6 @@ def test_tensors_with_gaps_arrive_without_them(rows: int, cut: Any):
         lambda: large()[1:],
         lambda: torch.zeros(LARGE).share_memory_(),
         lambda: torch.zeros(2, requires_grad=True),
-        lambda: torch.zeros(2, dtype=torch.complex64).conj(),
         lambda: torch.zeros(2).to_sparse(),
     ],
 )

@@ -116,7 +116,8 @@ class Workers:
         if type(error) is RuntimeError and str(error).startswith("DataLoader timed out"):
             what = self._name(self._given)
             return BatchTimeoutError(f"{what}, was not there after {self._timeout:g} s: a worker is still at it")
-        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+        # The latter is torch's, of a message that came without its descriptors.
+        if getattr(error, "errno", None) == errno.EMFILE or "items of ancdata" in str(error):
             sentence = (
                 f"{self._name(self._given)} comes as descriptors; keep fewer batches, or raise the limit (ulimit -n)"
             )
