@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import get_worker_info
 
+from ffrecord.errors import UserFunctionError
 from ffrecord.torch.lending import Offer, can_lend, lend, offer
 from ffrecord.torch.tensors import is_plain
 
@@ -73,7 +74,18 @@ class Parcel:
         self._pickled = bytes(ForkingPickler.dumps(_sent(batch)))
 
     def __reduce__(self) -> Any:
-        return pickle.loads, (self._pickled,)
+        return _opened, (self._pickled,)
+
+
+def _opened(pickled: bytes) -> Any:
+    try:
+        return pickle.loads(pickled)
+    except (OSError, EOFError, RuntimeError):  # of descriptors, or of a worker that is gone
+        raise
+    except Exception as error:
+        raise UserFunctionError(
+            f"a batch that a worker sent cannot be unpickled: {type(error).__name__}: {error}"
+        ) from error
 
 
 class Sent(NamedTuple):

@@ -41,7 +41,7 @@ ALLOWED = {
     ("workers/crew.py", "Crew", "ForkingPickler"): "dumps only: to find out which argument does not pickle",
     ("torch/sharing.py", "", "ForkingPickler"): "says how batches are sent to processes of one program",
     ("torch/sharing.py", "", "pickle"): "batches, between processes of one program",
-    ("torch/sharing.py", "Parcel", "ForkingPickler"): "dumps only: a batch for the loader of the program",
+    ("torch/sharing.py", "Parcel", "ForkingPickler"): "batches, between processes of one program",
     ("torch/loading/processes.py", "", "ForkingPickler"): "dumps only: what workers of one program get",
     ("conversion/export_targets.py", "", "ctypes"): "syncfs, of the C library that is loaded",
     ("torch/lending.py", "", "ctypes"): "calls of the C library that is loaded",

@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import sys
 import threading
 import time
 from typing import NamedTuple
@@ -350,6 +351,27 @@ def test_structures_arrive_as_they_are(path):
     for batch in Loader(path, 4, num_workers=1, batch_transform=marked):
         assert (batch["marked"].extra, batch["marked"].x.tolist(), batch["kind"]) == (5, [1, 1, 1], Marked)
         assert batch["pair"][1][0].stride() == (1, 12, 4)
+
+
+class Shut:
+    """Pickles, and does not unpickle."""
+
+    def __reduce__(self):
+        return int, ("x",)
+
+
+def with_what_does_not_unpickle(batch):
+    return [Shut()]
+
+
+def test_a_batch_that_cannot_be_received(path):
+    with pytest.raises(UserFunctionError, match="a batch that a worker sent cannot be unpickled: ValueError"):
+        list(Loader(path, 4, num_workers=1, batch_transform=with_what_does_not_unpickle))
+
+
+def test_a_function_that_exits(path):
+    with pytest.raises(WorkerError, match=r"ended with 3 at .*the batch of 4 samples, 0 and on"):
+        list(Loader(path, 4, "sequential", num_workers=1, batch_transform=lambda batch: sys.exit(3)))
 
 
 FULL = """

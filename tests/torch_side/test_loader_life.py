@@ -313,7 +313,7 @@ def resident():
 
 loader = Loader(sys.argv[1], 8, seed=1, num_threads=2)
 sizes = []
-for epoch in range(12):
+for epoch in range(60):
     for i, batch in enumerate(loader):
         if epoch % 2 and i == 20:
             break
@@ -327,16 +327,19 @@ except TimeoutError:
 
 iterator = iter(Loader(sys.argv[1], 1, num_threads=4, transform=lambda sample: sample))
 next(iterator)
-print(sizes[-1] - sizes[4])
+print(min(sizes[-10:]) - min(sizes[10:20]))
 """
 
 
 @children.measures_memory
 def test_alone(tmp_path):
-    """Memory stays flat over epochs of 40 MB; the interpreter ends within a loop, and while a thread hangs."""
+    """Memory stays flat over epochs of 40 MB; the interpreter ends within a loop, and while a thread hangs.
+
+    A batch of 0.8 MB that each epoch kept would be 40 MB; allocators alone drift by 10 MB.
+    """
     path = write(tmp_path / "large.ffr", [(np.full(100_000, i % 256, np.uint8), f"{i}") for i in range(400)])
     late, growth = children.run(ALONE, path, timeout=50).split()  # less than the thread hangs
-    assert late == "late" and int(growth) < 10 << 20
+    assert late == "late" and int(growth) < 20 << 20
 
 
 # Statistics

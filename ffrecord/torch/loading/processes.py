@@ -234,9 +234,12 @@ class _Batches(Dataset[Any]):
         heart.begin(number)
         heart.at(heartbeats.SAMPLE, NO_SAMPLE)
         try:
-            return self._finished(number, _Told(heart))
-        finally:
+            finished = self._finished(number, _Told(heart))
+        except Exception:
             heart.idle()
+            raise
+        heart.idle()  # not after SystemExit, which ends this process where it is
+        return finished
 
     def _finished(self, number: int, doing: Doing) -> Finished:
         before = self._finisher.reading()
