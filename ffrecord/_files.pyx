@@ -57,7 +57,7 @@ cdef extern from "dirent.h" nogil:
 
 cdef enum:
     THREADS = 8
-    AT_ONCE = 64               # files open at once, at most
+    AT_ONCE = 96               # files open at once, at most
     SHARED_MOST = 512 << 10    # bytes that files share
     OWN_LEAST = 64 << 10       # bytes from which on a file has memory of its own
 

@@ -16,10 +16,10 @@ from ffrecord._parallel cimport read_parallel
 from ffrecord._requests cimport COLD, DIRECT, FAILED, HOT, MAPPED, OK, REPLACED, Counters, Filesystem, Request, Table, Work
 
 cdef enum:
+    COPIED_ALONE = 8 << 10     # bytes of a record that is read alone: a smaller one is as soon had by a system call
     HELD_BY_PART = 64          # files that a batch reads at a time
     WAITS_MOST = 2             # of a piece of a sequence: with more, it was not cached
     PATIENCE_MS = 1000         # for a descriptor, where there is none left
-    COPIED_LEAST = 8           # records of a batch: fewer are as soon had by system calls
     PLACES_HOT = 256 << 10     # bytes of whole records on their way to columns: what stays in the CPU's cache
     PLACES_COLD = 32 << 20     # what keeps a disk busy
     PAGE_MOST = 64 << 10       # of any machine
@@ -52,7 +52,7 @@ cdef int _engine(const Reading* reading, const Filesystem* fs) noexcept nogil:
 cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
     """Whether to copy from mappings what is cached. Of a sequence that is only to be checked, its last piece tells."""
     cdef bint cached = (reading.discard and fs.flowing) if reading.sequential else engine == HOT
-    cdef bint pays = reading.k >= COPIED_LEAST or reading.discard
+    cdef bint pays = reading.k > 1 or reading.requests[0].size >= COPIED_ALONE or reading.discard
     return cached and pays and not fs.pinned and not fs.network and fs.size <= WINDOWS_MOST
 
 

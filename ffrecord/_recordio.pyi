@@ -52,3 +52,10 @@ def gather(data: _Array, offsets: _Numbers, sizes: _Numbers, places: _Numbers, o
     Raises:
         ValueError: a piece is not within `data`, or its place not within `out`.
     """
+
+def copies(data: _Array, offsets: _Numbers, sizes: _Numbers) -> list[_Array]:
+    """Copies of k pieces of `data`: those of 64 KiB and more in memory of their own, others share up to 512 KiB.
+
+    Raises:
+        ValueError: a piece is not within `data`.
+    """

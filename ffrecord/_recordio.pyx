@@ -13,6 +13,8 @@ import os
 
 import numpy as np
 
+from ffrecord._memory import pooled
+
 cdef enum:
     WORDS = 5
     HEADER = 20
@@ -21,6 +23,8 @@ cdef enum:
     WINDOW = 256 << 10
     FIRST_ROWS = 256
     MAGIC = 0x01020304
+    OWN_BLOCK = 64 << 10  # bytes from which a record has memory of its own
+    SHARED_BLOCK = 512 << 10
 
 
 cdef struct Window:
@@ -194,6 +198,35 @@ def gather(
         for i in range(count):
             if sizes[i]:
                 memcpy(&out[0] + places[i], &data[0] + offsets[i], sizes[i])
+
+
+def copies(const uint8_t[::1] data not None, const int64_t[::1] offsets not None, const int64_t[::1] sizes not None):
+    cdef int64_t i = 0, j, total, count = _within(data, offsets, sizes)
+    arrays = []
+    while i < count:
+        total, j = sizes[i], i + 1
+        while j < count and max(sizes[i], sizes[j]) < OWN_BLOCK and total + sizes[j] <= SHARED_BLOCK:
+            total += sizes[j]
+            j += 1
+        arrays += _in_one_block(data, offsets[i:j], sizes[i:j], pooled(total))
+        i = j
+    return arrays
+
+
+cdef list _in_one_block(const uint8_t[::1] data, const int64_t[::1] offsets, const int64_t[::1] sizes, block):
+    cdef uint8_t[::1] out = block
+    cdef int64_t i, at = 0
+    cdef list arrays = []
+    with nogil:
+        for i in range(offsets.shape[0]):
+            if sizes[i]:
+                memcpy(&out[0] + at, &data[0] + offsets[i], sizes[i])
+            at += sizes[i]
+    at = 0
+    for i in range(offsets.shape[0]):
+        arrays.append(block[at:at + sizes[i]])
+        at += sizes[i]
+    return arrays
 
 
 cdef int64_t _within(const uint8_t[::1] data, const int64_t[::1] offsets, const int64_t[::1] sizes) except -1:

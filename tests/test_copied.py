@@ -11,7 +11,7 @@ import pytest
 from ffrecord import FileReader
 from ffrecord.errors import FFRecordError
 
-COPIED_LEAST = 8
+ALONE = 8 << 10  # bytes of a record that is copied though it is read alone
 
 # What children begin with: a reader whose batches are being copied, and what became of a file under it.
 HOT = """
@@ -60,12 +60,20 @@ def path(tmp_path) -> str:
     return builders.write_samples(tmp_path / "a.ffr", [bytes([i % 251]) * int(size) for i, size in enumerate(sizes)])
 
 
-def test_no_system_calls_when_hot(path):
-    children.run(f"{HOT}reader = hot()\nassert requests(reader, {COPIED_LEAST}) == 0", path)
+@pytest.mark.parametrize("count", [2, 64])
+def test_no_system_calls_when_hot(path, count):
+    children.run(f"{HOT}reader = hot()\nassert requests(reader, {count}) == 0", path)
 
 
-def test_few_records_are_read_by_calls(path):
-    children.run(f"{HOT}reader = hot()\nassert requests(reader, {COPIED_LEAST - 1}) > 0", path)
+def test_records_read_alone(path):
+    """Small ones by calls."""
+    alone = f"""{HOT}reader = hot()
+for index, size in enumerate(reader.record_sizes(range(reader.n)).tolist()):
+    before = reader.stats().requests
+    assert len(reader.read_one(index)) == size
+    assert (reader.stats().requests == before) == (size >= {ALONE}), (index, size)
+"""
+    children.run(alone, path)
 
 
 @pytest.mark.parametrize("io", ["pread", "direct"])

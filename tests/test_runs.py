@@ -62,10 +62,13 @@ def test_only_what_fails_is_missing(most: int | None, ahead: bool) -> None:
     assert found == [None if index in bad else index * index for index in range(200)]
 
 
-def test_few_are_not_left_over() -> None:
+@pytest.mark.parametrize("count", [AT_ONCE, AT_ONCE + 1, 5 * AT_ONCE - 1])
+def test_equal_shares(count: int) -> None:
     dataset = Squares()
-    had(dataset, range(AT_ONCE + FEW - 1))
-    assert [len(asked) for asked in dataset.asked] == [AT_ONCE + FEW - 1]
+    had(dataset, range(count))
+    sizes = [len(asked) for asked in dataset.asked]
+    assert len(sizes) == -(-count // AT_ONCE)
+    assert sum(sizes) == count and max(sizes) - min(sizes) <= 1
 
 
 def test_one_thread_asks() -> None:

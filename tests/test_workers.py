@@ -1,5 +1,6 @@
 """Worker processes: messages arrive, and every way to fail is noticed within a second and names the sample."""
 
+import errno
 import faulthandler
 import gc
 import multiprocessing
@@ -261,6 +262,28 @@ def finish_badly(link: Link, heart: Heart) -> None:
 def test_a_bad_end_after_the_work_is_told() -> None:
     with crew_of(finish_badly) as crew, pytest.raises(WorkerError, match="exited with code 3 after its last sample"):
         crew.dismiss()
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_end_of_workers_is_noticed(method: str, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the kernel cannot say when a process ends, or there is no descriptor for that."""
+    asked = []
+
+    def pidfd_open(pid: int) -> int:
+        asked.append(pid)
+        if not known:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return open_one(pid)
+
+    open_one = os.pidfd_open
+    monkeypatch.setattr(os, "pidfd_open", pidfd_open)
+    before = os.listdir("/proc/self/fd")
+    with crew_of(echo, count=2, start_method=method) as crew:
+        crew.dismiss()
+    assert asked
+    if method == "fork":  # others keep a server, or a tracker of resources
+        assert os.listdir("/proc/self/fd") == before
 
 
 def linger(link: Link, heart: Heart) -> None:

@@ -179,5 +179,8 @@ def _suffixed(store: Store) -> dict[str, bool]:
     names = names_of(store)
     if names is None or not len(names) or "." not in names[0]:
         return {}
-    found = all(name.lower().endswith(JPEG_SUFFIXES) for name in names)
+    if isinstance(names, Names):
+        found = names.end_in(JPEG_SUFFIXES)
+    else:
+        found = all(name.lower().endswith(JPEG_SUFFIXES) for name in names)
     return {DATA: found, IMAGE: found}

@@ -13,7 +13,7 @@ from ffrecord.sharding.messages import Assignment, Indices, Items
 from ffrecord.sharding.transport import Carrier
 from ffrecord.workers.heartbeats import Heart
 
-AT_ONCE = 64  # samples of a dataset that gives several
+AT_ONCE = 80  # samples at most of a dataset that gives several
 FEW = 8  # samples that are asked for one by one
 
 
@@ -79,9 +79,10 @@ class _BatchesRun(Run):
             self._coming = self._asker.several(self._dataset, wanted) if wanted else None
 
     def _following(self) -> list[int]:
-        """The next AT_ONCE, and the last ones too if these would be few."""
+        """The next ones: of what is left an equal share, since each time costs something."""
         left = len(self._wanted) - self._begun
-        return self._wanted[self._begun : self._begun + (left if left < AT_ONCE + FEW else AT_ONCE)]
+        times = max(1, -(-left // AT_ONCE))
+        return self._wanted[self._begun : self._begun + -(-left // times)]
 
 
 class _Asker:

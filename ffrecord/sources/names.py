@@ -16,6 +16,7 @@ from ffrecord.sources.index_file import check_columns, check_there, kept_file
 Blob = npt.NDArray[np.uint8]
 Table = npt.NDArray[np.int64]
 DECODED_AT_ONCE = 4096  # names
+LOOKED_AT_ONCE = 1 << 16
 
 
 class Names(Sequence[str]):
@@ -107,6 +108,23 @@ class Names(Sequence[str]):
         found = _names.place(self.blob, self.offsets, self.order, encoded)
         check_there(self._file)
         return found
+
+    def end_in(self, suffixes: Sequence[str]) -> bool:
+        """Whether every name ends in one of `suffixes`, ASCII in lower case; the names' may be in upper case."""
+        pieces = range(0, len(self), LOOKED_AT_ONCE)
+        return all(self._end_in(suffixes, slice(start, start + LOOKED_AT_ONCE)) for start in pieces)
+
+    def _end_in(self, suffixes: Sequence[str], piece: slice) -> bool:
+        starts, ends = self.offsets[:-1][piece], self.offsets[1:][piece]
+        for suffix in suffixes:
+            wanted = np.frombuffer(suffix.encode(), np.uint8)
+            long = ends - starts >= len(wanted)
+            found = np.zeros(len(ends), bool)
+            tails = self.blob[ends[long, None] - np.arange(len(wanted), 0, -1)]
+            found[long] = (np.where((tails >= ord("A")) & (tails <= ord("Z")), tails | 0x20, tails) == wanted).all(1)
+            starts, ends = starts[~found], ends[~found]
+        check_there(self._file)
+        return not len(ends)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) >= 0

@@ -10,8 +10,6 @@ from ffrecord.forms import Array, Form, Out, Outcome, Packed
 from ffrecord.sources.recordio_format import Numbers
 from ffrecord.sources.recordio_groups import Group
 
-OWN_BLOCK = 64 << 10  # bytes from which a record has memory of its own
-BLOCK = 512 << 10  # that others share at most
 NOTHING = np.empty(0, np.uint8)
 
 
@@ -39,7 +37,7 @@ class Batch:
         self.missing[places] = False
         offsets, sizes = group.offsets[rows], group.sizes[rows]
         if self._form is ARRAYS:
-            for place, array in zip(places.tolist(), arrays_of(group.data, offsets, sizes), strict=True):
+            for place, array in zip(places.tolist(), _recordio.copies(group.data, offsets, sizes), strict=True):
                 self._arrays[place] = array
         else:
             self._add_part(places, packed_of(group.data, offsets, sizes))
@@ -100,19 +98,3 @@ def packed_of(data: Array, offsets: Numbers, sizes: Numbers) -> Packed:
     packed = pooled(int(ends[-1]))
     _recordio.gather(data, offsets, sizes, ends[:-1], packed)
     return packed, ends
-
-
-def arrays_of(data: Array, offsets: Numbers, sizes: Numbers) -> list[Array]:
-    """Pieces of `data`, copied: large ones to memory of their own, others to blocks that they share."""
-    shared = np.where(sizes < OWN_BLOCK, sizes, 0)
-    blocks = np.cumsum(shared) // BLOCK
-    arrays: list[Array] = [NOTHING] * len(sizes)
-    small = np.flatnonzero(sizes < OWN_BLOCK)
-    for block in np.split(small, np.flatnonzero(np.diff(blocks[small])) + 1):
-        packed, ends = packed_of(data, offsets[block], sizes[block])
-        bounds = ends.tolist()
-        for place, low, high in zip(block.tolist(), bounds[:-1], bounds[1:], strict=True):
-            arrays[place] = packed[low:high]
-    for place in np.flatnonzero(sizes >= OWN_BLOCK).tolist():
-        arrays[place] = data[offsets[place] : offsets[place] + sizes[place]].copy()
-    return arrays

@@ -164,7 +164,7 @@ class ChunkTable:
         group = locate(chunks, self.first[chunks + 1] - self.first[chunks], data, starts, ends, failures)
         if not compressed:
             self._note(group, starts[np.searchsorted(chunks, group.chunks)])
-        return group
+        return group._replace(known=not compressed)
 
     def _expanded(
         self, chunks: Numbers, data: Array, starts: Numbers, ends: Numbers, failures: dict[int, Exception]

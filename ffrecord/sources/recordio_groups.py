@@ -18,6 +18,7 @@ from ffrecord.sources.recordio_format import GZIP, LENGTH, NONE, Numbers
 
 KEPT = 64 << 20  # bytes of expanded chunks of one reader; the group read last is kept whatever its size
 GROUPS = 8  # kept at most: each is looked through for each batch
+KNOWN_GROUPS = 2  # kept at most of those whose records can be read alone: for who reads in sequence
 
 
 class Group(NamedTuple):
@@ -29,6 +30,7 @@ class Group(NamedTuple):
         data: uint8, what the chunks expand to.
         offsets, sizes: int64 [rows], where each record is in `data`, and its bytes.
         failures: chunk → why it cannot be had; those are not among `chunks`.
+        known: whether its records can be read alone from now on.
     """
 
     chunks: Numbers
@@ -37,6 +39,7 @@ class Group(NamedTuple):
     offsets: Numbers
     sizes: Numbers
     failures: dict[int, Exception]
+    known: bool = False
 
     def slots(self, chunks: Numbers) -> Numbers:
         """The place of each of `chunks` in this group; -1 where it is not in it."""
@@ -170,6 +173,8 @@ class Groups:
         have: list[Group] = []
         if self.kept[chunks].any():
             for group in self._groups:
+                if not len(chunks):
+                    break
                 there = group.slots(chunks) >= 0
                 if there.any():
                     have.append(group)
@@ -197,12 +202,16 @@ class Groups:
             self._changed.notify_all()
 
     def _keep(self, group: Group) -> None:
-        self._groups.insert(0, group)
-        sizes = np.cumsum([len(each.data) + 16 * len(each.sizes) for each in self._groups])
-        most = max(1, min(GROUPS, int(np.searchsorted(sizes, KEPT, "right"))))
-        for each in self._groups[most:]:
-            self.kept[each.chunks] = False
-        del self._groups[most:]
+        kept: list[Group] = []
+        size = known = 0
+        for each in (group, *self._groups):
+            size += len(each.data) + 16 * len(each.sizes)
+            known += each.known
+            if not kept or (len(kept) < GROUPS and size <= KEPT and not (each.known and known > KNOWN_GROUPS)):
+                kept.append(each)
+            else:
+                self.kept[each.chunks] = False
+        self._groups = kept
         self.kept[group.chunks] = True
 
     def clear(self) -> None:

@@ -14,6 +14,7 @@ import contextlib
 import errno
 import multiprocessing
 import os
+import select
 import selectors
 import threading
 import time
@@ -324,7 +325,23 @@ def _await_exit(process: BaseProcess, seconds: float) -> int | None:
     It asks for the exit code because the sentinel join() waits for stays silent while a child of the worker is alive.
     """
     deadline, pause = time.monotonic() + seconds, 0.0005
+    if process.exitcode is None and process.pid is not None:
+        _await_end(process.pid, seconds)
     while process.exitcode is None and time.monotonic() < deadline:
         time.sleep(pause)
         pause = min(2 * pause, 0.02)
     return process.exitcode
+
+
+def _await_end(pid: int, seconds: float) -> None:
+    """Wait until a process has ended, `seconds` at most; not at all where the kernel cannot tell (before Linux 5.3)."""
+    try:
+        end = os.pidfd_open(pid)
+    except (OSError, AttributeError):  # no descriptor left, not allowed, or another system
+        return
+    try:
+        poll = select.poll()
+        poll.register(end, select.POLLIN)
+        poll.poll(max(0.0, 1000 * seconds))
+    finally:
+        os.close(end)

@@ -37,6 +37,15 @@ def test_against_a_list(given_names, others):
         assert names.place(name) == sum(as_bytes(each) < as_bytes(name) for each in expected)
 
 
+@given(st.lists(st.text(st.sampled_from("aJpG.é\udcff"), max_size=6), max_size=8), st.integers(1, 9))
+def test_endings(given_names, piece):
+    names = Names.of(given_names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ffrecord.sources.names.LOOKED_AT_ONCE", piece)
+        for suffixes in ((".jpg",), (".jpg", "g", ""), (), ("pg", "a")):
+            assert names.end_in(suffixes) == all(name.lower().endswith(suffixes) for name in given_names)
+
+
 @pytest.mark.parametrize("count", [0, 1, DECODED_AT_ONCE, DECODED_AT_ONCE + 1, 20_000])
 def test_many(count):
     expected = [f"{(i * 7919) % 20_011}.jpg" for i in range(count)]
