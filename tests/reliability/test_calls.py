@@ -48,7 +48,7 @@ COMMENT = re.compile(r'"""(?s:.)*?"""|/\*(?s:.)*?\*/|//[^\n]*|#(?!\s*define)[^\n
 # Of Python's `os`, what asks for nothing that is in a file, or goes by way of what the table has.
 HARMLESS = {"fspath", "fsencode", "fsdecode", "strerror", "getpid", "getppid", "geteuid", "getcwd", "getcwdb"}
 HARMLESS |= {"sysconf", "sched_getaffinity", "cpu_count", "register_at_fork", "minor", "major", "access", "_exit"}
-HARMLESS |= {"pipe", "memfd_create"}  # of no file
+HARMLESS |= {"pipe", "memfd_create", "pidfd_open"}  # of no file
 HARMLESS |= {"readlink"}  # of /proc/self alone
 HARMLESS |= {"walk", "fwalk", "makedirs"}  # by scandir, by mkdir
 
