@@ -49,6 +49,7 @@ def stream_figures(group: Group, work: workloads.Stream) -> list[Figure]:
         *([Figure(f"{where}: stream_tfrecord", rates, limit, unit=" GB/s")] if rates else []),
         *ratio(where, group.named("TFRecordReader, opened and iterated"), group.named("tfrecord"), None),
         *ratio(where, group.named("TFRecordReader, packed batches"), group.named("tfrecord"), None),
+        *ratio(where, group.named("TFRecordReader, opened with its index, packed batches"), group.named("tfrecord"), 2),
     ]
 
 
@@ -66,9 +67,12 @@ def of_group(group: Group, work: Any) -> list[Figure]:
         return [f for name, m in group.of.items() for f in ratio(where, m, limit, targets.get(name))]
     if isinstance(work, workloads.Decoded):
         ours, alone = group.named("ZipReader.read_jpeg"), group.named("simplejpeg alone")
+        batched = group.named("ZipReader.read_jpegs, one thread")
         return [
             *ratio("JPEG members", ours, alone, 0.95),
-            *ratio("JPEG members", group.named("ZipReader.read_jpegs, one thread"), alone, 0.95),
+            *ratio("JPEG members", batched, group.named("simplejpeg alone, in batches"), 0.95),
+            *ratio("JPEG members", batched, alone, None),
+            *ratio("JPEG members", group.named("ZipReader.read_jpegs"), alone, None),
             *ratio("JPEG members", ours, group.named("zipfile, Pillow"), None),
         ]
     if isinstance(work, workloads.Stream):

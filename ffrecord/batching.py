@@ -74,6 +74,11 @@ class BatchReading(ABC):
         """Pieces of a sequence being read while one is used: with more, a kernel would not see a sequence."""
         return 1
 
+    def _undivided(self, positions: Indices) -> int:
+        """How many of the first of these to leave to one reader, where records are read and checked several at a time;
+        `positions` are in range and not empty, and so is what is left to it."""
+        return len(positions)
+
     def _sizes(self, positions: Indices) -> Indices:
         """Bytes of the records at `positions`, int64 [k], to cut sequences into pieces by; a guess will do."""
         return np.full(len(positions), USUAL_SIZE)

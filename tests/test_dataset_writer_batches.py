@@ -1,5 +1,6 @@
 """Datasets that give several samples at once."""
 
+import numpy as np
 import pytest
 
 from ffrecord import DatasetWriter, FileReader, WorkerError
@@ -37,7 +38,7 @@ def written(path, dataset: Several, **options: object) -> list[bytes]:
 def test_they_are_asked_for_together(tmp_path):
     dataset = Several()
     assert written(tmp_path / "out", dataset) == [b"%d" % i for i in range(100)]
-    assert dataset.asked == [list(range(64)), list(range(64, 100))] and not dataset.alone
+    assert dataset.asked == [list(range(50)), list(range(50, 100))] and not dataset.alone
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -51,7 +52,7 @@ def test_the_one_that_fails_is_named(tmp_path, workers):
 def test_the_one_that_fails_is_left_out(tmp_path):
     dataset = Several(bad=3)
     assert written(tmp_path / "out", dataset, on_error="skip") == [b"%d" % i for i in range(100) if i != 3]
-    assert len(dataset.asked) == 2 and dataset.alone == [i for i in range(64) if i != 3]
+    assert len(dataset.asked) == 2 and dataset.alone == [i for i in range(50) if i != 3]
 
 
 def test_as_many_as_were_asked_for(tmp_path):
@@ -82,3 +83,21 @@ def test_a_dataset_may_say_how_many_it_gives_at_once(tmp_path):
     dataset.samples_at_once = lambda indices: 40
     assert written(tmp_path / "out", dataset) == [b"%d" % i for i in range(100)]
     assert [len(indices) for indices in dataset.asked] == [40, 40, 20]
+
+
+def test_a_dataset_may_say_what_one_worker_is_to_have(tmp_path):
+    class Undivided(Several):
+        """Of seven each."""
+
+        tasks: list[int]
+
+        def samples_of_task(self, indices: np.ndarray) -> int:
+            end = int(indices[-1]) + 1
+            self.tasks.append(max(1, end - end % 7 - int(indices[0])))
+            return self.tasks[-1]
+
+    dataset = Undivided()
+    dataset.tasks = []
+    assert written(tmp_path / "out", dataset) == [b"%d" % i for i in range(100)]
+    firsts = np.cumsum([0, *dataset.tasks])
+    assert dataset.tasks and all(first % 7 == 0 for first in firsts if first >= 7)

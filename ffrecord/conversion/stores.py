@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ffrecord.conversion.columns import JPEG_SUFFIXES, Columns, Facts, chosen, labels_fit
 from ffrecord.errors import FFRecordError, MissingNamesError
@@ -55,6 +56,10 @@ class OfStore(ABC):
     @abstractmethod
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples at `indices`."""
+
+    def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
+        """How many of the first of these samples one worker is to have, so that no two of them read the same."""
+        return self.store._undivided(indices)
 
     def samples_at_once(self, indices: Sequence[int]) -> int:
         """How many of the first of these samples to ask for together, so that large ones are not all in memory."""

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ffrecord.errors import ArgumentTypeError, CountError, FormatError
 from ffrecord.sharding.messages import Assignment, Indices, Stream
@@ -61,12 +62,16 @@ class FromDataset(Source):
     def __init__(self, dataset: Any, indices: Chosen, first: int = 0) -> None:
         self.arguments, self.total = {"dataset": dataset}, len(indices)
         self._indices, self._next = indices, first
+        self._undivided: Callable[[npt.NDArray[np.int64]], int] = getattr(dataset, "samples_of_task", len)
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Indices | None:
-        start, self._next = self._next, min(self._next + most, len(self._indices))
-        if start == self._next:
+        wanted = np.asarray(self._indices[self._next : self._next + most], np.int64)
+        if not len(wanted):
             return None
-        return Indices(task, np.asarray(self._indices[start : self._next], np.int64).tobytes())
+        if len(wanted) == most:  # else these are the last
+            wanted = wanted[: self._undivided(wanted)]
+        self._next += len(wanted)
+        return Indices(task, wanted.tobytes())
 
 
 class FromIterable(Source):

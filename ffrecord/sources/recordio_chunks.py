@@ -133,6 +133,13 @@ class ChunkTable:
         chunks = self.of_records(positions)
         return self._sizes[chunks] // (self.first[chunks + 1] - self.first[chunks])
 
+    def undivided(self, positions: Numbers) -> int:
+        """How many of the first of these records there are up to the end of a chunk; all if they are of one chunk."""
+        chunks = self.of_records(positions)
+        ends = np.flatnonzero(np.diff(chunks)) + 1
+        is_whole = positions[-1] + 1 == self.first[chunks[-1] + 1]
+        return len(positions) if is_whole or not len(ends) else int(ends[-1])
+
     def cut(self, chunks: Numbers) -> list[Numbers]:
         """Chunks in pieces to be read together: of about GROUP bytes, or one."""
         sizes = self._sizes[chunks]

@@ -259,6 +259,37 @@ def test_tasks_are_every_record_once(several):
     assert found == RECORDS
 
 
+@pytest.mark.parametrize("most", [1, 7, 25, 60])
+def test_a_share_of_one_reader_ends_with_a_chunk(several, most):
+    """As far as it has more than one."""
+    with RecordIOReader(several) as reader:
+        ends, start, shares = set(reader._table.first.tolist()), 0, []
+        while start < reader.n:
+            wanted = np.arange(start, min(start + most, reader.n))
+            count = reader._undivided(wanted)
+            touched = np.unique(reader._table.of_records(wanted))
+            assert 0 < count <= len(wanted)
+            assert start + count in ends or (len(touched) == 1 and count == len(wanted))
+            shares.append(count)
+            start += count
+        assert sum(shares) == reader.n
+        assert 0 < reader._undivided(np.array([59, 0, 30])) <= 3
+
+
+def test_of_chunks_that_can_be_read_alone_few_are_kept(tmp_path):
+    path = write(tmp_path / "x", twin.build(RECORDS, "B", "none", 100))
+    with RecordIOReader(path) as reader:
+        for at in range(0, 60, 4):
+            assert [each.tobytes() for each in reader.read(range(at, at + 4))] == RECORDS[at : at + 4]
+        assert len(reader._groups._groups) == 2
+        assert reader._groups.kept.sum() == sum(len(group.chunks) for group in reader._groups._groups)
+    path = write(tmp_path / "y", twin.build(RECORDS, "B", "gzip", 100))
+    with RecordIOReader(path) as reader:
+        for at in range(0, 60, 4):
+            assert [each.tobytes() for each in reader.read(range(at, at + 4))] == RECORDS[at : at + 4]
+        assert len(reader._groups._groups) > 2
+
+
 def test_a_range_reads_its_chunks_only(tmp_path):
     path = write(tmp_path / "x", twin.build([b"abcd" * 60] * 100, "A", "gzip", 240))
     with RecordIOReader(path, io="pread") as reader:

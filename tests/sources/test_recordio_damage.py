@@ -292,6 +292,8 @@ def test_the_compiled_parts_check_their_arguments():
         _recordio.checksums(data, two, np.array([1, 7]))
     with pytest.raises(ValueError, match="4 bytes at 0 of 3"):
         _recordio.gather(data, two, np.array([4, 4]), two, np.zeros(3, np.uint8))
+    with pytest.raises(ValueError, match="bytes at"):
+        _recordio.copies(data, two, np.array([4, len(data)]))
     with pytest.raises(ValueError, match="size_word"):
         _recordio.hop(0, 0, 5)
     with pytest.raises(OSError, match="Bad file"):
