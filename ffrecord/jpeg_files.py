@@ -1,8 +1,12 @@
 """JPEG files that were read → their pixels, by one thread or several."""
 
+import contextlib
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.fields.jpeg_codec import MAGIC, decompress
@@ -49,11 +53,41 @@ def jpeg_pixels_of(records: list[Array], name: Callable[[int], str], grey: bool,
     if threads is not None and threads < 1:
         raise ArgumentError(f"threads is {threads}, expected > 0")
     count = min(len(records), threads or min(THREADS_MOST, len(os.sched_getaffinity(0))))
+    made: list[Any] = [None] * len(records)
+    failures: dict[int, Exception] = {}
+    places = iter(range(len(records)))  # each goes to one thread, in ascending order
 
-    def pixels(place: int) -> Array:
-        return jpeg_pixels(records[place], lambda: name(place), grey)
+    def decode() -> None:
+        for place in places:
+            try:
+                made[place] = jpeg_pixels(records[place], partial(name, place), grey)
+            except Exception as error:
+                failures[place] = error
+                _use_up(places)
 
-    if count < 2:
-        return [pixels(place) for place in range(len(records))]
-    with ThreadPoolExecutor(count, "ffrecord-jpeg") as pool:
-        return list(pool.map(pixels, range(len(records))))
+    helpers = _helpers(decode, count - 1)
+    try:
+        decode()
+    finally:
+        _use_up(places)
+        for helper in helpers:
+            helper.join()
+    if failures:
+        raise failures[min(failures)]
+    return made
+
+
+def _use_up(places: Iterator[int]) -> None:
+    """Leave nothing for anybody to begin."""
+    deque(places, maxlen=0)
+
+
+def _helpers(work: Callable[[], None], count: int) -> list[threading.Thread]:
+    """Threads that do the same as the caller will; fewer where no more can be had."""
+    helpers: list[threading.Thread] = []
+    with contextlib.suppress(RuntimeError):
+        for _ in range(count):
+            helper = threading.Thread(target=work, name="ffrecord-jpeg", daemon=True)
+            helper.start()
+            helpers.append(helper)
+    return helpers
