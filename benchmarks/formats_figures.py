@@ -47,9 +47,12 @@ def stream_figures(group: Group, work: workloads.Stream) -> list[Figure]:
     return [
         *ratio(where, ours, group.named("tfrecord"), 2),
         *([Figure(f"{where}: stream_tfrecord", rates, limit, unit=" GB/s")] if rates else []),
+        *ratio(where, group.named("TFRecordReader, iterated"), group.named("tfrecord"), 2),
         *ratio(where, group.named("TFRecordReader, opened and iterated"), group.named("tfrecord"), None),
         *ratio(where, group.named("TFRecordReader, packed batches"), group.named("tfrecord"), None),
-        *ratio(where, group.named("TFRecordReader, opened with its index, packed batches"), group.named("tfrecord"), 2),
+        *ratio(
+            where, group.named("TFRecordReader, opened with its index, packed batches"), group.named("tfrecord"), None
+        ),
     ]
 
 

@@ -22,7 +22,7 @@ from ffrecord._calls cimport (
     dirent,
     stat_t,
 )
-from ffrecord._linux cimport ffr_fetch_add, ffr_pread
+from ffrecord._linux cimport ffr_fetch_add, ffr_now_ns, ffr_pread
 from ffrecord._memory cimport Block, array_over
 from ffrecord._threads cimport Task, submit, withdraw
 
@@ -56,7 +56,9 @@ cdef extern from "dirent.h" nogil:
     int dirfd(DIR*)
 
 cdef enum:
-    THREADS = 8
+    THREADS = 8                # for a disk
+    THREADS_CACHED = 2         # more only take CPUs from each other
+    SLOW_NS = 50_000           # of a file: it waits for something
     AT_ONCE = 96               # files open at once, at most
     SHARED_MOST = 512 << 10    # bytes that files share
     OWN_LEAST = 64 << 10       # bytes from which on a file has memory of its own
@@ -151,19 +153,32 @@ cdef void _run(void* argument) noexcept nogil:
         i = ffr_fetch_add(&part.following, 1)
 
 
-cdef void _all(Part* part, int threads) noexcept nogil:
-    """Have the threads do a step of all files. The caller is one of them."""
-    cdef Job jobs[THREADS]
+cdef void _submit(Job* jobs, int first, int count, int threads) noexcept nogil:
     cdef int t
+    for t in range(first, count):
+        submit(&jobs[t].task, threads)
+
+
+cdef void _all(Part* part, int threads) noexcept nogil:
+    """Have the threads do a step of all files. The caller is one of them, and finds out whether more are of use."""
+    cdef Job jobs[THREADS]
+    cdef int t, running = min(threads, <int> THREADS_CACHED)
+    cdef int64_t i, start
     part.following = 0
     memset(jobs, 0, sizeof(jobs))
     for t in range(threads):
         jobs[t].part = part
         jobs[t].task.run, jobs[t].task.argument = _run, &jobs[t]
-        if t > 0:
-            submit(&jobs[t].task, threads)
-    _run(&jobs[0])
-    for t in range(1, threads):
+    _submit(jobs, 1, running, threads)
+    i = ffr_fetch_add(&part.following, 1)
+    while i < part.count:
+        start = ffr_now_ns()
+        part.step(&part.files[i], part.root)
+        if running < threads and ffr_now_ns() - start > SLOW_NS:
+            _submit(jobs, running, threads, threads)
+            running = threads
+        i = ffr_fetch_add(&part.following, 1)
+    for t in range(1, running):
         withdraw(&jobs[t].task)
 
 
