@@ -74,6 +74,10 @@ class BatchReading(ABC):
         """Pieces of a sequence being read while one is used: with more, a kernel would not see a sequence."""
         return 1
 
+    def _bytes_read(self, positions: Indices) -> int:
+        """Bytes of the files that are read to have the records at `positions`; a guess will do."""
+        return int(self._sizes(positions).sum())
+
     def _undivided(self, positions: Indices) -> int:
         """How many of the first of these to leave to one reader, where records are read and checked several at a time;
         `positions` are in range and not empty, and so is what is left to it."""

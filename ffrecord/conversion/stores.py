@@ -17,6 +17,7 @@ from ffrecord.store import Store
 
 PROBES = 64  # samples that show the columns
 PROBED_BYTES = 64 << 20  # of those samples
+PROBED_BESIDE = 16 << 20  # bytes that are read for them beside their own, as of compressed chunks
 KEY, WEB_KEY, DATA, IMAGE, LABEL = "key", "__key__", "data", "image", "label"
 RAW_FORMATS = ("webdataset", "image folder", "path list")  # whose arrays are bytes of files
 FOLDERS = ("image folder", "path list")
@@ -133,10 +134,13 @@ def all_of(store: Store, indices: Sequence[int], found: list[Any]) -> list[Any]:
 
 
 def probed(store: Store) -> list[int]:
-    """Indices of samples that show the columns: PROBES of them, or two at least of PROBED_BYTES together."""
+    """Indices of samples that show the columns: PROBES of them, or fewer, but two, where too much would be read."""
     indices = spread(len(store))
-    size = int(store._sizes(np.asarray(indices, np.int64)).sum())
-    return indices if size <= PROBED_BYTES else spread(len(store), max(2, PROBES * PROBED_BYTES // size))
+    positions = np.asarray(indices, np.int64)
+    size = int(store._sizes(positions).sum())
+    beside = store._bytes_read(positions) - size
+    count = PROBES * min(PROBED_BYTES / max(size, 1), PROBED_BESIDE / max(beside, 1))
+    return indices if count >= PROBES else spread(len(store), max(2, int(count)))
 
 
 def spread(n: int, count: int = PROBES) -> list[int]:

@@ -232,6 +232,9 @@ class RecordIOReader(Store):
     def _sizes(self, positions: Indices) -> Indices:
         return self._table.usual_sizes(positions)
 
+    def _bytes_read(self, positions: Indices) -> int:
+        return self._table.bytes_read(positions)
+
     def _undivided(self, positions: Indices) -> int:
         return self._table.undivided(positions)
 

@@ -21,7 +21,7 @@ from ffrecord.span_file import SpanFile
 from ffrecord.store import Indices
 
 NOTHING = np.empty(0, np.uint8)
-GROUP = 32 << 20  # bytes of payloads that are read and expanded together
+GROUP = 8 << 20  # bytes of payloads that are read and expanded together
 GROUP_EXPANDED = 1 << 30  # that they can expand to at most; one chunk alone may have more
 
 
@@ -132,6 +132,10 @@ class ChunkTable:
         """Bytes of records, as if all those of a chunk had the same, and it were not compressed."""
         chunks = self.of_records(positions)
         return self._sizes[chunks] // (self.first[chunks + 1] - self.first[chunks])
+
+    def bytes_read(self, positions: Numbers) -> int:
+        """Of all chunks with some of these records, as they are stored."""
+        return int(self._sizes[np.unique(self.of_records(positions))].sum())
 
     def undivided(self, positions: Numbers) -> int:
         """How many of the first of these records there are up to the end of a chunk; all if they are of one chunk."""

@@ -11,11 +11,12 @@ from test_convert import samples, tarred, zipped
 
 import ffrecord
 from ffrecord import FileReader, MismatchError
-from ffrecord.conversion import convert
+from ffrecord.conversion import convert, stores
 from ffrecord.conversion.stores import StoreDataset
 from ffrecord.errors import ArgumentTypeError, FFRecordError
 from ffrecord.fields import BytesField
 from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord.sources import RecordIOWriter
 from ffrecord.store import Store
 
 
@@ -148,3 +149,20 @@ def test_a_module_of_ones_own_that_is_called_datasets(tmp_path, monkeypatch):
     Dataset.__module__ = "datasets"
     monkeypatch.setitem(sys.modules, "datasets", module)
     assert convert(Dataset(), tmp_path / "out", num_workers=0, verify=True).samples == 3
+
+
+def test_few_chunks_are_read_to_see_the_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of records that come many at a time, as from chunks of RecordIO, fewer are looked at."""
+    path = tmp_path / "x.recordio"
+    with RecordIOWriter(path, max_chunk_size=10_000) as writer:
+        for i in range(2000):
+            writer.write(b"%d" % i * 100)
+    with ffrecord.open(path) as store:
+        assert store.chunks > 64
+        assert len(stores.probed(store)) == stores.PROBES
+        monkeypatch.setattr(stores, "PROBED_BESIDE", 100_000)
+        found = stores.probed(store)
+        assert 8 <= len(found) <= 12
+        assert found[0] == 0 and found[-1] == 1999
+        monkeypatch.setattr(stores, "PROBED_BESIDE", 1)
+        assert stores.probed(store) == [0, 1999]
