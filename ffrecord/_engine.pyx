@@ -336,6 +336,7 @@ cdef class Files:
     cdef list paths
     cdef int users                # batches being read
     cdef int owner                # process id that counted them
+    cdef public bint once         # most records are read no second time
     cdef readonly bint closed
     cdef bint all_closed
     cdef readonly int aio_error   # errno that refused AIO last, 0 for none
@@ -537,6 +538,7 @@ cdef class Files:
     cdef Batch _begin(self, const int64_t[::1] indices, bint check, bint go_on, object form, object out):
         """A batch with its memory, not read yet."""
         cdef Batch batch = self._plan(indices, check, go_on)
+        batch.reading.once = self.once
         batch._place(form, out)
         return batch
 

@@ -21,7 +21,7 @@ def read_files(
         "directory"; "no file", something else that is no regular file; "cut", it has fewer bytes by now than when it
         was opened; "grew", it has another size after it was read.
 
-    At most 64 descriptors are open at once, none afterwards.
+    At most 80 descriptors are open at once, none afterwards.
 
     Raises:
         MemoryError: no room for the files.

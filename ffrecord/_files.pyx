@@ -59,7 +59,7 @@ cdef enum:
     THREADS = 8                # for a disk
     THREADS_CACHED = 2         # more only take CPUs from each other
     SLOW_NS = 50_000           # of a file: it waits for something
-    AT_ONCE = 96               # files open at once, at most
+    AT_ONCE = 80               # files open at once, at most
     SHARED_MOST = 512 << 10    # bytes that files share
     OWN_LEAST = 64 << 10       # bytes from which on a file has memory of its own
 

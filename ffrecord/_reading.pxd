@@ -22,6 +22,7 @@ cdef struct Reading:
     bint go_on
     bint good
     bint sequential           # a piece of a long sequence
+    bint once                 # most records of these files are read no second time
     bint crowded              # there are as many batches as CPUs
     shared_int stopped        # nobody wants it any more
     int64_t aio_error

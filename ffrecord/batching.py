@@ -78,6 +78,9 @@ class BatchReading(ABC):
         """Bytes of the files that are read to have the records at `positions`; a guess will do."""
         return int(self._sizes(positions).sum())
 
+    def _read_once(self, once: bool) -> None:  # noqa: B027
+        """Told whether most records will be read no second time."""
+
     def _undivided(self, positions: Indices) -> int:
         """How many of the first of these to leave to one reader, where records are read and checked several at a time;
         `positions` are in range and not empty, and so is what is left to it."""

@@ -161,7 +161,7 @@ class DatasetWriter:
 
         Args:
             dataset: has len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset. If it has
-                `__getitems__(indices)`, too, up to 64 samples are asked for at once, or as many as its
+                `__getitems__(indices)`, too, up to 80 samples are asked for at once, or as many as its
                 `samples_at_once(indices)` says; unless it gives a list of as many, they are asked for one by one.
             indices: ints or an integer array, those below 0 counting from the end, repeats allowed; None for all.
             chunksize: samples that a worker is given at a time; fewer if they are large, more if they are quick.

@@ -54,40 +54,37 @@ def jpeg_pixels_of(records: list[Array], name: Callable[[int], str], grey: bool,
         raise ArgumentError(f"threads is {threads}, expected > 0")
     count = min(len(records), threads or min(THREADS_MOST, len(os.sched_getaffinity(0))))
     made: list[Any] = [None] * len(records)
-    failures: dict[int, Exception] = {}
+    failures: dict[int, BaseException] = {}
     places = iter(range(len(records)))  # each goes to one thread, in ascending order
+    helpers: list[threading.Thread] = []
 
     def decode() -> None:
         for place in places:
             try:
                 made[place] = jpeg_pixels(records[place], partial(name, place), grey)
-            except Exception as error:
+            except BaseException as error:
                 failures[place] = error
                 _use_up(places)
 
-    helpers = _helpers(decode, count - 1)
     try:
+        with contextlib.suppress(RuntimeError):  # no more threads can be had
+            for _ in range(count - 1):
+                helpers.append(threading.Thread(target=decode, name="ffrecord-jpeg", daemon=True))
+                helpers[-1].start()
         decode()
     finally:
         _use_up(places)
         for helper in helpers:
-            helper.join()
+            if helper.ident is not None:
+                helper.join()
     if failures:
-        raise failures[min(failures)]
+        try:
+            raise failures[min(failures, key=lambda place: (isinstance(failures[place], Exception), place))]
+        finally:
+            failures.clear()  # or the error would keep itself, and what was read
     return made
 
 
 def _use_up(places: Iterator[int]) -> None:
     """Leave nothing for anybody to begin."""
     deque(places, maxlen=0)
-
-
-def _helpers(work: Callable[[], None], count: int) -> list[threading.Thread]:
-    """Threads that do the same as the caller will; fewer where no more can be had."""
-    helpers: list[threading.Thread] = []
-    with contextlib.suppress(RuntimeError):
-        for _ in range(count):
-            helper = threading.Thread(target=work, name="ffrecord-jpeg", daemon=True)
-            helper.start()
-            helpers.append(helper)
-    return helpers

@@ -177,6 +177,10 @@ class RecordReader(Store[Sample_co]):
             arrays[place] = error
         return arrays  # type: ignore[no-any-return]
 
+    def _read_once(self, once: bool) -> None:
+        if isinstance(self._engine, _engine.Files):
+            self._engine.once = once
+
     def _sizes(self, positions: Indices) -> Indices:
         return self._call(self._engine.sizes, positions)
 

@@ -76,6 +76,17 @@ for index, size in enumerate(reader.record_sizes(range(reader.n)).tolist()):
     children.run(alone, path)
 
 
+def test_not_of_what_is_read_once(path):
+    """Mapping it would take longer."""
+    once = f"""{HOT}reader = hot()
+reader._read_once(True)
+assert requests(reader) > 0
+reader._read_once(False)
+assert requests(reader) == 0
+"""
+    children.run(once, path)
+
+
 @pytest.mark.parametrize("io", ["pread", "direct"])
 def test_not_in_pinned_modes(path, io):
     children.run(f"{HOT}reader = FileReader(path, io={io!r})\nfor _ in range(20): assert requests(reader) > 0", path)

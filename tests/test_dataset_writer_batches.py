@@ -101,3 +101,10 @@ def test_a_dataset_may_say_what_one_worker_is_to_have(tmp_path):
     assert written(tmp_path / "out", dataset) == [b"%d" % i for i in range(100)]
     firsts = np.cumsum([0, *dataset.tasks])
     assert dataset.tasks and all(first % 7 == 0 for first in firsts if first >= 7)
+
+
+@pytest.mark.parametrize("said", [None, lambda indices: 0], ids=["None", "nothing"])
+def test_a_dataset_that_does_not_say_what_one_worker_is_to_have(tmp_path, said):
+    dataset = Several()
+    dataset.samples_of_task = said
+    assert written(tmp_path / "out", dataset) == [b"%d" % i for i in range(100)]

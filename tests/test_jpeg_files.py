@@ -1,9 +1,11 @@
 """JPEG files decoded by several threads: in order, the first failure told, nothing left behind."""
 
+import gc
 import io
 import signal
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -96,3 +98,30 @@ def test_an_interrupt_leaves_the_rest(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         decoded(PICTURES, 2)
     assert len(begun) < 10
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_whatever_ends_a_thread_is_told(threads, monkeypatch):
+    def jpeg_pixels(data, name, grey):
+        if name() == "picture 7":
+            raise SystemExit(3)
+        return data
+
+    monkeypatch.setattr(jpeg_files, "jpeg_pixels", jpeg_pixels)
+    with pytest.raises(SystemExit):
+        decoded(PICTURES, threads)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_nothing_stays_after_a_failure(threads):
+    records = [each.copy() for each in PICTURES]
+    records[20] = records[20][:60].copy()
+    kept = [weakref.ref(each) for each in records]
+    gc.disable()
+    try:
+        with pytest.raises(FormatError) as raised:
+            decoded(records, threads)
+        del raised, records
+        assert [ref() for ref in kept] == [None] * 40
+    finally:
+        gc.enable()

@@ -1,5 +1,6 @@
 """`convert`: a dataset of typed samples from whatever there is."""
 
+import contextlib
 import operator
 import os
 import time
@@ -9,6 +10,7 @@ from typing import Any, Literal, SupportsIndex
 
 from ffrecord import urls
 from ffrecord.conversion.given import Given, given
+from ffrecord.conversion.stores import OfStore
 from ffrecord.conversion.verifying import compare_all
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ArgumentError
@@ -109,9 +111,11 @@ def _skipping(max_skipped: SupportsIndex, verify: bool) -> dict[str, Any]:
 
 
 def _write(found: Given, writer: DatasetWriter) -> Summary:
-    if found.dataset is not None:
-        return writer.from_indexed_dataset(found.dataset, fingerprint=getattr(found.dataset, "fingerprint", None))
-    return writer.from_iterable(found.samples())
+    dataset = found.dataset
+    if dataset is None:
+        return writer.from_iterable(found.samples())
+    with dataset.read_once() if isinstance(dataset, OfStore) else contextlib.nullcontext():
+        return writer.from_indexed_dataset(dataset, fingerprint=getattr(dataset, "fingerprint", None))
 
 
 def _samples_at(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> int:

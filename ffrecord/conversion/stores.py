@@ -1,5 +1,6 @@
 """Samples of record stores by index, as `DatasetWriter` takes them: many at once."""
 
+import contextlib
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -57,6 +58,15 @@ class OfStore(ABC):
     @abstractmethod
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples at `indices`."""
+
+    @contextlib.contextmanager
+    def read_once(self) -> Iterator[None]:
+        """While every sample is asked for once, here and in processes forked meanwhile."""
+        self.store._read_once(True)
+        try:
+            yield
+        finally:
+            self.store._read_once(False)
 
     def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
         """How many of the first of these samples one worker is to have, so that no two of them read the same."""

@@ -62,14 +62,15 @@ class FromDataset(Source):
     def __init__(self, dataset: Any, indices: Chosen, first: int = 0) -> None:
         self.arguments, self.total = {"dataset": dataset}, len(indices)
         self._indices, self._next = indices, first
-        self._undivided: Callable[[npt.NDArray[np.int64]], int] = getattr(dataset, "samples_of_task", len)
+        self._samples_of_task: Callable[[npt.NDArray[np.int64]], int] | None
+        self._samples_of_task = getattr(dataset, "samples_of_task", None)
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Indices | None:
         wanted = np.asarray(self._indices[self._next : self._next + most], np.int64)
         if not len(wanted):
             return None
-        if len(wanted) == most:  # else these are the last
-            wanted = wanted[: self._undivided(wanted)]
+        if self._samples_of_task is not None and len(wanted) == most:  # else these are the last
+            wanted = wanted[: max(1, self._samples_of_task(wanted))]
         self._next += len(wanted)
         return Indices(task, wanted.tobytes())
 

@@ -232,6 +232,9 @@ class RecordIOReader(Store):
     def _sizes(self, positions: Indices) -> Indices:
         return self._table.usual_sizes(positions)
 
+    def _read_once(self, once: bool) -> None:
+        self._table.payloads._read_once(once)
+
     def _bytes_read(self, positions: Indices) -> int:
         return self._table.bytes_read(positions)
 

@@ -205,10 +205,11 @@ class Groups:
         kept: list[Group] = []
         size = known = 0
         for each in (group, *self._groups):
-            size += len(each.data) + 16 * len(each.sizes)
-            known += each.known
-            if not kept or (len(kept) < GROUPS and size <= KEPT and not (each.known and known > KNOWN_GROUPS)):
+            its = len(each.data) + 16 * len(each.sizes)
+            fits = len(kept) < GROUPS and size + its <= KEPT and not (each.known and known == KNOWN_GROUPS)
+            if fits or not kept:
                 kept.append(each)
+                size, known = size + its, known + each.known
             else:
                 self.kept[each.chunks] = False
         self._groups = kept

@@ -80,7 +80,7 @@ class Parcel:
 def _opened(pickled: bytes) -> Any:
     try:
         return pickle.loads(pickled)
-    except (OSError, EOFError, RuntimeError):  # of descriptors, or of a worker that is gone
+    except (OSError, EOFError, RuntimeError, MemoryError):  # of descriptors, or of a worker that is gone
         raise
     except Exception as error:
         raise UserFunctionError(

@@ -10,7 +10,7 @@ import pytest
 from test_convert import samples, tarred, zipped
 
 import ffrecord
-from ffrecord import FileReader, MismatchError
+from ffrecord import DatasetWriter, FileReader, MismatchError
 from ffrecord.conversion import convert, stores
 from ffrecord.conversion.stores import StoreDataset
 from ffrecord.errors import ArgumentTypeError, FFRecordError
@@ -166,3 +166,31 @@ def test_few_chunks_are_read_to_see_the_columns(tmp_path: Path, monkeypatch: pyt
         assert found[0] == 0 and found[-1] == 1999
         monkeypatch.setattr(stores, "PROBED_BESIDE", 1)
         assert stores.probed(store) == [0, 1999]
+
+
+@pytest.mark.parametrize("format", ["ffrecord", "recordio"])
+def test_a_reader_is_left_as_it_was(tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records are read once only while they are converted."""
+    if format == "ffrecord":
+        path = tmp_path / "x.ffr"
+        with ffrecord.FileWriter(path, 3) as file:
+            file.write_many([b"a", b"b", b"c"])
+    else:
+        path = tmp_path / "x.recordio"
+        with RecordIOWriter(path) as writer:
+            for record in (b"a", b"b", b"c"):
+                writer.write(record)
+    with ffrecord.open(path) as store:
+        engine = store._table.payloads._engine if format == "recordio" else store._engine
+        assert not engine.once
+        seen = []
+        write = DatasetWriter.from_indexed_dataset
+
+        def watched(self: DatasetWriter, *args: object, **options: object) -> object:
+            seen.append(engine.once)
+            return write(self, *args, **options)
+
+        monkeypatch.setattr(DatasetWriter, "from_indexed_dataset", watched)
+        convert(store, tmp_path / "out", num_workers=0, progress=False)
+        assert seen == [True]
+        assert not engine.once
