@@ -59,7 +59,8 @@ class RecordIOReader(Store):
 
     Opening reads 20 bytes of each chunk, and for the dialect the first one. A chunk is read, compared with its
     checksum, and expanded as a whole; the last ones are kept, 64 MiB in all, or one if it is larger. Once a chunk that
-    is not compressed was read, its records are known by place and CRC-32, and are read alone from then on.
+    is not compressed was read, its records are known by place and CRC-32, and are read alone from then on; of such
+    chunks only those that were read with the last two batches are kept.
     """
 
     __slots__ = ("_groups", "_settings", "_table", "dialects", "torn")

@@ -62,6 +62,7 @@ def _prepare_passes(scratch: Scratch) -> Run:
             _recordio.checksums(payload, offsets, sizes)
             out = np.empty(int(sizes.sum()), np.uint8)
             _recordio.gather(payload, offsets, sizes, np.cumsum(sizes) - sizes, out)
+            assert b"".join(_recordio.copies(payload, offsets, sizes)) == out.tobytes()
 
     return run
 
