@@ -21,7 +21,7 @@ from ffrecord._columns cimport Slots
 from ffrecord._descriptors cimport close_all, keep, size_now
 from ffrecord._guard cimport guard_ready
 from ffrecord._linux cimport ffr_filesystem_type, ffr_now_ns, ffr_usable_cpus
-from ffrecord._memory cimport Block, Mapping, array_over
+from ffrecord._memory cimport OWN_BLOCK, SHARED_BLOCK, Block, Mapping, array_over
 from ffrecord._plan cimport find, plan
 from ffrecord._reading cimport Reading, read_all
 from ffrecord._requests cimport (
@@ -65,8 +65,6 @@ cdef enum:
     PREFIX_SIZE = 12
     RECORD_ALIGNMENT = 16      # so that .view(dtype) of a small sample is aligned
     COPY_ALIGNMENT = 64        # the kernel copies faster where source and target lie alike in this
-    SHARED_BLOCK = 512 << 10   # what keeping one small sample may keep alive
-    OWN_BLOCK = 64 << 10       # samples of this size and above get a block each
     PREFETCH_THREADS = 4
     LOOK_MS = 50               # between looks for signals, while a batch is waited for
     LARGE = 32 << 20           # bytes of a batch that is read by another thread, so that signals can be looked for

@@ -23,7 +23,7 @@ from ffrecord._calls cimport (
     stat_t,
 )
 from ffrecord._linux cimport ffr_fetch_add, ffr_now_ns, ffr_pread
-from ffrecord._memory cimport Block, array_over
+from ffrecord._memory cimport OWN_BLOCK, SHARED_BLOCK, Block, array_over
 from ffrecord._threads cimport Task, submit, withdraw
 
 import os
@@ -60,8 +60,6 @@ cdef enum:
     THREADS_CACHED = 2         # more only take CPUs from each other
     SLOW_NS = 50_000           # of a file: it waits for something
     AT_ONCE = 80               # files open at once, at most
-    SHARED_MOST = 512 << 10    # bytes that files share
-    OWN_LEAST = 64 << 10       # bytes from which on a file has memory of its own
 
 # What became of a file.
 cdef enum:
@@ -250,7 +248,7 @@ cdef int _allocate(File* files, int64_t count, list arrays, int64_t first) excep
     for i in range(count):
         if files[i].status != FINE:
             continue
-        if files[i].size >= OWN_LEAST:
+        if files[i].size >= OWN_BLOCK:
             own = Block(files[i].size)
             files[i].start = (<Block> own).start
             arrays[first + i] = array_over(own, files[i].start, files[i].size)
@@ -268,13 +266,13 @@ cdef int _allocate(File* files, int64_t count, list arrays, int64_t first) excep
 
 
 cdef int64_t _room(const File* files, int64_t start, int64_t count) noexcept:
-    """Bytes for small files from `start` on, up to SHARED_MOST."""
+    """Bytes for small files from `start` on, up to SHARED_BLOCK."""
     cdef int64_t i, total = 0, size
     for i in range(start, count):
         size = (files[i].size + 63) // 64 * 64
-        if files[i].status != FINE or files[i].size >= OWN_LEAST:
+        if files[i].status != FINE or files[i].size >= OWN_BLOCK:
             continue
-        if total and total + size > SHARED_MOST:
+        if total and total + size > SHARED_BLOCK:
             break
         total += size
     return total

@@ -2,6 +2,9 @@
 
 from libc.stdint cimport int64_t
 
+cdef enum:
+    SHARED_BLOCK = 512 << 10   # bytes that small samples share: what keeping one of them may keep alive
+    OWN_BLOCK = 64 << 10       # bytes from which on a sample has a block of its own
 
 cdef class Block:
     """Memory of a batch; arrays over it keep it alive. Aligned to 64 bytes."""

@@ -51,9 +51,9 @@ cdef int _engine(const Reading* reading, const Filesystem* fs) noexcept nogil:
 
 cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
     """Whether to copy from mappings what is cached. Of a sequence that is only to be checked, its last piece tells."""
-    cdef bint cached = (reading.discard and fs.flowing) if reading.sequential else engine == HOT
+    cdef bint cached = (reading.discard and fs.flowing) if reading.sequential else (engine == HOT and not reading.once)
     cdef bint pays = reading.k > 1 or reading.requests[0].size >= COPIED_ALONE or reading.discard
-    return cached and pays and not (reading.once and not reading.sequential) and not fs.pinned and not fs.network and fs.size <= WINDOWS_MOST
+    return cached and pays and not fs.pinned and not fs.network and fs.size <= WINDOWS_MOST
 
 
 cdef void _bring_in(const Work* work, const Request* requests, int64_t k) noexcept nogil:

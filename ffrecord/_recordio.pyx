@@ -8,6 +8,7 @@ from libc.string cimport memcpy
 
 from ffrecord._calls cimport call_pread
 from ffrecord._crc cimport crc32_update
+from ffrecord._memory cimport OWN_BLOCK, SHARED_BLOCK
 
 import os
 
@@ -23,8 +24,6 @@ cdef enum:
     WINDOW = 256 << 10
     FIRST_ROWS = 256
     MAGIC = 0x01020304
-    OWN_BLOCK = 64 << 10  # bytes from which a record has memory of its own
-    SHARED_BLOCK = 512 << 10
 
 
 cdef struct Window:
