@@ -17,6 +17,15 @@ KINDS = (
     workloads.Conversions,
 )
 STREAM_LIMIT = 1.0  # GB/s, of large records
+STREAM_RATIOS = (
+    ("stream_tfrecord", "tfrecord", 2),
+    ("stream_tfrecord", "tfrecord, kept", None),
+    ("TFRecordReader, packed batches", "tfrecord", 2),
+    ("TFRecordReader, opened with its index, packed batches", "tfrecord", None),
+    ("TFRecordReader, iterated", "tfrecord", 2),
+    ("TFRecordReader, iterated", "tfrecord, kept", None),
+    ("TFRecordReader, opened and iterated", "tfrecord", None),
+)
 
 __all__ = ["KINDS", "describe", "figure_table", "figures", "groups"]
 
@@ -44,16 +53,12 @@ def stream_figures(group: Group, work: workloads.Stream) -> list[Figure]:
     where, ours = f"TFRecord, {stream_size(work)}", group.named("stream_tfrecord")
     rates = [] if ours is None else [ours.size / seconds / 1e9 for seconds in ours.seconds]
     limit = STREAM_LIMIT if work.mean > 50_000 else None
-    return [
-        *ratio(where, ours, group.named("tfrecord"), 2),
-        *([Figure(f"{where}: stream_tfrecord", rates, limit, unit=" GB/s")] if rates else []),
-        *ratio(where, group.named("TFRecordReader, iterated"), group.named("tfrecord"), 2),
-        *ratio(where, group.named("TFRecordReader, opened and iterated"), group.named("tfrecord"), None),
-        *ratio(where, group.named("TFRecordReader, packed batches"), group.named("tfrecord"), None),
-        *ratio(
-            where, group.named("TFRecordReader, opened with its index, packed batches"), group.named("tfrecord"), None
-        ),
+    ratios = [
+        each
+        for name, peer, target in STREAM_RATIOS
+        for each in ratio(where, group.named(name), group.named(peer), target)
     ]
+    return [*ratios, *([Figure(f"{where}: stream_tfrecord", rates, limit, unit=" GB/s")] if rates else [])]
 
 
 def of_group(group: Group, work: Any) -> list[Figure]:

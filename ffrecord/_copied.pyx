@@ -26,6 +26,7 @@ cdef struct Copying:
     int64_t k
     bint around
     bint asks                  # whether pages are mapped
+    int64_t sleeps             # of this thread, until the stage before ended
     Blocks wanted
     ffr_range range
 
@@ -87,14 +88,17 @@ cdef void _take_back(Work* work, Request* requests, int64_t i, int64_t j) noexce
 
 cdef bint _copy_stage(Copying* copying) noexcept nogil:
     """Copy some records; whether they came without waiting."""
-    cdef int64_t start = ffr_now_ns(), first = copying.i, sleeps = ffr_sleeps()
+    cdef int64_t start = ffr_now_ns(), first = copying.i, waits = copying.sleeps
     if guarded(&copying.range, _copy, copying):
         copying.requests[copying.i].status = MISSED
         copying.i += 1
     _take_back(copying.work, copying.requests, first, copying.i)
     copying.work.counters.io_ns += ffr_now_ns() - start
     finish_missed(copying.work, copying.requests, first, copying.i)
-    return ffr_sleeps() - sleeps <= WAITS_MOST + (copying.i - first) // RECORDS_PER_WAIT
+    copying.sleeps = ffr_sleeps()
+    waits = copying.sleeps - waits
+    copying.work.counters.waits += waits
+    return waits <= WAITS_MOST + (copying.i - first) // RECORDS_PER_WAIT
 
 
 cdef int64_t read_copied(Work* work, Request* requests, int64_t k) noexcept nogil:
@@ -116,6 +120,7 @@ cdef int64_t read_copied(Work* work, Request* requests, int64_t k) noexcept nogi
     copying.around = total >= AROUND_BYTES
     copying.asks = not (work.discard or work.crowded) and asks(<Windows*> work.windows)
     copying.wanted.count = 0
+    copying.sleeps = ffr_sleeps()
     while copying.i < k and cached and goes_on(work):
         cached = _copy_stage(&copying)
     map_blocks(<Windows*> work.windows, &copying.wanted)

@@ -67,6 +67,7 @@ class Files:
         form: str | Slots = "arrays",
         out: _Bytes | list[_Bytes] | None = None,
     ) -> tuple[Any, list[Failure]]: ...
+    def read_one(self, index: int, check: bool) -> _Bytes | None: ...
     def read_ahead(
         self,
         indices: npt.NDArray[np.int64],

@@ -133,9 +133,9 @@ cdef class Batch:
     cdef Columns columns
     cdef object delivered         # list of arrays, (data, offsets) or list of columns
 
-    def __cinit__(self, Files files not None, const int64_t[::1] indices not None, bint check, bint go_on):
+    def __cinit__(self, Files files not None, int64_t k, bint check, bint go_on):
         self.files = files
-        self.reading.k = indices.shape[0]
+        self.reading.k = k
         self.reading.table, self.reading.filesystems = &files.table, files.filesystems
         self.reading.sweeps, self.reading.windows = files.sweeps, files.windows
         self.reading.filesystem_count = files.filesystem_count
@@ -508,8 +508,8 @@ cdef class Files:
                 weigh(&self.filesystems[number], available_memory(), since)
         return 0
 
-    cdef Batch _plan(self, const int64_t[::1] indices, bint check, bint go_on):
-        cdef Batch batch = Batch(self, indices, check, go_on)
+    cdef Batch _plan(self, const int64_t* indices, int64_t k, bint check, bint go_on):
+        cdef Batch batch = Batch(self, k, check, go_on)
         cdef int64_t bad = -1, number
         cdef Key* keys
         self._count_own()
@@ -519,23 +519,23 @@ cdef class Files:
         batch.entered, batch.owner = True, self.owner
         self.planned += 1
         number = self.planned
-        if batch.reading.k:
+        if k:
             self._ask_for_memory()
-            keys = <Key*> malloc(2 * batch.reading.k * sizeof(Key))
+            keys = <Key*> malloc(2 * k * sizeof(Key))
             if keys == NULL:
-                raise MemoryError(f"batch of {batch.reading.k} samples")
+                raise MemoryError(f"batch of {k} samples")
             with nogil:
-                guard_ready()  # or else a cut table may kill
-                bad = plan(&self.table, self.n, &indices[0], batch.reading.k, number, batch.reading.requests, batch.places, keys)
+                batch.reading.guarded = guard_ready()  # or else a cut table may kill
+                bad = plan(&self.table, self.n, indices, k, number, batch.reading.requests, batch.places, keys)
             free(keys)
         if bad >= 0:
             raise IndexError(bad)
         batch.planned = True
         return batch
 
-    cdef Batch _begin(self, const int64_t[::1] indices, bint check, bint go_on, object form, object out):
+    cdef Batch _begin(self, const int64_t* indices, int64_t k, bint check, bint go_on, object form, object out):
         """A batch with its memory, not read yet."""
-        cdef Batch batch = self._plan(indices, check, go_on)
+        cdef Batch batch = self._plan(indices, k, check, go_on)
         batch.reading.once = self.once
         batch._place(form, out)
         return batch
@@ -552,7 +552,7 @@ cdef class Files:
 
     cdef void _submit(self, Batch batch, int threads, bint ahead) noexcept:
         batch.task.run, batch.task.argument = read_all, &batch.reading
-        batch.submitted = True
+        batch.submitted, batch.reading.guarded = True, False
         if ahead and self._computes():
             # More threads than CPUs would take turns, each with a batch half done.
             batch.task.beside = ffr_usable_cpus()
@@ -582,13 +582,22 @@ cdef class Files:
             ClosedError: `close` was called.
             ValueError: `out` is too small.
         """
-        cdef Batch batch = self._begin(indices, check, go_on, form, out)
+        return self._read(self._begin(_start(indices), indices.shape[0], check, go_on, form, out))
+
+    cdef object _read(self, Batch batch):
         if batch.size() >= LARGE:
             self._submit(batch, PREFETCH_THREADS, False)
         else:
             with nogil:
                 read_all(&batch.reading)
         return batch.result()
+
+    def read_one(self, int64_t index, bint check):
+        """Record `index` as one of ARRAYS; None where it cannot be had, or is none: `read` says why."""
+        if self.closed or not -self.n <= index < self.n:
+            return None
+        read = self._read(self._begin(&index, 1, check, False, ARRAYS, None))
+        return None if read is None or read[1] else read[0][0]
 
     def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None,
                    int threads=PREFETCH_THREADS, bint sequential=False):
@@ -598,14 +607,14 @@ cdef class Files:
             threads: a further thread is started while fewer than that many are there, and none is idle.
             sequential: it is a piece of a long sequence, of which one piece is read at a time.
         """
-        cdef Batch batch = self._begin(indices, check, go_on, form, out)
+        cdef Batch batch = self._begin(_start(indices), indices.shape[0], check, go_on, form, out)
         batch.reading.sequential = sequential and not self.jumping
         self._submit(batch, threads, True)
         return batch
 
     def sizes(self, const int64_t[::1] indices not None):
         """Sizes in bytes of the records at `indices`, int64 [k]; 0 for those that cannot be read. Errors as for `read`."""
-        cdef Batch batch = self._plan(indices, False, False)
+        cdef Batch batch = self._plan(_start(indices), indices.shape[0], False, False)
         cdef int64_t i
         sizes_array = np.empty(batch.reading.k, np.int64)
         cdef int64_t[::1] sizes = sizes_array
@@ -631,6 +640,10 @@ cdef class Files:
     def open_files(self):
         """Files that are open now."""
         return self.table.held_count
+
+
+cdef const int64_t* _start(const int64_t[::1] indices) noexcept:
+    return &indices[0] if indices.shape[0] else NULL
 
 
 cdef str _engine_name(const Filesystem* fs):

@@ -21,10 +21,15 @@ def place(
 ) -> int:
     """How many names are below `name`: the position in the order of the first that is not."""
 
+def find_one(
+    blob: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], order: npt.NDArray[np.int64], name: bytes
+) -> int:
+    """The index of the last that is the same, or -1."""
+
 def find(
     blob: npt.NDArray[np.uint8],
     offsets: npt.NDArray[np.int64],
     order: npt.NDArray[np.int64],
     names: list[bytes | None],
 ) -> npt.NDArray[np.int64]:
-    """For each of k names the index of the last that is the same, or -1: int64 [k]. There is no None."""
+    """The same for each of k names: int64 [k]. There is no None."""

@@ -130,6 +130,14 @@ cdef int64_t _find(const Table* t, const int64_t* order, bytes name) except -2:
     return i if _compare(t.blob + t.offsets[i], t.offsets[i + 1] - t.offsets[i], start, size) == 0 else -1
 
 
+def find_one(
+    const uint8_t[::1] blob not None, const int64_t[::1] offsets not None, const int64_t[::1] order not None, bytes name not None
+):
+    cdef Table t = _table(blob, offsets)
+    _check_order(&t, order)
+    return _find(&t, &order[0], name)
+
+
 def find(
     const uint8_t[::1] blob not None, const int64_t[::1] offsets not None, const int64_t[::1] order not None, list names not None
 ):

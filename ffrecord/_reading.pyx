@@ -86,17 +86,20 @@ cdef void _bring_in_all(const Work* work, const Request* requests, int64_t k) no
 cdef int64_t _read_calls(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
     """Read requests by system calls, to their `dest`; what `read_direct` returns, else 0."""
     cdef Filesystem* fs = work.filesystem
+    cdef int64_t sleeps = ffr_sleeps(), waits = work.counters.waits, error = 0
     if work.sequential:
         if engine != HOT:
             _bring_in_all(work, requests, k)
         read_cached(work, requests, k, False)
     elif engine == DIRECT:
-        return read_direct(work, requests, k, not fs.pinned)
+        error = read_direct(work, requests, k, not fs.pinned)
     elif engine == COLD and (fs.network or not fs.nowait):
         read_parallel(work, requests, k)
     else:
         read_cached(work, requests, k, engine == COLD)
-    return 0
+    if work.counters.waits == waits:
+        work.counters.waits += ffr_sleeps() - sleeps
+    return error
 
 
 cdef void _no_memory(Work* work, Request* requests, int64_t k) noexcept nogil:
@@ -131,11 +134,13 @@ cdef int64_t _read_to_columns(Reading* reading, Work* work, int engine, Request*
 
 cdef int64_t _read_by(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
     """Read requests of files that are held, by their engine; what `read_direct` returns, else 0."""
-    cdef int64_t i, done = 0
+    cdef int64_t i, done = 0, sleeps
     if engine == MAPPED and not work.sequential:
+        sleeps = ffr_sleeps()
         read_mapped(work, requests, k)
+        work.counters.waits += ffr_sleeps() - sleeps
         return 0
-    if _copies(reading, work.filesystem, engine) and guard_ready():
+    if _copies(reading, work.filesystem, engine) and (reading.guarded or guard_ready()):
         if work.columns != NULL:
             for i in range(k):
                 requests[i].dest = work.columns.scratch  # for what has to be read after all: one after the other
@@ -153,15 +158,13 @@ cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_
     cdef Work work
     cdef Filesystem* fs = &reading.filesystems[number]
     cdef Counters* counters = &reading.counters[number]
-    cdef int64_t sleeps = ffr_sleeps(), error = 0, waits = counters.waits
+    cdef int64_t error, waits = counters.waits
     work.files, work.filesystem = reading.table.files, fs
     work.sweep, work.windows, work.crowded = &reading.sweeps[number], &reading.windows[number], reading.crowded
     work.sequential = _in_sequence(reading, fs, engine)
     work.counters, work.check, work.go_on, work.good = counters, reading.check, reading.go_on, reading.good
     work.stopped, work.columns, work.discard = &reading.stopped, reading.columns, reading.discard
     error = _read_by(reading, &work, engine, reading.requests + i, j - i)
-    if counters.waits == waits:
-        counters.waits += ffr_sleeps() - sleeps
     if work.sequential:
         fs.flowing = counters.waits - waits <= WAITS_MOST
     elif reading.discard and engine == DIRECT and not fs.pinned:

@@ -14,7 +14,7 @@ from ffrecord._engine import Failure
 from ffrecord.errors import ArgumentError, ClosedError
 from ffrecord.failures import failure_error
 from ffrecord.forms import Array, Form, Out, Outcome
-from ffrecord.indices import as_indices
+from ffrecord.indices import as_indices, as_int64
 from ffrecord.read_stats import ReadStats, collect
 from ffrecord.sample_types import Sample_co
 from ffrecord.span_file import SpanFile
@@ -138,6 +138,18 @@ class RecordReader(Store[Sample_co]):
         return {"io": self._io, "on_error": self._on_error}
 
     # Batches, by the engine
+
+    def read_one(self, index: SupportsIndex) -> Array:
+        record = self._alone(as_int64(index))
+        return super().read_one(index) if record is None else record
+
+    def _alone(self, index: int) -> Array | None:
+        """Record `index`, where the engine alone reads it, and well: a single one is read in some microseconds."""
+        if not isinstance(self._engine, _engine.Files):
+            return None
+        record = self._engine.read_one(index, self._check_data)
+        self._warn_refusal()
+        return record
 
     def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
         positions = as_indices(indices)

@@ -89,6 +89,21 @@ def test_failures(tmp_path, io, go_on):
     assert all(isinstance(failure, _engine.Failure) for failure in failures)
 
 
+@pytest.mark.parametrize("io", IO_MODES)
+def test_read_one(tmp_path, io):
+    damaged = chain(builders.flip_in_sample(2), fix_checksum)(builders.ffr_twin.build(builders.small()))
+    files = engine(builders.write(tmp_path / "a.ffr", damaged), io=io)
+    for index in range(-8, 8):
+        record = files.read_one(index, True)
+        if index % 8 == 2:
+            assert record is None and len(files.read_one(index, False)) == len(builders.small()[2])
+        else:
+            assert record.tobytes() == builders.small()[index]
+    assert files.read_one(8, True) is files.read_one(-9, True) is files.read_one(-(2**63), True) is None
+    files.close()
+    assert files.read_one(0, True) is None
+
+
 def test_closing_during_a_batch_waits_for_it(tmp_path):
     """The descriptors are closed by whoever ends last, so none is used after the kernel gave its number away."""
     path = builders.write_samples(tmp_path / "a.ffr", builders.records([1 << 20] * 32))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
 from ffrecord.errors import ArgumentTypeError, doing
-from ffrecord.forms import Form, Out, Outcome
+from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.paths import Source
 from ffrecord.record_reader import RecordReader
 from ffrecord.sources.index_file import IndexCache
@@ -84,6 +84,11 @@ class EnvironmentReader(RecordReader):
         """Raise FormatError if a transaction was committed since this reader was made."""
         for file, transaction in zip(self._files, self.transactions, strict=True):
             _check_unchanged(file, transaction)
+
+    def _alone(self, index: int) -> Array | None:
+        record = super()._alone(index)
+        self.check_unchanged()
+        return record
 
     def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
         outcome = super()._now(form, indices, out, go_on)

@@ -14,6 +14,7 @@ from ffrecord.record_reader import RecordReader
 from ffrecord.store import Indices, Store
 
 SUMMED = ("batches", "records", "bytes", "requests", "cached_bytes", "io_seconds", "crc_seconds", "waits", "open_files")
+NONE = np.empty(0, np.int64)
 
 
 class MixedReader(RecordReader):
@@ -46,6 +47,9 @@ class MixedReader(RecordReader):
             sizes[special] = Store.record_sizes(self, positions[special])
         return sizes
 
+    def _alone(self, index: int) -> Array | None:
+        return super()._alone(index) if self._special(NONE) is None else None
+
     def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
         positions = as_indices(indices)
         if self._all_plain(positions):
@@ -62,8 +66,8 @@ class MixedReader(RecordReader):
 
     def _all_plain(self, positions: Indices) -> bool:
         """Whether the engine alone reads these; it also is who refuses indices out of range."""
-        if self._special(positions[:0]) is None:
-            return True  # seen at once: a single record is read in some microseconds
+        if self._special(NONE) is None:
+            return True
         if not len(positions) or positions.min() < -self.n or positions.max() >= self.n:
             return True
         special = self._special(positions % self.n)

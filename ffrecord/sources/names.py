@@ -92,7 +92,10 @@ class Names(Sequence[str]):
 
     def find(self, name: str) -> int:
         """The index of `name`, of the last one if several are the same; -1: there is none. Takes O(log n)."""
-        return int(self.find_each([name])[0])
+        encoded = _encoded(name)
+        found = -1 if encoded is None else _names.find_one(self.blob, self.offsets, self.order, encoded)
+        check_there(self._file)
+        return found
 
     def find_each(self, names: Sequence[str]) -> Table:
         """The same of k names: int64 [k]."""
