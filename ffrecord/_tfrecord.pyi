@@ -69,6 +69,21 @@ class Chain:
     def tables(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
         """Offset and size in bytes, and unmasked CRC-32C, of each record: arrays of their own, once it has ended."""
 
+def cut(
+    memory: npt.NDArray[np.uint8], have: int, chain: Chain, check: bool
+) -> tuple[list[npt.NDArray[np.uint8]], list[tuple[int, int]], int, int]:
+    """The records of a stream of which `memory` has the first `have` bytes, and a chain knows where they lie.
+
+    Returns:
+        (records, wrong, end, following): arrays over `memory`, of the records that are all there; the place and the
+        CRC-32C of each of them that does not match its own, none unless `check`; where the last of them ends; and the
+        size of a record that is not all there, -1: there is none.
+
+    Raises:
+        ValueError: the chain is of more bytes.
+        MemoryError: no room for that many checksums.
+    """
+
 def checksums(data: Buffer, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
     """The CRC-32C of each span of `data`: uint32 [k].
 

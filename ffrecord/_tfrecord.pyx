@@ -15,6 +15,7 @@ import numpy as np
 
 from ffrecord._crc cimport crc32c_copy, crc32c_update, mask_crc32c, unmask_crc32c
 from ffrecord._linux cimport ffr_pread, ffr_preadv, iovec
+from ffrecord._memory cimport array_over
 
 cdef enum:
     FOOTER_SIZE = 4
@@ -25,6 +26,7 @@ cdef enum:
     NEAR_COLD = 128 << 10      # the same where it must come from the disk
     WINDOWS = 256              # between looks for signals
     FIRST_ROOM = 4096
+    FIRST_ROOM_OF_PIECE = 64
 
 cdef enum:
     NOTHING = 0
@@ -172,7 +174,7 @@ cdef class Chain:
 
     cdef _follow_piece(self, const uint8_t* p, int64_t base, int64_t count):
         while self._follow(p, base, count):
-            self._resize(max(<int64_t> FIRST_ROOM, self._room + self._room // 2))
+            self._resize(max(<int64_t> FIRST_ROOM_OF_PIECE, 2 * self._room))
 
     def feed(self, const uint8_t[::1] piece not None):
         cdef int64_t size = piece.shape[0], base = self._seen, start = self.at, taken = min(size, <int64_t> LINK_SIZE)
@@ -214,6 +216,34 @@ cdef class Chain:
     def tables(self):
         self._resize(self.n)
         return self._arrays
+
+
+def cut(memory, int64_t have, Chain chain not None, bint check):
+    cdef uint8_t[::1] data = memory
+    cdef int64_t i, end = 0, whole = chain.n, following = -1
+    cdef uint32_t* computed = NULL
+    cdef list records = [], wrong = []
+    if not 0 <= have <= data.shape[0]:
+        raise ValueError(f"have is {have}, expected 0 to {data.shape[0]}")
+    if whole:
+        end = chain._offsets[whole - 1] + chain._sizes[whole - 1] + FOOTER_SIZE
+        if end > have:
+            whole -= 1
+            following, end = chain._sizes[whole], chain._offsets[whole] - HEADER_SIZE
+    if end > have:
+        raise ValueError(f"records to {end}, but there are {have} bytes")
+    for i in range(whole):
+        records.append(array_over(memory, <char*> &data[0] + chain._offsets[i], chain._sizes[i]))
+    if check and whole:
+        computed = <uint32_t*> malloc(whole * sizeof(uint32_t))
+        if computed == NULL:
+            raise MemoryError(f"checksums of {whole} records")
+        with nogil:
+            for i in range(whole):
+                computed[i] = crc32c_update(0, &data[0] + chain._offsets[i], chain._sizes[i])
+        wrong = [(i, computed[i]) for i in range(whole) if computed[i] != chain._checksums[i]]
+        free(computed)
+    return records, wrong, end, following
 
 
 def checksums(const uint8_t[::1] data not None, const int64_t[:] starts not None, const int64_t[:] sizes not None):

@@ -6,9 +6,6 @@ from contextlib import closing
 from itertools import chain
 from typing import Literal, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from ffrecord import _tfrecord
 from ffrecord._memory import pooled
 from ffrecord.batching import tell_skipped
@@ -29,8 +26,6 @@ from ffrecord.sources.tfrecord_index import (
 
 WINDOW = 1 << 20  # bytes read at once, whose records share memory; more where a record is larger
 HEADER_AND_FOOTER = _tfrecord.HEADER + _tfrecord.FOOTER
-
-Numbers = npt.NDArray[np.int64]
 
 
 def stream_tfrecord(
@@ -181,12 +176,13 @@ class _Windows:
         if self._ended:
             return None
         found = self._follow(last=not self._filled())
-        starts, sizes, stored = found.tables()
-        whole = int(np.searchsorted(starts + sizes + _tfrecord.FOOTER, self._have, "right"))
-        records = self._records(starts[:whole], sizes[:whole], stored[:whole])
+        records, wrong, end, following = _tfrecord.cut(self._memory, self._have, found, self._how.check)
+        whole = len(records)
+        if wrong:
+            self._leave_out(records, wrong, found)
         self._ended = found.ending != 0
         if not self._ended:
-            self._go_on(int(starts[whole - 1] + sizes[whole - 1]) + _tfrecord.FOOTER if whole else 0, sizes[whole:])
+            self._go_on(end, following)
         elif self._failure is None:
             self._end(found, whole)
         self._n += whole
@@ -210,28 +206,24 @@ class _Windows:
             found.finish()
         return found
 
-    def _records(self, starts: Numbers, sizes: Numbers, stored: npt.NDArray[np.uint32]) -> list[Array]:
-        memory, spans = self._memory, zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        records = [memory[start:stop] for start, stop in spans]
-        if not self._how.check:
-            return records
-        computed = _tfrecord.checksums(memory.data, starts, sizes)
-        wrong = np.flatnonzero(computed != stored).tolist()
-        errors = (self._mismatch(at, starts, sizes, int(stored[at]), int(computed[at])) for at in wrong)
-        if wrong and not self._how.skip_wrong:
+    def _leave_out(self, records: list[Array], wrong: list[tuple[int, int]], found: _tfrecord.Chain) -> None:
+        """Take wrong records out of those of this window, or all from the first on, which is what fails next."""
+        tables = found.tables()
+        errors = (self._mismatch(place, computed, *(int(each[place]) for each in tables)) for place, computed in wrong)
+        if not self._how.skip_wrong:
             self._failure = next(errors)
-            return records[: wrong[0]]
+            del records[wrong[0][0] :]
+            return
         tell_skipped(f"skipped: {error}" for error in errors)
-        for place in reversed(wrong):
+        for place, _ in reversed(wrong):
             del records[place]
-        return records
 
-    def _mismatch(self, place: int, starts: Numbers, sizes: Numbers, stored: int, computed: int) -> ChecksumError:
+    def _mismatch(self, place: int, computed: int, start: int, size: int, stored: int) -> ChecksumError:
         where = f"{self._path}: record {self._n + place}"
         of = "" if self._file.compression is None else " of what is decompressed"
         return ChecksumError(
             f"checksum mismatch: {where}: CRC-32C {computed:#010x}, stored {stored:#010x} "
-            f"({sizes[place]} bytes at offset {self._base + int(starts[place])}{of})",
+            f"({size} bytes at offset {self._base + start}{of})",
             path=self._path,
             stored=stored,
             computed=computed,
@@ -249,10 +241,10 @@ class _Windows:
         if torn is not None:
             self._failure = refused(self._path, torn, self._how.skip_torn)
 
-    def _go_on(self, used: int, following: Numbers) -> None:
-        """Have what was not used at the start of other memory, with room for the record that it begins."""
+    def _go_on(self, used: int, following: int) -> None:
+        """Have what was not used at the start of other memory, with room for the record that it begins, if any (-1)."""
         rest = self._have - used
-        needed = HEADER_AND_FOOTER + int(following[0]) if len(following) else 0
+        needed = HEADER_AND_FOOTER + following if following >= 0 else 0
         # Where nobody knows the file's size, a length is not believed before there are half as many bytes.
         room = max(WINDOW, needed if self._file.size >= 0 else min(needed, 2 * rest))
         memory = pooled(room)

@@ -118,6 +118,39 @@ def test_a_file_that_became_shorter():
     assert (chain.n, chain.ending) == (1, _tfrecord.CUT)
 
 
+@given(contents=records(20), have=st.floats(0, 1), flips=st.sets(st.integers(0, 19)), check=st.booleans())
+def test_cut(contents, have, flips, check):
+    """Records of the beginning of a file, some of them damaged."""
+    data = bytearray(twin.encode(contents))
+    ends = np.cumsum([len(record) + 16 for record in contents]).tolist()
+    flips = {place for place in flips if place < len(contents) and contents[place]}
+    for place in flips:
+        data[ends[place] - 5] ^= 1
+    have = int(have * len(data))
+    memory, chain = np.frombuffer(bytes(data) + bytes(100), np.uint8).copy(), Chain(size=len(data))
+    chain.feed(memory[:have])
+    found, wrong, end, following = _tfrecord.cut(memory, have, chain, check)
+    whole = sum(each <= have for each in ends)
+    assert [record.tobytes() for record in found] == twin.decode(data)[0][:whole]
+    assert all(record.flags.writeable and np.shares_memory(record, memory) for record in found if len(record))
+    stored = [(place, crc32c(found[place])) for place in sorted(flips) if place < whole and check]
+    assert wrong == stored
+    assert end == ([0, *ends])[whole]
+    begun = whole < len(contents) and have - end >= 12
+    assert following == (len(contents[whole]) if begun else -1)
+
+
+def test_cut_of_too_few_bytes():
+    data = np.frombuffer(twin.encode([b"first", b"second"]), np.uint8)
+    chain = Chain()
+    chain.feed(data)
+    for have in (0, 20, -1, len(data) + 1):
+        with pytest.raises(ValueError, match=f"{have} bytes|have is {have}"):
+            _tfrecord.cut(data.copy(), have, chain, True)
+    with pytest.raises(ValueError, match="read-only"):
+        _tfrecord.cut(data, len(data), chain, True)
+
+
 def test_checksums():
     data = np.arange(100, dtype=np.uint8)
     starts, sizes = np.array([0, 50, 100, 3]), np.array([100, 7, 0, 0])
