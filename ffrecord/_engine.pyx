@@ -525,7 +525,7 @@ cdef class Files:
             if keys == NULL:
                 raise MemoryError(f"batch of {k} samples")
             with nogil:
-                batch.reading.guarded = guard_ready()  # or else a cut table may kill
+                batch.reading.guarded = guard_ready() and k == 1  # or else a cut table may kill
                 bad = plan(&self.table, self.n, indices, k, number, batch.reading.requests, batch.places, keys)
             free(keys)
         if bad >= 0:
@@ -582,7 +582,9 @@ cdef class Files:
             ClosedError: `close` was called.
             ValueError: `out` is too small.
         """
-        return self._read(self._begin(_start(indices), indices.shape[0], check, go_on, form, out))
+        read = self._read(self._begin(_start(indices), indices.shape[0], check, go_on, form, out))
+        # A process that was forked meanwhile, by a handler of a signal, reads for itself.
+        return self.read(indices, check, go_on, form, out) if read is None else read
 
     cdef object _read(self, Batch batch):
         if batch.size() >= LARGE:
@@ -593,11 +595,13 @@ cdef class Files:
         return batch.result()
 
     def read_one(self, int64_t index, bint check):
-        """Record `index` as one of ARRAYS; None where it cannot be had, or is none: `read` says why."""
+        """Record `index` as one of ARRAYS; if it cannot be had, what `read` returns; if there is none, None."""
         if self.closed or not -self.n <= index < self.n:
             return None
         read = self._read(self._begin(&index, 1, check, False, ARRAYS, None))
-        return None if read is None or read[1] else read[0][0]
+        if read is None:
+            return self.read_one(index, check)
+        return read if read[1] else read[0][0]
 
     def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None,
                    int threads=PREFETCH_THREADS, bint sequential=False):

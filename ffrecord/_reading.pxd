@@ -23,7 +23,7 @@ cdef struct Reading:
     bint good
     bint sequential           # a piece of a long sequence
     bint once                 # most records of these files are read no second time
-    bint guarded              # `guard_ready` said so to the thread that reads it
+    bint guarded              # a single record, and `guard_ready` said so to the thread that reads it
     bint crowded              # there are as many batches as CPUs
     shared_int stopped        # nobody wants it any more
     int64_t aio_error

@@ -70,9 +70,9 @@ class Chain:
         """Offset and size in bytes, and unmasked CRC-32C, of each record: arrays of their own, once it has ended."""
 
 def cut(
-    memory: npt.NDArray[np.uint8], have: int, chain: Chain, check: bool
+    memory: npt.NDArray[np.uint8], chain: Chain, check: bool
 ) -> tuple[list[npt.NDArray[np.uint8]], list[tuple[int, int]], int, int]:
-    """The records of a stream of which `memory` has the first `have` bytes, and a chain knows where they lie.
+    """The records of a stream that begins with `memory`, as far as a chain has seen it.
 
     Returns:
         (records, wrong, end, following): arrays over `memory`, of the records that are all there; the place and the
@@ -80,8 +80,7 @@ def cut(
         size of a record that is not all there, -1: there is none.
 
     Raises:
-        ValueError: the chain is of more bytes.
-        MemoryError: no room for that many checksums.
+        ValueError: the chain has seen more; its tables were changed.
     """
 
 def checksums(data: Buffer, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:

@@ -218,32 +218,35 @@ cdef class Chain:
         return self._arrays
 
 
-def cut(memory, int64_t have, Chain chain not None, bint check):
+def cut(memory, Chain chain not None, bint check):
     cdef uint8_t[::1] data = memory
-    cdef int64_t i, end = 0, whole = chain.n, following = -1
-    cdef uint32_t* computed = NULL
+    cdef int64_t i, end = 0, have = chain._seen, whole = chain.n, following = -1
     cdef list records = [], wrong = []
-    if not 0 <= have <= data.shape[0]:
-        raise ValueError(f"have is {have}, expected 0 to {data.shape[0]}")
-    if whole:
-        end = chain._offsets[whole - 1] + chain._sizes[whole - 1] + FOOTER_SIZE
-        if end > have:
-            whole -= 1
-            following, end = chain._sizes[whole], chain._offsets[whole] - HEADER_SIZE
-    if end > have:
-        raise ValueError(f"records to {end}, but there are {have} bytes")
+    if data.shape[0] < have:
+        raise ValueError(f"{data.shape[0]} bytes, but the chain has seen {have}")
+    if whole and chain._offsets[whole - 1] + chain._sizes[whole - 1] + FOOTER_SIZE > have:
+        whole -= 1
+        following = chain._sizes[whole]
     for i in range(whole):
+        if chain._offsets[i] < end or not 0 <= chain._sizes[i] <= have - FOOTER_SIZE - chain._offsets[i]:
+            raise ValueError(f"record {i} has {chain._sizes[i]} bytes at {chain._offsets[i]}, in {have} from {end} on")
         records.append(array_over(memory, <char*> &data[0] + chain._offsets[i], chain._sizes[i]))
+        end = chain._offsets[i] + chain._sizes[i] + FOOTER_SIZE
     if check and whole:
-        computed = <uint32_t*> malloc(whole * sizeof(uint32_t))
-        if computed == NULL:
-            raise MemoryError(f"checksums of {whole} records")
-        with nogil:
-            for i in range(whole):
-                computed[i] = crc32c_update(0, &data[0] + chain._offsets[i], chain._sizes[i])
-        wrong = [(i, computed[i]) for i in range(whole) if computed[i] != chain._checksums[i]]
-        free(computed)
+        computed = np.empty(whole, np.uint32)
+        wrong = _compared(&data[0], chain, computed)
     return records, wrong, end, following
+
+
+cdef list _compared(const uint8_t* data, Chain chain, uint32_t[::1] computed):
+    """(place, CRC-32C) of the records that do not match theirs, of as many as `computed` has room for."""
+    cdef int64_t i, count = computed.shape[0]
+    cdef bint good = True
+    with nogil:
+        for i in range(count):
+            computed[i] = crc32c_update(0, data + chain._offsets[i], chain._sizes[i])
+            good &= computed[i] == chain._checksums[i]
+    return [] if good else [(i, computed[i]) for i in range(count) if computed[i] != chain._checksums[i]]
 
 
 def checksums(const uint8_t[::1] data not None, const int64_t[:] starts not None, const int64_t[:] sizes not None):

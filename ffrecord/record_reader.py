@@ -21,6 +21,7 @@ from ffrecord.span_file import SpanFile
 from ffrecord.store import THREADS, Indices, OnError, Store, check_on_error
 
 T = TypeVar("T")
+Read = tuple[Any, list[Failure]]
 
 logger = logging.getLogger("ffrecord")
 
@@ -41,7 +42,8 @@ class RecordReader(Store[Sample_co]):
     It holds at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less, and opens others
     when they are read.
 
-    For subclasses to override: `_record_name`, and those that `Store` names, but for `_load`.
+    For subclasses to override: `_record_name`, and those that `Store` names, but for `_load`. Who overrides `_now`
+    does so with `_read_single` too.
     """
 
     __slots__ = ("_engine", "_files", "_fingerprint", "_io", "_warned")
@@ -140,16 +142,28 @@ class RecordReader(Store[Sample_co]):
     # Batches, by the engine
 
     def read_one(self, index: SupportsIndex) -> Array:
-        record = self._alone(as_int64(index))
-        return super().read_one(index) if record is None else record
+        position = as_int64(index)
+        found = self._read_single(position)
+        if found is None:
+            return super().read_one(position)
+        if isinstance(found, tuple):
+            return self._only(self._outcome(found, np.array([position]), True))
+        return found
 
-    def _alone(self, index: int) -> Array | None:
-        """Record `index`, where the engine alone reads it, and well: a single one is read in some microseconds."""
+    def _read_single(self, index: int) -> Array | Read | None:
+        """Record `index`, without what a batch needs around it, which takes longer than to read one.
+
+        Returns:
+            Its bytes; what the engine says of one that it could not have; None: nothing was read, and `_now` says why.
+        """
         if not isinstance(self._engine, _engine.Files):
             return None
-        record = self._engine.read_one(index, self._check_data)
+        try:
+            found = self._engine.read_one(index, self._check_data)
+        except ClosedError:
+            return None
         self._warn_refusal()
-        return record
+        return found
 
     def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
         positions = as_indices(indices)
@@ -212,7 +226,7 @@ class RecordReader(Store[Sample_co]):
             self._warned = True
             logger.warning("Linux AIO refused (%s)%s; reading without it", *_refusal(self._engine.aio_error))
 
-    def _outcome(self, read: tuple[Any, list[Failure]], positions: Indices, every: bool) -> Outcome:
+    def _outcome(self, read: Read, positions: Indices, every: bool) -> Outcome:
         result, failures = read
         wanted = failures if every else failures[:1]  # to put all of them into words may take seconds
         return Outcome(result, [(failure.order, self._error(failure, positions)) for failure in wanted])

@@ -14,7 +14,7 @@ from ffrecord._columns import Slots
 from ffrecord._engine import ARRAYS, CHECKED, PACKED
 from ffrecord.batching import SKIPPED_MOST, THREADS, BatchReading, Indices, OnError, as_out, as_outs, check_on_error
 from ffrecord.errors import ArgumentError, FFRecordError, MissingFileError, MissingNamesError, SampleIndexError
-from ffrecord.forms import Array, Packed
+from ffrecord.forms import Array, Outcome, Packed
 from ffrecord.indices import as_int64
 from ffrecord.prefetch import Prefetcher
 from ffrecord.read_stats import ReadStats, collect
@@ -275,7 +275,10 @@ class Store(BatchReading, Generic[Sample_co]):
 
     def read_one(self, index: SupportsIndex) -> Array:
         """Sample `index`; arguments and errors as for `read`. "skip" raises here: there is nothing else to return."""
-        outcome = self._now(ARRAYS, [as_int64(index)])
+        return self._only(self._now(ARRAYS, [as_int64(index)]))
+
+    def _only(self, outcome: Outcome) -> Array:
+        """The one record of a batch."""
         if outcome.failures and not callable(self._on_error):
             raise outcome.failures.pop()[1]  # no longer in what its own traceback keeps: see `_fill`
         only: Array = self._settled(ARRAYS, outcome)[0]

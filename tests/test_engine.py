@@ -96,7 +96,9 @@ def test_read_one(tmp_path, io):
     for index in range(-8, 8):
         record = files.read_one(index, True)
         if index % 8 == 2:
-            assert record is None and len(files.read_one(index, False)) == len(builders.small()[2])
+            _, failures = record
+            assert [(each.order, each.status) for each in failures] == [(0, "mismatch")]
+            assert len(files.read_one(index, False)) == len(builders.small()[2])
         else:
             assert record.tobytes() == builders.small()[index]
     assert files.read_one(8, True) is files.read_one(-9, True) is files.read_one(-(2**63), True) is None

@@ -57,6 +57,61 @@ def test_closed(small_file, io):
     reader.validate()
 
 
+# Handlers of signals, which run while a batch of 32 MiB and more is waited for
+
+IN_A_HANDLER = """
+import os, signal, sys, time
+from ffrecord import FileReader
+from ffrecord.errors import ChecksumError
+
+reader, forked = FileReader(sys.argv[1], io="direct"), []
+
+def call():
+    return {call}
+
+def handle(*_):
+    {handle}
+
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.005)
+"""
+
+
+@pytest.fixture(scope="module")
+def large_record(tmp_path_factory):
+    """A file on a disk with a record that takes a while, and a damaged one as large."""
+    data = builders.flip_in_sample(1)(builders.ffr_twin.build([b"first and " * (15 << 20)] * 2))
+    path = builders.write(tmp_path_factory.mktemp("large") / "a.ffr", data)
+    yield path
+    os.unlink(path)
+
+
+@pytest.mark.parametrize("call", ["reader.read([0])[0]", "reader.read_packed([0])[0]", "reader.read_one(0)"])
+def test_a_child_forked_while_a_batch_is_waited_for(large_record, call):
+    code = f"""{IN_A_HANDLER.format(call=call, handle="forked.append(os.fork())")}
+found = call()
+assert bytes(found[-20:]) == b"first and first and " and len(found) == 150 << 20
+while not forked:
+    time.sleep(0.01)
+if forked[0]:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(forked[0], 0)[1]))
+"""
+    children.run(code, large_record)
+
+
+@pytest.mark.parametrize("call", ["reader.read([1])", "reader.read_one(1)"])
+def test_a_bad_record_is_told_of_although_the_reader_was_closed(large_record, call):
+    code = f"""{IN_A_HANDLER.format(call=call, handle="reader.close()")}
+try:
+    call()
+except ChecksumError as error:
+    assert "Sample 1" in str(error)
+else:
+    sys.exit("no error")
+"""
+    children.run(code, large_record)
+
+
 def test_context_manager(small_file):
     with FileReader(small_file.path) as reader:
         assert not reader.closed

@@ -47,6 +47,18 @@ def test_raise_keeps_the_reader_usable(damaged, io):
         assert reader.skipped == 0
 
 
+def test_a_bad_record_is_read_once(damaged, io):
+    with FileReader(damaged, io=io) as reader, FileReader(damaged, io=io) as other:
+        for index in DAMAGED:
+            with pytest.raises(ChecksumError):
+                reader.read_one(index)
+            with pytest.raises(ChecksumError):
+                other.read([index])
+        seen, expected = reader.stats(), other.stats()
+        assert seen.batches == expected.batches == 2
+        assert (seen.records, seen.bytes, seen.requests) == (expected.records, expected.bytes, expected.requests)
+
+
 def test_skip_leaves_them_out_and_counts(damaged, io):
     with FileReader(damaged, io=io, on_error="skip") as reader:
         wanted = [SAMPLES[i] for i in INDICES if i % 8 not in DAMAGED]

@@ -42,7 +42,8 @@ def convert(
     """Write the samples of `source` into a directory of shards, with many processes, completely or not at all.
 
     Nothing is lost: names become the column "key", class names are kept in the field of the column "label", JPEG files
-    stay as they are, and so do bytes whose meaning nobody knows.
+    stay as they are, and so do bytes whose meaning nobody knows. What is no record of a source is not converted: the
+    directories, links and devices of an archive, files of a folder that are no pictures.
 
     Args:
         source: what `ffrecord.open` takes; a store that is open, and stays so; Parquet files; a Hugging Face dataset; a

@@ -6,6 +6,7 @@ import stat
 import zlib
 from collections.abc import Callable
 from itertools import islice
+from typing import NamedTuple
 
 from ffrecord import _tar, manifest, unfinished
 from ffrecord import format as ffr
@@ -21,6 +22,22 @@ from ffrecord.sources.suffixes import IMAGES, SUFFIXES
 HEAD = 1 << 16  # bytes of a file that are looked at
 ZIP_END = 22 + 65_535  # bytes that a zip's end record and comment have at most
 ENTRIES = 1000  # of a directory that are looked at
+
+
+class Look(NamedTuple):
+    """What is looked at of a file.
+
+    Attributes:
+        head: its first HEAD bytes.
+        size: bytes it has.
+        tail: its last ZIP_END bytes.
+        first: where its first sample begins, 8 bytes, if it is a `.ffr` file.
+    """
+
+    head: bytes
+    size: int
+    tail: bytes
+    first: bytes
 
 
 def detect(path: str) -> str:
@@ -43,8 +60,10 @@ def detect(path: str) -> str:
         head = file.read(HEAD)
         file.seek(max(0, size - ZIP_END))
         tail = file.read(ZIP_END)
+        file.seek(_first_offset_at(head, size))
+        look = Look(head, size, tail, file.read(8))
     for name, fits in CHECKS:
-        if fits(head, size, tail):
+        if fits(look):
             return name
     if path.lower().endswith(".tar") and _is_end_of_tar(head, size):
         return "tar"
@@ -66,23 +85,25 @@ def _kind(mode: int) -> str:
 # Files
 
 
-def _is_zip(head: bytes, size: int, tail: bytes) -> bool:
-    if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        return True
-    # Behind a program that extracts it. Only the record whose comment ends with the file counts.
-    at = tail.rfind(b"PK\x05\x06")
+def _is_zip(look: Look) -> bool:
+    return look.head[:4] in (b"PK\x03\x04", b"PK\x05\x06")
+
+
+def _ends_as_zip(look: Look) -> bool:
+    """Behind a program that extracts it, say. Only the record whose comment ends with the file counts."""
+    at = look.tail.rfind(b"PK\x05\x06")
     while at >= 0:
-        if at + 22 + int.from_bytes(tail[at + 20 : at + 22], "little") == len(tail):
+        if at + 22 + int.from_bytes(look.tail[at + 20 : at + 22], "little") == len(look.tail):
             return True
-        at = tail.rfind(b"PK\x05\x06", 0, at)
+        at = look.tail.rfind(b"PK\x05\x06", 0, at)
     return False
 
 
-def _is_tar(head: bytes, size: int, tail: bytes) -> bool:
-    if len(head) < _tar.BLOCK or head[257:262] not in (b"ustar", bytes(5)):
+def _is_tar(look: Look) -> bool:
+    if len(look.head) < _tar.BLOCK or look.head[257:262] not in (b"ustar", bytes(5)):
         return False
     headers = _tar.Headers()
-    return headers.block(head[: _tar.BLOCK]) != _tar.END and headers.problem != "checksum"
+    return headers.block(look.head[: _tar.BLOCK]) != _tar.END and headers.problem != "checksum"
 
 
 def _is_end_of_tar(head: bytes, size: int) -> bool:
@@ -90,72 +111,77 @@ def _is_end_of_tar(head: bytes, size: int) -> bool:
     return size >= 1024 and size % 512 == 0 and size == len(head) and not head.strip(b"\0")
 
 
-def _is_tfrecord(head: bytes, size: int, tail: bytes) -> bool:
-    if len(head) < 12:
+def _is_tfrecord(look: Look) -> bool:
+    if len(look.head) < 12:
         return False
-    return mask(crc32c(head[:8])) == int.from_bytes(head[8:12], "little")
+    return mask(crc32c(look.head[:8])) == int.from_bytes(look.head[8:12], "little")
 
 
-def _is_recordio(head: bytes, size: int, tail: bytes) -> bool:
-    return head[:4] == b"\4\3\2\1" and size >= 20
+def _is_recordio(look: Look) -> bool:
+    return look.head[:4] == b"\4\3\2\1" and look.size >= 20
 
 
-def _is_lmdb(head: bytes, size: int, tail: bytes) -> bool:
-    return head[16:20] == b"\xde\xc0\xef\xbe"
+def _is_lmdb(look: Look) -> bool:
+    return look.head[16:20] == b"\xde\xc0\xef\xbe"
 
 
-def _is_parquet(head: bytes, size: int, tail: bytes) -> bool:
-    return head[:4] == tail[-4:] == b"PAR1"
+def _is_parquet(look: Look) -> bool:
+    return look.head[:4] == look.tail[-4:] == b"PAR1"
 
 
-def _is_beton(head: bytes, size: int, tail: bytes) -> bool:
-    if len(head) <= beton.HEADER.size:
+def _is_beton(look: Look) -> bool:
+    if len(look.head) <= beton.HEADER.size:
         return False
-    version, fields, page, samples, _ = beton.HEADER.unpack_from(head)
-    if version != beton.VERSION or not fields or page < 1 << 12 or page & (page - 1) or samples > size:
+    version, fields, page, samples, _ = beton.HEADER.unpack_from(look.head)
+    if version != beton.VERSION or not fields or page < 1 << 12 or page & (page - 1) or samples > look.size:
         return False
     step = beton.DESCRIPTOR.itemsize
-    types = head[beton.HEADER.size : beton.HEADER.size + step * fields : step]
+    types = look.head[beton.HEADER.size : beton.HEADER.size + step * fields : step]
     return all(each in beton.KINDS or each == beton.CUSTOM for each in types)
 
 
-def _is_ffr(head: bytes, size: int, tail: bytes) -> bool:
-    """There is no magic number: the first sample must begin right behind the tables, or behind an extension block."""
+def _samples(head: bytes, size: int) -> int:
+    """Samples of a `.ffr` file that begins so; -1: it is none."""
     if size < ffr.PREFIX.size:
-        return False
+        return -1
     n = int.from_bytes(head[4:12], "little", signed=True)
-    if not 0 <= n <= (size - ffr.PREFIX.size) // 12:
-        return False
+    return n if 0 <= n <= (size - ffr.PREFIX.size) // 12 else -1
+
+
+def _first_offset_at(head: bytes, size: int) -> int:
+    return ffr.offsets_start(max(0, _samples(head, size)))
+
+
+def _is_ffr(look: Look) -> bool:
+    """There is no magic number: the first sample must begin right behind the tables, or behind an extension block."""
+    n = _samples(look.head, look.size)
     if n == 0:
-        return size == ffr.PREFIX.size or head[ffr.PREFIX.size :].startswith(ffr.BLOCK_MAGIC)
-    at = ffr.offsets_start(n)
-    if at + 8 > len(head):
-        return True
-    first = int.from_bytes(head[at : at + 8], "little", signed=True)
-    return ffr.tables_end(n) <= first <= size
+        return look.size == ffr.PREFIX.size or look.head[ffr.PREFIX.size :].startswith(ffr.BLOCK_MAGIC)
+    return n > 0 and ffr.tables_end(n) <= int.from_bytes(look.first, "little", signed=True) <= look.size
 
 
-def _is_compressed(wanted: Callable[[bytes, int, bytes], bool]) -> Callable[[bytes, int, bytes], bool]:
+def _is_compressed(wanted: Callable[[Look], bool]) -> Callable[[Look], bool]:
     """Whether what gzip or zlib packed is of a format."""
 
-    def fits(head: bytes, size: int, tail: bytes) -> bool:
+    def fits(look: Look) -> bool:
+        head = look.head
         if head[:2] != b"\x1f\x8b" and not (head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0):
             return False
         try:
             inside = zlib.decompressobj(47).decompress(head, 1024)
         except zlib.error:
             return False
-        return wanted(inside, size, b"")
+        return wanted(Look(inside, look.size, b"", b""))
 
     return fits
 
 
-def _is_packed_tar(head: bytes, size: int, tail: bytes) -> bool:
-    return head.startswith((b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0"))
+def _is_packed_tar(look: Look) -> bool:
+    return look.head.startswith((b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0"))
 
 
-# The ones whose marks are the surest first.
-CHECKS: tuple[tuple[str, Callable[[bytes, int, bytes], bool]], ...] = (
+# The ones whose marks are the surest first. The last sample of a `.ffr` file may be a zip, and ends as one.
+CHECKS: tuple[tuple[str, Callable[[Look], bool]], ...] = (
     ("tfrecord", _is_tfrecord),
     ("tar", _is_tar),
     ("lmdb", _is_lmdb),
@@ -167,6 +193,7 @@ CHECKS: tuple[tuple[str, Callable[[bytes, int, bytes], bool]], ...] = (
     ("tar", _is_compressed(_is_tar)),
     ("tar", _is_packed_tar),
     ("ffrecord", _is_ffr),
+    ("zip", _ends_as_zip),
 )
 
 

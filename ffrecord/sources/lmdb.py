@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 from ffrecord.errors import ArgumentTypeError, doing
 from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.paths import Source
-from ffrecord.record_reader import RecordReader
+from ffrecord.record_reader import Read, RecordReader
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.lmdb_index import Index, data_files, index, names_of_databases, shown
 from ffrecord.sources.lmdb_pages import Pages, changed, snapshot
@@ -85,10 +85,11 @@ class EnvironmentReader(RecordReader):
         for file, transaction in zip(self._files, self.transactions, strict=True):
             _check_unchanged(file, transaction)
 
-    def _alone(self, index: int) -> Array | None:
-        record = super()._alone(index)
-        self.check_unchanged()
-        return record
+    def _read_single(self, index: int) -> Array | Read | None:
+        found = super()._read_single(index)
+        if found is not None:
+            self.check_unchanged()
+        return found
 
     def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
         outcome = super()._now(form, indices, out, go_on)

@@ -10,11 +10,11 @@ import numpy.typing as npt
 from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.indices import as_indices
 from ffrecord.read_stats import ReadStats
-from ffrecord.record_reader import RecordReader
+from ffrecord.record_reader import Read, RecordReader
 from ffrecord.store import Indices, Store
 
 SUMMED = ("batches", "records", "bytes", "requests", "cached_bytes", "io_seconds", "crc_seconds", "waits", "open_files")
-NONE = np.empty(0, np.int64)
+NO_POSITIONS = np.empty(0, np.int64)
 
 
 class MixedReader(RecordReader):
@@ -47,8 +47,8 @@ class MixedReader(RecordReader):
             sizes[special] = Store.record_sizes(self, positions[special])
         return sizes
 
-    def _alone(self, index: int) -> Array | None:
-        return super()._alone(index) if self._special(NONE) is None else None
+    def _read_single(self, index: int) -> Array | Read | None:
+        return super()._read_single(index) if self._special(NO_POSITIONS) is None else None
 
     def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
         positions = as_indices(indices)
@@ -66,7 +66,7 @@ class MixedReader(RecordReader):
 
     def _all_plain(self, positions: Indices) -> bool:
         """Whether the engine alone reads these; it also is who refuses indices out of range."""
-        if self._special(NONE) is None:
+        if self._special(NO_POSITIONS) is None:
             return True
         if not len(positions) or positions.min() < -self.n or positions.max() >= self.n:
             return True

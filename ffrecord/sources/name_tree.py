@@ -37,7 +37,8 @@ class NameTree:
         if not isinstance(text, str):
             raise TypeError(f"path must be str or os.PathLike of str, not {type(path).__name__}")
         index = self.files.find(text)  # of a name that is plain, as most are, there is no other
-        return index if index >= 0 else self.files.find(plain(text) or text)
+        key = plain(text) if index < 0 else None
+        return self.files.find(key) if key and key != text else index
 
     def find_each(self, paths: list[str]) -> npt.NDArray[np.int64]:
         """The same of many; it may miss paths that are not plain."""

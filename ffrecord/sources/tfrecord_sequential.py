@@ -36,8 +36,8 @@ def stream_tfrecord(
     on_error: Literal["raise", "skip"] = "raise",
     on_torn: Literal["raise", "skip"] = "raise",
 ) -> Iterator[Array]:
-    """The records of TFRecord files, one after the other. Of one pass, this takes half the time of a `TFRecordReader`
-    where records are small, and about the same where they are large.
+    """The records of TFRecord files, one after the other. Of one pass, this takes two thirds of the time of a
+    `TFRecordReader` where records have up to some kilobytes, and a little more than its time where they are larger.
 
     Args:
         source, compression: as for `TFRecordReader`.
@@ -176,7 +176,7 @@ class _Windows:
         if self._ended:
             return None
         found = self._follow(last=not self._filled())
-        records, wrong, end, following = _tfrecord.cut(self._memory, self._have, found, self._how.check)
+        records, wrong, end, following = _tfrecord.cut(self._memory, found, self._how.check)
         whole = len(records)
         if wrong:
             self._leave_out(records, wrong, found)

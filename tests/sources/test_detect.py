@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
+import ffr_twin
 import mutations
 import numpy as np
 import pytest
@@ -70,6 +71,12 @@ FILES = {
     "beton": ("beton", (SEEDS / "mixed.beton").read_bytes()),
     "lmdb, one file": ("lmdb", (SEEDS / "torchrecord_lmdb/data.mdb").read_bytes()),
     "parquet": ("parquet", b"PAR1" + bytes(20) + b"PAR1"),
+    "ffrecord, a zip last": ("ffrecord", ffr_twin.build([b"first", zip_bytes()])),
+    "ffrecord, a zip alone": ("ffrecord", ffr_twin.build([zip_bytes()])),
+    "ffrecord, a zip with a comment last": ("ffrecord", ffr_twin.build([b"first", zip_bytes(comment=b"x" * 300)])),
+    "ffrecord, large tables, a zip last": ("ffrecord", ffr_twin.build([b"x"] * 20_000 + [zip_bytes()])),
+    # What the prefix of a `.ffr` file would say here is that it has 65,794 samples.
+    "zip, behind a program of 64 bits": ("zip", zip_bytes(b"\x7fELF\2\1\1" + bytes(9) + b"\x90" * 1_000_000)),
     **{path.name: ("ffrecord", path.read_bytes()) for path in sorted((GOLDEN / "ffrecord").glob("*.ffr"))},
 }
 

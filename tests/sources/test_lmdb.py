@@ -133,8 +133,15 @@ def test_a_write_after_opening_is_noticed(tmp_path):
         for call in [*calls, lambda: reader.sample(0), lambda: list(reader), lambda: skipping.read_packed([0])]:
             with pytest.raises(FormatError, match=message):
                 call()
+        with pytest.raises(FormatError, match=message):
+            reader.read_one(3)
+        with pytest.raises(IndexError, match="50 >= 50"):
+            reader.read_one(50)
         with pytest.raises(FFRecordError, match="differ from those"):
             pickle.loads(pickle.dumps(reader))
+        reader.close()
+        with pytest.raises(ValueError, match="LMDBReader has been closed"):
+            reader.read_one(3)
     with LMDBReader(tmp_path) as reader:
         assert as_bytes(reader)[1] == b"other"
 

@@ -129,7 +129,7 @@ def test_cut(contents, have, flips, check):
     have = int(have * len(data))
     memory, chain = np.frombuffer(bytes(data) + bytes(100), np.uint8).copy(), Chain(size=len(data))
     chain.feed(memory[:have])
-    found, wrong, end, following = _tfrecord.cut(memory, have, chain, check)
+    found, wrong, end, following = _tfrecord.cut(memory, chain, check)
     whole = sum(each <= have for each in ends)
     assert [record.tobytes() for record in found] == twin.decode(data)[0][:whole]
     assert all(record.flags.writeable and np.shares_memory(record, memory) for record in found if len(record))
@@ -144,11 +144,25 @@ def test_cut_of_too_few_bytes():
     data = np.frombuffer(twin.encode([b"first", b"second"]), np.uint8)
     chain = Chain()
     chain.feed(data)
-    for have in (0, 20, -1, len(data) + 1):
-        with pytest.raises(ValueError, match=f"{have} bytes|have is {have}"):
-            _tfrecord.cut(data.copy(), have, chain, True)
+    for have in (0, 20):
+        with pytest.raises(ValueError, match=f"{have} bytes, but the chain has seen {len(data)}"):
+            _tfrecord.cut(data[:have].copy(), chain, True)
     with pytest.raises(ValueError, match="read-only"):
-        _tfrecord.cut(data, len(data), chain, True)
+        _tfrecord.cut(data, chain, True)
+
+
+@pytest.mark.parametrize(("offset", "size"), [(-1, 5), (12, -1), (12, 6), (12, 2**62), (2**62, 5), (27, 7)])
+def test_cut_by_tables_that_were_changed(offset, size):
+    """Nothing outside of memory is given."""
+    data = np.frombuffer(twin.encode([b"first", b"second"]), np.uint8).copy()
+    chain = Chain()
+    chain.feed(data)
+    chain.finish()
+    offsets, sizes, _ = chain.tables()
+    place = 1 if offset == 27 else 0
+    offsets[place], sizes[place] = offset, size
+    with pytest.raises(ValueError, match=f"record [01] has .* in {len(data)} from|chain has seen"):
+        _tfrecord.cut(data, chain, True)
 
 
 def test_checksums():
