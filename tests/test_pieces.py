@@ -21,7 +21,9 @@ from ffrecord.fields import (
     Field,
     FloatField,
     IntField,
+    ListField,
     NDArrayField,
+    OptionalField,
     Schema,
     StrField,
     ZstdField,
@@ -37,6 +39,7 @@ EVERYTHING = {
     "inner": ({"bytes": BytesField(), "good": BoolField()}, [StrField(), NDArrayField("int16", (None,))]),
     "large": NDArrayField("float64", (100,)),
     "packed": ZstdField(StrField()),
+    "listed": OptionalField(ListField(BytesField())),
 }
 
 
@@ -49,6 +52,7 @@ def sample(**other: Any) -> dict[str, Any]:
         "inner": ({"bytes": b"some", "good": True}, ["text", np.arange(3, dtype=np.int16)]),
         "large": np.arange(100.0),
         "packed": "a" * 1000,
+        "listed": [b"some", b""],
     }
     return {**plain, **other}
 

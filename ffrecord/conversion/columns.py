@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from ffrecord.errors import ArgumentError
-from ffrecord.fields import BytesField, JPEGField, JSONField, LabelField, NDArrayField, Schema
+from ffrecord.fields import BytesField, JPEGField, JSONField, LabelField, ListField, NDArrayField, OptionalField, Schema
 from ffrecord.fields.declare import declared
 from ffrecord.fields.field import Field
 from ffrecord.fields.infer import infer_tree
@@ -43,10 +43,12 @@ class Columns:
     Attributes:
         schema: of the result.
         flat: columns whose arrays, 1-D and of uint8, become bytes, as their fields take no arrays for that.
+        optional: columns that samples may be without, which then are None.
     """
 
     schema: Schema
     flat: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
 
     def prepared(self, sample: Any, *, here: bool = False) -> Any:
         """The sample, as its fields take it; a dict may be changed in place.
@@ -54,6 +56,9 @@ class Columns:
         Args:
             here: it is encoded by this process, so that what does not pickle will do.
         """
+        for name in self.optional:
+            if name not in sample:
+                sample[name] = None
         for name in self.flat:
             value = sample.get(name)
             if _is_flat(value):
@@ -74,27 +79,37 @@ def chosen(samples: Sequence[Any], wanted: Any, facts: Facts) -> Columns:
         TypeError, ValueError: no columns fit the samples; a column that they do not have.
     """
     if isinstance(wanted, Schema):
-        return Columns(wanted, _flat(samples, wanted.fields, facts))
+        return Columns(wanted, _flat(samples, wanted.fields, facts), _optional(wanted, []))
     if not all(isinstance(sample, dict) for sample in samples):
         return Columns(Schema(infer_tree(samples)) if wanted is None else Schema.of(wanted))
     if wanted is not None and not isinstance(wanted, Mapping):
         raise ArgumentError(f"fields must be a mapping of columns to fields, or a Schema, not {type(wanted).__name__}")
+    names = list(dict.fromkeys(name for sample in samples for name in sample))
     known = {
-        **_loose(samples),
+        **_loose(samples, names, facts),
         **facts.fields,
-        **{name: LabelField(names) for name, names in facts.labels.items()},
+        **{name: LabelField(classes) for name, classes in facts.labels.items()},
         **(wanted or {}),
     }
-    strange = [name for name in wanted or {} if name not in samples[0]]
+    unseen = [name for name in wanted or {} if name not in names]
+    strange = [name for name in unseen if not isinstance(known[name], OptionalField)]
     if strange:
-        raise ArgumentError(f"fields has {strange[0]!r}, which is no column; there are {', '.join(samples[0])}")
+        raise ArgumentError(f"fields has {strange[0]!r}, which is no column; there are {', '.join(names)}")
     flat = _flat(samples, known, facts)
-    schema = Schema(_tree(samples, known, flat, facts))
-    return Columns(schema, frozenset(name for name in flat if type(schema.fields.get(name)) is not BytesField))
+    schema = Schema(_tree(samples, names + unseen, known, flat, facts))
+    bare = frozenset(name for name in flat if type(schema.fields.get(name)) is not BytesField)
+    return Columns(schema, bare, _optional(schema, [name for sample in samples for name in set(names) - sample.keys()]))
 
 
-def _tree(samples: Sequence[Any], known: Mapping[str, Any], flat: frozenset[str], facts: Facts) -> Node:
-    """The columns of dicts, those that are not known inferred, in the order of the first one."""
+def _optional(schema: Schema, missing: Sequence[str]) -> frozenset[str]:
+    """Columns that samples may be without: those that some are without, and those that are declared so."""
+    return frozenset(missing) | {name for name, field in schema.fields.items() if isinstance(field, OptionalField)}
+
+
+def _tree(
+    samples: Sequence[Any], names: Sequence[str], known: Mapping[str, Any], flat: frozenset[str], facts: Facts
+) -> Node:
+    """The columns of dicts, those that are not known inferred."""
     rest = [{name: _probe(each[name], name in flat) for name in each if name not in known} for each in samples]
     found = cast(Node, infer_tree(rest))
     inferred = dict(zip(found.keys, found.children, strict=True))
@@ -103,19 +118,56 @@ def _tree(samples: Sequence[Any], known: Mapping[str, Any], flat: frozenset[str]
             inferred[name] = _relaxed(tree)
         if isinstance(tree, BytesField) and _are_jpegs([each[name] for each in rest], facts.suffixed.get(name)):
             inferred[name] = JPEG
-    names = tuple(samples[0])
     children: list[Tree] = [_declared(known[name]) if name in known else inferred[name] for name in names]
-    return Node("dict", names, tuple(children))
+    return Node("dict", tuple(names), tuple(children))
 
 
-def _loose(samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Columns of JSON: other samples may have other keys and lengths there, and more of them no value."""
+def _loose(samples: Sequence[dict[str, Any]], names: Sequence[str], facts: Facts) -> dict[str, Field]:
+    """Columns of which other samples may have other keys and lengths, more of them no value, or larger numbers."""
     found = {}
-    for name in samples[0]:
-        values = [sample.get(name) for sample in samples]
-        if any(value is None or isinstance(value, dict | list) for value in values) and _are_json(values):
-            found[name] = JSONField()
+    for name in names:
+        values = [_probe(sample.get(name), name in facts.records) for sample in samples]
+        field = loose_field(values)
+        if field is not None:
+            found[name] = field
     return found
+
+
+def loose_field(values: Sequence[Any]) -> Field | None:
+    """A field for values that are missing, or differ in structure or length: `JSONField` if it holds all of them.
+
+    Returns:
+        None where these are no such values, or no field holds them.
+    """
+    if not any(value is None or isinstance(value, dict | list) or _is_huge(value) for value in values):
+        return None
+    if _are_json(values):
+        return JSONField()
+    there = [value for value in values if value is not None]
+    if len(there) < len(values):
+        inner = loose_field(there) or _leaf(there)
+        return None if inner is None else OptionalField(inner)
+    if not all(isinstance(value, list) for value in values):
+        return None
+    items = [item for value in values for item in value]
+    inner = loose_field(items) or _leaf(items)
+    return None if inner is None else ListField(inner)
+
+
+def _is_huge(value: Any) -> bool:
+    """A number that an `IntField` does not hold."""
+    return type(value) is int and not -(1 << 63) <= value < 1 << 63
+
+
+def _leaf(values: Sequence[Any]) -> Field | None:
+    """The field of values that are no structures; None if there is none, or not one for all."""
+    try:
+        tree = infer_tree(values)
+    except (TypeError, ValueError):
+        return None
+    if isinstance(tree, NDArrayField):
+        return _relaxed(tree)
+    return tree if isinstance(tree, Field) and tree.torch_dtype is None else None
 
 
 def _are_json(values: Sequence[Any]) -> bool:

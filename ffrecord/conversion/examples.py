@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ffrecord.conversion.columns import Columns, Facts, chosen
-from ffrecord.conversion.stores import OfStore, probed
+from ffrecord.conversion.stores import OfStore, listed, probed
 from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.sources.examples import ExampleError, ExampleParser, infer
 from ffrecord.sources.examples_infer import describe, first_list
@@ -69,11 +67,4 @@ def of_store(store: Store) -> ExampleDataset | None:
 
 
 def _listed(sample: dict[str, Any]) -> dict[str, Any]:
-    """Strings of numpy arrays as lists, numbers of numpy as Python's."""
-    return {name: _plain(value) for name, value in sample.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return value.tolist()
-    return value.item() if isinstance(value, np.generic) else value
+    return {name: listed(value) for name, value in sample.items()}

@@ -12,7 +12,7 @@ from ffrecord.conversion.export_names import Naming
 from ffrecord.conversion.export_values import Content, content_of, of_bytes
 from ffrecord.conversion.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS, names_of
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
-from ffrecord.fields import JPEGField, LabelField, Schema, schema_of
+from ffrecord.fields import Field, JPEGField, LabelField, ListField, OptionalField, Schema, schema_of
 from ffrecord.fields.tree import as_mapping
 from ffrecord.reader import FileReader
 from ffrecord.sources.examples_encode import encode_example
@@ -137,6 +137,8 @@ class SampleSource:
 
     def _sample(self, index: int, value: Any) -> Sample:
         columns = dict(_columns(value))
+        for each in [name for name in columns if columns[name] is None and self._is(name, OptionalField)]:
+            del columns[each]  # as the source had no field of that name
         name = None if self._names is None else self._names[index]
         for key in KEYS:
             # A column that says the name, as `convert` makes one.
@@ -146,6 +148,9 @@ class SampleSource:
         if untyped and (list(columns) == [DATA] or self.format in RAW_FORMATS):
             columns = {each: _raw(value) for each, value in columns.items()}
         return Sample(index, name, columns)
+
+    def _is(self, column: str, kind: type[Field]) -> bool:
+        return self._schema is not None and isinstance(self._schema.fields.get(column), kind)
 
     def _content(self, index: int, column: str, value: Any) -> Content:
         try:
@@ -211,6 +216,8 @@ class SampleSource:
     def _feature(self, index: int, name: str, value: Any) -> Any:
         if isinstance(value, int) and value not in INT64:
             raise ArgumentError(f"sample {index}, column {name!r}: {value} is no int64")
+        if self._is(name, ListField) and all(isinstance(each, bytes) for each in value):
+            return value
         if value is None or isinstance(value, int | float | str | bytes | np.ndarray | np.generic):
             return value
         return bytes(self._content(index, name, value).data)

@@ -184,7 +184,7 @@ def _wants_bytes(fields: Any) -> bool:
 
 
 def _shown(first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
-    arrays = {key for key, value in first[0].items() if isinstance(value, np.ndarray)}
+    arrays = {key for sample in first for key, value in sample.items() if isinstance(value, np.ndarray)}
     columns = chosen(first, fields, Facts(frozenset(arrays)))
     return Given(None, lambda: map(columns.prepared, begin()), columns.schema)
 

@@ -8,7 +8,21 @@ from typing import Any
 import numpy as np
 
 from ffrecord.errors import FormatError
-from ffrecord.fields import BoolField, BytesField, FloatField, IntField, JSONField, LabelField, NDArrayField, StrField
+from ffrecord.fields import (
+    BoolField,
+    BytesField,
+    DecimalField,
+    FloatField,
+    IntField,
+    JSONField,
+    LabelField,
+    ListField,
+    NDArrayField,
+    OptionalField,
+    ScalarField,
+    StrField,
+)
+from ffrecord.fields.field import Field
 from ffrecord.fields.optional import require
 
 _log = logging.getLogger("ffrecord")
@@ -63,14 +77,17 @@ class Rows:
         self._takes: dict[str, str] = {}
         for each in schema:
             field, take = _of_type(each.type)
-            if nulls.get(each.name) or isinstance(declared.get(each.name), JSONField):
-                if each.name not in declared and not _is_json(each.type):
-                    raise FormatError(
-                        f"column {each.name!r}: {each.type} with {nulls[each.name]} values missing, which no field "
-                        "holds: leave these rows out, or give them a value"
-                    )
+            if isinstance(declared.get(each.name), JSONField):
                 field, take = JSONField(), "list"
-            elif each.name in classes and isinstance(field, IntField):
+            elif nulls.get(each.name):
+                field, take = _with_nulls(each.type, field, take)
+            if take == "none" and each.name not in declared:
+                missing = f" with {nulls[each.name]} values missing" if nulls.get(each.name) else ""
+                raise FormatError(
+                    f"column {each.name!r}: {each.type}{missing}, which no field holds: leave it or these rows out, or "
+                    "give them another value"
+                )
+            if each.name in classes and isinstance(field, IntField):
                 field = LabelField(classes[each.name])
             if getattr(each.type, "tz", None):
                 _log.warning(
@@ -87,7 +104,7 @@ class Rows:
 
     def _values(self, name: str, column: Any) -> Values:
         take = self._takes[name]
-        if take != "list" and column.null_count:
+        if take not in ("list", "maps", "none") and column.null_count:
             place = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
             raise RowError(place, f"column {name!r}: a value is missing, which was not said in advance; {ADVICE}")
         try:
@@ -105,11 +122,42 @@ def _check_names(names: Sequence[str]) -> None:
 def _is_json(kind: Any) -> bool:
     """Whether a `JSONField` holds values of this type."""
     types = require("pyarrow.types", "parquet", "reading Arrow tables")
-    if types.is_dictionary(kind) or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if types.is_dictionary(kind) or _is_list(types, kind):
         return _is_json(kind.value_type)
+    if types.is_map(kind):
+        return _is_json(kind.key_type) and _is_json(kind.item_type)
     if types.is_struct(kind):
         return all(_is_json(each.type) for each in kind)
     return _is_number(types, kind) or bool(types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind))
+
+
+def _with_nulls(kind: Any, field: Any, take: str) -> tuple[Any, str]:
+    """The field of a type of which values are missing, and how they are taken: "none" for not at all."""
+    types = require("pyarrow.types", "parquet", "reading Arrow tables")
+    if _is_json(kind):
+        return JSONField(), "maps" if types.is_map(kind) else "list"
+    inner = _item(types, kind)
+    return (field, "none") if inner is None else (OptionalField(inner), "list")
+
+
+def _item(types: Any, kind: Any) -> Field | None:
+    """A field for values of a type as Python has them, in lists or where some are missing; None: there is none."""
+    if _is_bytes(types, kind):
+        return BytesField()
+    if types.is_decimal(kind):
+        return DecimalField()
+    if _is_list(types, kind):
+        inner = JSONField() if _is_json(kind.value_type) else _item(types, kind.value_type)
+        return None if inner is None else ListField(inner)
+    return None
+
+
+def _is_bytes(types: Any, kind: Any) -> bool:
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
+
+
+def _is_list(types: Any, kind: Any) -> bool:
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _of_type(kind: Any) -> tuple[Any, str]:
@@ -117,27 +165,28 @@ def _of_type(kind: Any) -> tuple[Any, str]:
     types = require("pyarrow.types", "parquet", "reading Arrow tables")
     if types.is_dictionary(kind):
         return _of_type(kind.value_type)[0], "list"
+    if types.is_uint64(kind):
+        return ScalarField("uint64"), "scalars"  # half of them are no int64
+    if _is_bytes(types, kind):
+        return None, "list"  # values show whether they are JPEGs
     plain = (
         (types.is_boolean, BoolField()),
         (types.is_integer, IntField()),
         (types.is_floating, FloatField()),
         (types.is_string, StrField()),
         (types.is_large_string, StrField()),
-        (types.is_binary, BytesField()),
-        (types.is_large_binary, BytesField()),
-        (types.is_fixed_size_binary, BytesField()),
+        (types.is_decimal, DecimalField()),
     )
     for fits, field in plain:
         if fits(kind):
-            # Of bytes, values show whether they are JPEGs.
-            return (None if isinstance(field, BytesField) else field), "list"
+            return field, "list"
     return _of_nested(types, kind)
 
 
 def _of_nested(types: Any, kind: Any) -> tuple[Any, str]:
     if types.is_struct(kind) and {each.name for each in kind} == {"bytes", "path"}:
         return None, "file"
-    if types.is_timestamp(kind) or types.is_date(kind):
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_duration(kind):
         return None, "scalars"
     if types.is_fixed_size_list(kind) and _is_number(types, kind.value_type):
         return NDArrayField(kind.value_type.to_pandas_dtype(), (kind.list_size,)), "arrays"
@@ -145,7 +194,11 @@ def _of_nested(types: Any, kind: Any) -> tuple[Any, str]:
         return NDArrayField(kind.value_type.to_pandas_dtype(), (None,)), "arrays"
     if hasattr(kind, "storage_type"):
         return None, "extension"
-    return JSONField(), "list"
+    if _is_json(kind):
+        return JSONField(), "maps" if types.is_map(kind) else "list"
+    field = _item(types, kind)
+    # Files do not say whether lists are missing.
+    return (None, "none") if field is None else (OptionalField(field), "list")
 
 
 def _is_number(types: Any, kind: Any) -> bool:
@@ -155,6 +208,11 @@ def _is_number(types: Any, kind: Any) -> bool:
 def _list(column: Any) -> Values:
     values: Values = column.to_pylist()
     return values
+
+
+def _maps(column: Any) -> Values:
+    """As lists of pairs, which are lists too: keys may repeat, and need not be text."""
+    return [None if value is None else [list(pair) for pair in value] for value in column.to_pylist()]
 
 
 def _scalars(column: Any) -> Values:
@@ -199,6 +257,8 @@ def _read(path: str) -> bytes:
 
 TAKES: dict[str, Take] = {
     "list": _list,
+    "none": _list,  # into a field of the user's
+    "maps": _maps,
     "scalars": _scalars,
     "arrays": _arrays,
     "extension": _extensions,

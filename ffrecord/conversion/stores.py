@@ -22,6 +22,7 @@ PROBED_BESIDE = 16 << 20  # bytes that are read for them beside their own, as of
 KEY, WEB_KEY, DATA, IMAGE, LABEL = "key", "__key__", "data", "image", "label"
 RAW_FORMATS = ("webdataset", "image folder", "path list")  # whose arrays are bytes of files
 FOLDERS = ("image folder", "path list")
+TFRECORD = "tfrecord"
 TYPED = ("mds", "beton", "torchrecord")  # whose arrays are arrays
 BYTES_AT_ONCE = 8 << 20
 UNTOLD = ("io", "on_error", "index_cache")  # options of readers that change no sample
@@ -103,6 +104,8 @@ class StoreDataset(OfStore):
 
     def _named(self, index: int, sample: Any) -> Any:
         """A sample with its name, as text if all names are."""
+        if self.store.format == TFRECORD and isinstance(sample, dict):
+            sample = {name: listed(value) for name, value in sample.items()}
         if self.store.format in FOLDERS:
             sample = {KEY: self.store.keys()[index], **sample}
         return sample if self._keys_are_text else with_bytes_key(sample)
@@ -119,6 +122,13 @@ class StoreDataset(OfStore):
         classes = getattr(store, "classes", None)
         labels = {LABEL: list(classes)} if classes and labels_fit(samples, LABEL) else {}
         return Facts(frozenset(raw), labels, {}, _suffixed(store))
+
+
+def listed(value: Any) -> Any:
+    """What an Example has, in types of Python: strings of numpy arrays as lists, its numbers as numbers."""
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return value.tolist()
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def with_bytes_key(sample: Any) -> Any:

@@ -3,6 +3,7 @@
     field.py     what a field is; registry of kinds
     scalars.py   int, float, bool, None, numpy scalars; labels.py: class labels and their names
     blobs.py     str, bytes, JSON
+    decimals.py  decimal numbers
     arrays.py    numpy arrays; their shapes in shapes.py, their dtypes in dtypes.py
     tensors.py   torch tensors
     images.py    PIL images
@@ -10,7 +11,8 @@
     rgb.py       RGB images, as plain pixels or JPEG
                  pixels.py: plain pixels and limits; jpeg_values.py, jpeg_header.py: what is a JPEG;
                  jpeg_codec.py: its pixels
-    zstd.py      any of these, compressed
+    zstd.py      any of these, compressed; optional_values.py: or None; lists.py: any number of them; inner.py: what
+                 the latter have in common
     tree.py      the structure around the fields: dict, tuple, list
     layout.py    where each column is in a record; one record there and back
     batch.py     many records at once
@@ -24,11 +26,14 @@ where used.
 
 from ffrecord.fields.arrays import NDArrayField
 from ffrecord.fields.blobs import BytesField, JSONField, StrField
+from ffrecord.fields.decimals import DecimalField
 from ffrecord.fields.field import Field, Fixed, register
 from ffrecord.fields.images import ImageField
 from ffrecord.fields.jpeg import JPEGField
 from ffrecord.fields.labels import LabelField
 from ffrecord.fields.layout import Slot
+from ffrecord.fields.lists import ListField
+from ffrecord.fields.optional_values import OptionalField
 from ffrecord.fields.rgb import RGBImageField
 from ffrecord.fields.scalars import BoolField, FloatField, IntField, NoneField, ScalarField
 from ffrecord.fields.schema import Schema, schema_of
@@ -38,6 +43,7 @@ from ffrecord.fields.zstd import ZstdField
 __all__ = [
     "BoolField",
     "BytesField",
+    "DecimalField",
     "Field",
     "Fixed",
     "FloatField",
@@ -46,8 +52,10 @@ __all__ = [
     "JPEGField",
     "JSONField",
     "LabelField",
+    "ListField",
     "NDArrayField",
     "NoneField",
+    "OptionalField",
     "RGBImageField",
     "ScalarField",
     "Schema",

@@ -11,6 +11,22 @@ from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Encoded, Field, mismatch, register
 
 
+def _is_json(value: Any) -> bool:
+    try:
+        return bool(msgspec.json.decode(msgspec.json.encode(value)) == value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return False
+
+
+def _changed(value: Any, where: str = "") -> str:
+    """The first thing in `value` that JSON would give back as something else, and where it is."""
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for place, child in children:
+        if not _is_json(child):
+            return _changed(child, f"{where}[{place!r}]")
+    return f"{describe(value)} at {where}" if where else describe(value)
+
+
 @register
 @dataclass(frozen=True)
 class StrField(Field):
@@ -86,7 +102,7 @@ class JSONField(Field):
         # JSON would silently give back a tuple as a list, bytes as str, NaN as null, the key 1 as "1".
         if same is not True:
             raise ValueError(
-                f"JSON would change {describe(value)}: expected dicts with str keys, lists, str, finite numbers, bools "
+                f"JSON would change {_changed(value)}: expected dicts with str keys, lists, str, finite numbers, bools "
                 "and None"
             )
         return text

@@ -1,12 +1,14 @@
 """Probe samples -> the tree of fields that holds them all."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from ffrecord.fields.arrays import NDArrayField
 from ffrecord.fields.blobs import BytesField, StrField
+from ffrecord.fields.decimals import DecimalField
 from ffrecord.fields.describe import describe, is_image, is_tensor, torch_dtype_name
 from ffrecord.fields.dtypes import array_dtype
 from ffrecord.fields.field import Field
@@ -17,8 +19,8 @@ from ffrecord.fields.tensors import TensorField
 from ffrecord.fields.tree import Node, NodeCount, Tree, as_mapping, check_key, child_paths, key_path, label
 
 SUPPORTED = (
-    "int, float, bool, str, bytes, None, numpy scalars and arrays, torch tensors, PIL images, and dicts, tuples and "
-    "lists of these; other types need a field of their own, or serializer=pickle.dumps"
+    "int, float, bool, str, bytes, None, decimals, numpy scalars and arrays, torch tensors, PIL images, and dicts, "
+    "tuples and lists of these; other types need a field of their own, or serializer=pickle.dumps"
 )
 
 
@@ -70,6 +72,8 @@ def _field(value: Any) -> Field | None:
         return StrField()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return BytesField()
+    if isinstance(value, Decimal):
+        return DecimalField()
     if isinstance(value, np.generic):
         return ScalarField(value.dtype)
     for cls, field in ((bool, BoolField()), (int, IntField()), (float, FloatField())):
@@ -104,7 +108,7 @@ def _merge_nodes(tree: Node, other: Node, path: str, probe: int) -> Node:
         detail = f", key {changed[0]!r} is in one only" if changed else ""
         raise ValueError(
             f"{label(path)}: {_words(tree)} in the first sample, {_words(other)} in probe {probe}{detail}; declare "
-            "JSONField() for what varies in length, or an array of varying shape"
+            "JSONField() or ListField(...) for what varies in length, or an array of varying shape"
         )
     order = [other.keys.index(key) for key in tree.keys] or range(len(other.children))
     children = [
@@ -131,5 +135,6 @@ def _words(tree: Tree) -> str:
 def _different(path: str, one: str, other: str, probe: int) -> TypeError:
     return TypeError(
         f"{label(path)}: {one} in the first sample, {other} in probe {probe}; a column has one kind: convert, or "
-        "declare its field (FloatField() takes exact ints, IntField() numpy integers, JSONField() what JSON holds)"
+        "declare its field (FloatField() takes exact ints, IntField() numpy integers, JSONField() what JSON holds, "
+        "OptionalField(...) None, too)"
     )

@@ -135,7 +135,7 @@ class NoneField(Field):
 
     def encode(self, value: Any) -> bytes:
         if value is not None:
-            raise TypeError(mismatch(self, value, "a column is None always or never; JSONField() holds both"))
+            raise TypeError(mismatch(self, value, "a column is None always or never; OptionalField(...) holds both"))
         return b""
 
     def decode(self, data: memoryview) -> None:

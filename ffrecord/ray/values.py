@@ -18,6 +18,7 @@ from ffrecord.fields import (
     LabelField,
     NDArrayField,
     NoneField,
+    OptionalField,
     ScalarField,
     Schema,
     StrField,
@@ -75,11 +76,12 @@ class Column:
 
     def _check_nulls(self) -> None:
         fixed = self._plain.fixed
-        may = isinstance(self._plain, JSONField | NoneField) or (fixed is not None and fixed.dtype.kind in "mM")
+        are_times = fixed is not None and fixed.dtype.kind in "mM"
+        may = are_times or isinstance(self._plain, JSONField | NoneField | OptionalField)
         if self._chunked.null_count and not may:
             raise ArgumentTypeError(
                 f"{self._name}: {self._chunked.null_count} values are missing, which {self._field!r} does not hold; "
-                "JSONField() holds None"
+                "OptionalField(...) holds None"
             )
 
     def _array(self) -> Any:

@@ -2,6 +2,8 @@
 
 import io
 import pickle
+import tarfile
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -11,9 +13,24 @@ from test_convert import JPEGS, fields, samples, tarred, zipped
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, WorkerError
 from ffrecord.conversion import convert
+from ffrecord.conversion.columns import loose_field
 from ffrecord.conversion.typed import of_reader
 from ffrecord.errors import ArgumentError
-from ffrecord.fields import BytesField, FloatField, IntField, JPEGField, LabelField, NDArrayField, ZstdField
+from ffrecord.fields import (
+    BytesField,
+    DecimalField,
+    FloatField,
+    IntField,
+    JPEGField,
+    JSONField,
+    LabelField,
+    ListField,
+    NDArrayField,
+    OptionalField,
+    StrField,
+    ZstdField,
+)
+from ffrecord.sources import TFRecordWriter, encode_example
 from ffrecord.store import Store
 
 
@@ -136,3 +153,105 @@ def test_a_column_that_is_missing_later(tmp_path):
     files = {f"{i:03}.{end}": b"x" for i in range(200) for end in ("a", "b") if (i, end) != (100, "a")}
     with pytest.raises(WorkerError, match="failed at sample 100: ValueError: sample: key 'a' is missing"):
         convert(tarred(tmp_path / "x.tar", files), tmp_path / "out", format="webdataset", num_workers=0)
+
+
+# Columns that some samples do not have, and lists
+
+
+def web_tar(path, n, labelled, mode="w"):
+    """Samples of WebDataset with a text, some of them with a class."""
+    with tarfile.open(path, mode) as archive:
+        for i in range(n):
+            for name, data in [("txt", b"t%d" % i), *([("cls", b"%d" % i)] if i in labelled else [])]:
+                member = tarfile.TarInfo(f"{i:04d}.{name}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_fields_of_webdataset_that_some_samples_lack(tmp_path, name, workers):
+    source = web_tar(tmp_path / name, 12, {1, 2, 11}, "w:gz" if name.endswith("gz") else "w")
+    convert(source, tmp_path / "out", format="webdataset", num_workers=workers, verify=True)
+    assert fields(tmp_path / "out") == {
+        "__key__": StrField(),
+        "txt": BytesField(),
+        "cls": OptionalField(BytesField()),
+    }
+    assert [each["cls"] for each in samples(tmp_path / "out")] == [
+        b"%d" % i if i in (1, 2, 11) else None for i in range(12)
+    ]
+    # And back: as the source has them.
+    ffrecord.export(tmp_path / "out", tmp_path / "back.tar", "webdataset", progress=False, verify=True)
+    with tarfile.open(source) as before, tarfile.open(tmp_path / "back.tar") as after:
+        assert after.getnames() == before.getnames()
+        for each in before.getmembers():
+            assert after.extractfile(each.name).read() == before.extractfile(each).read()
+
+
+def test_decoded_fields_that_some_samples_lack(tmp_path):
+    source = web_tar(tmp_path / "a.tar", 5, {3})
+    convert(source, tmp_path / "out", format="webdataset", decode=True, num_workers=0, verify=True)
+    assert fields(tmp_path / "out")["cls"] == JSONField()
+    assert [each["cls"] for each in samples(tmp_path / "out")] == [None, None, None, 3, None]
+
+
+def test_a_field_that_first_turns_up_late(tmp_path):
+    source = web_tar(tmp_path / "a.tar", 300, {150})
+    with pytest.raises(WorkerError, match="failed at sample 150: ValueError: sample: unexpected key 'cls'"):
+        convert(source, tmp_path / "out", format="webdataset", num_workers=0)
+    wanted = {"cls": OptionalField(BytesField())}
+    convert(source, tmp_path / "out", format="webdataset", fields=wanted, num_workers=0, verify=True)
+    assert [i for i, each in enumerate(samples(tmp_path / "out")) if each["cls"] is not None] == [150]
+    with pytest.raises(ArgumentError, match="fields has 'cls', which is no column; there are __key__, txt"):
+        convert(source, tmp_path / "two", format="webdataset", fields={"cls": BytesField()}, num_workers=0)
+
+
+def test_decimals_and_large_numbers_of_mds(tmp_path):
+    rows = [{"sd": Decimal(f"1.{i}0"), "si": 10 ** (15 + i)} for i in range(10)]
+    write_mds(tmp_path / "mds", {"sd": "str_decimal", "si": "str_int"}, rows)
+    convert(tmp_path / "mds", tmp_path / "out", num_workers=0, verify=True)
+    assert fields(tmp_path / "out") == {"sd": DecimalField(), "si": JSONField()}
+    assert samples(tmp_path / "out") == rows
+    assert [str(each["sd"]) for each in samples(tmp_path / "out")][1] == "1.10"
+
+
+@pytest.mark.parametrize("options", [{}, {"features": "infer"}])
+def test_strings_of_examples_in_any_number(tmp_path, options):
+    rows = [{"a": i, "s": [b"x%d" % i] * (i % 3)} for i in range(10)]
+    with TFRecordWriter(tmp_path / "a.tfrecord") as writer:
+        for row in rows:
+            writer.write(encode_example(row))
+    convert(tmp_path / "a.tfrecord", tmp_path / "out", num_workers=0, verify=True, **options)
+    assert fields(tmp_path / "out") == {"a": IntField(), "s": ListField(BytesField())}
+    assert samples(tmp_path / "out") == rows
+    ffrecord.export(tmp_path / "out", tmp_path / "back.tfrecord", "tfrecord", progress=False, verify=True)
+    with ffrecord.open(tmp_path / "back.tfrecord", features="infer") as reader:
+        assert [each["s"].tolist() for each in reader.samples(range(10))] == [row["s"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([None, 1], JSONField()),
+        ([None, b"a"], OptionalField(BytesField())),
+        ([None, Decimal(1)], OptionalField(DecimalField())),
+        ([None, np.zeros((2, 3)), np.zeros((4, 3))], OptionalField(NDArrayField("f8", (None, None)))),
+        ([[b"a"], [], None], OptionalField(ListField(BytesField()))),
+        ([[b"a", None], []], ListField(OptionalField(BytesField()))),
+        ([[[b"a"], []], []], ListField(ListField(BytesField()))),
+        ([2**63, 1], JSONField()),
+        ([{"a": 1}, {"b": None}], JSONField()),
+        ([[], []], JSONField()),
+        ([[b"a"], [1]], None),
+        ([None, b"a", 1], None),
+        ([b"a", {"b": b""}], None),
+        ([1, 2], None),
+    ],
+)
+def test_loose_field(values, expected):
+    found = loose_field(values)
+    assert found == expected
+    for value in values if found else []:
+        found.encode(value)

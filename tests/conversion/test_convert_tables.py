@@ -3,6 +3,7 @@
 import datetime
 import pickle
 import warnings
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,19 @@ from ffrecord import FileReader
 from ffrecord.conversion import convert
 from ffrecord.conversion.parquet import ParquetDataset
 from ffrecord.errors import ArgumentError, FormatError, WorkerError
-from ffrecord.fields import BytesField, IntField, JPEGField, JSONField, LabelField, NDArrayField, schema_of
+from ffrecord.fields import (
+    BytesField,
+    DecimalField,
+    IntField,
+    JPEGField,
+    JSONField,
+    LabelField,
+    ListField,
+    NDArrayField,
+    OptionalField,
+    ScalarField,
+    schema_of,
+)
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet files are not converted")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -151,10 +164,64 @@ def test_missing_values_are_named_and_the_advice_helps(tmp_path):
     assert result(tmp_path / "out")[-1] == {"v": None, "w": [2]} and result(tmp_path / "out")[99]["w"] == [1, None]
 
 
-@pytest.mark.parametrize("values", [[b"a", None], [datetime.datetime(2020, 1, 1), None]])
-def test_missing_values_that_no_field_holds(tmp_path, values):
+TIME = datetime.time(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([datetime.datetime(2020, 1, 1), None], r"timestamp\[us\] with 1 values missing"),
+        ([TIME], r"time64\[us\]"),
+        ([TIME, None], r"time64\[us\] with 1 values missing"),
+        ([[TIME]], r"list<.*time64\[us\]>"),
+        ([{"a": b"x"}], r"struct<a: binary>"),
+    ],
+)
+def test_values_that_no_field_holds(tmp_path, values, words):
     pq.write_table(pa.table({"x": values}), tmp_path / "a.parquet")
-    with pytest.raises(FormatError, match=r"a\.parquet: column 'x': .* with 1 values missing, which no field holds"):
+    with pytest.raises(FormatError, match=rf"a\.parquet: column 'x': {words}, which no field holds: leave"):
+        convert(tmp_path / "a.parquet", tmp_path / "out", num_workers=0)
+    assert not (tmp_path / "out").exists()
+
+
+def duration(microseconds: int) -> np.timedelta64:
+    return np.timedelta64(microseconds, "us")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "field"),
+    [
+        (pa.array([Decimal("1.10"), Decimal("-2.00")], pa.decimal128(5, 2)), None, DecimalField()),
+        (pa.array([Decimal("1.10"), None]), None, OptionalField(DecimalField())),
+        (pa.array([1, 2**63 + 1], pa.uint64()), [np.uint64(1), np.uint64(2**63 + 1)], ScalarField("uint64")),
+        (pa.array([1, None], pa.uint64()), None, JSONField()),
+        (pa.array([3, 4], pa.duration("us")), [duration(3), duration(4)], ScalarField("<m8[us]")),
+        (pa.array([b"a", None, b""]), None, OptionalField(BytesField())),
+        (pa.array([[b"a", b""], [], [b"bc"]]), None, OptionalField(ListField(BytesField()))),
+        (pa.array([[b"a", b""], None]), None, OptionalField(ListField(BytesField()))),
+        (pa.array([[["a"]], [[], ["b"]]]), None, JSONField()),
+        (pa.array([[[b"a"]], [[], [b"b"]]]), None, OptionalField(ListField(ListField(BytesField())))),
+        (
+            pa.array([[("k", 1), ("k", 2)], []], pa.map_(pa.string(), pa.int64())),
+            [[["k", 1], ["k", 2]], []],
+            JSONField(),
+        ),
+        (pa.array([[(1, 2)], None], pa.map_(pa.int64(), pa.int64())), [[[1, 2]], None], JSONField()),
+    ],
+    ids=str,
+)
+def test_a_column_for_each_type(tmp_path, values, expected, field):
+    pq.write_table(pa.table({"x": values}), tmp_path / "a.parquet")
+    convert(tmp_path / "a.parquet", tmp_path / "out", num_workers=0, verify=True)
+    found = [sample["x"] for sample in result(tmp_path / "out")]
+    assert found == (values.to_pylist() if expected is None else expected)
+    with FileReader(tmp_path / "out") as reader:
+        assert schema_of(reader).fields == {"x": field}
+
+
+def test_a_number_that_json_would_change_is_told_with_its_place(tmp_path):
+    pq.write_table(pa.table({"x": [{"a": 1.0, "b": [1.0, float("nan")]}]}), tmp_path / "a.parquet")
+    with pytest.raises(WorkerError, match=r"x: JSON would change float nan at \['b'\]\[1\]"):
         convert(tmp_path / "a.parquet", tmp_path / "out", num_workers=0)
 
 

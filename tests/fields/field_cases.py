@@ -3,6 +3,7 @@
 import struct
 import subprocess
 import sys
+from decimal import Decimal
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,12 +14,15 @@ from hypothesis.extra import numpy as hnp
 from ffrecord.fields import (
     BoolField,
     BytesField,
+    DecimalField,
     Field,
     FloatField,
     IntField,
     JSONField,
+    ListField,
     NDArrayField,
     NoneField,
+    OptionalField,
     ScalarField,
     StrField,
     ZstdField,
@@ -46,15 +50,22 @@ def fields() -> st.SearchStrategy[Field]:
     """Fields that need no library that may be missing, plain ones."""
     axes = st.lists(st.none() | st.integers(0, 3), max_size=3)
     return st.one_of(
-        st.sampled_from(PLAIN),
+        st.sampled_from((*PLAIN, DecimalField())),
         st.sampled_from(SCALAR_DTYPES).map(ScalarField),
         st.builds(NDArrayField, st.sampled_from(DTYPES), st.none() | axes),
     )
 
 
+def nested_fields() -> st.SearchStrategy[Field]:
+    """Those, and such as are around others."""
+    return st.recursive(
+        fields(), lambda inner: st.builds(OptionalField, inner) | st.builds(ListField, inner), max_leaves=3
+    )
+
+
 def all_fields() -> st.SearchStrategy[Field]:
     """Fields, compressed ones too where they can be."""
-    return fields() | st.builds(ZstdField, fields()) if find_spec("zstandard") else fields()
+    return nested_fields() | st.builds(ZstdField, nested_fields()) if find_spec("zstandard") else nested_fields()
 
 
 def trees() -> st.SearchStrategy[Any]:
@@ -85,6 +96,10 @@ def values(field: Field) -> st.SearchStrategy[Any]:
     """Values of `field`."""
     if isinstance(field, ZstdField):
         return values(field.inner)
+    if isinstance(field, OptionalField):
+        return st.none() | values(field.inner)
+    if isinstance(field, ListField):
+        return st.lists(values(field.inner), max_size=3)
     if isinstance(field, ScalarField):
         return hnp.arrays(field.dtype, ()).map(lambda array: array[()])
     if isinstance(field, NDArrayField):
@@ -96,6 +111,7 @@ def values(field: Field) -> st.SearchStrategy[Any]:
         StrField: TEXT,
         BytesField: st.binary(max_size=12),
         JSONField: JSON,
+        DecimalField: st.decimals(),
         NoneField: st.none(),
     }[type(field)]
 
@@ -125,6 +141,8 @@ def same(a: Any, b: Any) -> bool:
         return a.dtype.str == b.dtype.str and a.shape == b.shape and a.tobytes() == b.tobytes()
     if isinstance(a, np.generic):
         return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    if isinstance(a, Decimal):
+        return str(a) == str(b)
     if isinstance(a, float):
         return struct.pack("d", a) == struct.pack("d", b)
     return bool(a == b)

@@ -83,7 +83,7 @@ def test_nan_keeps_its_bits() -> None:
         (FloatField(), np.uint64(2**64 - 1), ValueError, "float64 does not hold it exactly"),
         (FloatField(), "1.5", TypeError, "found str '1.5'"),
         (BoolField(), 1, TypeError, "expected a bool, found int 1"),
-        (NoneField(), 0, TypeError, r"expected None, found int 0; .*JSONField\(\) holds both"),
+        (NoneField(), 0, TypeError, r"expected None, found int 0; .*OptionalField\(\.\.\.\) holds both"),
         (ScalarField("float32"), 1.5, TypeError, "expected a numpy float32 scalar, found float 1.5"),
         (ScalarField("float32"), np.float64(1.5), TypeError, "found numpy float64"),
         (ScalarField("datetime64[s]"), np.datetime64("2000", "Y"), TypeError, r"datetime64\[s\] scalar"),

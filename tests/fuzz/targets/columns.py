@@ -1,6 +1,7 @@
 """Schemas, and records by them."""
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,8 @@ def _seeds(folder: Path) -> Iterator[bytes]:
         "s": fields.ScalarField("int16"),
         "p": fields.JPEGField(),
         "q": fields.ImageField(),
+        "o": fields.OptionalField(fields.ListField(fields.BytesField())),
+        "d": fields.DecimalField(),
     }
     values = {
         "i": 7,
@@ -78,6 +81,8 @@ def _seeds(folder: Path) -> Iterator[bytes]:
         "j": {"a": [1]},
         "z": "text " * 9,
         "s": np.int16(4),
+        "o": [b"first", b""],
+        "d": Decimal("-1.50E+7"),
         **dict.fromkeys("rp", _samples()[2]["image"]),
         "q": Image.fromarray(_samples()[2]["image"]),
     }

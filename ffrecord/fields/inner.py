@@ -1,0 +1,79 @@
+"""Fields that hold values of another field: what they have in common."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.describe import describe
+from ffrecord.fields.field import KINDS, Field
+from ffrecord.fields.spec import field_from_spec, field_spec
+
+DEPTH_MAX = 8  # fields around a field
+
+
+@dataclass(frozen=True, repr=False)
+class OuterField(Field):
+    """A field around another one, whose values are no tensors."""
+
+    inner: Field
+
+    def __post_init__(self) -> None:
+        _check_inner(self.inner)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner!r})"
+
+    def _decode_inner(self, data: memoryview) -> Any:
+        """The value of `inner` in `data`.
+
+        Raises:
+            FormatError: none, or of another size.
+        """
+        fixed = self.inner.fixed
+        if fixed is not None and len(data) != fixed.size:
+            raise FormatError(f"{len(data)} bytes, expected {fixed.size} for {self.inner!r}")
+        return self.inner.decode(data)
+
+    def spec(self) -> dict[str, Any]:
+        return {"inner": field_spec(self.inner)}
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> "OuterField":
+        return cls(**{**spec, "inner": _inner_from_spec(spec)})
+
+
+def _check_inner(inner: Any) -> None:
+    """Refuse what no field may hold values of.
+
+    Raises:
+        TypeError: no field, or one that gives tensors, which batches could not tell from arrays.
+        ValueError: not registered, or of more than DEPTH_MAX fields around each other.
+    """
+    if not isinstance(inner, Field):
+        raise TypeError(f"inner is {describe(inner)}, expected a Field")
+    if KINDS.get(inner.kind) is not type(inner):
+        raise ValueError(f"inner is {inner!r}, expected a registered field")
+    if inner.torch_dtype is not None:
+        raise TypeError(f"inner is {inner!r}, which gives tensors; NDArrayField holds what is missing or in lists")
+    depth, each = 1, inner
+    while isinstance(getattr(each, "inner", None), Field):
+        depth, each = depth + 1, each.inner  # type: ignore[attr-defined]
+    if depth > DEPTH_MAX:
+        raise ValueError(f"inner is {depth} fields deep, expected at most {DEPTH_MAX}")
+
+
+def _inner_from_spec(spec: Mapping[str, Any]) -> Field:
+    """The inner field of a `spec`, in which anything may be wrong.
+
+    Raises:
+        As `field_from_spec`; ValueError: too many fields around each other, before any is made.
+    """
+    depth, each = 0, spec
+    while isinstance(each.get("inner"), Mapping):
+        depth, each = depth + 1, each["inner"]
+        if depth > DEPTH_MAX:
+            raise ValueError(f"more than {DEPTH_MAX} fields around each other")
+    if depth == 0:
+        raise ValueError(f"inner is {describe(spec.get('inner'))}, expected a field")
+    return field_from_spec(spec["inner"])

@@ -1,0 +1,61 @@
+"""Lists whose lengths differ from sample to sample, of values that JSON does not hold."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.field import Encoded, mismatch, register
+from ffrecord.fields.inner import OuterField
+
+NUMBER = np.dtype("<u8")
+
+
+@register
+@dataclass(frozen=True, repr=False)
+class ListField(OuterField):
+    """Lists of any number of values, each of which `inner` holds. Its column is a list.
+
+    Args:
+        inner: any registered field whose values are no tensors.
+
+    Raises:
+        TypeError: `inner` is no field, or gives tensors.
+        ValueError: `inner` is not registered, or one of more than 8 fields around each other.
+    """
+
+    kind: ClassVar[str] = "list of"
+
+    @property
+    def expects(self) -> str:
+        return f"a list, of which each item is {self.inner.expects}"
+
+    def encode(self, value: Any) -> Encoded:
+        if not isinstance(value, list):
+            raise TypeError(mismatch(self, value))
+        items = [self._item(place, each) for place, each in enumerate(value)]
+        sizes = np.array([len(items), *map(len, items)], NUMBER)
+        return sizes.tobytes() + b"".join(items)
+
+    def _item(self, place: int, value: Any) -> bytes:
+        try:
+            return bytes(self.inner.encode(value))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"item {place}: {error}") from None
+
+    def decode(self, data: memoryview) -> list[Any]:
+        count = int.from_bytes(data[: NUMBER.itemsize], "little")
+        start = NUMBER.itemsize * (1 + count)
+        if len(data) < NUMBER.itemsize or start > len(data):
+            raise FormatError(f"a list of {count} items in {len(data)} bytes, expected {start} for their sizes alone")
+        found: list[Any] = []
+        at = start
+        for size in np.frombuffer(data[NUMBER.itemsize : start], NUMBER).tolist():
+            if size > len(data) - at:
+                raise FormatError(f"item {len(found)} of {count}: {size} bytes, but {len(data) - at} are left")
+            found.append(self._decode_inner(data[at : at + size]))
+            at += size
+        if at != len(data):
+            raise FormatError(f"{len(data) - at} bytes behind the {count} items of a list")
+        return found

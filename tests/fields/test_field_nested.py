@@ -1,0 +1,131 @@
+"""OptionalField and ListField, which are around other fields; DecimalField."""
+
+import struct
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+from field_cases import nested_fields, same, values
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ffrecord.errors import FormatError
+from ffrecord.fields import (
+    BytesField,
+    DecimalField,
+    Field,
+    IntField,
+    ListField,
+    NDArrayField,
+    NoneField,
+    OptionalField,
+    Schema,
+    StrField,
+    TensorField,
+    ZstdField,
+)
+
+
+@settings(deadline=None)
+@given(st.data(), nested_fields())
+def test_round_trip_by_the_field_alone(data: st.DataObject, inner: Field) -> None:
+    for field, value in ((OptionalField(inner), data.draw(values(inner))), (ListField(inner), [])):
+        assert same(field.decode(memoryview(field.encode(value))), value)
+        assert type(field).from_spec(field.spec()) == field
+    assert OptionalField(inner).encode(None) == b"\0"
+
+
+def test_bytes() -> None:
+    """As docs/fields.md says them."""
+    assert OptionalField(IntField()).encode(5) == b"\1" + struct.pack("<q", 5)
+    assert OptionalField(NoneField()).encode(None) == b"\0"
+    assert ListField(StrField()).encode(["é", ""]) == struct.pack("<3Q", 2, 2, 0) + "é".encode()
+    assert DecimalField().encode(Decimal("-1.500E+7")) == b"-1.500E+7"
+
+
+@pytest.mark.parametrize(
+    ("field", "data", "words"),
+    [
+        (OptionalField(IntField()), b"", r"0 bytes that begin with b''"),
+        (OptionalField(IntField()), b"\2", r"1 bytes that begin with b'\\x02'"),
+        (OptionalField(IntField()), b"\0\0", r"2 bytes that begin with b'\\x00'"),
+        (OptionalField(IntField()), b"\1" + bytes(7), r"7 bytes, expected 8 for IntField\(\)"),
+        (OptionalField(StrField()), b"\1\xff", "not UTF-8"),
+        (ListField(BytesField()), b"", "a list of 0 items in 0 bytes, expected 8"),
+        (ListField(BytesField()), struct.pack("<Q", 2**64 - 1), "a list of 18446744073709551615 items in 8 bytes"),
+        (ListField(BytesField()), struct.pack("<2Q", 1, 5) + b"four", "item 0 of 1: 5 bytes, but 4 are left"),
+        (ListField(BytesField()), struct.pack("<2Q", 1, 3) + b"four", "1 bytes behind the 1 items"),
+        (ListField(NoneField()), struct.pack("<2Q", 1, 1) + b"x", r"1 bytes, expected 0 for NoneField\(\)"),
+        (ListField(IntField()), struct.pack("<2Q", 1, 7) + bytes(7), r"7 bytes, expected 8 for IntField\(\)"),
+        (DecimalField(), b"", "0 bytes that are no decimal"),
+        (DecimalField(), b" 1", "no decimal"),
+        (DecimalField(), b"1_0", "no decimal"),
+        (DecimalField(), b"\xff", "no decimal"),
+        (DecimalField(), "١".encode(), "no decimal"),
+        (DecimalField(), b"1" * 10_001, "10001 bytes that are no decimal"),
+    ],
+)
+def test_damaged_bytes(field: Field, data: bytes, words: str) -> None:
+    with pytest.raises(FormatError, match=words):
+        field.decode(memoryview(data))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        (OptionalField(IntField()), "1", "expected an int, found str '1'"),
+        (ListField(IntField()), (1,), "expected a list, of which each item is an int, found a tuple of 1"),
+        (ListField(IntField()), [1, "2"], "item 1: expected an int, found str '2'"),
+        (ListField(OptionalField(IntField())), [[]], "item 0: expected an int"),
+        (DecimalField(), 1, "expected a decimal.Decimal, found int 1"),
+        (DecimalField(), Decimal("1" * 10_001), "a decimal of 10001 characters, expected at most 10000"),
+    ],
+)
+def test_refused_values(field: Field, value: Any, words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        field.encode(value)
+
+
+def deep(count: int) -> Field:
+    field: Field = IntField()
+    for _ in range(count):
+        field = OptionalField(field)
+    return field
+
+
+@pytest.mark.parametrize(
+    ("inner", "error", "words"),
+    [
+        (None, TypeError, "inner is None, expected a Field"),
+        (IntField, TypeError, "expected a Field"),
+        (TensorField("float32", (2,)), TypeError, "which gives tensors; NDArrayField holds"),
+        (deep(8), ValueError, "9 fields deep, expected at most 8"),
+    ],
+)
+@pytest.mark.parametrize("outer", [OptionalField, ListField])
+def test_refused_inner_fields(outer: Any, inner: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        outer(inner)
+
+
+def test_a_schema_of_too_many_around_each_other() -> None:
+    """Refused before any is made: a file may say what it wants."""
+    spec: dict[str, Any] = {"kind": "int"}
+    for _ in range(500):
+        spec = {"kind": "optional", "inner": spec}
+    with pytest.raises(ValueError, match="more than 8 fields around each other"):
+        OptionalField.from_spec(spec)
+    for wrong in ({}, {"inner": None}, {"inner": {"kind": "int"}, "more": 1}):
+        with pytest.raises((TypeError, ValueError)):
+            ListField.from_spec(wrong)
+
+
+def test_with_compression() -> None:
+    pytest.importorskip("zstandard")
+    schema = Schema.of(
+        {"x": ZstdField(ListField(NDArrayField("u1", (None,)))), "y": OptionalField(ZstdField(StrField()))}
+    )
+    sample = {"x": [np.zeros(3, "u1"), np.ones(0, "u1")], "y": None}
+    assert same(schema.decode(schema.encode(sample)), sample)
+    assert Schema.from_builtins(schema.to_builtins()) == schema
