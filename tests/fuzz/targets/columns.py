@@ -114,5 +114,6 @@ NAMES = (
         "jpeg_codec",
     ),
     *("labels", "pixels", "rgb", "scalars", "shapes", "tensors", "zstd"),
+    *("decimals", "inner", "lists", "optional_values"),
 )
 TARGETS = [Target("schema", _prepare, _seeds, tuple(f"ffrecord.fields.{name}" for name in NAMES), size_most=1 << 10)]
