@@ -1,7 +1,10 @@
 """Other formats made datasets by several processes, beside the same samples written from memory."""
 
+import importlib
 import itertools
 import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,18 +20,54 @@ import ffrecord
 CONVERT, WRITE = "convert", "DatasetWriter, from memory"
 
 
+@dataclass(frozen=True)
+class Given:
+    """A source as `ffrecord.convert` takes it.
+
+    Attributes:
+        source: path or dataset.
+        options: of its reader.
+        is_typed: whether its bytes are arrays for those who read it.
+    """
+
+    source: Any
+    options: dict[str, Any] = field(default_factory=dict)
+    is_typed: bool = False
+
+
+def given(path: Path, format: str) -> Given:
+    if format == "path list":
+        return Given(path / formats_data.LIST, {"format": "path list"})
+    if format == "huggingface":
+        return Given(importlib.import_module("datasets").load_from_disk(str(path)))
+    return Given(path, is_typed=format == "torchrecord")
+
+
+def without_bytes(given: Given) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The column of bytes of each sample, and the other ones."""
+    if not isinstance(given.source, Path) or given.source.suffix == ".parquet":  # which `open` does not read
+        labels = (parquet_rows(given.source) if isinstance(given.source, Path) else given.source)["label"]
+        yield from (("data", {"label": label}) for label in labels)
+        return
+    with ffrecord.open(given.source, **given.options) as store:
+        for index in range(store.n):
+            sample = store.sample(index)
+            column = next(name for name, value in sample.items() if is_bytes(value))
+            yield column, {name: value for name, value in sample.items() if name != column}
+
+
+def parquet_rows(path: Path) -> dict[str, Any]:
+    return dict(importlib.import_module("pyarrow.parquet").read_table(path, columns=["label"]).to_pydict())
+
+
 class InMemory:
     """The samples that conversion makes, in the memory that forked workers share."""
 
-    def __init__(self, source: Path, format: str, records: Records) -> None:
+    def __init__(self, given: Given, records: Records) -> None:
         """The columns are those of a sample of the source; the bytes come from `records`."""
-        with ffrecord.open(source) as store:
-            first = store.sample(0)
-            self.rest = [
-                {name: value for name, value in store.sample(index).items() if not is_bytes(value)}
-                for index in range(store.n)
-            ]
-        self.column = next(name for name, value in first.items() if is_bytes(value))
+        samples = list(without_bytes(given))
+        self.column, self.rest = samples[0][0], [rest for _, rest in samples]
+        self.as_array = given.is_typed
         self.payload, self.starts = np.frombuffer(records.payload, np.uint8), records.starts.tolist()
 
     def __len__(self) -> int:
@@ -36,7 +75,8 @@ class InMemory:
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         low, high = self.starts[index], self.starts[index + 1]
-        return {**self.rest[index], self.column: self.payload[low:high].tobytes()}
+        piece = self.payload[low:high]
+        return {**self.rest[index], self.column: piece.copy() if self.as_array else piece.tobytes()}
 
 
 def is_bytes(value: object) -> bool:
@@ -46,10 +86,11 @@ def is_bytes(value: object) -> bool:
 def converted(directory: Path, work: workloads.Conversions, rounds: int) -> list[Measurement]:
     records = make_records(workloads.Reads(work.mean, 1, work.files * work.mean, "sequential"))
     source = formats_data.make(directory, work.source, records)
-    samples, number = InMemory(source, work.source, records), itertools.count()
+    found = given(source, work.source)
+    samples, number = InMemory(found, records), itertools.count()
 
     def convert(out: Path) -> None:
-        ffrecord.convert(source, out, num_workers=work.workers, progress=False)
+        ffrecord.convert(found.source, out, num_workers=work.workers, progress=False, **found.options)
 
     def write(out: Path) -> None:
         ffrecord.DatasetWriter(out, num_workers=work.workers, progress=False).from_indexed_dataset(samples)

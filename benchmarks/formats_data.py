@@ -9,8 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import formats_typed
 import read_data
 from read_data import Records, settle
+
+LIST = "list.txt"  # of paths and labels, beside the files
 
 
 def name(index: int) -> str:
@@ -74,6 +77,14 @@ def write_folder(path: Path, records: Records) -> None:
         (path / f"class{index * 10 // records.n}" / f"{index:07d}.jpg").write_bytes(record)
 
 
+def write_list(path: Path, records: Records) -> None:
+    """The same files, named by a list with their labels."""
+    write_folder(path, records)
+    files = sorted(path.rglob("*.jpg"))
+    lines = (f"{file} {index * 10 // records.n}\n" for index, file in enumerate(files))
+    (path / LIST).write_text("".join(lines))
+
+
 WRITERS: dict[str, tuple[str, Callable[[Path, Records], None]]] = {
     "ffrecord": ("records.ffr", read_data.write_ffr),
     "zip": ("records.zip", write_zip),
@@ -82,6 +93,12 @@ WRITERS: dict[str, tuple[str, Callable[[Path, Records], None]]] = {
     "recordio": ("records.recordio", write_recordio),
     "lmdb": ("records.lmdb", write_lmdb),
     "image folder": ("records.folder", write_folder),
+    "path list": ("records.listed", write_list),
+    "mds": ("records.mds", formats_typed.write_mds),
+    "beton": ("records.beton", formats_typed.write_beton),
+    "torchrecord": ("records.torchrecord", formats_typed.write_torchrecord),
+    "parquet": ("records.parquet", formats_typed.write_parquet),
+    "huggingface": ("records.huggingface", formats_typed.write_huggingface),
 }
 
 

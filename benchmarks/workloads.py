@@ -490,7 +490,10 @@ STREAMS = [Stream(256, 100_000_000), Stream(4 * KIB, 400_000_000), Stream(60_000
 SMOKE_STREAMS = [Stream(4 * KIB, 200_000)]
 EXAMPLES = [Examples(20_000, 256), Examples(20_000, 256, 1_000)]
 SMOKE_EXAMPLES = [Examples(100, 16)]
-CONVERTED = ("ffrecord", "zip", "tar", "tfrecord", "recordio", "lmdb", "image folder")
+CONVERTED = (
+    *("ffrecord", "zip", "tar", "tfrecord", "recordio", "lmdb", "image folder"),
+    *("path list", "mds", "beton", "torchrecord", "parquet", "huggingface"),
+)
 CONVERSIONS = [Conversions(source, 20_000, 30_000) for source in CONVERTED]
 SMOKE_CONVERSIONS = [Conversions(source, 60, 1_000) for source in ("zip", "lmdb")]
 

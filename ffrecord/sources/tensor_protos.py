@@ -40,6 +40,7 @@ TYPES: dict[int, tuple[int, str]] = {
 # The wire type of one value of each field that may also be packed.
 REPEATED = {DIMS: VARINT, FLOATS: FIXED32, INTS: VARINT, DOUBLES: FIXED64, LONGS: VARINT}
 DIGITS_MOST = 19
+FEW_BYTES = 64  # of packed numbers
 AXES_MOST = 64  # of an array of numpy 2
 NUMBER_MOST = 2**29 - 1  # of a field
 
@@ -135,7 +136,7 @@ class _Parts:
     data_type: int = FLOAT
     repeated: dict[int, bytearray] = field(default_factory=dict)
     strings: list[bytes] = field(default_factory=list)
-    data: bytes = b""
+    data: "memoryview | bytes" = b""
     name: bytes = b""
     partial: bool = False
 
@@ -143,26 +144,26 @@ class _Parts:
 def _tensor(data: memoryview, start: int, stop: int) -> Tensor:
     parts = _Parts()
     for number, wire, (low, high) in _fields(data, start, stop):
-        if number in REPEATED and wire in (REPEATED[number], DELIMITED):
+        if number in REPEATED:
+            if wire not in (REPEATED[number], DELIMITED):
+                raise FormatError(f"field {number} at byte {low} has wire type {wire}, expected {REPEATED[number]}")
             parts.repeated.setdefault(number, bytearray()).extend(data[low:high])
-        elif number in REPEATED:
-            raise FormatError(f"field {number} at byte {low} has wire type {wire}, expected {REPEATED[number]}")
         elif number == DATA_TYPE and wire == VARINT:
-            parts.data_type = int(_varints(data[low:high])[0])
+            parts.data_type = _varint(data, low, high)[0]
         elif number in (BYTES, STRINGS, NAME, SEGMENT) and _delimited(wire, number):
-            _take(parts, number, bytes(data[low:high]))
-    dims = [int(each) for each in _varints(parts.repeated.get(DIMS, b"")).view(np.int64)]
+            _take(parts, number, data[low:high])
+    dims = _few_varints(parts.repeated.get(DIMS, b""))
     values = parts.strings if parts.data_type == STRING else _values(parts)
     return Tensor([] if parts.partial else dims, parts.data_type, values, parts.name.decode(errors="replace"))
 
 
-def _take(parts: _Parts, number: int, value: bytes) -> None:
+def _take(parts: _Parts, number: int, value: memoryview) -> None:
     if number == BYTES:
         parts.data = value
     elif number == STRINGS:
-        parts.strings.append(value)
+        parts.strings.append(bytes(value))
     elif number == NAME:
-        parts.name = value
+        parts.name = bytes(value)
     else:
         parts.partial = True  # dims are those of the whole, of which these values are a segment
 
@@ -216,6 +217,8 @@ def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int,
 
 def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
     """The number at a byte, and where it ends."""
+    if at < stop and data[at] < 0x80:
+        return data[at], at + 1  # as nearly all are
     value = 0
     for i in range(10):
         if at + i >= stop:
@@ -239,3 +242,14 @@ def _varints(stored: "memoryview | bytes | bytearray") -> npt.NDArray[np.uint64]
     nth = np.arange(len(found)) - np.repeat(starts, ends - starts + 1)
     shifted = (found & 0x7F).astype(np.uint64) << (7 * nth).astype(np.uint64)
     return np.bitwise_or.reduceat(shifted, starts)
+
+
+def _few_varints(stored: bytes | bytearray) -> list[int]:
+    """The same as int64s; one after the other, which takes numpy longer up to some tens of them."""
+    if len(stored) > FEW_BYTES:
+        return [int(each) for each in _varints(stored).view(np.int64)]
+    found, at, view = [], 0, memoryview(stored)
+    while at < len(stored):
+        value, at = _varint(view, at, len(stored))
+        found.append(value - (1 << 64) if value >> 63 else value)
+    return found
