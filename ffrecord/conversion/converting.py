@@ -57,7 +57,8 @@ def convert(
         resume, mode, shard_size, samples_per_shard, num_shards, start_method, progress: as for `DatasetWriter`. What
             comes one sample after the other (compressed tar files, iterables) is begun anew.
         max_skipped: samples that may be left out, because they cannot be had or encoded; the first few are told to the
-            logger "ffrecord". Of what comes one sample after the other, only those that cannot be encoded.
+            logger "ffrecord". Columns are chosen by those that can be had. Of what comes one sample after the other,
+            only those that cannot be encoded.
         storage_options: of `source` and of `out`, where they are URLs, as `FileReader` takes them. If they are not the
             same for both, open the source by itself.
         staging: as for `DatasetWriter`.
@@ -88,7 +89,7 @@ def convert(
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
     before = _samples_at(out, storage_options) if mode == "append" else 0
-    with given(source, format, fields, options, storage_options) as found:
+    with given(source, format, fields, options, storage_options, skips="max_skipped" in asked) as found:
         if verify and found.once:
             raise ArgumentError(
                 f"verify=True needs to read the samples again, and {type(source).__name__} gives them once"

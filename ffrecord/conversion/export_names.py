@@ -95,7 +95,7 @@ def _known_ending(name: str, contents: Mapping[str, Content]) -> str | None:
 
 
 def _checked_column(column: str, suffix: str) -> str:
-    """What a column makes the end of a name. A "/" would put the file elsewhere: for WebDataset, into another sample."""
+    """What a column makes the end of a name. A "/" would put the file elsewhere: in WebDataset, another sample."""
     if "/" in column or (column != suffix and column in ("", ".", "..")):
         raise FormatError(
             f"column {column!r} cannot be part of a file's name, as in NAME.{suffix}: expected one without '/', and of "
