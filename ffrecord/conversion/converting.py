@@ -10,6 +10,7 @@ from typing import Any, Literal, SupportsIndex
 
 from ffrecord import urls
 from ffrecord.conversion.given import Given, given
+from ffrecord.conversion.places import check_outside
 from ffrecord.conversion.stores import OfStore
 from ffrecord.conversion.verifying import compare_all
 from ffrecord.dataset_writer import DatasetWriter, Summary
@@ -48,7 +49,7 @@ def convert(
     Args:
         source: what `ffrecord.open` takes; a store that is open, and stays so; Parquet files; a Hugging Face dataset; a
             compressed tar; anything with len() and [i]; any other iterable of samples.
-        out: the directory, as `DatasetWriter` takes it.
+        out: the directory, as `DatasetWriter` takes it; not inside of a directory that is the source.
         num_workers: processes that read and encode; -1 for one per usable CPU, 0 for none but this one.
         fields: column → field, of those columns that are to be stored in another way than samples show, of all of them
             where `source` is an object of the user's; or a Schema.
@@ -88,6 +89,7 @@ def convert(
         **_skipping(max_skipped, verify),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
+    check_outside(source, out)
     before = _samples_at(out, storage_options) if mode == "append" else 0
     with given(source, format, fields, options, storage_options, skips="max_skipped" in asked) as found:
         if verify and found.once:

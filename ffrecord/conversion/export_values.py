@@ -17,13 +17,8 @@ from ffrecord.sources.suffixes import IMAGES
 # What bytes begin with → the end of a file's name; of others it is BYTES.
 MAGIC = ((b"\xff\xd8\xff", "jpg"), (PNG_MAGIC, "png"), (b"GIF8", "gif"))
 BYTES, TEXT, NUMBER, JSON, ARRAY = "bin", "txt", "cls", "json", "npy"
-# What names may end in, besides the suffix that we give. Pictures of kinds that nobody looks into are BYTES.
-JPEGS = ("jpeg", "jpe", "jfif")
-ENDINGS = {
-    "jpg": JPEGS,
-    "tif": ("tiff",),
-    BYTES: tuple(end[1:] for end in IMAGES if end[1:] not in (*JPEGS, "jpg", "png")),
-}
+# What names may end in, besides the suffix that we give: bytes that nobody knows may be any picture.
+ENDINGS = {"jpg": ("jpeg", "jpe", "jfif"), "tif": ("tiff",), BYTES: tuple(end[1:] for end in IMAGES)}
 TIFF_MODES = ("I", "F", "CMYK", "YCbCr", "LAB")
 
 
