@@ -86,7 +86,7 @@ def convert(
         "resume": resume,
         "storage_options": storage_options,
         "staging": staging,
-        **_skipping(max_skipped, verify),
+        **_skipping(max_skipped, arguments.flag("verify", verify)),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
     check_outside(source, out)

@@ -87,9 +87,14 @@ def export(
     if per_shard is not None and kind == "folder":
         raise ArgumentError("samples_per_shard is for files, a folder has one for each sample")
     workers = arguments.workers(num_workers)
+    arguments.flag("verify", verify)
     _check_free(path, directory=per_shard is not None or kind == "folder")
     check_outside(source, path)
     opened = isinstance(source, Store) or not _are_paths(source)
+    if opened and not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+        raise ArgumentTypeError(
+            f"source must be a path, a store or samples with len() and [i], not {type(source).__name__}"
+        )
     given_options = [*options, *([] if source_format is None else ["source_format"])]
     if given_options and opened:
         raise ArgumentTypeError(f"options {sorted(given_options)} are for a source that is opened here, by its path")

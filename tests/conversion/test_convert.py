@@ -230,6 +230,9 @@ def test_a_store_that_leaves_out_is_refused(tmp_path):
 def test_a_wrong_argument_costs_nothing(tmp_path):
     with pytest.raises(ValueError, match="num_workers is -2"):
         convert(tmp_path / "nothing", tmp_path / "out", num_workers=-2)
+    for wrong in ({"verify": "x"}, {"resume": "x"}):
+        with pytest.raises(ArgumentTypeError, match=f"{min(wrong)} must be True or False, not str"):
+            convert(tmp_path / "nothing", tmp_path / "out", **wrong)
     with pytest.raises(FileNotFoundError):
         convert(tmp_path / "nothing", tmp_path / "out")
     (tmp_path / "out").mkdir()
