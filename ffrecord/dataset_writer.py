@@ -144,7 +144,7 @@ class DatasetWriter:
             stuck_after=arguments.patience(stuck_after),
             max_skipped=arguments.limit_of_skipped(on_error, max_skipped),
             appends=arguments.appends(mode),
-            resumes=bool(resume),
+            resumes=arguments.flag("resume", resume),
         )
         self._options.check_target()
 

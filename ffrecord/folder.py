@@ -22,7 +22,7 @@ from ffrecord.folder_pickle import Tree
 from ffrecord.forms import Array
 from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.member_file import BUFFER, Checked, SpanRaw, reopen
-from ffrecord.paths import PathLike, Source
+from ffrecord.paths import PathLike, Source, check_several
 from ffrecord.reader import FileReader
 from ffrecord.safe_unpack import Unpacked, unpack_files
 
@@ -138,6 +138,7 @@ class PackedFolder:
         Raises:
             As `read_jpeg`; ValueError: `threads`.
         """
+        check_several("fnames", fnames)
         records = self.read(fnames)
         return jpeg_pixels_of(records, lambda place: f"{_path(self.reader)}: {fnames[place]!r}", grey, threads)
 
@@ -160,6 +161,7 @@ class PackedFolder:
         on_file: Callable[[int, int], object] | None = None,
     ) -> Unpacked:
         """Write the files as files of a new directory; see `ffrecord.sources.unpack`."""
+        check_several("paths", paths)
         every = [(path, child) for path, child in walk(self.structure) if paths is None]
         chosen = [(os.fspath(path), self._index(path)) for path in paths or ()]
         chosen += [(path, child) for path, child in every if isinstance(child, int)]

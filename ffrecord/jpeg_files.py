@@ -11,6 +11,7 @@ from typing import Any
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.fields.jpeg_codec import MAGIC, decompress
 from ffrecord.forms import Array
+from ffrecord.writer import whole_number
 
 THREADS_MOST = 8
 
@@ -48,9 +49,9 @@ def jpeg_pixels_of(records: list[Array], name: Callable[[int], str], grey: bool,
         threads: > 0; None: as many as this process has CPUs, up to THREADS_MOST.
 
     Raises:
-        As `jpeg_pixels`, of the first that cannot be had; ValueError: `threads`.
+        As `jpeg_pixels`, of the first that cannot be had; TypeError, ValueError: `threads`.
     """
-    if threads is not None and threads < 1:
+    if threads is not None and whole_number("threads", threads) < 1:
         raise ArgumentError(f"threads is {threads}, expected > 0")
     count = min(len(records), threads or min(THREADS_MOST, len(os.sched_getaffinity(0))))
     made: list[Any] = [None] * len(records)

@@ -7,11 +7,21 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from ffrecord import manifest, unfinished, urls
-from ffrecord.errors import ArgumentError, FormatError, MissingFileError, NotAFileError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFileError
 from ffrecord.format import SUFFIX
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = PathLike | Sequence[PathLike]
+
+
+def check_several(argument: str, given: object, expected: str = "paths") -> None:
+    """Refuse one path where a list is expected: its letters would be taken for paths.
+
+    Raises:
+        TypeError: names the argument, and how the list is written.
+    """
+    if isinstance(given, str | bytes | os.PathLike):
+        raise ArgumentTypeError(f"{argument} must be a list of {expected}, not {type(given).__name__}: [{given!r}]")
 
 
 def check_type(fname: object) -> str:

@@ -84,7 +84,7 @@ def unpack_files(
         read: the contents of several, as buffers, of the sizes stated.
         open_one: one as a file object, which is what large files are read by; None: they are read whole.
         target: the directory, missing or empty; its parent is there.
-        max_size: refuse what is more than this in all, bytes.
+        max_size: refuse what is more than this in all, bytes; >= 0.
         on_file: called after each file with how many are written, and how many there are.
 
     Raises:
@@ -92,10 +92,12 @@ def unpack_files(
         FileExistsError: `target` is there and not an empty directory; or two names are the same on this file system,
             as "a" and "A" are on some; or one file is where another one needs a directory.
         FileNotFoundError: the directory that `target` is to be in.
-        ArgumentError: `target` is a symbolic link.
+        ArgumentError: `target` is a symbolic link; `max_size` is negative.
         what reading raises, and OSError. Nothing is left in any case but a kill, after which a directory
             `.<name>.<random>.unpacking` is.
     """
+    if max_size is not None and max_size < 0:
+        raise ArgumentError(f"max_size is {max_size}, expected >= 0, or None for no limit")
     # Of several names of the same path, as "a" and "./a" are, the last one.
     by_place = {tuple(safe_parts(file[0])): file for file in files}
     places, files = [list(parts) for parts in by_place], list(by_place.values())

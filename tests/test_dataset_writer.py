@@ -379,6 +379,7 @@ def test_target_of_several_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [
         ({"num_workers": -2}, ValueError),
         ({"num_workers": 1.5}, TypeError),
+        ({"resume": "no"}, TypeError),
         ({"shard_size": 0}, ValueError),
         ({"samples_per_shard": 0}, ValueError),
         ({"num_shards": -1}, ValueError),

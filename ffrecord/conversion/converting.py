@@ -10,6 +10,7 @@ from typing import Any, Literal, SupportsIndex
 
 from ffrecord import urls
 from ffrecord.conversion.given import Given, given
+from ffrecord.conversion.places import check_outside
 from ffrecord.conversion.stores import OfStore
 from ffrecord.conversion.verifying import compare_all
 from ffrecord.dataset_writer import DatasetWriter, Summary
@@ -48,7 +49,7 @@ def convert(
     Args:
         source: what `ffrecord.open` takes; a store that is open, and stays so; Parquet files; a Hugging Face dataset; a
             compressed tar; anything with len() and [i]; any other iterable of samples.
-        out: the directory, as `DatasetWriter` takes it.
+        out: the directory, as `DatasetWriter` takes it; not inside of a directory that is the source.
         num_workers: processes that read and encode; -1 for one per usable CPU, 0 for none but this one.
         fields: column → field, of those columns that are to be stored in another way than samples show, of all of them
             where `source` is an object of the user's; or a Schema.
@@ -57,7 +58,8 @@ def convert(
         resume, mode, shard_size, samples_per_shard, num_shards, start_method, progress: as for `DatasetWriter`. What
             comes one sample after the other (compressed tar files, iterables) is begun anew.
         max_skipped: samples that may be left out, because they cannot be had or encoded; the first few are told to the
-            logger "ffrecord". Of what comes one sample after the other, only those that cannot be encoded.
+            logger "ffrecord". Columns are chosen by those that can be had. Of what comes one sample after the other,
+            only those that cannot be encoded.
         storage_options: of `source` and of `out`, where they are URLs, as `FileReader` takes them. If they are not the
             same for both, open the source by itself.
         staging: as for `DatasetWriter`.
@@ -84,11 +86,12 @@ def convert(
         "resume": resume,
         "storage_options": storage_options,
         "staging": staging,
-        **_skipping(max_skipped, verify),
+        **_skipping(max_skipped, arguments.flag("verify", verify)),
     }
     DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
+    check_outside(source, out)
     before = _samples_at(out, storage_options) if mode == "append" else 0
-    with given(source, format, fields, options, storage_options) as found:
+    with given(source, format, fields, options, storage_options, skips="max_skipped" in asked) as found:
         if verify and found.once:
             raise ArgumentError(
                 f"verify=True needs to read the samples again, and {type(source).__name__} gives them once"

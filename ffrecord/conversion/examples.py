@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ffrecord.conversion.columns import Columns, Facts, chosen
-from ffrecord.conversion.stores import OfStore, listed, probed
+from ffrecord.conversion.stores import OfStore, listed, probed, readable
 from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.sources.examples import ExampleError, ExampleParser, infer
 from ffrecord.sources.examples_infer import describe, first_list
@@ -53,9 +53,13 @@ class ExampleDataset(OfStore):
         return f"{path}: record {local}"
 
 
-def of_store(store: Store) -> ExampleDataset | None:
-    """The records of a store as examples; None if they are none, or none that fields hold: SequenceExamples, too."""
-    records = store.read(probed(store))
+def of_store(store: Store, skips: bool = False) -> ExampleDataset | None:
+    """The records of a store as examples; None if they are none, or none that fields hold: SequenceExamples, too.
+
+    Args:
+        skips: as for `StoreDataset`.
+    """
+    records = readable(probed(store), store.read, skips)
     if not records:
         return None
     try:

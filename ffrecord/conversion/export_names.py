@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ffrecord._webdataset import split
-from ffrecord.conversion.export_values import BYTES, Content
+from ffrecord.conversion.export_values import BYTES, Content, fits
 from ffrecord.errors import FormatError
 from ffrecord.safe_unpack import safe_parts
 from ffrecord.sources.names import Names
@@ -41,7 +41,8 @@ class Naming:
             dots: whether there may be dots before those of the columns.
 
         Raises:
-            FormatError: a name that leads elsewhere, or that WebDataset does not read or tell from another.
+            FormatError: a name that leads elsewhere, or that WebDataset does not read or tell from another; a column
+                whose name cannot be part of that of a file.
         """
         base = f"{index:0{self._digits}}" if name is None else self._base(name, contents)
         if not dots:
@@ -49,9 +50,10 @@ class Naming:
         names = [f"{base}.{self._suffix(column, content)}" for column, content in contents.items()]
         if not dots and len({each.lower() for each in names}) < len(names):
             raise FormatError(f"sample {index}: {', '.join(names)}: WebDataset takes two of them for the same field")
-        if dots and base == name and self._ending is not None:
-            # "b.png" among others called .jpg: the picture is "b.png", the label "b.png.cls".
-            names = [base if each == base + base[base.rfind(".") :] else each for each in names]
+        if dots and name is not None and self._ending is not None:
+            # "b.png" among others called .jpg: the picture is "b.png", the label "b.png.cls". "B.JPEG" stays that.
+            pairs = zip(names, contents.values(), strict=True)
+            names = [name if each == f"{base}.{one.suffix}" and fits(name, one) else each for each, one in pairs]
         return [_checked(each, dots) for each in names]
 
     def of_bytes(self, name: str, content: Content, dots: bool) -> str:
@@ -75,9 +77,9 @@ class Naming:
 
     def _suffix(self, column: str, content: Content) -> str:
         if column == content.suffix or (self._suffixed and content.kind == BYTES):
-            return column
+            return _checked_column(column, column)
         said = column in self._in_names or self._kinds.get(column) != content.kind
-        return f"{column}.{content.suffix}" if said else content.suffix
+        return _checked_column(column, f"{column}.{content.suffix}") if said else content.suffix
 
 
 def key_of(name: str) -> str:
@@ -89,8 +91,17 @@ def key_of(name: str) -> str:
 def _known_ending(name: str, contents: Mapping[str, Content]) -> str | None:
     """What follows the last dot of a name, if a file of the sample will be called so."""
     head, _, tail = name.rpartition(".")
-    known = {each.suffix for each in contents.values()} | {"jpeg"}
-    return tail if head and tail.lower() in known else None
+    return tail if head and any(fits(name, each) for each in contents.values()) else None
+
+
+def _checked_column(column: str, suffix: str) -> str:
+    """What a column makes the end of a name. A "/" would put the file elsewhere: in WebDataset, another sample."""
+    if "/" in column or (column != suffix and column in ("", ".", "..")):
+        raise FormatError(
+            f"column {column!r} cannot be part of a file's name, as in NAME.{suffix}: expected one without '/', and of "
+            "more than dots; call it otherwise"
+        )
+    return suffix
 
 
 def _without_dots(name: str) -> str:

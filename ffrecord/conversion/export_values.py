@@ -12,10 +12,13 @@ from ffrecord.buffers import as_bytes
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields.describe import describe, is_image, is_tensor
 from ffrecord.fields.images import PNG_MAGIC, PNG_MODES
+from ffrecord.sources.suffixes import IMAGES
 
 # What bytes begin with → the end of a file's name; of others it is BYTES.
 MAGIC = ((b"\xff\xd8\xff", "jpg"), (PNG_MAGIC, "png"), (b"GIF8", "gif"))
 BYTES, TEXT, NUMBER, JSON, ARRAY = "bin", "txt", "cls", "json", "npy"
+# What names may end in, besides the suffix that we give: bytes that nobody knows may be any picture.
+ENDINGS = {"jpg": ("jpeg", "jpe", "jfif"), "tif": ("tiff",), BYTES: tuple(end[1:] for end in IMAGES)}
 TIFF_MODES = ("I", "F", "CMYK", "YCbCr", "LAB")
 
 
@@ -65,6 +68,12 @@ def of_bytes(data: bytes | memoryview) -> Content:
     head = bytes(data[:8])
     found = next((suffix for magic, suffix in MAGIC if head.startswith(magic)), BYTES)
     return Content(data, found, BYTES)
+
+
+def fits(name: str, content: Content) -> bool:
+    """Whether a name ends as files of such a content are called, in whatever case."""
+    end = name.rpartition(".")[2].lower()
+    return end == content.suffix or end in ENDINGS.get(content.suffix, ())
 
 
 def _npy(array: np.ndarray[Any, Any]) -> memoryview:

@@ -15,6 +15,7 @@ from ffrecord.conversion.export_parts import Part, check_names, write_by_crew
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
 from ffrecord.conversion.export_verify import verify_files
+from ffrecord.conversion.places import check_outside
 from ffrecord.dataset_writer import Summary
 from ffrecord.durable import fsync_directory, lock, part_name
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, file_error
@@ -55,7 +56,8 @@ def export(
 
     Args:
         source: an open store, which stays open; what `ffrecord.open` takes; or samples with len() and [i].
-        out: the file, or directory; nothing, or for directories an empty one, may be there.
+        out: the file, or directory; nothing, or for directories an empty one, may be there. Not
+            inside of a directory that is the source.
         format: "zip", "tar", "webdataset" (a tar whose names have dots only before the column), "tfrecord" or "folder";
             by default as the suffix of `out` says.
         samples_per_shard: write several files, `shard-000000.tar` …, into the directory `out`. Not of folders.
@@ -85,8 +87,14 @@ def export(
     if per_shard is not None and kind == "folder":
         raise ArgumentError("samples_per_shard is for files, a folder has one for each sample")
     workers = arguments.workers(num_workers)
+    arguments.flag("verify", verify)
     _check_free(path, directory=per_shard is not None or kind == "folder")
+    check_outside(source, path)
     opened = isinstance(source, Store) or not _are_paths(source)
+    if opened and not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+        raise ArgumentTypeError(
+            f"source must be a path, a store or samples with len() and [i], not {type(source).__name__}"
+        )
     given_options = [*options, *([] if source_format is None else ["source_format"])]
     if given_options and opened:
         raise ArgumentTypeError(f"options {sorted(given_options)} are for a source that is opened here, by its path")

@@ -57,10 +57,13 @@ def given(
     fields: Any,
     options: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None = None,
+    *,
+    skips: bool = False,
 ) -> Iterator[Given]:
     """What `source` is; files that this opens are closed at the end.
 
     Args:
+        skips: whether to do without samples that cannot be read, where a few of them show the columns.
         storage_options: for its reader, if it is a URL.
 
     Raises:
@@ -68,10 +71,10 @@ def given(
     """
     if isinstance(source, Store):
         _refuse({**options, **_if_given(format)}, "a store that is open")
-        yield _of_store(source, fields)
+        yield _of_store(source, fields, skips)
     elif _is_path(source):
         of_url = {"storage_options": storage_options} if is_remote(located(source)) else {}
-        with _of_path(source, format, fields, {**of_url, **options}) as found:
+        with _of_path(source, format, fields, {**of_url, **options}, skips) as found:
             yield found
     else:
         _refuse({**options, **_if_given(format)}, type(source).__name__)
@@ -93,19 +96,19 @@ def _refuse(options: Mapping[str, Any], what: str) -> None:
 
 
 @contextmanager
-def _of_path(source: Any, format: str | None, fields: Any, options: dict[str, Any]) -> Iterator[Given]:
+def _of_path(source: Any, format: str | None, fields: Any, options: dict[str, Any], skips: bool) -> Iterator[Given]:
     paths = located(source)
     kind = recognised(paths) if format is None else format
     if kind == "parquet":
         _refuse(options, "Parquet files")
-        yield _indexed(parquet.ParquetDataset(paths, fields))
+        yield _indexed(parquet.ParquetDataset(paths, fields, skips=skips))
     elif kind in ("tar", "webdataset") and _is_compressed(first_of(paths, SUFFIXES["tar"])):
         read = iter_samples if kind == "webdataset" else iter_members
         check_options(options, f"compressed {kind}", [*signature(read).parameters][1:], CONVERT)
         yield _of_archives(expand(paths, SUFFIXES["tar"]), read, fields, options)
     else:
         with open_for(CONVERT, source, format, options) as store:
-            yield _of_store(store, fields)
+            yield _of_store(store, fields, skips)
 
 
 def _is_compressed(path: str) -> bool:
@@ -116,14 +119,14 @@ def _is_compressed(path: str) -> bool:
         return file.read(6).startswith(tuple(COMPRESSED))
 
 
-def _of_store(store: Store, fields: Any) -> Given:
+def _of_store(store: Store, fields: Any, skips: bool) -> Given:
     if isinstance(store, FileReader) and _as_it_is(store, fields):
         return _indexed(typed.of_reader(store, fields))
     if store.format == "tfrecord" and fields is None and getattr(store, "parser", None) is None:
-        found = examples.of_store(store)
+        found = examples.of_store(store, skips)
         if found is not None:
             return _indexed(found)
-    return _indexed(StoreDataset(store, fields))
+    return _indexed(StoreDataset(store, fields, skips=skips))
 
 
 def _as_it_is(store: FileReader, fields: Any) -> bool:

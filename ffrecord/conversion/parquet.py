@@ -11,7 +11,7 @@ import numpy as np
 
 from ffrecord.conversion.columns import Facts, chosen
 from ffrecord.conversion.rows import RowError, Rows
-from ffrecord.conversion.stores import spread
+from ffrecord.conversion.stores import readable, spread
 from ffrecord.errors import FormatError
 from ffrecord.fields.optional import require
 from ffrecord.sources.files import expand
@@ -29,6 +29,7 @@ class ParquetDataset:
     Args:
         paths: files, directories or patterns of such.
         fields: that the user asks for, see `columns.chosen`.
+        skips: as for `StoreDataset`.
 
     Attributes:
         columns: of the result.
@@ -39,7 +40,7 @@ class ParquetDataset:
         ImportError: pyarrow is not installed.
     """
 
-    def __init__(self, paths: Sequence[Any], fields: Any = None) -> None:
+    def __init__(self, paths: Sequence[Any], fields: Any = None, *, skips: bool = False) -> None:
         self._paths = expand(list(paths), SUFFIXES["parquet"])
         self._kept: tuple[int, int, Any] | None = None
         self._opened: tuple[int, int, Any] | None = None
@@ -60,17 +61,17 @@ class ParquetDataset:
         self._ends = np.cumsum([rows for _, _, rows in groups], dtype=np.int64)
         with _naming(self._paths[0]):
             self._rows = Rows(schema, nulls, _fitting(_classes(schema), bounds), fields)
-        samples = self._few()
+        samples = self._few(skips)
         facts = Facts(fields=self._rows.fields)
         self.columns = chosen(samples, fields, facts) if samples else None
 
-    def _few(self) -> list[dict[str, Any]]:
+    def _few(self, skips: bool) -> list[dict[str, Any]]:
         """Rows of three row groups at most: each costs its decoding."""
-        found = []
+        indices: list[int] = []
         for group in spread(len(self._groups), 3):
             end, rows = int(self._ends[group]), self._groups[group][2]
-            found += self._read([end - rows + i for i in spread(rows, FEW // 3)])
-        return found
+            indices += [end - rows + i for i in spread(rows, FEW // 3)]
+        return readable(indices, self._read, skips)
 
     @property
     def fingerprint(self) -> str:

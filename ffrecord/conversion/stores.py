@@ -3,14 +3,14 @@
 import contextlib
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ffrecord.conversion.columns import JPEG_SUFFIXES, Columns, Facts, chosen, labels_fit
-from ffrecord.errors import FFRecordError, MissingNamesError
+from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError
 from ffrecord.fields import BytesField, Schema
 from ffrecord.sources.names import Names
 from ffrecord.sources.webdataset_fields import DECODERS
@@ -25,7 +25,10 @@ FOLDERS = ("image folder", "path list")
 TFRECORD = "tfrecord"
 TYPED = ("mds", "beton", "torchrecord")  # whose arrays are arrays
 BYTES_AT_ONCE = 8 << 20
+UNREADABLE = (ChecksumError, FormatError, OSError)  # what readers say of a damaged sample
 UNTOLD = ("io", "on_error", "index_cache")  # options of readers that change no sample
+
+Found = TypeVar("Found")
 
 
 class OfStore(ABC):
@@ -85,15 +88,16 @@ class StoreDataset(OfStore):
     Args:
         store: of the samples.
         fields: that the user asks for, see `columns.chosen`.
+        skips: whether samples that cannot be read show no columns, instead of raising.
 
     Attributes:
         columns: of the result.
     """
 
-    def __init__(self, store: Store, fields: Any = None) -> None:
+    def __init__(self, store: Store, fields: Any = None, *, skips: bool = False) -> None:
         super().__init__(store)
         self._keys_are_text = _are_text(store)
-        samples = [self._named(*pair) for pair in self._pairs(probed(store))]
+        samples = [self._named(*pair) for pair in readable(probed(store), self._pairs, skips)]
         self.columns = chosen(samples, fields, self._facts(samples)) if samples else Columns(_of_nothing(fields))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
@@ -161,6 +165,25 @@ def probed(store: Store) -> list[int]:
     beside = store._bytes_read(positions) - size
     count = PROBES * min(PROBED_BYTES / max(size, 1), PROBED_BESIDE / max(beside, 1))
     return indices if count >= PROBES else spread(len(store), max(2, int(count)))
+
+
+def readable(indices: Sequence[int], get: Callable[[Sequence[int]], Iterable[Found]], skips: bool) -> list[Found]:
+    """What `get` gives of these; if it `skips`, of those that can be read, unless none can."""
+    try:
+        return list(get(indices))
+    except UNREADABLE:
+        if not skips:
+            raise
+    found: list[Found] = []
+    failure = None
+    for index in indices:
+        try:
+            found += get([index])
+        except UNREADABLE as error:
+            failure = failure or error
+    if failure and not found:
+        raise failure
+    return found
 
 
 def spread(n: int, count: int = PROBES) -> list[int]:

@@ -16,7 +16,7 @@ from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.layout import Layout, Slot
 from ffrecord.fields.pieces import in_pieces
 from ffrecord.fields.spec import from_spec, to_spec
-from ffrecord.fields.tree import Tree, builder, flattener, leaves, replaced
+from ffrecord.fields.tree import Node, Tree, builder, flattener, leaves, replaced
 from ffrecord.fields.zstd import same_bytes
 from ffrecord.sample_types import UNTOLD, Sample
 
@@ -41,6 +41,8 @@ class Schema(Generic[Sample]):
 
     def __init__(self, tree: Tree) -> None:
         """A schema of a tree of fields; people call `Schema.of`."""
+        if not isinstance(tree, Node | Field):
+            raise TypeError(f"Schema({type(tree).__name__}): call Schema.of(fields), or Schema.infer(samples)")
         named = list(leaves(tree))
         layout = Layout(named)
         self._tree, self._layout = tree, layout

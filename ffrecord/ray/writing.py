@@ -76,7 +76,7 @@ def write(
     name = arguments.directory(path)
     given = schema if schema is None or isinstance(schema, Schema) else Schema.of(schema)
     started = time.perf_counter()
-    target = target_of(name, storage_options, appends=appends, resumes=bool(resume))
+    target = target_of(name, storage_options, appends=appends, resumes=arguments.flag("resume", resume))
     try:
         place = target.begin()
         columns = given or target.schema() or _shown(ds)

@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable
 from typing import Any, SupportsIndex, overload
 
+import numpy as np
+
 from ffrecord import urls
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
@@ -79,6 +81,13 @@ def workers(number: SupportsIndex) -> int:
     if found < -1:
         raise ArgumentError(f"num_workers is {found}, expected -1 (one per usable CPU) or >= 0")
     return usable_workers() if found == -1 else found
+
+
+def flag(name: str, value: Any) -> bool:
+    """Yes or no; nothing else, as any text would be a yes."""
+    if not isinstance(value, bool | np.bool_):
+        raise ArgumentTypeError(f"{name} must be True or False, not {type(value).__name__}")
+    return bool(value)
 
 
 def count(name: str, value: SupportsIndex | None) -> int | None:

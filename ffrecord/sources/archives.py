@@ -21,7 +21,7 @@ from ffrecord.errors import (
 )
 from ffrecord.forms import Array
 from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
-from ffrecord.paths import PathLike
+from ffrecord.paths import PathLike, check_several
 from ffrecord.sources.name_tree import plain, walked
 from ffrecord.sources.named_files import NamedFiles, Paths
 from ffrecord.sources.opening import detected
@@ -46,7 +46,7 @@ class Archives:
 
     Args:
         sources: paths of directories, zip archives and packed folders; or readers of the last two, which stay open
-            when this is closed.
+            when this is closed. One of them, or several.
         check_data, io: of the archives opened here; as for their readers.
         index_cache: of zip archives; as for `ZipReader`.
 
@@ -59,7 +59,7 @@ class Archives:
 
     def __init__(
         self,
-        sources: Iterable[PathLike | NamedFiles] = (),
+        sources: PathLike | NamedFiles | Iterable[PathLike | NamedFiles] = (),
         check_data: object = True,
         *,
         io: str = "auto",
@@ -70,7 +70,8 @@ class Archives:
         self._ours: list[NamedFiles] = []
         self._closed = False
         try:
-            for source in sources:
+            # A path is made of letters, and a reader of records.
+            for source in [sources] if isinstance(sources, str | os.PathLike | NamedFiles) else sources:
                 self.mount(source)
         except BaseException:
             self.close()
@@ -162,6 +163,7 @@ class Archives:
 
     def read_jpegs(self, paths: Paths, *, grey: bool = False, threads: int | None = None) -> Arrays:
         """The pixels of JPEG files, read in batches and decoded by threads; as `NamedFiles.read_jpegs`."""
+        check_several("paths", paths)
         return jpeg_pixels_of(self.read(paths), lambda place: repr(paths[place]), grey, threads)
 
     def open(self, path: PathLike) -> io.BufferedReader:

@@ -70,7 +70,7 @@ def detect(path: str) -> str:
     if size == 0:
         raise FormatError(f"{path}: an empty file, of no format")
     begins = f"{size} bytes that begin with {head[:16].hex(' ')}"
-    raise FormatError(f"{path}: {begins}, in no format known here{hints.of_file(head)}")
+    raise FormatError(f"{path}: {begins}, in no format known here{hints.of_file(path, head)}")
 
 
 def _without_waiting(path: str, flags: int) -> int:

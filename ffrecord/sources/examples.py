@@ -34,6 +34,7 @@ from ffrecord.sources.examples_features import (
     wanted,
 )
 from ffrecord.sources.examples_infer import infer
+from ffrecord.writer import whole_number
 
 __all__ = [
     "ExampleError",
@@ -87,7 +88,7 @@ class ExampleParser:
             offsets: int64 [k + 1], record i is data[offsets[i]:offsets[i + 1]]; as `read_packed` gives both.
             into: arrays for the rows of fixed features of numbers, C-ordered [>= k, *shape]; those not named are made.
                 After an error what they hold is undefined.
-            num_threads: that share the work, at most; one for each 64 KiB of records is used.
+            num_threads: that share the work, at most, > 0; one for each 64 KiB of records is used.
 
         Returns:
             By name, in the order of `features`: fixed int64, float32 or uint8 [k, *shape]; fixed strings as an object
@@ -97,8 +98,10 @@ class ExampleParser:
             MissingFeatureError, FeatureKindError, FeatureCountError: an example is not as asked; names the key, the
                 example and both numbers. Of the first bad example, whatever the number of threads.
             ExampleError: a record that is no Example; names it and the byte.
-            ArgumentError: offsets that descend or leave `data`, an array of `into` that does not fit.
+            ArgumentError: offsets that descend or leave `data`, an array of `into` that does not fit; `num_threads`.
         """
+        if whole_number("num_threads", num_threads) < 1:
+            raise ArgumentError(f"num_threads is {num_threads}, expected > 0")
         data, offsets = checked(data, offsets)
         k = len(offsets) - 1
         memory = rows_memory(self.features, k, into or {})

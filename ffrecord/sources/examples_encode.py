@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ffrecord import _example_writing
 from ffrecord.buffers import as_bytes
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.forms import Packed
 from ffrecord.sources.examples_batch import Column
 from ffrecord.sources.examples_features import Ragged, RaggedStrings
@@ -32,8 +32,11 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
         Entries in the order of `features`.
 
     Raises:
+        ArgumentTypeError: `features` is no mapping.
         ArgumentError: a name that is no `str`; a value of another type, or that int64 or float32 does not hold.
     """
+    if not isinstance(features, Mapping):
+        raise ArgumentTypeError(f"features must be a mapping of names to values, not {type(features).__name__}")
     sources = [_of_values(key, *_values(key, value)) for key, value in features.items() if value is not None]
     data, _ = _example_writing.encode(sources, 1)
     return data.tobytes()
@@ -50,9 +53,12 @@ def encode_batch(columns: Mapping[str, Column | Sequence[Any]]) -> Packed:
         uint8 data and int64 offsets [k + 1], as `read_packed` gives records.
 
     Raises:
+        ArgumentTypeError: `columns` is no mapping.
         ArgumentError: columns of different lengths; what `encode_example` refuses; offsets that descend or lead outside
             their values.
     """
+    if not isinstance(columns, Mapping):
+        raise ArgumentTypeError(f"columns must be a mapping of names to columns, not {type(columns).__name__}")
     counts = {key: _rows(column) for key, column in columns.items()}
     if len(set(counts.values())) > 1:
         raise ArgumentError(f"columns have different numbers of rows: {counts}")

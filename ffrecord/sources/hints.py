@@ -1,5 +1,6 @@
 """What to do with files and directories that `ffrecord.open` does not know, where that can be told."""
 
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from contextlib import suppress
 
 from ffrecord import format as ffr
 from ffrecord import manifest
+from ffrecord.sources.suffixes import SUFFIXES
 
 CONVERTED = "ffrecord.convert takes any iterable of samples"
 PICTURE = 'a picture: open its directory, or [path, …] with format="path list"'
@@ -17,6 +19,7 @@ BEGINNINGS = (
     (b"\x93NUMPY", "an array of numpy: `ffrecord write FILE OUT` makes samples of it"),
     (b"\x0a\x23\xd7\xce", f"RecordIO of MXNet, which is another format and not read here; {CONVERTED}"),
     (b"\xff\xff\xff\xff", "perhaps Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
+    (b"PAR1", "it begins as a Parquet file, whose last four bytes are PAR1, too: this one is cut"),
     (b"ARROW1\0\0", "Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
 )
 SAVED = {"dataset_dict.json", "state.json"}  # written by datasets.save_to_disk
@@ -25,11 +28,13 @@ SHOWN = 5  # datasets in it
 LISTED = re.compile(r"[^\n]*\.[A-Za-z]{2,5}(?:[ \t]+|,)[^\n]*\S")  # a path and a label
 
 
-def of_file(head: bytes) -> str:
-    """What to say of a file that begins so: nothing, or what begins with "; "."""
+def of_file(path: str, head: bytes) -> str:
+    """What to say of a file that is called and begins so: nothing, or what begins with "; "."""
     for begins, said in BEGINNINGS:
         if head.startswith(begins):
             return f"; {said}"
+    if path.lower().endswith(SUFFIXES["tfrecord"]):
+        return '; a TFRecord by its name, so damaged at its start: open it with format="tfrecord" to see how'
     lines = head.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")[:2]
     if b"\0" not in head and any(LISTED.fullmatch(line) for line in lines):
         return '; if its lines are "path label", format="path list" reads them'
@@ -40,12 +45,35 @@ def of_directory(path: str, names: Sequence[str]) -> str:
     """The same of a directory with these names in it."""
     if not SAVED.isdisjoint(names):
         return "; ffrecord.convert takes what datasets.load_from_disk of it gives"
+    if said := _of_mds(path, names):
+        return said
     visible = [os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")]
     found = [each for each in visible if _is_dataset(each)]
     if not found:
         return ""
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f"; it holds the dataset{'s' if len(found) > 1 else ''} {', '.join(found[:SHOWN])}{more}"
+
+
+def _of_mds(path: str, names: Sequence[str]) -> str:
+    """The same of a directory that seems to be an MDS dataset, but for its index."""
+    shards = any(name.endswith((".mds", ".mds.zstd")) for name in names[:ENTRIES])
+    if "index.json" not in names:
+        return "; it has shards of MDS, but no index.json that lists them" if shards else ""
+    if not shards and _is_json(os.path.join(path, "index.json")):
+        return ""  # of something else
+    return '; an MDS dataset if index.json were one of MDS: open it with format="mds" to see what is wrong there'
+
+
+def _is_json(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            json.load(file)
+    except (ValueError, RecursionError):
+        return False
+    except OSError:
+        return True  # nobody knows
+    return True
 
 
 def _is_dataset(path: str) -> bool:

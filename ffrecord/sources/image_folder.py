@@ -64,6 +64,8 @@ class ImageFolderReader(FileStore):
         extensions: Iterable[str] = IMAGES,
         labels: bool | None = None,
     ) -> None:
+        if not isinstance(labels, bool | None):
+            raise ArgumentTypeError(f"labels must be True, False or None, not {type(labels).__name__}")
         root = _directory(source)
         self._extensions, self._labelled = _suffixes(extensions), labels
         self.classes: list[str] = [] if labels is False else _classes(root)

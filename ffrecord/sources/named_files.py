@@ -17,7 +17,7 @@ from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError
 from ffrecord.forms import Array, Packed
 from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.member_file import BUFFER
-from ffrecord.paths import PathLike
+from ffrecord.paths import PathLike, check_several
 from ffrecord.safe_unpack import Unpacked, unpack_files
 from ffrecord.sources.name_tree import NameTree
 from ffrecord.sources.names import Names
@@ -85,7 +85,7 @@ class NamedFiles(Store):
         return super().read(self._indices(wanted))
 
     def read_packed(self, wanted: Wanted, out: npt.NDArray[Any] | None = None) -> Packed:
-        """The same, back to back; arguments as for `read`, results as of `Store.read_packed`."""
+        """The same, back to back; several, as for `read`; results as of `Store.read_packed`."""
         return super().read_packed(self._indices(wanted), out)
 
     def read_one(self, wanted: PathLike | SupportsIndex) -> Array:
@@ -93,7 +93,7 @@ class NamedFiles(Store):
         return super().read_one(self._index(wanted) if isinstance(wanted, str | os.PathLike) else wanted)
 
     def samples(self, wanted: Wanted) -> Arrays:
-        """As `Store.samples`, by indices or names."""
+        """As `Store.samples`, by indices or a list of names."""
         return super().samples(self._indices(wanted))
 
     def sample(self, wanted: PathLike | SupportsIndex) -> Any:
@@ -105,6 +105,7 @@ class NamedFiles(Store):
         return isinstance(path, str | os.PathLike) and self.is_file(path)
 
     def _indices(self, wanted: Wanted) -> Iterable[SupportsIndex]:
+        check_several("wanted", wanted, "names or indices")
         if not isinstance(wanted, list | tuple) or not wanted or not isinstance(wanted[0], str | os.PathLike):
             return wanted  # type: ignore[return-value]
         paths: list[str] = [os.fspath(each) for each in cast(Sequence[Any], wanted)]
@@ -135,7 +136,7 @@ class NamedFiles(Store):
         """The pixels of JPEG files, read in one batch and decoded by threads: for each as `read_jpeg`.
 
         Args:
-            wanted: as for `read`.
+            wanted: several, as for `read`.
             grey: as for `read_jpeg`.
             threads: > 0; None: as many as there are CPUs, up to 8.
 
@@ -225,6 +226,7 @@ class NamedFiles(Store):
         on_file: Callable[[int, int], object] | None = None,
     ) -> Unpacked:
         """Write files as files of a new directory; see `ffrecord.sources.unpack`."""
+        check_several("paths", paths)
         from_names, sizes = self.keys(), self._content_sizes()
         chosen = range(self.n) if paths is None else [self._index(path) for path in paths]
         files = [(from_names[i], int(sizes[i]), i) for i in chosen if from_names.find(from_names[i]) == i]

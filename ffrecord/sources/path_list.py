@@ -66,10 +66,12 @@ class PathListReader(FileStore):
         root: PathLike | None = None,
         labels: bool = True,
     ) -> None:
+        if not isinstance(labels, bool):
+            raise ArgumentTypeError(f"labels must be True or False, not {type(labels).__name__}")
         directory = os.path.abspath(os.getcwd() if root is None else os.fspath(root))
         if not os.path.isdir(directory):
             raise NotAFolderError(20, f"{directory} is not a directory", directory)
-        self._labelled = bool(labels)
+        self._labelled = labels
         self._lists, pairs = _listed(source, self._labelled)
         names = Names.of(path for path, _ in pairs)
         found = _labels([label for _, label in pairs])

@@ -67,19 +67,21 @@ def iter_samples(
     One is in memory at a time. Arguments are those of `iter_members`.
 
     Raises:
-        As `iter_members`; FormatError: a field that a sample has twice.
+        As `iter_members`, but for hard links that are no part of a sample; FormatError: a field that a sample has
+            twice.
     """
-    return _grouped(os.fspath(path), iter_members(path, size_most=size_most, ignore_zeros=ignore_zeros))
+    name = os.fspath(path)
+    check_file(name)
+    return _grouped(name, _iterate(name, size_most, ignore_zeros, lambda link: _end_of_key(link) >= 0))
 
 
 def _grouped(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
     sample: dict[str, Any] = {}
     for member in members:
-        names = Names.of([member.name])
-        dot = int(split(names.blob, names.offsets)[0][0])
+        dot, name = _end_of_key(member.name), member.name.encode(errors="surrogateescape")
         if dot < 0:
             continue
-        key, field = text(names.blob[:dot].tobytes()), text(names.blob[dot + 1 :].tobytes()).lower()
+        key, field = text(name[:dot]), text(name[dot + 1 :]).lower()
         if sample and sample["__key__"] != key:
             yield sample
             sample = {}
@@ -91,14 +93,23 @@ def _grouped(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
         yield sample
 
 
-def _iterate(path: str, size_most: int, ignore_zeros: bool) -> Iterator[Member]:
+def _end_of_key(name: str) -> int:
+    """Bytes of the key that a member's name begins with; < 0: it is of no sample."""
+    names = Names.of([name])
+    return int(split(names.blob, names.offsets)[0][0])
+
+
+def _iterate(
+    path: str, size_most: int, ignore_zeros: bool, wanted: Callable[[str], bool] = lambda link: True
+) -> Iterator[Member]:
+    """Members; `wanted` says of a hard link's name whether to refuse it, or to leave it out."""
     with open(path, "rb") as file:
         begins = file.read(8)
         file.seek(0)
         kind = next((name for magic, name in COMPRESSED.items() if begins.startswith(magic)), None)
         with _named(path, kind):
             # zstandard does not say that a stream was cut. Whoever compresses an archive writes its end, too.
-            stream = _Stream(path, _decompressed(file, kind), size_most, needs_end=kind == "zstd")
+            stream = _Stream(path, _decompressed(file, kind), size_most, needs_end=kind == "zstd", wanted=wanted)
             yield from stream.members(ignore_zeros)
 
 
@@ -191,10 +202,19 @@ class _Stream:
         read: gives up to so many bytes, b"" at the end.
         size_most: bytes of the largest member.
         needs_end: whether the end of the archive must be marked.
+        wanted: whether a hard link of a name is to be had, which it cannot be.
     """
 
-    def __init__(self, path: str, read: Callable[[int], bytes], size_most: int, needs_end: bool) -> None:
+    def __init__(
+        self,
+        path: str,
+        read: Callable[[int], bytes],
+        size_most: int,
+        needs_end: bool,
+        wanted: Callable[[str], bool],
+    ) -> None:
         self._path, self._read, self._size_most, self._needs_end = path, read, size_most, needs_end
+        self._wanted = wanted
         self._headers = _tar.Headers()
         self._offset = 0  # in the archive, bytes
         self._header = 0  # where the last one began
@@ -234,7 +254,7 @@ class _Stream:
     def _member(self) -> Iterator[Member]:
         headers = self._headers
         name = text(headers.name)
-        if headers.kind == _tar.LINK:
+        if headers.kind == _tar.LINK and self._wanted(name):
             raise FormatError(
                 f"{self._path}: member {name!r} at offset {self._header} is a hard link to {text(headers.link)!r}, "
                 "whose data have gone by: decompress the archive to read it"

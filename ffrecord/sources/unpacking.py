@@ -8,7 +8,7 @@ import numpy as np
 
 from ffrecord.errors import ArgumentTypeError, MissingFileError
 from ffrecord.folder import PackedFolder
-from ffrecord.paths import PathLike
+from ffrecord.paths import PathLike, check_several
 from ffrecord.record_reader import RecordReader
 from ffrecord.safe_unpack import Unpacked, unpack_files
 from ffrecord.sources.named_files import NamedFiles
@@ -33,7 +33,7 @@ def unpack(
     Args:
         source: a zip archive, packed folder or tar; or a reader of one, or of any records in files that have names.
         target: the directory, missing or empty; its parent is there.
-        max_size: refuse, before anything is written, what is more than so many bytes in all; None for no limit.
+        max_size: refuse, before anything is written, what is more than so many bytes in all, >= 0; None for no limit.
         paths: only these files; None for all. Of a directory, name its files: `reader.list(path, recursive=True,
             list_dir=False)` gives their paths below it.
         on_file: called after each file with how many are written, and how many there are.
@@ -48,6 +48,7 @@ def unpack(
             same path, also "a" and "./a", the last is written.
         FileNotFoundError: one of `paths`; the target's parent.
         IsADirectoryError: one of `paths` is a directory.
+        TypeError: `paths` is one path; ValueError: `max_size` is negative.
         MissingNamesError: the source's format has no names.
         As reading, and OSError.
     """
@@ -69,6 +70,7 @@ def _unpack_records(
     on_file: Callable[[int, int], object] | None,
 ) -> Unpacked:
     """Of a reader that has names, but opens none of them as a file."""
+    check_several("paths", paths)
     names = {name: index for index, name in enumerate(reader.keys())}
     wanted = list(names) if paths is None else [os.fspath(path) for path in paths]
     for name in wanted:

@@ -13,6 +13,7 @@ from ffrecord import DatasetWriter, FileReader, MismatchError, WorkerError
 from ffrecord.conversion import convert
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError
 from ffrecord.fields import BytesField, IntField, JPEGField, NDArrayField, schema_of
+from ffrecord.sources import TFRecordWriter, encode_example
 from ffrecord.sources.zip import ZipReader
 
 JPEGS = [simplejpeg.encode_jpeg(np.full((8, 8 + i, 3), 20 * i, np.uint8), quality=90) for i in range(10)]
@@ -229,6 +230,9 @@ def test_a_store_that_leaves_out_is_refused(tmp_path):
 def test_a_wrong_argument_costs_nothing(tmp_path):
     with pytest.raises(ValueError, match="num_workers is -2"):
         convert(tmp_path / "nothing", tmp_path / "out", num_workers=-2)
+    for wrong in ({"verify": "x"}, {"resume": "x"}):
+        with pytest.raises(ArgumentTypeError, match=f"{min(wrong)} must be True or False, not str"):
+            convert(tmp_path / "nothing", tmp_path / "out", **wrong)
     with pytest.raises(FileNotFoundError):
         convert(tmp_path / "nothing", tmp_path / "out")
     (tmp_path / "out").mkdir()
@@ -241,3 +245,41 @@ def test_arrays_of_one_size_stay_arrays(tmp_path):
     given = [{"x": np.full((4, 4), i, np.uint8)} for i in range(9)]
     convert(given, tmp_path / "out", num_workers=0)
     assert isinstance(fields(tmp_path / "out")["x"], NDArrayField)
+
+
+def damaged(path: Path, *parts: bytes) -> Path:
+    """A file with one bit flipped in the last place where each of these is."""
+    data = bytearray(path.read_bytes())
+    for part in parts:
+        data[data.rindex(part)] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_damaged_samples_among_those_looked_at(tmp_path, workers):
+    """The first and the last are always looked at."""
+    files = {f"{i:02}.txt": f"text {i:02}".encode() for i in range(30)}
+    source = damaged(zipped(tmp_path / "source", files), b"text 00", b"text 29")
+    with pytest.raises(FFRecordError, match=r"00\.txt"):
+        convert(source, tmp_path / "out", num_workers=workers)
+    with pytest.raises(WorkerError, match="2 samples could not be written, max_skipped is 1"):
+        convert(source, tmp_path / "out", num_workers=workers, max_skipped=1)
+    assert convert(source, tmp_path / "out", num_workers=workers, max_skipped=2).skipped == 2
+    assert samples(tmp_path / "out") == [{"key": name, "data": files[name]} for name in list(files)[1:-1]]
+
+
+def test_damaged_examples_among_those_looked_at(tmp_path):
+    with TFRecordWriter(tmp_path / "s.tfrecord") as writer:
+        for i in range(20):
+            writer.write(encode_example({"text": f"text {i:02}", "number": i}))
+    source = damaged(tmp_path / "s.tfrecord", b"text 00")
+    assert convert(source, tmp_path / "out", num_workers=0, max_skipped=1).skipped == 1
+    assert samples(tmp_path / "out") == [{"text": f"text {i:02}".encode(), "number": i} for i in range(1, 20)]
+
+
+def test_only_damaged_samples(tmp_path):
+    source = damaged(zipped(tmp_path / "source", {"a": b"text a", "b": b"text b"}), b"text a", b"text b")
+    with pytest.raises(FFRecordError, match=r"member 'a'"):
+        convert(source, tmp_path / "out", num_workers=0, max_skipped=2)
+    assert not (tmp_path / "out").exists()

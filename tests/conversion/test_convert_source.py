@@ -11,9 +11,9 @@ from test_convert import samples, tarred, zipped
 
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, MismatchError
-from ffrecord.conversion import convert, stores
+from ffrecord.conversion import convert, export, stores
 from ffrecord.conversion.stores import StoreDataset
-from ffrecord.errors import ArgumentTypeError, FFRecordError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError
 from ffrecord.fields import BytesField
 from ffrecord.sharding.part_directory import PartDirectory
 from ffrecord.sources import RecordIOWriter
@@ -194,3 +194,25 @@ def test_a_reader_is_left_as_it_was(tmp_path: Path, format: str, monkeypatch: py
         convert(store, tmp_path / "out", num_workers=0, progress=False)
         assert seen == [True]
         assert not engine.once
+
+
+# Where the result may be
+
+
+@pytest.mark.parametrize("spelled", ["in", "in/", "link", "other/../in"])
+@pytest.mark.parametrize("write", [convert, export])
+def test_a_place_inside_the_source(tmp_path, monkeypatch, spelled, write):
+    monkeypatch.chdir(tmp_path)
+    for name in ("in/a", "in/b", "other"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "1.jpg").write_bytes(b"jpeg")
+    (tmp_path / "link").symlink_to("in")
+    kinds = {"format": "folder"} if write is export else {}
+    with ffrecord.open("in") as reader:
+        tried = [(spelled, "in/out"), (spelled, "in/a/out"), (spelled, "link/out"), (reader, "in/out")]
+        for source, out in [*tried, (["other", "in"], "in/out")]:
+            with pytest.raises(ArgumentError, match=rf"^{out} is inside {spelled if source is spelled else 'in'}, "):
+                write(source, out, **kinds)
+    assert sorted(path.name for path in (tmp_path / "in").iterdir()) == ["a", "b"]
+    write(spelled, "in-out", **kinds)  # beside it, however alike the names are
+    assert len(ffrecord.open("in-out")) > 0

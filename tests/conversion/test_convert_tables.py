@@ -90,16 +90,17 @@ def fields(path: Path) -> dict:
 @pytest.fixture
 def parquet(tmp_path):
     """Two files, ten row groups."""
+    (tmp_path / "tables").mkdir()
     for name, rows in (("a", ROWS[:70]), ("b", ROWS[70:])):
-        pq.write_table(pa.Table.from_pylist(rows, TYPES), tmp_path / f"{name}.parquet", row_group_size=10)
-    return tmp_path
+        pq.write_table(pa.Table.from_pylist(rows, TYPES), tmp_path / "tables" / f"{name}.parquet", row_group_size=10)
+    return tmp_path / "tables"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_parquet(parquet, workers):
-    convert(parquet, parquet / "out", num_workers=workers, verify=True)
-    check(result(parquet / "out"), ROWS)
-    found = fields(parquet / "out")
+    convert(parquet, parquet.parent / "out", num_workers=workers, verify=True)
+    check(result(parquet.parent / "out"), ROWS)
+    found = fields(parquet.parent / "out")
     assert found["list"] == NDArrayField("int16", (None,)) and found["pair"] == NDArrayField("float32", (2,))
     assert found["maybe"] == found["nested"] == JSONField()
 
@@ -114,7 +115,7 @@ def test_one_file_in_any_order(parquet):
 def test_other_columns_are_refused(parquet):
     pq.write_table(pa.table({"int": [1]}), parquet / "c.parquet")
     with pytest.raises(FormatError, match=r"c\.parquet: columns \['int'\], .*a\.parquet: \['int', 'float'"):
-        convert(parquet, parquet / "out", num_workers=0)
+        convert(parquet, parquet.parent / "out", num_workers=0)
 
 
 def test_damaged_parquet(parquet):
@@ -127,8 +128,8 @@ def test_damaged_parquet(parquet):
     ):
         (parquet / "a.parquet").write_bytes(damaged)
         with pytest.raises((FormatError, WorkerError), match=r"a\.parquet: "):
-            convert(parquet / "a.parquet", parquet / "out", num_workers=0)
-        assert not (parquet / "out").exists()
+            convert(parquet / "a.parquet", parquet.parent / "out", num_workers=0)
+        assert not (parquet.parent / "out").exists()
 
 
 def test_empty_parquet(tmp_path):
@@ -241,7 +242,7 @@ def test_columns_of_one_name(tmp_path):
 @pytest.mark.parametrize("spelled", ["*.parquet", "file://"])
 def test_parquet_however_it_is_named(parquet, spelled):
     source = f"{parquet}/{spelled}" if spelled[0] == "*" else f"file://{parquet}/a.parquet"
-    assert convert(source, parquet / "out", num_workers=0).samples == (100 if spelled[0] == "*" else 70)
+    assert convert(source, parquet.parent / "out", num_workers=0).samples == (100 if spelled[0] == "*" else 70)
 
 
 # Hugging Face

@@ -384,6 +384,13 @@ def test_wrong_arguments(archive, tmp_path):
             export(archive, tmp_path / "out", **options)
     with pytest.raises(TypeError, match="options"):
         export([b"x"], tmp_path / "out.zip", check_data=False)
+    with pytest.raises(TypeError, match="verify must be True or False, not str"):
+        export(archive, tmp_path / "out.zip", verify="x")
+    for source in (None, 5, iter([b"x"])):
+        with pytest.raises(
+            TypeError, match=r"source must be a path, a store or samples with len\(\) and \[i\], not \w+$"
+        ):
+            export(source, tmp_path / "out.zip")
     assert os.listdir(tmp_path) == ["in.zip"]
 
 

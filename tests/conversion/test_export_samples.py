@@ -148,6 +148,43 @@ def test_names_that_differ_in_their_ends_only(tmp_path):
     assert members(tmp_path / "w.tar") == {"1.jpg": JPG, "1.cls": b"0", "1_png.png": PNG, "1_png.cls": b"1"}
 
 
+@pytest.mark.parametrize("kind", ["zip", "tar", "webdataset", "folder"])
+@pytest.mark.parametrize("column", ["x/a", "../x", "/", "..", "."])
+def test_columns_that_would_lead_elsewhere(tmp_path, column, kind):
+    with pytest.raises(FormatError, match=f"column {column!r} cannot be part of a file's name"):
+        export([{column: b"1", "y": b"2"}], tmp_path / "out", kind, progress=False)
+    assert os.listdir(tmp_path) == []
+
+
+def test_columns_with_slashes_that_are_in_no_name(tmp_path):
+    export([{"image/encoded": JPG, "image/label": 3}], tmp_path / "out.zip", verify=True, progress=False)
+    with ffrecord.open(tmp_path / "out.zip") as reader:
+        assert list(reader.keys()) == ["000000.jpg", "000000.cls"]
+
+
+JPEG_NAMES = ["x_0.JPEG", "1.jpeg", "2.JPG", "3.jpe", "4.jfif", "5.jpg", "6.PNG", "7.webp", "8.TIF"]
+
+
+def test_ends_of_names_that_fit_stay(tmp_path):
+    """From a folder to typed samples, and back: the same files, and the labels beside them."""
+    (tmp_path / "in" / "cat").mkdir(parents=True)
+    files = {name: {"6": PNG, "7": b"RIFF", "8": b"II*"}.get(name[0], JPG) for name in JPEG_NAMES}
+    for name, data in files.items():
+        (tmp_path / "in" / "cat" / name).write_bytes(data)
+    ends = [".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif"]
+    ffrecord.convert(tmp_path / "in", tmp_path / "mid", format="image folder", extensions=ends, num_workers=0)
+    export(tmp_path / "mid", tmp_path / "out", "folder", verify=True, progress=False)
+    found = {path.name: path.read_bytes() for path in (tmp_path / "out" / "cat").iterdir()}
+    assert {name: data for name, data in found.items() if not name.endswith(".cls")} == files
+    assert len(found) == 2 * len(files)
+
+
+def test_ends_of_names_are_one_field_in_webdataset(tmp_path):
+    rows = [{"key": "a.JPEG", "image": JPG, "label": 0}, {"key": "b.JPEG", "image": JPG, "label": 1}]
+    export(rows, tmp_path / "out.tar", "webdataset", verify=True, progress=False)
+    assert members(tmp_path / "out.tar") == {"a.jpg": JPG, "a.cls": b"0", "b.jpg": JPG, "b.cls": b"1"}
+
+
 def test_a_field_called_key(tmp_path):
     archive = write_tar(tmp_path / "in.tar", {"s1.key": b"K1", "s1.jpg": JPG, "s2.key": b"K2", "s2.jpg": PNG})
     export(archive, tmp_path / "out.tfrecord", source_format="webdataset", verify=True, progress=False)

@@ -50,6 +50,12 @@ def test_not_fields(fields: Any, words: str) -> None:
         Schema.of(fields)
 
 
+def test_not_a_tree() -> None:
+    wrong: Any = {"a": IntField()}
+    with pytest.raises(TypeError, match=r"^Schema\(dict\): call Schema\.of\(fields\), or Schema\.infer\(samples\)$"):
+        Schema(wrong)
+
+
 def test_equality() -> None:
     schema = Schema.of({"a": IntField(), "b": NDArrayField("f4", [2])})
     assert schema == Schema.of({"a": IntField(), "b": NDArrayField("float32", (2,))})

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,6 +114,16 @@ def test_what_cannot_be_mounted(tmp_path):
         Archives([tmp_path / "a.ffr"])
     with pytest.raises(FileNotFoundError):
         Archives([tmp_path / "none"])
+
+
+@pytest.mark.parametrize("spelled", [str, Path])
+def test_one_source(tmp_path, spelled):
+    """Not its letters, nor its records."""
+    (tmp_path / "a.zip").write_bytes(zipped([("z.jpg", b"z")]))
+    with Archives(spelled(tmp_path / "a.zip")) as archives, ZipReader(tmp_path / "a.zip") as reader:
+        assert archives.list() == ["z.jpg"] == Archives(reader).list()
+        with pytest.raises(TypeError, match=r"paths must be a list of paths, not str: \['z\.jpg'\]"):
+            archives.read_jpegs("z.jpg")
 
 
 def test_pickle(mounted):

@@ -182,8 +182,20 @@ def test_directories_of_mosaicml(tmp_path):
     assert detect(str(tmp_path / "mds")) == "mds"
     for text in ("{", "[1]", '{"shards": 3}', "[" * 100_000):
         (tmp_path / "mds/index.json").write_text(text)
-        with pytest.raises(FormatError):
+        with pytest.raises(FormatError, match=r'open it with format="mds" to see what is wrong there$'):
             detect(str(tmp_path / "mds"))
+    (tmp_path / "mds/index.json").unlink()
+    with pytest.raises(FormatError, match=r"it has shards of MDS, but no index\.json that lists them$"):
+        detect(str(tmp_path / "mds"))
+
+
+def test_indexes_of_something_else(tmp_path):
+    (tmp_path / "index.json").write_text("{}")
+    with pytest.raises(FormatError, match=r"in no format known here$"):
+        detect(str(tmp_path))
+    (tmp_path / "index.json").write_text('{"shards": [')
+    with pytest.raises(FormatError, match='format="mds"'):
+        detect(str(tmp_path))
 
 
 def test_directories_of_none(tmp_path):

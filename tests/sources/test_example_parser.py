@@ -313,6 +313,14 @@ def test_arguments():
             ExampleParser(features)
 
 
+@pytest.mark.parametrize("threads", [0, -1])
+def test_threads_that_are_none(threads):
+    record = twin.example({"n": [1]})
+    parser = ExampleParser({"n": FixedFeature("int64")})
+    with pytest.raises(ArgumentError, match=f"num_threads is {threads}, expected > 0"):
+        parser.parse_batch(np.frombuffer(record, np.uint8), [0, len(record)], num_threads=threads)
+
+
 def test_memory_that_no_machine_has():
     parser = ExampleParser({"u": FixedFeature("uint8", (1 << 23, 1 << 23))})
     with pytest.raises(MemoryError):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.sources.examples import (
     ExampleParser,
     FixedFeature,
@@ -145,6 +145,13 @@ def test_columns_that_are_refused():
     ]:
         with pytest.raises(ArgumentError, match=message):
             encode_batch(columns)
+
+
+def test_what_is_no_mapping():
+    with pytest.raises(ArgumentTypeError, match="features must be a mapping of names to values, not int"):
+        encode_example(5)
+    with pytest.raises(ArgumentTypeError, match="columns must be a mapping of names to columns, not list"):
+        encode_batch([1])
 
 
 def test_columns_of_bytes_that_are_numbers():

@@ -242,6 +242,8 @@ def test_what_is_no_folder(tmp_path, folder):
         ImageFolderReader([folder, folder])
     with pytest.raises(TypeError):
         ImageFolderReader(3)
+    with pytest.raises(TypeError, match="labels must be True, False or None, not str"):
+        ImageFolderReader(folder, labels="x")
     with pytest.raises(ValueError, match="io is"):
         ImageFolderReader(folder, io="fast")
     with ImageFolderReader([folder]) as reader:

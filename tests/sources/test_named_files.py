@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 from trees import EMPTY, FILES, READERS
 from zip_builders import zipped
 
-from ffrecord.errors import ArgumentError, FormatError, MissingFileError, NotAFileError, NotAFolderError
+from ffrecord.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    FormatError,
+    MissingFileError,
+    NotAFileError,
+    NotAFolderError,
+)
 from ffrecord.sources.archives import Archives
 from ffrecord.sources.name_tree import NameTree, plain
 from ffrecord.sources.names import Names
@@ -77,6 +85,14 @@ def test_errors(store):
             call(5)
     with pytest.raises(TypeError):
         store.exists(3)
+
+
+@pytest.mark.parametrize("wanted", ["a.txt", Path("a.txt"), b"a.txt"])
+def test_one_name_where_several_are_expected(store, wanted):
+    for call in (store.samples, store.read_packed, store.read_jpegs):
+        expected = rf"wanted must be a list of names or indices, not \w+: \[{re.escape(repr(wanted))}\]"
+        with pytest.raises(ArgumentTypeError, match=expected):
+            call(wanted)
 
 
 def test_file_objects(store):
@@ -232,4 +248,6 @@ def test_jpegs(pictures):
         pictures.read_jpeg("cut")
     with pytest.raises(ArgumentError, match="threads is 0"):
         pictures.read_jpegs(["L"], threads=0)
+    with pytest.raises(TypeError, match="threads must be an int, not str"):
+        pictures.read_jpegs(["L"], threads="x")
     assert pictures.read_jpegs([]) == []

@@ -98,6 +98,17 @@ def test_a_hard_link_is_gone_by(tmp_path):
         listed(path)
 
 
+def test_a_hard_link_of_no_sample_is_left_out(tmp_path):
+    """As from a tar that is not compressed."""
+    parts = [tars.member(b"0.txt", b"1"), tars.header(b"README", 0, b"1", b"0.txt"), tars.member(b"1.txt", b"2")]
+    path = tars.write(tmp_path / "a.tgz", gzip.compress(b"".join(parts), mtime=0))
+    assert [(each["__key__"], each["txt"].tobytes()) for each in iter_samples(path)] == [("0", b"1"), ("1", b"2")]
+    parts[1] = tars.header(b"l.txt", 0, b"1", b"0.txt")
+    path = tars.write(tmp_path / "b.tgz", gzip.compress(b"".join(parts), mtime=0))
+    with pytest.raises(FormatError, match=r"'l\.txt' at offset 1024 is a hard link to '0\.txt', whose data have gone"):
+        list(iter_samples(path))
+
+
 def test_empty_extensions(tmp_path):
     extensions = [tars.member(b"x", b"", kind=kind) for kind in (b"x", b"g", b"L", b"K")]
     path = tars.write(

@@ -66,6 +66,8 @@ def test_by_path_and_tar(tmp_path):
     assert tree(tmp_path / "four") == {"a.txt": b"first"}
     with pytest.raises(MissingFileError, match="none does not exist in"):
         unpack(tmp_path / "a.tar", tmp_path / "five", paths=["none"])
+    with pytest.raises(TypeError, match="paths must be a list of paths, not str"):
+        unpack(tmp_path / "a.tar", tmp_path / "five", paths="./a.txt")
     with pytest.raises(TypeError, match="a path or a reader of an archive, not int"):
         unpack(5, tmp_path / "five")
     assert not (tmp_path / "five").exists()
@@ -87,6 +89,8 @@ def test_chosen_paths(tmp_path, make):
         assert tree(tmp_path / "out") == {"b/y/z": b"", "a.txt": b"first"} and not (tmp_path / "out/b/empty").exists()
         with pytest.raises(MissingFileError):
             unpack(store, tmp_path / "other", paths=["a.txt", "none"])
+        with pytest.raises(TypeError, match=r"paths must be a list of paths, not str: \['a\.txt'\]"):
+            unpack(store, tmp_path / "other", paths="a.txt")
     assert not (tmp_path / "other").exists()
 
 
@@ -174,6 +178,8 @@ def test_sizes(tmp_path, zip_of):
     with pytest.raises(FormatError, match=r"2 files of 101 bytes, expected at most 100 \(max_size\)"):
         unpack(archive, tmp_path / "out", max_size=100)
     assert unpack(archive, tmp_path / "out", max_size=101).size == 101
+    with pytest.raises(ArgumentError, match="max_size is -1, expected >= 0, or None for no limit"):
+        unpack(archive, tmp_path / "more", max_size=-1)
 
 
 def test_what_is_found_while_reading_leaves_nothing(tmp_path, zip_of, monkeypatch):
