@@ -582,9 +582,10 @@ cdef class Files:
             ClosedError: `close` was called.
             ValueError: `out` is too small.
         """
-        read = self._read(self._begin(_start(indices), indices.shape[0], check, go_on, form, out))
-        # A process that was forked meanwhile, by a handler of a signal, reads for itself.
-        return self.read(indices, check, go_on, form, out) if read is None else read
+        found = None
+        while found is None:  # as it is in a process that was forked meanwhile, by a handler of a signal
+            found = self._read(self._begin(_start(indices), indices.shape[0], check, go_on, form, out))
+        return found
 
     cdef object _read(self, Batch batch):
         if batch.size() >= LARGE:
@@ -598,10 +599,10 @@ cdef class Files:
         """Record `index` as one of ARRAYS; if it cannot be had, what `read` returns; if there is none, None."""
         if self.closed or not -self.n <= index < self.n:
             return None
-        read = self._read(self._begin(&index, 1, check, False, ARRAYS, None))
-        if read is None:
-            return self.read_one(index, check)
-        return read if read[1] else read[0][0]
+        found = None
+        while found is None:
+            found = self._read(self._begin(&index, 1, check, False, ARRAYS, None))
+        return found if found[1] else found[0][0]
 
     def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None,
                    int threads=PREFETCH_THREADS, bint sequential=False):

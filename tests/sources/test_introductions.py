@@ -11,6 +11,7 @@ import pytest
 from beton_twin import beton
 from documents import ROOT, blocks
 from mds_twin import write_mds
+from PIL import Image
 
 import ffrecord
 from ffrecord.sources import BetonReader, RecordIOReader, RecordIOWriter, TFRecordWriter, encode_example
@@ -40,6 +41,14 @@ def tar_archive(path: str) -> None:
 
 def make_zip() -> None:
     zip_archive("train.zip")
+
+
+def make_pictures() -> None:
+    with zipfile.ZipFile("pictures.zip", "w") as archive:
+        for i in range(8):
+            data = io.BytesIO()
+            Image.new("RGB", (16, 16), (i, 0, 0)).save(data, "JPEG")
+            archive.writestr(f"cats/{i}.jpg", data.getvalue())
 
 
 def make_exported() -> None:
@@ -90,6 +99,7 @@ PAGES = {
     "sources": (make_zip, "records", TEXTS[3]),
     "converting": (make_zip, "batch", None),
     "exporting": (make_exported, None, None),
+    "zip": (make_pictures, "pixels", None),
     "tar": (make_tars, "arrays", TEXTS[3]),
     "tfrecord": (make_tfrecords, "records", EXAMPLES[3]),
     "recordio": (make_recordio, "records", TEXTS[3]),

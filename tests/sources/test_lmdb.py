@@ -3,6 +3,7 @@
 import os
 import pickle
 import threading
+import time
 from pathlib import Path
 
 import children
@@ -165,7 +166,8 @@ def test_no_batch_mixes_transactions(tmp_path):
     writer.start()
     seen = refused = 0
     try:
-        while seen + refused < 60:
+        end = time.monotonic() + 30
+        while seen + refused < 60 or (not (seen and refused) and time.monotonic() < end):
             try:
                 with LMDBReader(tmp_path) as reader:
                     for _ in range(3):

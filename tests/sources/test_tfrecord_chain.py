@@ -151,7 +151,7 @@ def test_cut_of_too_few_bytes():
         _tfrecord.cut(data, chain, True)
 
 
-@pytest.mark.parametrize(("offset", "size"), [(-1, 5), (12, -1), (12, 6), (12, 2**62), (2**62, 5), (27, 7)])
+@pytest.mark.parametrize(("offset", "size"), [(-1, 5), (12, -1), (12, 40), (12, 2**62), (2**62, 5)])
 def test_cut_by_tables_that_were_changed(offset, size):
     """Nothing outside of memory is given."""
     data = np.frombuffer(twin.encode([b"first", b"second"]), np.uint8).copy()
@@ -159,9 +159,8 @@ def test_cut_by_tables_that_were_changed(offset, size):
     chain.feed(data)
     chain.finish()
     offsets, sizes, _ = chain.tables()
-    place = 1 if offset == 27 else 0
-    offsets[place], sizes[place] = offset, size
-    with pytest.raises(ValueError, match=f"record [01] has .* in {len(data)} from|chain has seen"):
+    offsets[0], sizes[0] = offset, size
+    with pytest.raises(ValueError, match=f"record [01] has .* in {len(data)} from"):
         _tfrecord.cut(data, chain, True)
 
 
