@@ -109,7 +109,7 @@ class ParquetDataset:
                 self._kept = os.getpid(), group, table
             places = indices - (int(self._ends[group]) - rows)
             try:
-                return self._rows.samples(self._kept[2].take(places))
+                return self._rows.samples(_picked(self._kept[2], places))
             except RowError as error:
                 before = sum(size for file, other, size in self._groups if file == number and other < row_group)
                 raise FormatError(f"row {before + int(places[error.place])}: {error}") from None
@@ -128,6 +128,13 @@ class ParquetDataset:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": None, "_opened": None}
+
+
+def _picked(table: Any, places: Any) -> Any:
+    """Rows of a table; those that follow each other, as they do in a conversion, without a copy."""
+    if len(places) and places[-1] - places[0] == len(places) - 1 and (np.diff(places) == 1).all():
+        return table.slice(int(places[0]), len(places))
+    return table.take(places)
 
 
 @contextmanager
