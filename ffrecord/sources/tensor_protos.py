@@ -9,7 +9,7 @@ Values are taken apart by numpy, packed or not. An unknown field is passed over,
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ TYPES: dict[int, tuple[int, str]] = {
     HALF: (INTS, "<f2"),
     13: (DOUBLES, "<f8"),
 }
+DELIMITED_FIELDS = (BYTES, STRINGS, NAME, SEGMENT)
 # The wire type of one value of each field that may also be packed.
 REPEATED = {DIMS: VARINT, FLOATS: FIXED32, INTS: VARINT, DOUBLES: FIXED64, LONGS: VARINT}
 DIGITS_MOST = 19
@@ -116,9 +117,11 @@ def tensors(message: Array) -> list[Tensor]:
     """The tensors of a message; arguments and errors as for `sample`."""
     data = message.data
     protos = [
-        value for number, wire, value in _fields(data, 0, len(data)) if number == PROTOS and _delimited(wire, number)
+        (low, high)
+        for number, wire, low, high in _fields(data, 0, len(data))
+        if number == PROTOS and _delimited(wire, number)
     ]
-    return [_tensor(data, *span) for span in protos]
+    return [_tensor(data, low, high) for low, high in protos]
 
 
 def _number(tensor: Tensor) -> int | None:
@@ -129,57 +132,40 @@ def _number(tensor: Tensor) -> int | None:
     return int(text) if text.removeprefix(b"-").isdigit() else None
 
 
-@dataclass
-class _Parts:
-    """Fields of a tensor while it is parsed."""
-
-    data_type: int = FLOAT
-    repeated: dict[int, bytearray] = field(default_factory=dict)
-    strings: list[bytes] = field(default_factory=list)
-    data: "memoryview | bytes" = b""
-    name: bytes = b""
-    partial: bool = False
-
-
 def _tensor(data: memoryview, start: int, stop: int) -> Tensor:
-    parts = _Parts()
-    for number, wire, (low, high) in _fields(data, start, stop):
+    data_type, repeated, strings = FLOAT, {}, []  # type: ignore[var-annotated]
+    content, name, partial = data[:0], data[:0], False
+    for number, wire, low, high in _fields(data, start, stop):
         if number in REPEATED:
             if wire not in (REPEATED[number], DELIMITED):
                 raise FormatError(f"field {number} at byte {low} has wire type {wire}, expected {REPEATED[number]}")
-            parts.repeated.setdefault(number, bytearray()).extend(data[low:high])
+            repeated.setdefault(number, bytearray()).extend(data[low:high])
         elif number == DATA_TYPE and wire == VARINT:
-            parts.data_type = _varint(data, low, high)[0]
-        elif number in (BYTES, STRINGS, NAME, SEGMENT) and _delimited(wire, number):
-            _take(parts, number, data[low:high])
-    dims = _few_varints(parts.repeated.get(DIMS, b""))
-    values = parts.strings if parts.data_type == STRING else _values(parts)
-    return Tensor([] if parts.partial else dims, parts.data_type, values, parts.name.decode(errors="replace"))
+            data_type = _varint(data, low, high)[0]
+        elif number in DELIMITED_FIELDS and _delimited(wire, number):
+            if number == BYTES:
+                content = data[low:high]
+            elif number == STRINGS:
+                strings.append(bytes(data[low:high]))
+            elif number == NAME:
+                name = data[low:high]
+            else:
+                partial = True  # dims are those of the whole, of which these values are a segment
+    values = strings if data_type == STRING else _values(data_type, content, repeated)
+    dims = [] if partial else _few_varints(repeated.get(DIMS, b""))
+    return Tensor(dims, data_type, values, str(name, "utf-8", "replace"))
 
 
-def _take(parts: _Parts, number: int, value: memoryview) -> None:
+def _values(data_type: int, content: memoryview, repeated: dict[int, bytearray]) -> Array:
+    if data_type not in TYPES:
+        raise FormatError(f"a tensor of data type {data_type}, expected one of {sorted([*TYPES, STRING])}")
+    number, dtype = TYPES[data_type]
     if number == BYTES:
-        parts.data = value
-    elif number == STRINGS:
-        parts.strings.append(bytes(value))
-    elif number == NAME:
-        parts.name = bytes(value)
-    else:
-        parts.partial = True  # dims are those of the whole, of which these values are a segment
-
-
-def _values(parts: _Parts) -> Array:
-    if parts.data_type not in TYPES:
-        raise FormatError(f"a tensor of data type {parts.data_type}, expected one of {sorted([*TYPES, STRING])}")
-    number, dtype = TYPES[parts.data_type]
-    if number == BYTES:
-        return np.frombuffer(parts.data, np.uint8).copy()
-    stored = parts.repeated.get(number, bytearray())
+        return np.array(content, np.uint8)
+    stored = repeated.get(number, bytearray())
     if REPEATED[number] == VARINT:
         integers = _varints(stored)
-        return (
-            integers.astype(np.uint16).view(dtype) if parts.data_type == HALF else integers.view(np.int64).astype(dtype)
-        )
+        return integers.astype(np.uint16).view(dtype) if data_type == HALF else integers.view(np.int64).astype(dtype)
     size = np.dtype(dtype).itemsize
     if len(stored) % size:
         raise FormatError(f"field {number} has {len(stored)} bytes, which is no multiple of {size}")
@@ -192,8 +178,8 @@ def _delimited(wire: int, number: int) -> bool:
     return True
 
 
-def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """Each field of the message at [start, stop): number, wire type, span of its value."""
+def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+    """Each field of the message at [start, stop): number, wire type, where its value begins and ends."""
     at = start
     while at < stop:
         tag, low = _varint(data, at, stop)
@@ -211,7 +197,7 @@ def _fields(data: memoryview, start: int, stop: int) -> Iterator[tuple[int, int,
             )
         if not 0 < number <= NUMBER_MOST or high > stop:
             raise FormatError(f"field {number} at byte {at} ends at {high}, its message at {stop}")
-        yield number, wire, (low, high)
+        yield number, wire, low, high
         at = high
 
 
