@@ -84,10 +84,9 @@ def shape_repr(shape: Shape | None) -> str:
 
 def to_bytes(array: Array, shape: Shape | None, fixed: bool) -> Encoded:
     """The payload of `array`: its varying axes unless all are `fixed`, then its items in C order."""
-    if fixed:
-        direct = array.nbytes >= DIRECT and array.flags.c_contiguous
-        return array.reshape(-1).view(np.uint8).data if direct else array.tobytes()
-    return b"".join((pack_axes(array.shape, shape), array.tobytes()))
+    direct = array.nbytes >= DIRECT and array.flags.c_contiguous
+    items = array.reshape(-1).view(np.uint8).data if direct else array.tobytes()
+    return items if fixed else b"".join((pack_axes(array.shape, shape), items))
 
 
 def pack_axes(found: tuple[int, ...], shape: Shape | None) -> bytes:

@@ -53,7 +53,7 @@ class Tensor:
     Attributes:
         dims: as stored; empty for none. The default function of TorchRecord stores [width, height] of RGB pixels.
         data_type: as stored; 1, float, if it was not.
-        values: 1-D array of all values, writable; for strings a list of bytes.
+        values: 1-D array of all values, writable; bytes lie in the message, if that is. For strings a list of bytes.
         name: "" for none.
     """
 
@@ -161,7 +161,10 @@ def _values(data_type: int, content: memoryview, repeated: dict[int, bytearray])
         raise FormatError(f"a tensor of data type {data_type}, expected one of {sorted([*TYPES, STRING])}")
     number, dtype = TYPES[data_type]
     if number == BYTES:
-        return np.array(content, np.uint8)
+        if not len(content):
+            return np.empty(0, np.uint8)
+        array = np.frombuffer(content, np.uint8)
+        return array if array.flags.writeable else array.copy()
     stored = repeated.get(number, bytearray())
     if REPEATED[number] == VARINT:
         integers = _varints(stored)
