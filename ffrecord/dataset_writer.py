@@ -162,7 +162,9 @@ class DatasetWriter:
         Args:
             dataset: has len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset. If it has
                 `__getitems__(indices)`, too, up to 80 samples are asked for at once, or as many as its
-                `samples_at_once(indices)` says; unless it gives a list of as many, they are asked for one by one.
+                `samples_at_once(indices)` says; unless it gives a list of as many, they are asked for one by one. Where
+                several are had together, as of one compressed block, it may say how many of the first of some a worker
+                is to have, by `samples_of_task(indices)`, and which few to look at, by `samples_to_look_at(count)`.
             indices: ints or an integer array, those below 0 counting from the end, repeats allowed; None for all.
             chunksize: samples that a worker is given at a time; fewer if they are large, more if they are quick.
             shuffle_indices: write in random order.
@@ -218,6 +220,8 @@ class DatasetWriter:
     def _look(self, dataset: Any, chosen: Chosen, fields: Schema | None, means: Means) -> Encoding:
         options = self._options
         probes = options.probes(chosen, fields)
+        if probes and len(chosen) == len(dataset) and hasattr(dataset, "samples_to_look_at"):
+            probes = dataset.samples_to_look_at(len(probes)) or probes  # one here and one there would take long
         return choose(dataset, probes, fields, options.serializer, means, skips=options.max_skipped is not None)
 
     def from_iterable(self, iterable: Iterable[Any], length: int | None = None, chunksize: int = 100) -> Summary:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ffrecord.conversion.columns import Facts, chosen
 from ffrecord.conversion.rows import RowError, Rows
@@ -18,7 +19,7 @@ from ffrecord.sources.files import expand
 from ffrecord.sources.suffixes import SUFFIXES
 
 UNKNOWN = (-1, -1)  # numbers, none of which is a class
-FEW = 64  # rows of a few row groups that show the columns
+FEW, GROUPS = 64, 3  # rows of a few row groups that show the columns
 
 
 class ParquetDataset:
@@ -68,9 +69,8 @@ class ParquetDataset:
     def _few(self, skips: bool) -> list[dict[str, Any]]:
         """Rows of three row groups at most: each costs its decoding."""
         indices: list[int] = []
-        for group in spread(len(self._groups), 3):
-            end, rows = int(self._ends[group]), self._groups[group][2]
-            indices += [end - rows + i for i in spread(rows, FEW // 3)]
+        for group in spread(len(self._groups), GROUPS):
+            indices += self._spread(group, FEW // GROUPS)
         return readable(indices, self._read, skips)
 
     @property
@@ -78,6 +78,25 @@ class ParquetDataset:
         """What tells these rows from others: 64 hexadecimal digits, of the sizes and times of the files."""
         status = [os.stat(path) for path in self._paths]
         return hashlib.sha256(repr([(each.st_size, each.st_mtime_ns) for each in status]).encode()).hexdigest()
+
+    def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
+        """How many of the first of these rows one worker is to have: up to the end of the last row group that ends
+        among them, if one does, or another worker would decode the next one, too."""
+        ended = int(np.searchsorted(self._ends, indices[-1] + 1, side="right"))
+        if not ended or not _follow(indices):
+            return len(indices)
+        count = int(self._ends[ended - 1]) - int(indices[0])
+        return count if count > 0 else len(indices)
+
+    def samples_to_look_at(self, count: int) -> list[int]:
+        """Up to `count` rows of the row group that `_few` read last, which forked processes have, too."""
+        groups = spread(len(self._groups), GROUPS)
+        return self._spread(groups[-1], count) if groups else []
+
+    def _spread(self, group: int, count: int) -> list[int]:
+        """Indices of up to `count` rows of a group."""
+        end, rows = int(self._ends[group]), self._groups[group][2]
+        return [end - rows + i for i in spread(rows, count)]
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -102,17 +121,24 @@ class ParquetDataset:
     def _of_group(self, group: int, indices: Any) -> list[dict[str, Any]]:
         number, row_group, rows = self._groups[group]
         with _naming(self._paths[number]):
-            if self._kept is None or self._kept[:2] != (os.getpid(), group):
-                self._kept = None  # not two of them in memory
-                # Without threads: a pool of theirs does not survive a fork.
-                table = self._file(number).read_row_group(row_group, use_threads=False)
-                self._kept = os.getpid(), group, table
             places = indices - (int(self._ends[group]) - rows)
+            table = self._decoded(group, number, row_group, places)
             try:
-                return self._rows.samples(_picked(self._kept[2], places))
+                return self._rows.samples(_sliced(table, places) if _follow(places) else table.take(places))
             except RowError as error:
                 before = sum(size for file, other, size in self._groups if file == number and other < row_group)
                 raise FormatError(f"row {before + int(places[error.place])}: {error}") from None
+
+    def _decoded(self, group: int, number: int, row_group: int, places: Any) -> Any:
+        """The table of a group; of what a parent has decoded, only for a slice of it."""
+        kept = self._kept
+        if kept is not None and kept[1] == group and (kept[0] == os.getpid() or _follow(places)):
+            return kept[2]
+        self._kept = kept = None  # not two of them in memory
+        # Without threads: a pool of theirs does not survive a fork.
+        table = self._file(number).read_row_group(row_group, use_threads=False)
+        self._kept = os.getpid(), group, table
+        return table
 
     def _file(self, number: int) -> Any:
         """A file, opened by this process; the one used last."""
@@ -130,11 +156,14 @@ class ParquetDataset:
         return {**self.__dict__, "_kept": None, "_opened": None}
 
 
-def _picked(table: Any, places: Any) -> Any:
-    """Rows of a table; those that follow each other, as they do in a conversion, without a copy."""
-    if len(places) and places[-1] - places[0] == len(places) - 1 and (np.diff(places) == 1).all():
-        return table.slice(int(places[0]), len(places))
-    return table.take(places)
+def _follow(places: Any) -> bool:
+    """Whether rows follow each other, as they do in a conversion."""
+    return bool((np.diff(places) == 1).all())
+
+
+def _sliced(table: Any, places: Any) -> Any:
+    """Such rows, without a copy."""
+    return table.slice(int(places[0]), len(places))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import warnings
 from decimal import Decimal
 from pathlib import Path
 
+import children
 import numpy as np
 import pytest
 
@@ -305,3 +306,51 @@ def test_one_after_the_other(tmp_path, dataset):
     given = dataset.select_columns(["int", "text"])
     convert(given.to_iterable_dataset(), tmp_path / "out", num_workers=0, verify=True)
     assert result(tmp_path / "out") == [{"int": row["int"], "text": row["text"]} for row in ROWS]
+
+
+# Row groups, which cost their decoding as a whole
+
+
+@pytest.fixture
+def decoded(tmp_path, monkeypatch) -> Path:
+    """A file that gets a line for each row group that is decoded, by whatever process."""
+    path, read = tmp_path / "decoded.txt", pq.ParquetFile.read_row_group
+
+    def counted(self, i, **options):
+        with path.open("a") as file:
+            file.write(f"{i}\n")
+        return read(self, i, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    return path
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_row_groups_are_decoded_by_few(tmp_path, decoded, workers):
+    table = pa.table({"x": [b"%d" % i * 2000 for i in range(3000)], "y": range(3000)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=250)
+    convert(tmp_path / "a.parquet", tmp_path / "out", num_workers=workers)
+    assert result(tmp_path / "out") == table.to_pylist()
+    # Three to see the columns; each by every worker at most; none to look at samples beforehand.
+    found = [int(line) for line in decoded.read_text().split()]
+    assert set(found) == set(range(12)) and found[:3] == [0, 5, 11] and len(found) <= 3 + 12 * max(workers, 1)
+
+
+def test_tasks_end_with_row_groups(tmp_path):
+    pq.write_table(pa.table({"x": range(100)}), tmp_path / "a.parquet", row_group_size=30)
+    dataset = ParquetDataset([tmp_path / "a.parquet"])
+    for first, stop, expected in [(0, 20, 20), (0, 30, 30), (0, 50, 30), (10, 95, 80), (60, 100, 40), (31, 59, 28)]:
+        assert dataset.samples_of_task(np.arange(first, stop)) == expected
+    assert dataset.samples_of_task(np.array([40, 10, 30])) == 3
+
+
+def test_rows_that_follow_each_other_in_another_process(tmp_path, decoded):
+    """A forked process has what its parent has decoded, for slices; else it decodes the group itself."""
+    pq.write_table(pa.table({"x": range(100)}), tmp_path / "a.parquet", row_group_size=50)
+    dataset = ParquetDataset([tmp_path / "a.parquet"])
+    before = len(decoded.read_text().split())
+    assert children.in_child(lambda: [each["x"] for each in dataset.__getitems__([60, 61, 62])] == [60, 61, 62]) == 0
+    assert len(decoded.read_text().split()) == before
+    assert children.in_child(lambda: [each["x"] for each in dataset.__getitems__([70, 60, 3])] == [70, 60, 3]) == 0
+    assert len(decoded.read_text().split()) == before + 2
+    assert dataset.samples_to_look_at(8) == [50, 57, 64, 71, 78, 85, 92, 99]
