@@ -88,7 +88,7 @@ cdef void _take_back(Work* work, Request* requests, int64_t i, int64_t j) noexce
 
 cdef bint _copy_stage(Copying* copying) noexcept nogil:
     """Copy some records; whether they came without waiting."""
-    cdef int64_t start = ffr_now_ns(), first = copying.i, waits = copying.sleeps
+    cdef int64_t start = ffr_now_ns(), first = copying.i, before = copying.sleeps, waits
     if guarded(&copying.range, _copy, copying):
         copying.requests[copying.i].status = MISSED
         copying.i += 1
@@ -96,7 +96,7 @@ cdef bint _copy_stage(Copying* copying) noexcept nogil:
     copying.work.counters.io_ns += ffr_now_ns() - start
     finish_missed(copying.work, copying.requests, first, copying.i)
     copying.sleeps = ffr_sleeps()
-    waits = copying.sleeps - waits
+    waits = copying.sleeps - before
     copying.work.counters.waits += waits
     return waits <= WAITS_MOST + (copying.i - first) // RECORDS_PER_WAIT
 

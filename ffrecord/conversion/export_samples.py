@@ -64,7 +64,9 @@ class SampleSource:
         self._names = None if self._store is None else names_of(self._store)
         self.n = len(source)
         first = self.read([0])[0] if self.n else Sample(0, None, {})
-        self.plain = _is_plain(first.columns)
+        # What the first sample lacks, others may have.
+        named = set() if self._schema is None else set(self._schema.fields) - {DATA, *KEYS}
+        self.plain = _is_plain(first.columns) and not named
         self.raw = self.plain and first.name is None
         self.classes = self._classes(first.columns)
         contents = {name: self._content(0, name, value) for name, value in first.columns.items()}

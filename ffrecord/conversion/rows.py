@@ -164,7 +164,8 @@ def _of_type(kind: Any) -> tuple[Any, str]:
     """The field of a type, None for as values show it; and how values are taken."""
     types = require("pyarrow.types", "parquet", "reading Arrow tables")
     if types.is_dictionary(kind):
-        return _of_type(kind.value_type)[0], "list"
+        field = _of_type(kind.value_type)[0]
+        return (None if isinstance(field, ScalarField) else field), "list"  # its values come as Python's
     if types.is_uint64(kind):
         return ScalarField("uint64"), "scalars"  # half of them are no int64
     if _is_bytes(types, kind):

@@ -190,6 +190,21 @@ def test_fields_of_webdataset_that_some_samples_lack(tmp_path, name, workers):
             assert after.extractfile(each.name).read() == before.extractfile(each).read()
 
 
+@pytest.mark.parametrize("kind", ["zip", "tfrecord"])
+def test_a_first_sample_that_has_only_bytes(tmp_path, kind):
+    """Others have more, and nothing of it is lost."""
+    given = [{"data": b"first", "mask": None}, {"data": b"second", "mask": b"m"}]
+    columns = {"data": BytesField(), "mask": OptionalField(BytesField())}
+    DatasetWriter(tmp_path / "in", columns, num_workers=0).from_indexed_dataset(given)
+    out = tmp_path / f"out.{kind}"
+    ffrecord.export(tmp_path / "in", out, kind, progress=False, verify=True)
+    with ffrecord.open(out, **({"features": "infer"} if kind == "tfrecord" else {})) as reader:
+        if kind == "zip":
+            assert [bytes(each) for each in reader] == [b"first", b"second", b"m"]
+        else:
+            assert [sample["data"] for sample in reader.samples([0, 1])] == [b"first", b"second"]
+
+
 def test_decoded_fields_that_some_samples_lack(tmp_path):
     source = web_tar(tmp_path / "a.tar", 5, {3})
     convert(source, tmp_path / "out", format="webdataset", decode=True, num_workers=0, verify=True)

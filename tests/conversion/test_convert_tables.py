@@ -13,6 +13,7 @@ import pytest
 from ffrecord import FileReader
 from ffrecord.conversion import convert
 from ffrecord.conversion.parquet import ParquetDataset
+from ffrecord.conversion.rows import Rows
 from ffrecord.errors import ArgumentError, FormatError, WorkerError
 from ffrecord.fields import (
     BytesField,
@@ -25,6 +26,7 @@ from ffrecord.fields import (
     NDArrayField,
     OptionalField,
     ScalarField,
+    StrField,
     schema_of,
 )
 
@@ -219,6 +221,14 @@ def test_a_column_for_each_type(tmp_path, values, expected, field):
     assert found == (values.to_pylist() if expected is None else expected)
     with FileReader(tmp_path / "out") as reader:
         assert schema_of(reader).fields == {"x": field}
+
+
+def test_values_of_a_dictionary_come_as_those_of_python():
+    """Parquet gives them decoded; tables of others do not."""
+    table = pa.table({"x": pa.array([1, 7, 1], pa.uint64()).dictionary_encode(), "y": pa.array(["a", "b", "a"])})
+    rows = Rows(table.schema, {}, {})
+    assert rows.fields == {"y": StrField()}
+    assert rows.samples(table) == table.to_pylist()
 
 
 def test_a_number_that_json_would_change_is_told_with_its_place(tmp_path):
