@@ -18,6 +18,7 @@ KINDS = (
 )
 STREAM_LIMIT = 1.0  # GB/s, of large records
 STREAM_RATIOS = (
+    ("stream_tfrecord mmap", "tfrecord", 2),
     ("stream_tfrecord", "tfrecord", 2),
     ("stream_tfrecord", "tfrecord, kept", None),
     ("TFRecordReader, packed batches", "tfrecord", 2),

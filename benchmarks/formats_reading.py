@@ -163,6 +163,7 @@ def streamed(directory: Path, work: workloads.Stream, rounds: int) -> list[Measu
 
     ways = [
         Way("stream_tfrecord", lambda: stream_tfrecord(path), OURS),
+        Way("stream_tfrecord mmap", lambda: stream_tfrecord(path, io="mmap"), OURS),
         Way("TFRecordReader, opened and iterated", ours, OURS),
         Way("TFRecordReader, iterated", lambda: indexed, OURS),
         Way("TFRecordReader, packed batches", lambda: packed(indexed), OURS),

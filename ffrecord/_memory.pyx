@@ -145,11 +145,11 @@ cdef int64_t _idle_of(int klass) noexcept:
 
 
 cdef object array_over(object owner, char* start, int64_t size):
-    """A 1-D uint8 array over memory that `owner` keeps: writable over a Block, read-only over a Mapping."""
+    """A 1-D uint8 array over memory that `owner` keeps: read-only over a Mapping, or over an array that is."""
     cdef cnp.npy_intp length = size
     cdef cnp.ndarray array = cnp.PyArray_SimpleNewFromData(1, &length, cnp.NPY_UINT8, start)
     cnp.set_array_base(array, owner)
-    if type(owner) is Mapping:
+    if type(owner) is Mapping or cnp.PyArray_CheckExact(owner) and not cnp.PyArray_ISWRITEABLE(<cnp.ndarray> owner):
         cnp.PyArray_CLEARFLAGS(array, cnp.NPY_ARRAY_WRITEABLE)
     return array
 

@@ -219,7 +219,7 @@ cdef class Chain:
 
 
 def cut(memory, Chain chain not None, bint check):
-    cdef uint8_t[::1] data = memory
+    cdef const uint8_t[::1] data = memory
     cdef int64_t i, end = 0, have = chain._seen, whole = chain.n, following = -1
     cdef list records = [], wrong = []
     if data.shape[0] < have:

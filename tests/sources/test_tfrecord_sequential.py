@@ -5,6 +5,7 @@ import gzip
 import logging
 import os
 from itertools import islice
+from pathlib import Path
 
 import children
 import mutations
@@ -22,6 +23,8 @@ RECORDS = [b"first", b"", b"the third one", b"4th", b"fifth and last"]
 DATA = twin.encode(RECORDS)
 LARGE = [bytes([i]) * size for i, size in enumerate((100, 3 << 20, 0, 1 << 20, 70_000, (1 << 20) - 16, 5))]
 kinds = pytest.mark.parametrize("kind", twin.PACK)
+WAYS = ("auto", "mmap")
+ways = pytest.mark.parametrize("io", WAYS)
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +69,13 @@ def agrees(path, **options):
         wanted, error = expected(path, **options)
     except FormatError as refused:
         wanted, error = [], refused
-    found, raised = had(path, **options)
-    assert found == wanted
+    for io in WAYS:
+        found, raised = had(path, io=io, **options)
+        assert found == wanted
+        same(raised, error)
+
+
+def same(raised, error):
     assert type(raised) is type(error)
     if isinstance(error, ChecksumError):
         assert (raised.path, raised.stored, raised.computed) == (error.path, error.stored, error.computed)
@@ -77,28 +85,48 @@ def agrees(path, **options):
         assert str(raised) == str(error)
 
 
+@ways
 @kinds
-def test_all_records(tmp_path, kind):
+def test_all_records(tmp_path, kind, io):
     path = write(tmp_path, twin.PACK[kind](twin.encode(LARGE)))
-    assert [bytes(each) for each in stream_tfrecord(path)] == LARGE
-    for each in stream_tfrecord(path):
-        assert (each.dtype, each.ndim, each.flags.writeable) == (np.uint8, 1, True)
+    assert [bytes(each) for each in stream_tfrecord(path, io=io)] == LARGE
+    writeable = kind is not None or io != "mmap"
+    for each in stream_tfrecord(path, io=io):
+        assert (each.dtype, each.ndim, each.flags.writeable) == (np.uint8, 1, writeable)
+
+
+def test_views_of_the_file(tmp_path, monkeypatch):
+    """They see what is written there, and outlive their reader and the name; they are checked before."""
+    monkeypatch.setattr(tfrecord_sequential, "WINDOW", 64)
+    path = write(tmp_path, DATA)
+    reading = stream_tfrecord(path, io="mmap")
+    first = next(reading)
+    del reading
+    gc.collect()
+    with open(path, "r+b") as file:
+        file.seek(12)
+        file.write(b"F")
+    os.unlink(path)
+    assert bytes(first) == b"First"
+    with pytest.raises(ValueError, match="read-only"):
+        first[0] = 0
 
 
 @kinds
-@given(contents=records(), window=st.integers(17, 300), check=st.booleans())
-def test_any_records(tmp_path_factory, kind, contents, window, check):
+@given(contents=records(), window=st.integers(17, 300), check=st.booleans(), io=st.sampled_from(WAYS))
+def test_any_records(tmp_path_factory, kind, contents, window, check, io):
     """Through small windows, so that records, lengths and checksums lie across their ends."""
     path = write(tmp_path_factory.mktemp("any"), twin.PACK[kind](twin.encode(contents)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tfrecord_sequential, "WINDOW", window)
-        assert [bytes(each) for each in stream_tfrecord(path, check)] == list(contents)
+        assert [bytes(each) for each in stream_tfrecord(path, check, io=io)] == list(contents)
 
 
-def test_records_stay_as_they_are(tmp_path, monkeypatch):
+@ways
+def test_records_stay_as_they_are(tmp_path, monkeypatch, io):
     monkeypatch.setattr(tfrecord_sequential, "WINDOW", 64)
     path = write(tmp_path, DATA * 20)
-    assert [bytes(each) for each in [*stream_tfrecord(path)]] == RECORDS * 20
+    assert [bytes(each) for each in [*stream_tfrecord(path, io=io)]] == RECORDS * 20
 
 
 def test_several_files_of_all_kinds(tmp_path):
@@ -167,9 +195,11 @@ def test_left_out(tmp_path, caplog):
 def test_no_tfrecord(tmp_path):
     path = write(tmp_path, b"something else, of some length")
     for how in ("raise", "skip"):
-        with pytest.raises(FormatError, match=f"{path}: record 0 at offset 0: .*this is no TFRecord"):
-            next(stream_tfrecord(path, on_torn=how))
-    assert list(stream_tfrecord(write(tmp_path, b""))) == []
+        for io in WAYS:
+            with pytest.raises(FormatError, match=f"{path}: record 0 at offset 0: .*this is no TFRecord"):
+                next(stream_tfrecord(path, on_torn=how, io=io))
+    for io in WAYS:
+        assert list(stream_tfrecord(write(tmp_path, b""), io=io)) == []
 
 
 @pytest.fixture
@@ -233,11 +263,12 @@ def test_a_file_that_becomes_shorter(tmp_path, monkeypatch, cut):
     assert found == (RECORDS * 10)[:good]
 
 
-def test_what_is_added_meanwhile_is_not_read(tmp_path, monkeypatch):
+@ways
+def test_what_is_added_meanwhile_is_not_read(tmp_path, monkeypatch, io):
     monkeypatch.setattr(tfrecord_sequential, "WINDOW", 50)
     path = write(tmp_path, DATA * 20)
     found = []
-    for record in stream_tfrecord(path):
+    for record in stream_tfrecord(path, io=io):
         found.append(bytes(record))
         if len(found) == 10:
             with open(path, "ab") as file:
@@ -250,22 +281,26 @@ def test_wrong_arguments(tmp_path):
     for name in ("on_error", "on_torn"):
         with pytest.raises(ValueError, match=f"{name} is 'no', expected 'raise' or 'skip'"):
             stream_tfrecord(path, **{name: "no"})
+    with pytest.raises(ValueError, match="io is 'pread', expected 'auto' or 'mmap'"):
+        stream_tfrecord(path, io="pread")
     with pytest.raises(ValueError, match="compression is 'lz4'"):
         stream_tfrecord(path, compression="lz4")
     with pytest.raises(FileNotFoundError):
         stream_tfrecord(tmp_path / "none")
 
 
+@ways
 @kinds
-def test_nothing_stays_open(tmp_path, kind):
+def test_nothing_stays_open(tmp_path, kind, io):
     path = write(tmp_path, twin.PACK[kind](twin.encode(LARGE)))
     before = os.listdir("/proc/self/fd")
     for count in (1, 3, 100):
-        reading = stream_tfrecord(path)
+        reading = stream_tfrecord(path, io=io)
         assert len(list(islice(reading, count))) == min(count, len(LARGE))
         del reading
         gc.collect()
         assert os.listdir("/proc/self/fd") == before
+        assert path not in Path("/proc/self/maps").read_text()
     reading = stream_tfrecord(write(tmp_path, b"wrong"))
     with pytest.raises(FormatError):
         next(reading)
@@ -273,13 +308,14 @@ def test_nothing_stays_open(tmp_path, kind):
 
 
 @children.forks
+@ways
 @kinds
-def test_a_fork_in_the_middle(tmp_path, monkeypatch, kind):
+def test_a_fork_in_the_middle(tmp_path, monkeypatch, kind, io):
     """Both go on, each for itself; also within a member, and between two."""
     monkeypatch.setattr(tfrecord_sequential, "WINDOW", 64 << 10)
     contents = [os.urandom(400) for _ in range(3000)]
     path = write(tmp_path, twin.PACK[kind](twin.encode(contents)))
-    reading = stream_tfrecord(path)
+    reading = stream_tfrecord(path, io=io)
     first = [bytes(each) for each in islice(reading, 1500)]
 
     def rest():
