@@ -5,15 +5,19 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from errno import EIO
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord import filesystems
+from ffrecord._engine import filesystem_type
+from ffrecord._memory import Mapping
 from ffrecord.conversion.columns import Facts, chosen
 from ffrecord.conversion.rows import RowError, Rows
 from ffrecord.conversion.stores import readable, spread
-from ffrecord.errors import FormatError
+from ffrecord.errors import FormatError, file_error
 from ffrecord.fields.optional import require
 from ffrecord.sources.files import expand
 from ffrecord.sources.suffixes import SUFFIXES
@@ -44,13 +48,13 @@ class ParquetDataset:
     def __init__(self, paths: Sequence[Any], fields: Any = None, *, skips: bool = False) -> None:
         self._paths = expand(list(paths), SUFFIXES["parquet"])
         self._kept: tuple[int, int, Any] | None = None
-        self._opened: tuple[int, int, Any] | None = None
+        self._opened: _Opened | None = None
         groups: list[tuple[int, int, int]] = []  # (file, row group, rows)
         schema, nulls = None, {}  # type: ignore[var-annotated]
         bounds: dict[str, tuple[int, int]] = {}
         for number, path in enumerate(self._paths):
             with _naming(path):
-                file = self._file(number)
+                file = self._file(number).file
                 schema = file.schema_arrow if schema is None else schema
                 if not file.schema_arrow.equals(schema):
                     raise FormatError(f"{path}: columns {file.schema_arrow.names}, {self._paths[0]}: {schema.names}")
@@ -135,25 +139,62 @@ class ParquetDataset:
         if kept is not None and kept[1] == group and (kept[0] == os.getpid() or _follow(places)):
             return kept[2]
         self._kept = kept = None  # not two of them in memory
-        # Without threads: a pool of theirs does not survive a fork.
-        table = self._file(number).read_row_group(row_group, use_threads=False)
+        opened = self._file(number)
+        if opened.mapping is not None:
+            memoryview(opened.mapping)  # has the handler of lost pages in place again, if another displaced it
+        try:
+            # Without threads: a pool of theirs does not survive a fork.
+            table = opened.file.read_row_group(row_group, use_threads=False)
+        finally:
+            if opened.mapping is not None and opened.mapping.lost:
+                self._opened = None
+                path = self._paths[number]
+                raise file_error(EIO, f"{path}: a part of row group {row_group} could not be read", path)
         self._kept = os.getpid(), group, table
         return table
 
-    def _file(self, number: int) -> Any:
+    def _file(self, number: int) -> "_Opened":
         """A file, opened by this process; the one used last."""
         if self._opened is None or self._opened[:2] != (os.getpid(), number):
-            module = require("pyarrow.parquet", "parquet", "reading Parquet files")
+            self._opened = None  # not two of them mapped
             with _naming(self._paths[number]):
-                self._opened = (
-                    os.getpid(),
-                    number,
-                    module.ParquetFile(self._paths[number], pre_buffer=False, page_checksum_verification=True),
-                )
-        return self._opened[2]
+                self._opened = _open(os.getpid(), number, self._paths[number])
+        return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": None, "_opened": None}
+
+
+class _Opened(NamedTuple):
+    """A file.
+
+    Attributes:
+        process, number: who opened it, and which it is.
+        file: as pyarrow has it.
+        mapping: that it is read from, or None. Pages that cannot be had read as zeros, and it says so.
+    """
+
+    process: int
+    number: int
+    file: Any
+    mapping: Mapping | None
+
+
+def _open(process: int, number: int, path: str) -> _Opened:
+    module = require("pyarrow.parquet", "parquet", "reading Parquet files")
+    mapping = _mapped(path)
+    # Reading from memory saves a copy of every row group; what pyarrow gives are copies of its own.
+    source = path if mapping is None else require("pyarrow", "parquet", "reading Parquet files").py_buffer(mapping)
+    file = module.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
+    return _Opened(process, number, file, mapping)
+
+
+def _mapped(path: str) -> Mapping | None:
+    """All of a file of this machine; None where it has to be read by calls."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        network = filesystems.of_type(filesystem_type(file.fileno())).network
+        return None if network or not size else Mapping(file.fileno(), size)
 
 
 def _follow(places: Any) -> bool:

@@ -1,7 +1,10 @@
 """Parquet files and Hugging Face datasets."""
 
 import datetime
+import errno
+import os
 import pickle
+import signal
 import warnings
 from decimal import Decimal
 from pathlib import Path
@@ -133,6 +136,46 @@ def test_damaged_parquet(parquet):
         with pytest.raises((FormatError, WorkerError), match=r"a\.parquet: "):
             convert(parquet / "a.parquet", parquet.parent / "out", num_workers=0)
         assert not (parquet.parent / "out").exists()
+
+
+@children.forks
+@pytest.mark.parametrize("displace", [False, True])
+def test_parquet_cut_in_place(tmp_path, displace):
+    """It is mapped: neither killed nor given zeros."""
+    path = tmp_path / "a.parquet"
+    rows = pa.table({"x": [bytes(10_000)] * 100})
+    pq.write_table(rows, path, row_group_size=10, compression="none", use_dictionary=False)
+
+    def refused() -> bool:
+        dataset = ParquetDataset([path])
+        if displace:
+            signal.signal(signal.SIGBUS, signal.SIG_DFL)
+        os.truncate(path, 450_000)
+        with pytest.raises(OSError, match=r"a\.parquet: a part of row group 7 could not be read") as error:
+            dataset[75]
+        for size in (450_000, 0):  # opened again, it has no end
+            os.truncate(path, size)
+            with pytest.raises(FormatError, match=r"a\.parquet: "):
+                dataset[75]
+        return error.value.errno == errno.EIO
+
+    assert children.in_child(refused) == 0
+
+
+def test_rows_are_not_views_of_the_file(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pa.table(
+        {"x": [bytes([i]) * 5000 for i in range(40)], "y": np.arange(40.0), "z": [[i] * 9 for i in range(40)]}
+    )
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+    dataset = ParquetDataset([path])
+    had = dataset.__getitems__(range(10))
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    found = [*had, *dataset.__getitems__(range(10, 40))]
+    assert [(each["x"], each["y"], each["z"].tolist()) for each in found] == [
+        tuple(row.values()) for row in table.to_pylist()
+    ]
 
 
 def test_empty_parquet(tmp_path):
