@@ -82,6 +82,7 @@ EXTENSIONS = [
     extension("_tfrecord", depends=LINUX),
     extension("_snappy"),
     extension("_zip", depends=LINUX),
+    extension("_jpeg_frame"),
     extension("_resample", depends=sorted(glob("ffrecord/_resample*.h"))),
     extension("_permutation", flags=["-O3"]),
     extension("_guard", depends=["ffrecord/_guard.h", *LINUX]),

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from ffrecord import _jpeg_frame
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.fields.jpeg_codec import MAGIC, decompress
+from ffrecord.fields.jpeg_codec import decompress
 from ffrecord.forms import Array
 from ffrecord.writer import whole_number
 
@@ -32,9 +33,10 @@ def jpeg_pixels(data: Array, name: Callable[[], str], grey: bool) -> Array:
         ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
     """
     try:
-        if data[: len(MAGIC)].tobytes() != MAGIC:
+        memory = data.data
+        if not _jpeg_frame.begins(memory):
             raise FormatError(f"{len(data)} bytes that begin with {data[:3].tobytes()!r}, expected a JPEG")
-        pixels: Array = decompress(data.data, grey, only_grey=grey)
+        pixels: Array = decompress(memory, grey, only_grey=grey)
         return pixels
     except FormatError as error:
         raise FormatError(f"{name()}: {error}") from error

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ffrecord import _jpeg_frame
 from ffrecord._memory import pooled
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
@@ -16,6 +17,8 @@ SIDE_MAX = 65535
 # Each block of a channel takes a bit or more, and some channel has a block for 16 x 16 pixels or fewer.
 PIXELS_PER_BYTE = 2048
 
+DECODED_CHANNELS = {1: "Gray", 3: "YCbCr"}  # or RGB, which is the same here
+DECODED = ("Gray", "YCbCr", "RGB")  # by simplejpeg
 CODECS = "simplejpeg or Pillow"
 WITHOUT = "a JPEG"  # what needs one of them
 
@@ -52,9 +55,9 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
     if simplejpeg is None:
         return _by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS), grey, only_grey)
     try:
-        height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+        height, width, space = _header(simplejpeg, data)
         check_size(width, height, len(data))
-        if space in ("Gray", "YCbCr", "RGB"):
+        if space in DECODED:
             flat = only_grey or (space == "Gray" and grey)
             # Pages that were used before: to fault in fresh ones for a batch takes a tenth as long as decoding it.
             room = pooled(height * width * (1 if flat else 3))
@@ -70,6 +73,21 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
         if plugin is None:
             raise FormatError(f"a JPEG of {len(data)} bytes that simplejpeg does not read: {error}") from error
     return _by_pillow(data, plugin, grey, only_grey)
+
+
+def _header(simplejpeg: Any, data: bytes | bytearray | memoryview) -> tuple[int, int, str]:
+    """(height, width, colours). Where our look is enough, it takes a tenth of the time.
+
+    Raises:
+        ValueError, KeyError: simplejpeg refuses it.
+    """
+    frame = _jpeg_frame.read_frame(data)
+    if frame is not None:
+        _, height, width, channels, _ = frame
+        if channels in DECODED_CHANNELS and height and width:
+            return height, width, DECODED_CHANNELS[channels]
+    height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+    return height, width, space
 
 
 def check_size(width: int, height: int, size: int) -> None:

@@ -22,7 +22,7 @@ PACKAGE = ROOT / "ffrecord"
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 # The parsers: those that go through bytes of files.
 PARSERS = [
-    *("_tar", "_zip", "_recordio", "_tfrecord", "_snappy", "_webdataset", "_names"),
+    *("_tar", "_zip", "_recordio", "_tfrecord", "_snappy", "_webdataset", "_names", "_jpeg_frame"),
     *("_example", "_example_columns", "_example_entries", "_example_passes"),
 ]
 COUNTERS = ["-fsanitize-coverage=trace-pc,trace-cmp"]

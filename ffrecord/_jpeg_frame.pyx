@@ -1,0 +1,94 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False, auto_pickle=False
+"""What a JPEG says of its pixels before they come; and whether they all come; documented in _jpeg_frame.pyi."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport uint8_t
+from libc.string cimport memchr
+
+cdef enum:
+    ESCAPE = 0xFF
+    START = 0xD8
+    END = 0xD9
+    HEADER_SIZE = 8            # of a frame: the size of the segment, bits, height, width, channels
+    FIRST = 2                  # offset of the first marker that is looked at
+
+cdef enum Kind:
+    SEGMENT                    # other markers: a segment follows, which begins with its size
+    ALONE
+    FRAME
+    LAST
+
+FRAMES = frozenset({0xC0, 0xC1, 0xC2, 0xC9, 0xCA})
+cdef uint8_t[256] _kinds = [SEGMENT] * 256
+for _marker in (0x00, 0x01, *range(0xD0, 0xD9)):
+    _kinds[_marker] = ALONE
+for _marker in (0xC3, 0xC5, 0xC6, 0xC7, 0xCB, 0xCD, 0xCE, 0xCF, 0xDA, END):
+    _kinds[_marker] = LAST
+for _marker in FRAMES:
+    _kinds[_marker] = FRAME
+
+
+cdef inline Py_ssize_t _number(const uint8_t* p) noexcept nogil:
+    return p[0] << 8 | p[1]
+
+
+cdef Py_ssize_t _frame(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Offset of the frame header, behind its marker; -1: there is none."""
+    cdef const uint8_t* found
+    cdef Py_ssize_t at = FIRST
+    while at < size:
+        found = <const uint8_t*> memchr(data + at, ESCAPE, size - at)
+        if found == NULL:
+            return -1
+        at = found - data
+        # Any number of them may stand before a marker.
+        while at < size and data[at] == ESCAPE:
+            at += 1
+        if at + 1 + HEADER_SIZE > size or _kinds[data[at]] == LAST:
+            return -1
+        if _kinds[data[at]] == FRAME:
+            return at + 1
+        at += 1 if _kinds[data[at]] == ALONE else 1 + _number(data + at + 1)
+    return -1
+
+
+def begins(data, /):
+    cdef Py_buffer view
+    cdef const uint8_t* p
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    p = <const uint8_t*> view.buf
+    cdef bint found = view.len >= 3 and p[0] == ESCAPE and p[1] == START and p[2] == ESCAPE
+    PyBuffer_Release(&view)
+    return found
+
+
+def read_frame(data, /):
+    cdef Py_buffer view
+    cdef const uint8_t* p
+    cdef Py_ssize_t at
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        p = <const uint8_t*> view.buf
+        at = _frame(p, view.len)
+        if at < 0:
+            return None
+        return p[at + 2], _number(p + at + 3), _number(p + at + 5), p[at + 7], at + HEADER_SIZE
+    finally:
+        PyBuffer_Release(&view)
+
+
+def ends(data, Py_ssize_t start, /):
+    cdef Py_buffer view
+    cdef const uint8_t* p
+    cdef Py_ssize_t at
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        p = <const uint8_t*> view.buf
+        at = view.len - 2
+        while at >= max(start, 0):
+            if p[at] == ESCAPE and p[at + 1] == END:
+                return True
+            at -= 1
+        return False
+    finally:
+        PyBuffer_Release(&view)
