@@ -4,6 +4,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
+from ffrecord._memory import Mapping
+
 HEADER: int
 """Bytes before a record: its length, and the masked CRC-32C of that."""
 FOOTER: int
@@ -68,6 +70,15 @@ class Chain:
 
     def tables(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
         """Offset and size in bytes, and unmasked CRC-32C, of each record: arrays of their own, once it has ended."""
+
+class Ahead:
+    """Has pages of a mapping ready before they are looked at, by a thread: from the disk, and mapped.
+
+    One range at a time; what is asked for before that is done is left out.
+    """
+
+    def __new__(cls, mapping: Mapping) -> Ahead: ...
+    def have(self, start: int, size: int) -> None: ...
 
 def cut(
     memory: npt.NDArray[np.uint8], chain: Chain, check: bool

@@ -9,13 +9,17 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EINTR
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcpy, memmove, memset
 
 import numpy as np
 
 from ffrecord._crc cimport crc32c_copy, crc32c_update, mask_crc32c, unmask_crc32c
-from ffrecord._linux cimport ffr_pread, ffr_preadv, iovec
-from ffrecord._memory cimport array_over
+from ffrecord._linux cimport ffr_populate, ffr_pread, ffr_preadv, iovec
+from ffrecord._memory cimport Mapping, array_over
+from ffrecord._threads cimport Task, is_done, submit, withdraw
+
+cdef extern from "unistd.h" nogil:
+    int getpid()
 
 cdef enum:
     FOOTER_SIZE = 4
@@ -27,6 +31,7 @@ cdef enum:
     WINDOWS = 256              # between looks for signals
     FIRST_ROOM = 4096
     FIRST_ROOM_OF_PIECE = 64
+    PAGE_MOST = 64 << 10       # bytes of a page of any machine
 
 cdef enum:
     NOTHING = 0
@@ -216,6 +221,43 @@ cdef class Chain:
     def tables(self):
         self._resize(self.n)
         return self._arrays
+
+
+cdef struct Pages:
+    char* start
+    int64_t size
+
+
+cdef void _have(void* argument) noexcept nogil:
+    cdef Pages* pages = <Pages*> argument
+    ffr_populate(pages.start, pages.size)
+
+
+cdef class Ahead:
+    cdef Mapping _mapping
+    cdef Task _task
+    cdef Pages _pages
+    cdef int _owner
+
+    def __cinit__(self, Mapping mapping not None):
+        self._mapping = mapping
+
+    def have(self, int64_t start, int64_t size):
+        cdef int64_t end = min(start + size, <int64_t> self._mapping.size)
+        start &= -PAGE_MOST
+        # What was begun in a process that forked this one is nobody's business here.
+        if start < 0 or end <= start or self._owner == getpid() and not is_done(&self._task):
+            return
+        memset(&self._task, 0, sizeof(self._task))
+        self._owner = getpid()
+        self._pages.start, self._pages.size = self._mapping.start + start, end - start
+        self._task.run, self._task.argument = _have, &self._pages
+        submit(&self._task, 1)
+
+    def __dealloc__(self):
+        if self._owner == getpid():
+            with nogil:
+                withdraw(&self._task)
 
 
 def cut(memory, Chain chain not None, bint check):

@@ -27,6 +27,7 @@ from ffrecord.sources.tfrecord_index import (
 )
 
 WINDOW = 1 << 20  # bytes read at once, whose records share memory; more where a record is larger
+MAPPED = 8  # times as many, where nothing is copied
 HEADER_AND_FOOTER = _tfrecord.HEADER + _tfrecord.FOOTER
 
 
@@ -45,7 +46,7 @@ def stream_tfrecord(
     Args:
         source, compression: as for `TFRecordReader`.
         io: "auto" copies the records. "mmap" maps files that are not compressed, and gives records where they lie,
-            checked: of large ones in the page cache about 1.5 times as many a second. But where a page cannot be had,
+            checked: of large ones in the page cache 1.5 times as many a second. But where a page cannot be had,
             because the disk fails or somebody cuts the file, the process is killed by SIGBUS.
         check_data: compare the CRC-32C of every length and every record.
         on_error: what to do about a record that does not match its checksum: "raise", or "skip" it with a
@@ -108,6 +109,11 @@ class _File:
     size = -1
     source = damage = 0
 
+    @property
+    def step(self) -> int:
+        """Bytes of a window."""
+        return WINDOW
+
     def window(self, rest: Array, base: int, room: int) -> Array:
         """Memory for `room` bytes, of which `rest`, from offset `base` on, are there already."""
         memory = pooled(room)
@@ -155,17 +161,24 @@ class _Mapped(_File):
     def __init__(self, path: str) -> None:
         with doing("mapping it", path), open(path, "rb") as file:
             self.size = os.fstat(file.fileno()).st_size
-            mapping = Mapping(file.fileno(), self.size, protected=False) if self.size else b""
-        self._all = np.frombuffer(memoryview(mapping), np.uint8)
+            mapping = Mapping(file.fileno(), self.size, protected=False) if self.size else None
+        self._ahead = None if mapping is None else _tfrecord.Ahead(mapping)
+        self._all = np.frombuffer(b"" if mapping is None else memoryview(mapping), np.uint8)
+
+    @property
+    def step(self) -> int:
+        return MAPPED * WINDOW
 
     def window(self, rest: Array, base: int, room: int) -> Array:
+        if self._ahead is not None:
+            self._ahead.have(base + room, room)
         return self._all[base : base + room]
 
     def fill(self, out: memoryview) -> int:
         return len(out)
 
     def close(self) -> None:
-        self._all = self._all[:0]
+        self._all, self._ahead = self._all[:0], None
 
 
 class _Packed(_File):
@@ -206,8 +219,8 @@ class _Windows:
 
     def __init__(self, path: str, file: _File, how: _How) -> None:
         self._path, self._file, self._how = path, file, how
-        self._room = WINDOW  # bytes that there are in memory, unless the file ends before
-        self._memory = file.window(np.empty(0, np.uint8), 0, WINDOW)
+        self._room = file.step  # bytes that there are in memory, unless the file ends before
+        self._memory = file.window(np.empty(0, np.uint8), 0, self._room)
         self._have = 0  # bytes in there
         self._base = 0  # of the first of them, in the file
         self._n = 0  # records before
@@ -297,6 +310,6 @@ class _Windows:
         rest = self._have - used
         needed = HEADER_AND_FOOTER + following if following >= 0 else 0
         # Where nobody knows the file's size, a length is not believed before there are half as many bytes.
-        self._room = max(WINDOW, needed if self._file.size >= 0 else min(needed, 2 * rest))
+        self._room = max(self._file.step, needed if self._file.size >= 0 else min(needed, 2 * rest))
         self._base, self._have = self._base + used, rest
         self._memory = self._file.window(kept, self._base, self._room)

@@ -4,6 +4,7 @@ import gc
 import gzip
 import logging
 import os
+import time
 from itertools import islice
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import records
 
+from ffrecord import _tfrecord
+from ffrecord._memory import Mapping
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, TruncatedError
 from ffrecord.sources import TFRecordReader, stream_tfrecord, tfrecord_sequential
 
@@ -110,6 +113,46 @@ def test_views_of_the_file(tmp_path, monkeypatch):
     assert bytes(first) == b"First"
     with pytest.raises(ValueError, match="read-only"):
         first[0] = 0
+
+
+@children.forks
+def test_pages_are_had_ahead(tmp_path):
+    """By a thread; also in a process that was forked since, and beyond a file's end nothing happens."""
+    size = 3 << 20
+    path = write(tmp_path, bytes(size))
+    with open(path, "rb") as file:
+        mapping = Mapping(file.fileno(), size)
+    ahead = _tfrecord.Ahead(mapping)
+
+    def comes(start):
+        before, end = resident(mapping), time.monotonic() + 10 * children.PATIENCE
+        ahead.have(start, 1 << 20)
+        while (more := resident(mapping) - before) < 1 << 20 and time.monotonic() < end:
+            time.sleep(0.001)
+        return more >= 1 << 20
+
+    assert resident(mapping) == 0
+    for start, length in ((-1, 4096), (size, 4096), (size + (1 << 20), 1), (0, 0)):
+        ahead.have(start, length)
+    assert comes(0)
+    assert children.in_child(lambda: comes(1 << 20)) == 0
+    os.truncate(path, 0)
+    ahead.have(2 << 20, 1 << 20)
+    ahead = None
+    assert not mapping.lost
+
+
+def resident(mapping):
+    """Bytes of it that are mapped into this process."""
+    address = np.frombuffer(memoryview(mapping), np.uint8).ctypes.data
+    inside, found = False, 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            start, end = (int(each, 16) for each in line.split(" ", 1)[0].split("-"))
+            inside = start <= address < end
+        elif inside and line.startswith("Rss:"):
+            found += int(line.split()[1]) << 10
+    return found
 
 
 @kinds
