@@ -224,6 +224,11 @@ cdef class Mapping:
         return lost_in(self.protection)
 
     @property
+    def guarded(self):
+        """Whether pages that cannot be had read as zeros in this thread, from now on; if not, they kill the process."""
+        return self.protection != NULL and guard_ready()
+
+    @property
     def lost(self):
         """Whether some page could not be had, and reads as zeros."""
         return self.protection != NULL and self.lost_flag()[0] != 0

@@ -5,6 +5,7 @@ Between two records are 16 bytes: the checksum of the one, length and its checks
 after its checksum, and only as far as the file reaches.
 """
 
+from cython cimport no_gc_clear
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EINTR
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
@@ -233,6 +234,7 @@ cdef void _have(void* argument) noexcept nogil:
     ffr_populate(pages.start, pages.size)
 
 
+@no_gc_clear  # the thread reads what `_mapping` keeps
 cdef class Ahead:
     cdef Mapping _mapping
     cdef Task _task

@@ -4,8 +4,8 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from errno import EIO
+from contextlib import contextmanager, suppress
+from errno import EIO, ENODEV
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,13 +140,11 @@ class ParquetDataset:
             return kept[2]
         self._kept = kept = None  # not two of them in memory
         opened = self._file(number)
-        if opened.mapping is not None:
-            memoryview(opened.mapping)  # has the handler of lost pages in place again, if another displaced it
         try:
             # Without threads: a pool of theirs does not survive a fork.
             table = opened.file.read_row_group(row_group, use_threads=False)
         finally:
-            if opened.mapping is not None and opened.mapping.lost:
+            if opened.mapped is not None and not opened.mapped.is_whole():
                 self._opened = None
                 path = self._paths[number]
                 raise file_error(EIO, f"{path}: a part of row group {row_group} could not be read", path)
@@ -155,11 +153,11 @@ class ParquetDataset:
 
     def _file(self, number: int) -> "_Opened":
         """A file, opened by this process; the one used last."""
-        if self._opened is None or self._opened[:2] != (os.getpid(), number):
-            self._opened = None  # not two of them mapped
+        opened = self._opened
+        if opened is None or opened[:2] != (os.getpid(), number) or not opened.is_safe():
             with _naming(self._paths[number]):
-                self._opened = _open(os.getpid(), number, self._paths[number])
-        return self._opened
+                self._opened = opened = _open(os.getpid(), number, self._paths[number])
+        return opened
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": None, "_opened": None}
@@ -171,30 +169,61 @@ class _Opened(NamedTuple):
     Attributes:
         process, number: who opened it, and which it is.
         file: as pyarrow has it.
-        mapping: that it is read from, or None. Pages that cannot be had read as zeros, and it says so.
+        mapped: what it is read from; None: it is read by calls.
     """
 
     process: int
     number: int
     file: Any
-    mapping: Mapping | None
+    mapped: "_Mapped | None"
+
+    def is_safe(self) -> bool:
+        """Whether a page that cannot be had does not kill this thread's process."""
+        return self.mapped is None or self.mapped.mapping.guarded
+
+
+class _Mapped:
+    """All of a file. Pages that cannot be had, because it was cut since, read as zeros.
+
+    Raises:
+        OSError, ValueError: it cannot be mapped, or is empty.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._size = os.fstat(self._fd).st_size
+        if filesystems.of_type(filesystem_type(self._fd)).network:
+            raise OSError(ENODEV, "page faults that wait for a server")
+        self.mapping = Mapping(self._fd, self._size)
+
+    def is_whole(self) -> bool:
+        """Whether what was read until now is what the file had; of a page that was cut in two nothing else tells."""
+        whole = not self.mapping.lost and os.fstat(self._fd).st_size >= self._size
+        self.mapping.let_go()
+        return whole
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            os.close(self._fd)
 
 
 def _open(process: int, number: int, path: str) -> _Opened:
+    """Mapped, which saves a copy of every row group, where that is safe; what pyarrow gives are copies of its own."""
     module = require("pyarrow.parquet", "parquet", "reading Parquet files")
-    mapping = _mapped(path)
-    # Reading from memory saves a copy of every row group; what pyarrow gives are copies of its own.
-    source = path if mapping is None else require("pyarrow", "parquet", "reading Parquet files").py_buffer(mapping)
-    file = module.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
-    return _Opened(process, number, file, mapping)
-
-
-def _mapped(path: str) -> Mapping | None:
-    """All of a file of this machine; None where it has to be read by calls."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        network = filesystems.of_type(filesystem_type(file.fileno())).network
-        return None if network or not size else Mapping(file.fileno(), size)
+    mapped = None
+    with suppress(OSError, ValueError):  # who reads it by calls is told why it cannot be opened
+        mapped = _Mapped(path)
+    if mapped is not None and not mapped.mapping.guarded:
+        mapped = None
+    source = (
+        path if mapped is None else require("pyarrow", "parquet", "reading Parquet files").py_buffer(mapped.mapping)
+    )
+    try:
+        file = module.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
+    finally:
+        if mapped is not None and not mapped.is_whole():
+            raise file_error(EIO, f"{path}: its footer could not be read", path)
+    return _Opened(process, number, file, mapped)
 
 
 def _follow(places: Any) -> bool:

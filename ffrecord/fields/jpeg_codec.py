@@ -67,8 +67,8 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
     except FormatError:
         raise
     except (ValueError, KeyError) as error:
-        # It refuses what it could repair, such as stray bytes between segments, and has no name for some subsamplings
-        # (KeyError); Pillow takes both, but refuses an image that ends early.
+        # It refuses what it could repair, such as stray bytes between segments, and in headers has no name for some
+        # subsamplings (KeyError); Pillow takes both, but refuses an image that ends early.
         plugin = optional("PIL.JpegImagePlugin")
         if plugin is None:
             raise FormatError(f"a JPEG of {len(data)} bytes that simplejpeg does not read: {error}") from error

@@ -57,7 +57,8 @@ def stream_tfrecord(
     Returns:
         An iterator over uint8 arrays [size]: writable, and up to 1 MiB of neighbours lives as long as one of them; with
         io="mmap" read-only views, and the map of the file lives as long. It holds one open file, which closes with it;
-        memory is bounded by the largest record, as far as the file reaches.
+        memory is bounded by the largest record, as far as the file reaches, but for pages of the page cache that are
+        mapped.
 
     Raises:
         FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
@@ -171,7 +172,7 @@ class _Mapped(_File):
 
     def window(self, rest: Array, base: int, room: int) -> Array:
         if self._ahead is not None:
-            self._ahead.have(base + room, room)
+            self._ahead.have(base + room, self.step)
         return self._all[base : base + room]
 
     def fill(self, out: memoryview) -> int:

@@ -162,6 +162,48 @@ def test_parquet_cut_in_place(tmp_path, displace):
     assert children.in_child(refused) == 0
 
 
+def test_parquet_cut_within_a_page(tmp_path):
+    """No page is lost, but what was behind the cut reads as zeros."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"x": [b"\7" * 10_000] * 100}), path, row_group_size=10, compression="none", use_dictionary=False
+    )
+    column = pq.ParquetFile(path).metadata.row_group(7).column(0)
+    end = column.data_page_offset + column.total_compressed_size
+    dataset = ParquetDataset([path])
+    assert dataset[35]["x"] == b"\7" * 10_000
+    os.truncate(path, end // 4096 * 4096 + 1)
+    with pytest.raises(OSError, match=r"a\.parquet: a part of row group 7 could not be read"):
+        dataset[79]
+
+
+@children.forks
+def test_parquet_where_faults_would_kill(parquet):
+    """Read by calls."""
+
+    def found() -> bool:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGBUS])
+        dataset = ParquetDataset([parquet / "a.parquet"])
+        check(dataset.__getitems__(range(30)), ROWS[:30])
+        os.truncate(parquet / "a.parquet", 4000)
+        with pytest.raises((OSError, FormatError), match=r"a\.parquet"):
+            dataset.__getitems__([69])
+        return True
+
+    assert children.in_child(found) == 0
+
+
+@pytest.mark.parametrize("name", ["filesystem_type", "Mapping"])
+def test_parquet_that_cannot_be_mapped(parquet, monkeypatch, name):
+    def refuse(*_: object) -> int:
+        if name == "Mapping":
+            raise OSError(errno.ENOMEM, "no room")
+        return 0x6969  # nfs
+
+    monkeypatch.setattr(f"ffrecord.conversion.parquet.{name}", refuse)
+    check(ParquetDataset([parquet]).__getitems__(range(len(ROWS))), ROWS)
+
+
 def test_rows_are_not_views_of_the_file(tmp_path):
     path = tmp_path / "a.parquet"
     table = pa.table(

@@ -113,6 +113,8 @@ def test_views_of_the_file(tmp_path, monkeypatch):
     assert bytes(first) == b"First"
     with pytest.raises(ValueError, match="read-only"):
         first[0] = 0
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        first.flags.writeable = True
 
 
 @children.forks
@@ -134,6 +136,7 @@ def test_pages_are_had_ahead(tmp_path):
     assert resident(mapping) == 0
     for start, length in ((-1, 4096), (size, 4096), (size + (1 << 20), 1), (0, 0)):
         ahead.have(start, length)
+    assert resident(mapping) == 0
     assert comes(0)
     assert children.in_child(lambda: comes(1 << 20)) == 0
     os.truncate(path, 0)
