@@ -147,8 +147,17 @@ def test_cut_of_too_few_bytes():
     for have in (0, 20):
         with pytest.raises(ValueError, match=f"{have} bytes, but the chain has seen {len(data)}"):
             _tfrecord.cut(data[:have].copy(), chain, True)
-    with pytest.raises(ValueError, match="read-only"):
-        _tfrecord.cut(data, chain, True)
+
+
+@pytest.mark.parametrize("writeable", [True, False])
+def test_cut_of_memory_that_may_be_read_only(writeable):
+    data = np.frombuffer(twin.encode([b"first", b"second"]), np.uint8).copy()
+    data.flags.writeable = writeable
+    chain = Chain()
+    chain.feed(data)
+    records, wrong, *_ = _tfrecord.cut(data, chain, True)
+    assert [bytes(each) for each in records] == [b"first", b"second"] and wrong == []
+    assert [each.flags.writeable for each in records] == [writeable] * 2
 
 
 @pytest.mark.parametrize(("offset", "size"), [(-1, 5), (12, -1), (12, 40), (12, 2**62), (2**62, 5)])
