@@ -5,9 +5,6 @@ from typing_extensions import Buffer
 FRAMES: frozenset[int]
 """Markers of frames: sequential and progressive, Huffman and arithmetic; the others nobody decodes."""
 
-def begins(data: Buffer, /) -> bool:
-    """Whether these bytes begin as those of a JPEG."""
-
 def read_frame(data: Buffer, /) -> tuple[int, int, int, int, int] | None:
     """The frame header of a JPEG, found as decoders find it.
 
@@ -16,6 +13,10 @@ def read_frame(data: Buffer, /) -> tuple[int, int, int, int, int] | None:
 
     Returns:
         (bits of a channel, height, width, channels, offset of its end); None: there is none that decoders read.
+
+    Raises:
+        BufferError: not contiguous.
+        ValueError: not of bytes.
     """
 
 def ends(data: Buffer, start: int, /) -> bool:

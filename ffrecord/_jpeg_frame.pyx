@@ -1,13 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False, auto_pickle=False
 """What a JPEG says of its pixels before they come; and whether they all come; documented in _jpeg_frame.pyi."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint8_t
 from libc.string cimport memchr
 
 cdef enum:
     ESCAPE = 0xFF
-    START = 0xD8
     END = 0xD9
     HEADER_SIZE = 8            # of a frame: the size of the segment, bits, height, width, channels
     FIRST = 2                  # offset of the first marker that is looked at
@@ -52,43 +50,16 @@ cdef Py_ssize_t _frame(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     return -1
 
 
-def begins(data, /):
-    cdef Py_buffer view
-    cdef const uint8_t* p
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    p = <const uint8_t*> view.buf
-    cdef bint found = view.len >= 3 and p[0] == ESCAPE and p[1] == START and p[2] == ESCAPE
-    PyBuffer_Release(&view)
-    return found
+def read_frame(const uint8_t[::1] data not None, /):
+    cdef Py_ssize_t size = data.shape[0], at = _frame(&data[0], size) if size else -1
+    if at < 0:
+        return None
+    return data[at + 2], _number(&data[at + 3]), _number(&data[at + 5]), data[at + 7], at + HEADER_SIZE
 
 
-def read_frame(data, /):
-    cdef Py_buffer view
-    cdef const uint8_t* p
+def ends(const uint8_t[::1] data not None, Py_ssize_t start, /):
     cdef Py_ssize_t at
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        p = <const uint8_t*> view.buf
-        at = _frame(p, view.len)
-        if at < 0:
-            return None
-        return p[at + 2], _number(p + at + 3), _number(p + at + 5), p[at + 7], at + HEADER_SIZE
-    finally:
-        PyBuffer_Release(&view)
-
-
-def ends(data, Py_ssize_t start, /):
-    cdef Py_buffer view
-    cdef const uint8_t* p
-    cdef Py_ssize_t at
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        p = <const uint8_t*> view.buf
-        at = view.len - 2
-        while at >= max(start, 0):
-            if p[at] == ESCAPE and p[at + 1] == END:
-                return True
-            at -= 1
-        return False
-    finally:
-        PyBuffer_Release(&view)
+    for at in range(data.shape[0] - 2, max(start, <Py_ssize_t> 0) - 1, -1):
+        if data[at] == ESCAPE and data[at + 1] == END:
+            return True
+    return False

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from ffrecord import _jpeg_frame
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.fields.jpeg_codec import decompress
+from ffrecord.fields.jpeg_codec import MAGIC, decompress
 from ffrecord.forms import Array
 from ffrecord.writer import whole_number
 
@@ -34,7 +33,7 @@ def jpeg_pixels(data: Array, name: Callable[[], str], grey: bool) -> Array:
     """
     try:
         memory = data.data
-        if not _jpeg_frame.begins(memory):
+        if memory[: len(MAGIC)] != MAGIC:
             raise FormatError(f"{len(data)} bytes that begin with {data[:3].tobytes()!r}, expected a JPEG")
         pixels: Array = decompress(memory, grey, only_grey=grey)
         return pixels

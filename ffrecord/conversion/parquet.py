@@ -148,6 +148,8 @@ class ParquetDataset:
                 self._opened = None
                 path = self._paths[number]
                 raise file_error(EIO, f"{path}: a part of row group {row_group} could not be read", path)
+        if opened.mapped is not None:
+            opened.mapped.mapping.let_go()  # its pages would be counted as this process's memory
         self._kept = os.getpid(), group, table
         return table
 
@@ -198,9 +200,7 @@ class _Mapped:
 
     def is_whole(self) -> bool:
         """Whether what was read until now is what the file had; of a page that was cut in two nothing else tells."""
-        whole = not self.mapping.lost and os.fstat(self._fd).st_size >= self._size
-        self.mapping.let_go()
-        return whole
+        return not self.mapping.lost and os.fstat(self._fd).st_size >= self._size
 
     def __del__(self) -> None:
         if hasattr(self, "_fd"):

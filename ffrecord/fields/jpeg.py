@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ffrecord import _jpeg_frame
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Encoded, Field, check_range, register
-from ffrecord.fields.jpeg_codec import compress, decompress
+from ffrecord.fields.jpeg_codec import MAGIC, compress, decompress
 from ffrecord.fields.jpeg_values import checked_frame, checked_pixels, jpeg_file
 
 MODES = ("RGB", "L")
@@ -49,6 +48,6 @@ class JPEGField(Field):
         return file
 
     def decode(self, data: memoryview) -> Any:
-        if not _jpeg_frame.begins(data):
+        if data[: len(MAGIC)] != MAGIC:
             raise FormatError(f"{len(data)} bytes that begin with {bytes(data[:3])!r}, expected a JPEG")
         return bytes(data) if self.as_bytes else decompress(data, grey=True)
