@@ -17,6 +17,7 @@ cdef enum:
     STAGE_RECORDS = 256
     WAITS_MOST = 2             # of a stage, and one for every RECORDS_PER_WAIT: more, and the records are no longer cached
     RECORDS_PER_WAIT = 64
+    ALONE_NS = 50_000          # and a nanosecond for each byte: what took longer waited, though it may have been for a CPU
     AROUND_BYTES = 16 << 20    # of a batch: it would push everything else out of the CPU's caches, and itself too
 
 cdef struct Copying:
@@ -26,7 +27,7 @@ cdef struct Copying:
     int64_t k
     bint around
     bint asks                  # whether pages are mapped
-    int64_t sleeps             # of this thread, until the stage before ended
+    int64_t sleeps             # of this thread, until the stage before ended; not of a record alone
     Blocks wanted
     ffr_range range
 
@@ -86,17 +87,26 @@ cdef void _take_back(Work* work, Request* requests, int64_t i, int64_t j) noexce
         i += 1
 
 
+cdef int64_t _waits(Copying* copying, int64_t took) noexcept nogil:
+    """How often this thread waited in a stage that took so long. Of one record the time tells, without a system call."""
+    cdef int64_t before = copying.sleeps
+    if copying.k == 1:
+        return took > ALONE_NS + copying.requests[0].size
+    copying.sleeps = ffr_sleeps()
+    return copying.sleeps - before
+
+
 cdef bint _copy_stage(Copying* copying) noexcept nogil:
     """Copy some records; whether they came without waiting."""
-    cdef int64_t start = ffr_now_ns(), first = copying.i, before = copying.sleeps, waits
+    cdef int64_t start = ffr_now_ns(), first = copying.i, took, waits
     if guarded(&copying.range, _copy, copying):
         copying.requests[copying.i].status = MISSED
         copying.i += 1
     _take_back(copying.work, copying.requests, first, copying.i)
-    copying.work.counters.io_ns += ffr_now_ns() - start
+    took = ffr_now_ns() - start
+    copying.work.counters.io_ns += took
     finish_missed(copying.work, copying.requests, first, copying.i)
-    copying.sleeps = ffr_sleeps()
-    waits = copying.sleeps - before
+    waits = _waits(copying, took)
     copying.work.counters.waits += waits
     return waits <= WAITS_MOST + (copying.i - first) // RECORDS_PER_WAIT
 
@@ -120,7 +130,7 @@ cdef int64_t read_copied(Work* work, Request* requests, int64_t k) noexcept nogi
     copying.around = total >= AROUND_BYTES
     copying.asks = not (work.discard or work.crowded) and asks(<Windows*> work.windows)
     copying.wanted.count = 0
-    copying.sleeps = ffr_sleeps()
+    copying.sleeps = ffr_sleeps() if k > 1 else 0
     while copying.i < k and cached and goes_on(work):
         cached = _copy_stage(&copying)
     map_blocks(<Windows*> work.windows, &copying.wanted)

@@ -47,10 +47,10 @@ cdef extern from "stdlib.h" nogil:
 cdef enum:
     ALIGNMENT = 64
     HUGE_PAGE = 2 << 20
-    POOLED_LEAST = 64 << 10    # smaller blocks malloc serves well
+    POOLED_LEAST = 8 << 10     # smaller blocks malloc serves well
     POOLED_MOST = 64 << 20
     POOL_LIMIT = 128 << 20     # idle bytes kept by a process
-    CLASSES = 41               # of sizes between the two
+    CLASSES = 53               # of sizes between the two
 
 
 cdef struct Idle:

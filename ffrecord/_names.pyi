@@ -16,20 +16,21 @@ def sort(blob: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> npt.NDA
     Takes 16 bytes of memory for each name. The GIL is released.
     """
 
-def place(
-    blob: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], order: npt.NDArray[np.int64], name: bytes
-) -> int:
-    """How many names are below `name`: the position in the order of the first that is not."""
+class NameOrder:
+    """Names in order, to find them in; keeps what it is given.
 
-def find_one(
-    blob: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], order: npt.NDArray[np.int64], name: bytes
-) -> int:
-    """The index of the last that is the same, or -1."""
+    Raises:
+        ValueError: `order` is of another length.
+    """
 
-def find(
-    blob: npt.NDArray[np.uint8],
-    offsets: npt.NDArray[np.int64],
-    order: npt.NDArray[np.int64],
-    names: list[bytes | None],
-) -> npt.NDArray[np.int64]:
-    """The same for each of k names: int64 [k]. There is no None."""
+    def __new__(
+        cls, blob: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], order: npt.NDArray[np.int64]
+    ) -> NameOrder: ...
+    def place(self, name: bytes) -> int:
+        """How many names are below `name`: the position in the order of the first that is not."""
+
+    def find(self, name: bytes) -> int:
+        """The index of the last that is the same, or -1."""
+
+    def find_each(self, names: list[bytes | None]) -> npt.NDArray[np.int64]:
+        """The same for each of k names: int64 [k]. There is no None."""

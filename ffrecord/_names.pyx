@@ -107,47 +107,41 @@ cdef int64_t _place(const Table* t, const int64_t* order, const uint8_t* name, i
     return low
 
 
-cdef int _check_order(const Table* t, const int64_t[::1] order) except -1:
-    if order.shape[0] != t.n:
-        raise ValueError(f"order of {order.shape[0]} names, expected {t.n}")
-    return 0
+cdef class NameOrder:
 
+    cdef const uint8_t[::1] _blob
+    cdef const int64_t[::1] _offsets, _order
+    cdef Table _names
 
-def place(
-    const uint8_t[::1] blob not None, const int64_t[::1] offsets not None, const int64_t[::1] order not None, bytes name not None
-):
-    cdef Table t = _table(blob, offsets)
-    _check_order(&t, order)
-    return _place(&t, &order[0], <const uint8_t*> PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), -1)
+    def __cinit__(
+        self, const uint8_t[::1] blob not None, const int64_t[::1] offsets not None, const int64_t[::1] order not None
+    ):
+        self._names = _table(blob, offsets)
+        if order.shape[0] != self._names.n:
+            raise ValueError(f"order of {order.shape[0]} names, expected {self._names.n}")
+        self._blob, self._offsets, self._order = blob, offsets, order
 
+    cdef int64_t _find(self, bytes name) except -2:
+        cdef const Table* t = &self._names
+        cdef const uint8_t* start = <const uint8_t*> PyBytes_AS_STRING(name)
+        cdef int64_t size = PyBytes_GET_SIZE(name), i, at = _place(t, &self._order[0], start, size, 0)
+        if at == 0:
+            return -1
+        i = self._order[at - 1]
+        return i if _compare(t.blob + t.offsets[i], t.offsets[i + 1] - t.offsets[i], start, size) == 0 else -1
 
-cdef int64_t _find(const Table* t, const int64_t* order, bytes name) except -2:
-    cdef const uint8_t* start = <const uint8_t*> PyBytes_AS_STRING(name)
-    cdef int64_t size = PyBytes_GET_SIZE(name), i, at = _place(t, order, start, size, 0)
-    if at == 0:
-        return -1
-    i = order[at - 1]
-    return i if _compare(t.blob + t.offsets[i], t.offsets[i + 1] - t.offsets[i], start, size) == 0 else -1
+    def place(self, bytes name not None):
+        return _place(&self._names, &self._order[0], <const uint8_t*> PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), -1)
 
+    def find(self, bytes name not None):
+        return self._find(name)
 
-def find_one(
-    const uint8_t[::1] blob not None, const int64_t[::1] offsets not None, const int64_t[::1] order not None, bytes name not None
-):
-    cdef Table t = _table(blob, offsets)
-    _check_order(&t, order)
-    return _find(&t, &order[0], name)
-
-
-def find(
-    const uint8_t[::1] blob not None, const int64_t[::1] offsets not None, const int64_t[::1] order not None, list names not None
-):
-    cdef Table t = _table(blob, offsets)
-    cdef object result = np.empty(len(names), np.int64)
-    cdef int64_t[::1] found = result
-    cdef Py_ssize_t k
-    cdef bytes name
-    _check_order(&t, order)
-    for k in range(len(names)):
-        name = names[k]
-        found[k] = -1 if name is None else _find(&t, &order[0], name)
-    return result
+    def find_each(self, list names not None):
+        cdef object result = np.empty(len(names), np.int64)
+        cdef int64_t[::1] found = result
+        cdef Py_ssize_t k
+        cdef bytes name
+        for k in range(len(names)):
+            name = names[k]
+            found[k] = -1 if name is None else self._find(name)
+        return result

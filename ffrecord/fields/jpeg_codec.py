@@ -97,9 +97,9 @@ def check_size(width: int, height: int, size: int) -> None:
     Raises:
         FormatError: it does.
     """
-    wrong = too_large(f"a JPEG of {size} bytes and", width, height, pixels_max(size))
-    if wrong:
-        raise FormatError(wrong)
+    most = pixels_max(size)
+    if width * height > most:
+        raise FormatError(too_large(f"a JPEG of {size} bytes and", width, height, most))
 
 
 def _by_pillow(data: bytes | bytearray | memoryview, plugin: Any, grey: bool, only_grey: bool) -> Array:

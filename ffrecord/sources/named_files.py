@@ -26,6 +26,7 @@ from ffrecord.store import Store
 Arrays = list[Array]  # the method `list` hides the type inside the class
 Paths: TypeAlias = list[str] | list[PathLike] | tuple[PathLike, ...]
 Wanted: TypeAlias = Paths | Iterable[SupportsIndex]
+PATH = (str, os.PathLike)  # made once, not at each call
 
 
 class NamedFiles(Store):
@@ -80,7 +81,7 @@ class NamedFiles(Store):
             FileNotFoundError, IsADirectoryError (both also AssertionErrors): no such name; nothing was read.
             As `Store.read`.
         """
-        if isinstance(wanted, str | os.PathLike):
+        if isinstance(wanted, PATH):
             return super().read_one(self._index(wanted))
         return super().read(self._indices(wanted))
 
@@ -90,7 +91,7 @@ class NamedFiles(Store):
 
     def read_one(self, wanted: PathLike | SupportsIndex) -> Array:
         """One file, by index or path."""
-        return super().read_one(self._index(wanted) if isinstance(wanted, str | os.PathLike) else wanted)
+        return super().read_one(self._index(wanted) if isinstance(wanted, PATH) else wanted)
 
     def samples(self, wanted: Wanted) -> Arrays:
         """As `Store.samples`, by indices or a list of names."""
@@ -98,15 +99,15 @@ class NamedFiles(Store):
 
     def sample(self, wanted: PathLike | SupportsIndex) -> Any:
         """As `Store.sample`, by index or path."""
-        return super().sample(self._index(wanted) if isinstance(wanted, str | os.PathLike) else wanted)
+        return super().sample(self._index(wanted) if isinstance(wanted, PATH) else wanted)
 
     def __contains__(self, path: object) -> bool:
         """Whether there is a file of that path. Iteration gives records; `keys` the names."""
-        return isinstance(path, str | os.PathLike) and self.is_file(path)
+        return isinstance(path, PATH) and self.is_file(path)
 
     def _indices(self, wanted: Wanted) -> Iterable[SupportsIndex]:
         check_several("wanted", wanted, "names or indices")
-        if not isinstance(wanted, list | tuple) or not wanted or not isinstance(wanted[0], str | os.PathLike):
+        if not isinstance(wanted, list | tuple) or not wanted or not isinstance(wanted[0], PATH):
             return wanted  # type: ignore[return-value]
         paths: list[str] = [os.fspath(each) for each in cast(Sequence[Any], wanted)]
         found = self.tree.find_each(paths)
@@ -148,7 +149,7 @@ class NamedFiles(Store):
         return jpeg_pixels_of(records, lambda place: self._jpeg_name(indices[place]), grey, threads)
 
     def _jpeg_name(self, wanted: PathLike | SupportsIndex) -> str:
-        name = os.fspath(wanted) if isinstance(wanted, str | os.PathLike) else self.keys()[self._positive(wanted)]
+        name = os.fspath(wanted) if isinstance(wanted, PATH) else self.keys()[self._positive(wanted)]
         return f"{self._fnames[0]} …: {name!r}"
 
     # Paths
@@ -198,7 +199,7 @@ class NamedFiles(Store):
 
     def size(self, path: PathLike | SupportsIndex) -> int:
         """Bytes of a file's content, by index or path; nothing is read."""
-        index = self._index(path) if isinstance(path, str | os.PathLike) else self._positive(path)
+        index = self._index(path) if isinstance(path, PATH) else self._positive(path)
         return int(self._content_sizes()[index])
 
     def open(self, path: PathLike | SupportsIndex) -> io.BufferedReader:
@@ -212,7 +213,7 @@ class NamedFiles(Store):
         Raises:
             As `read_one`; while reading, too.
         """
-        index = self._index(path) if isinstance(path, str | os.PathLike) else self._positive(path)
+        index = self._index(path) if isinstance(path, PATH) else self._positive(path)
         if self.closed:
             raise self._closed_error()
         return io.BufferedReader(self._open_index(index), BUFFER)

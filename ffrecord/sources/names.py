@@ -39,6 +39,7 @@ class Names(Sequence[str]):
         self.blob, self.offsets = blob, offsets
         self._file = kept_file(offsets)
         self._order: Table | None = None
+        self._finder: _names.NameOrder | None = None
         self._lock, self._owner = threading.Lock(), os.getpid()
 
     @classmethod
@@ -90,16 +91,22 @@ class Names(Sequence[str]):
                     self._order = order
         return self._order
 
+    def _ordered(self) -> _names.NameOrder:
+        if self._finder is None:
+            self._finder = _names.NameOrder(self.blob, self.offsets, self.order)
+        return self._finder
+
     def find(self, name: str) -> int:
         """The index of `name`, of the last one if several are the same; -1: there is none. Takes O(log n)."""
         encoded = _encoded(name)
-        found = -1 if encoded is None else _names.find_one(self.blob, self.offsets, self.order, encoded)
-        check_there(self._file)
+        found = -1 if encoded is None else (self._finder or self._ordered()).find(encoded)
+        if self._file is not None:
+            check_there(self._file)
         return found
 
     def find_each(self, names: Sequence[str]) -> Table:
         """The same of k names: int64 [k]."""
-        found = _names.find(self.blob, self.offsets, self.order, [_encoded(name) for name in names])
+        found = self._ordered().find_each([_encoded(name) for name in names])
         check_there(self._file)
         return found
 
@@ -108,7 +115,7 @@ class Names(Sequence[str]):
         encoded = _encoded(name)
         if encoded is None:
             raise ValueError(f"{name!r} is no name that bytes can be")
-        found = _names.place(self.blob, self.offsets, self.order, encoded)
+        found = self._ordered().place(encoded)
         check_there(self._file)
         return found
 

@@ -97,9 +97,7 @@ def test_no_offsets():
 def test_order_of_another_length():
     names = Names.of(["a", "b"])
     with pytest.raises(ValueError, match="order of 1 names, expected 2"):
-        _names.find(names.blob, names.offsets, np.zeros(1, np.int64), [b"a"])
-    with pytest.raises(ValueError, match="order of 3 names, expected 2"):
-        _names.place(names.blob, names.offsets, np.zeros(3, np.int64), b"a")
+        _names.NameOrder(names.blob, names.offsets, np.zeros(1, np.int64))
 
 
 def test_offsets_that_do_not_ascend_any_more():

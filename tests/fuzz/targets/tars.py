@@ -125,7 +125,7 @@ def _prepare_names(scratch: Scratch) -> Run:
         assert len(dots) == len(begins) == len(names)
         order = _names.sort(blob, offsets)
         assert [names[i] for i in order] == sorted(names)
-        assert (_names.find(blob, offsets, order, [names[0], None, b"?"]) >= -1).all()
+        assert (_names.NameOrder(blob, offsets, order).find_each([names[0], None, b"?"]) >= -1).all()
 
     return run
 
