@@ -6,6 +6,7 @@ from libc.string cimport memchr
 
 cdef enum:
     ESCAPE = 0xFF
+    START = 0xD8
     END = 0xD9
     HEADER_SIZE = 8            # of a frame: the size of the segment, bits, height, width, channels
     FIRST = 2                  # offset of the first marker that is looked at
@@ -34,6 +35,8 @@ cdef Py_ssize_t _frame(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """Offset of the frame header, behind its marker; -1: there is none."""
     cdef const uint8_t* found
     cdef Py_ssize_t at = FIRST
+    if size <= FIRST or data[0] != ESCAPE or data[1] != START or data[FIRST] != ESCAPE:
+        return -1
     while at < size:
         found = <const uint8_t*> memchr(data + at, ESCAPE, size - at)
         if found == NULL:

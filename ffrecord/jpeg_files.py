@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.fields.jpeg_codec import MAGIC, decompress
+from ffrecord.fields.jpeg_codec import decompress
 from ffrecord.forms import Array
 from ffrecord.writer import whole_number
 
@@ -32,10 +32,7 @@ def jpeg_pixels(data: Array, name: Callable[[], str], grey: bool) -> Array:
         ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
     """
     try:
-        memory = data.data
-        if memory[: len(MAGIC)] != MAGIC:
-            raise FormatError(f"{len(data)} bytes that begin with {data[:3].tobytes()!r}, expected a JPEG")
-        pixels: Array = decompress(memory, grey, only_grey=grey)
+        pixels: Array = decompress(data.data, grey, only_grey=grey)
         return pixels
     except FormatError as error:
         raise FormatError(f"{name()}: {error}") from error

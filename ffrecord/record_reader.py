@@ -162,7 +162,8 @@ class RecordReader(Store[Sample_co]):
             found = self._engine.read_one(index, self._check_data)
         except ClosedError:
             return None
-        self._warn_refusal()
+        if self._engine.aio_error:
+            self._warn_refusal()
         return found
 
     def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:

@@ -16,7 +16,7 @@ FRAME = struct.Struct(">HBHHB")
 
 def twin(data):
     """(bits, height, width, channels, end) or None, byte for byte."""
-    at = 2
+    at = 2 if data.startswith(b"\xff\xd8\xff") else len(data)
     while (at := data.find(b"\xff", at)) >= 0:
         while data[at : at + 1] == b"\xff":
             at += 1
@@ -45,12 +45,16 @@ parts = st.lists(
 ).map(b"".join)
 
 
-@given(data=parts, cut=st.integers(0, 40))
-@example(data=HEADER, cut=1)
-@example(data=segment(0xE0, 0) + HEADER, cut=0)
-@example(data=segment(0xE0, 65535), cut=0)
-def test_read_frame(data, cut):
-    data = b"\xff\xd8" + data[: max(0, len(data) - cut)]
+begins = st.sampled_from([b"\xff\xd8"] * 8 + [b"", b"\xff", b"\xff\xd9", b"\x00\xd8", b"\xff\xd8\x00"])
+
+
+@given(begin=begins, data=parts, cut=st.integers(0, 40))
+@example(begin=b"\xff\xd8", data=HEADER, cut=1)
+@example(begin=b"\xff\xd8", data=segment(0xE0, 0) + HEADER, cut=0)
+@example(begin=b"\xff\xd8", data=segment(0xE0, 65535), cut=0)
+@example(begin=b"\xff\xd8\x00", data=HEADER, cut=0)
+def test_read_frame(begin, data, cut):
+    data = begin + data[: max(0, len(data) - cut)]
     for given_as in (data, bytearray(data), memoryview(data)):
         assert _jpeg_frame.read_frame(given_as) == twin(data)
 

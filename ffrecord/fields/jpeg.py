@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ffrecord.errors import FormatError
 from ffrecord.fields.field import Encoded, Field, check_range, register
-from ffrecord.fields.jpeg_codec import MAGIC, compress, decompress
+from ffrecord.fields.jpeg_codec import check_begin, compress, decompress
 from ffrecord.fields.jpeg_values import checked_frame, checked_pixels, jpeg_file
 
 MODES = ("RGB", "L")
@@ -48,6 +47,7 @@ class JPEGField(Field):
         return file
 
     def decode(self, data: memoryview) -> Any:
-        if data[: len(MAGIC)] != MAGIC:
-            raise FormatError(f"{len(data)} bytes that begin with {bytes(data[:3])!r}, expected a JPEG")
-        return bytes(data) if self.as_bytes else decompress(data, grey=True)
+        if not self.as_bytes:
+            return decompress(data, grey=True)
+        check_begin(data)
+        return bytes(data)

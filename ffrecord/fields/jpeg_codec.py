@@ -54,6 +54,7 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
     """
     simplejpeg = optional("simplejpeg")
     if simplejpeg is None:
+        check_begin(data)
         return _by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS), grey, only_grey)
     try:
         height, width, space = _header(simplejpeg, data)
@@ -80,6 +81,7 @@ def _header(simplejpeg: Any, data: bytes | bytearray | memoryview) -> tuple[int,
     """(height, width, colours). Where our look is enough, it takes a sixth of the time.
 
     Raises:
+        FormatError: no JPEG.
         ValueError, KeyError: simplejpeg refuses it.
     """
     frame = _jpeg_frame.read_frame(data)
@@ -87,8 +89,20 @@ def _header(simplejpeg: Any, data: bytes | bytearray | memoryview) -> tuple[int,
         _, height, width, channels, _ = frame
         if channels in DECODED_CHANNELS and height and width:
             return height, width, DECODED_CHANNELS[channels]
+    check_begin(data)
     height, width, space, _ = simplejpeg.decode_jpeg_header(data)
     return height, width, space
+
+
+def check_begin(data: bytes | bytearray | memoryview) -> None:
+    """Refuse what does not begin as a JPEG does.
+
+    Raises:
+        FormatError: it does not.
+    """
+    begin = bytes(data[: len(MAGIC)])
+    if begin != MAGIC:
+        raise FormatError(f"{len(data)} bytes that begin with {begin!r}, expected a JPEG")
 
 
 def check_size(width: int, height: int, size: int) -> None:

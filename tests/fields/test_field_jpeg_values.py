@@ -189,8 +189,8 @@ def test_bytes_are_only_kept() -> None:
     ("before", "where"),
     [
         (b"", "nothing"),
-        (b"\0\0\xff\0", "stray bytes"),
-        (b"\0" * (2 * 4096 + 1), "many stray bytes"),
+        (b"\xff\x01\0\0\xff\0", "stray bytes"),
+        (b"\xff\x01" + b"\0" * (2 * 4096 + 1), "many stray bytes"),
         (b"\xff\xff\xff", "fill bytes"),
         (b"\xff\x01\xff\xd0", "markers without a segment"),
         (segment(0xE1, b"\xff\xc0" * 20), "frame headers within a segment"),
