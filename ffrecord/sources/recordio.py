@@ -209,7 +209,7 @@ class RecordIOReader(Store):
             return table.alone(form, positions, chunks, out)
         if isinstance(form, Slots):
             return super()._loaded(form, positions, out)
-        batch = Batch(form, len(positions))
+        batch = Batch(form, len(positions), views=table.once)
         have, missing = groups.find(np.unique(chunks))
         known = table.known[missing]  # looked at once: other threads come to know more meanwhile
         if known.any():
@@ -234,7 +234,7 @@ class RecordIOReader(Store):
         return self._table.usual_sizes(positions)
 
     def _read_once(self, once: bool) -> None:
-        self._table.payloads._read_once(once)
+        self._table.read_once(once)
 
     def _bytes_read(self, positions: Indices) -> int:
         return self._table.bytes_read(positions)

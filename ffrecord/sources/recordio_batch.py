@@ -19,13 +19,14 @@ class Batch:
     Args:
         form: ARRAYS or PACKED.
         count: number of records.
+        views: give ARRAYS that are parts of their groups, which they keep, and may be read-only.
 
     Attributes:
         missing: bool [count], which records did not come yet, nor why they cannot be had.
     """
 
-    def __init__(self, form: Form, count: int) -> None:
-        self._form = form
+    def __init__(self, form: Form, count: int, *, views: bool = False) -> None:
+        self._form, self._pieces = form, views_of if views else _recordio.copies
         self._arrays: list[Array] = [NOTHING] * count
         self._sizes = np.zeros(count, np.int64)
         self._parts: list[tuple[Numbers, Packed]] = []
@@ -33,11 +34,11 @@ class Batch:
         self.missing = np.ones(count, bool)
 
     def add(self, group: Group, places: Numbers, rows: Numbers) -> None:
-        """Records of a group: which of its rows go to which places of the batch. They are copied."""
+        """Records of a group: which of its rows go to which places of the batch."""
         self.missing[places] = False
         offsets, sizes = group.offsets[rows], group.sizes[rows]
         if self._form is ARRAYS:
-            for place, array in zip(places.tolist(), _recordio.copies(group.data, offsets, sizes), strict=True):
+            for place, array in zip(places.tolist(), self._pieces(group.data, offsets, sizes), strict=True):
                 self._arrays[place] = array
         else:
             self._add_part(places, packed_of(group.data, offsets, sizes))
@@ -89,6 +90,11 @@ class Batch:
         for places, (part, starts) in self._parts:
             _recordio.gather(part, starts[:-1], np.diff(starts), offsets[places], data)
         return data, offsets
+
+
+def views_of(data: Array, offsets: Numbers, sizes: Numbers) -> list[Array]:
+    """Pieces of `data`, where they are."""
+    return [data[start:end] for start, end in zip(offsets.tolist(), (offsets + sizes).tolist(), strict=True)]
 
 
 def packed_of(data: Array, offsets: Numbers, sizes: Numbers) -> Packed:

@@ -55,6 +55,7 @@ class ChunkTable:
         bounds: int64 [files + 1], the same of each file.
         payloads: reads chunks as they are stored.
         known: bool [count], of which chunks `alone` can read single records: some that are not compressed.
+        once: whether every record is read once.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class ChunkTable:
         most: int,
     ) -> None:
         self._paths, self._files, self._check, self._most = paths, files, check, most
+        self.once = False
         self._number_through()
         spans = [self._payload_spans, self._record_spans] if self._first_row[-1] else [self._payload_spans]
         readers = all_opened(_Spans(all_opened(begin(status, io == "mmap")), check, io=io) for begin in spans)
@@ -104,6 +106,11 @@ class ChunkTable:
         for path, low, high, s in zip(self._paths, rows[:-1], rows[1:], status, strict=True):
             columns = offsets[low:high], sizes[low:high], checksums[low:high]
             yield SpanFile(path, *columns, "crc32", whole=whole, status=s)
+
+    def read_once(self, once: bool) -> None:
+        """Set `once`."""
+        self.once = once
+        self.payloads._read_once(once)
 
     def close(self) -> None:
         """Close the files."""
@@ -173,9 +180,9 @@ class ChunkTable:
         if compressed:
             data, starts, ends = self._expanded(chunks, data, starts, ends, failures)
         group = locate(chunks, self.first[chunks + 1] - self.first[chunks], data, starts, ends, failures)
-        if not compressed:
+        if not (compressed or self.once):
             self._note(group, starts[np.searchsorted(chunks, group.chunks)])
-        return group._replace(known=not compressed)
+        return group._replace(passing=self.once or not compressed)
 
     def _expanded(
         self, chunks: Numbers, data: Array, starts: Numbers, ends: Numbers, failures: dict[int, Exception]

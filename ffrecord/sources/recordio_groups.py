@@ -18,7 +18,7 @@ from ffrecord.sources.recordio_format import GZIP, LENGTH, NONE, Numbers
 
 KEPT = 64 << 20  # bytes of expanded chunks of one reader; the group read last is kept whatever its size
 GROUPS = 8  # kept at most: each is looked through for each batch
-KNOWN_GROUPS = 2  # kept at most of those whose records can be read alone: for who reads in sequence
+PASSING = 2  # groups kept at most of those of which little is asked again: for who reads in sequence
 
 
 class Group(NamedTuple):
@@ -30,7 +30,7 @@ class Group(NamedTuple):
         data: uint8, what the chunks expand to.
         offsets, sizes: int64 [rows], where each record is in `data`, and its bytes.
         failures: chunk → why it cannot be had; those are not among `chunks`.
-        known: whether its records can be read alone from now on.
+        passing: whether little of it will be asked again: its records can be read alone from now on, or all are read once.
     """
 
     chunks: Numbers
@@ -39,7 +39,7 @@ class Group(NamedTuple):
     offsets: Numbers
     sizes: Numbers
     failures: dict[int, Exception]
-    known: bool = False
+    passing: bool = False
 
     def slots(self, chunks: Numbers) -> Numbers:
         """The place of each of `chunks` in this group; -1 where it is not in it."""
@@ -203,13 +203,13 @@ class Groups:
 
     def _keep(self, group: Group) -> None:
         kept: list[Group] = []
-        size = known = 0
+        size = passing = 0
         for each in (group, *self._groups):
             its = len(each.data) + 16 * len(each.sizes)
-            fits = len(kept) < GROUPS and size + its <= KEPT and not (each.known and known == KNOWN_GROUPS)
+            fits = len(kept) < GROUPS and size + its <= KEPT and not (each.passing and passing == PASSING)
             if fits or not kept:
                 kept.append(each)
-                size, known = size + its, known + each.known
+                size, passing = size + its, passing + each.passing
             else:
                 self.kept[each.chunks] = False
         self._groups = kept
