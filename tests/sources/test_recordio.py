@@ -426,6 +426,24 @@ def test_records_come_though_another_thread_reads_their_chunks_meanwhile(tmp_pat
             assert form(reader) == [RECORDS[59], RECORDS[1], RECORDS[40]]
 
 
+@kinds
+def test_records_that_are_read_once(tmp_path, dialect, compressor):
+    """As for a conversion: they are parts of what was read for them, and none is known to be read alone."""
+    path = write(tmp_path / "x", twin.build(RECORDS, dialect, compressor, 7))
+    with RecordIOReader(path) as reader:
+        reader._read_once(True)
+        assert everything(reader) == RECORDS == everything(reader)
+        assert [each.tobytes() for each in reader.read([59, 1, 1, 40])] == [RECORDS[i] for i in (59, 1, 1, 40)]
+        assert unpacked(reader.read_packed(range(60))) == RECORDS
+        first, second = reader.read([2, 2])
+        assert np.shares_memory(first, second) and not reader._table.known.any()
+        assert len(reader._groups._groups) <= 2
+        reader._read_once(False)
+        assert everything(reader) == RECORDS == everything(reader)
+        first, second = reader.read([2, 2])
+        assert not np.shares_memory(first, second) and first.flags.writeable
+
+
 def test_a_record_that_nobody_brought_is_not_an_empty_one():
     batch = Batch(ARRAYS, 3)
     batch.fail(1, FormatError("bad"))
