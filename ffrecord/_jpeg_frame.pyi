@@ -1,5 +1,7 @@
 """What a JPEG says of its pixels before they come; and whether they all come."""
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 FRAMES: frozenset[int]
@@ -9,7 +11,7 @@ def read_frame(data: Buffer, /) -> tuple[int, int, int, int, int] | None:
     """The frame header of a JPEG, found as decoders find it.
 
     Args:
-        data: its bytes, contiguous; the first two are not looked at.
+        data: its bytes, contiguous.
 
     Returns:
         (bits of a channel, height, width, channels, offset of its end); None: there is none that decoders read.
@@ -17,6 +19,23 @@ def read_frame(data: Buffer, /) -> tuple[int, int, int, int, int] | None:
     Raises:
         BufferError: not contiguous.
         ValueError: not of bytes.
+    """
+
+def room(data: Buffer, most: int, grey: bool, only_grey: bool, /) -> tuple[bool, NDArray[np.uint8]] | None:
+    """Memory for the pixels of a JPEG of one or three channels, if they are at most `most`.
+
+    Pages that were used before: to fault in fresh ones for a batch takes a tenth as long as decoding it.
+
+    Args:
+        data: as for `read_frame`.
+        grey: one channel stays one.
+        only_grey: one channel of any.
+
+    Returns:
+        (whether they have one channel, not three; uninitialised uint8 [bytes]); None: it is none of those.
+
+    Raises:
+        As `read_frame`; MemoryError.
     """
 
 def ends(data: Buffer, start: int, /) -> bool:

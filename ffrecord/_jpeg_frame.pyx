@@ -4,6 +4,8 @@
 from libc.stdint cimport uint8_t
 from libc.string cimport memchr
 
+from ffrecord._memory import pooled
+
 cdef enum:
     ESCAPE = 0xFF
     START = 0xD8
@@ -58,6 +60,18 @@ def read_frame(const uint8_t[::1] data not None, /):
     if at < 0:
         return None
     return data[at + 2], _number(&data[at + 3]), _number(&data[at + 5]), data[at + 7], at + HEADER_SIZE
+
+
+def room(const uint8_t[::1] data not None, Py_ssize_t most, bint grey, bint only_grey, /):
+    cdef Py_ssize_t size = data.shape[0], at = _frame(&data[0], size) if size else -1, pixels
+    cdef bint flat
+    if at < 0 or (data[at + 7] != 1 and data[at + 7] != 3):
+        return None
+    pixels = _number(&data[at + 3]) * _number(&data[at + 5])
+    if not 0 < pixels <= most:
+        return None
+    flat = only_grey or (grey and data[at + 7] == 1)
+    return flat, pooled(pixels if flat else 3 * pixels)
 
 
 def ends(const uint8_t[::1] data not None, Py_ssize_t start, /):

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from ffrecord import _jpeg_frame
-from ffrecord._memory import pooled
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
 from ffrecord.fields.optional import optional, require
@@ -17,7 +16,6 @@ SIDE_MAX = 65535
 # Each block of a channel takes a bit or more, and some channel has a block for 16 x 16 pixels or fewer.
 PIXELS_PER_BYTE = 2048
 
-DECODED_CHANNELS = {1: "Gray", 3: "YCbCr"}  # or RGB, which is the same here
 DECODED = ("Gray", "YCbCr", "RGB")  # by simplejpeg
 CODECS = "simplejpeg or Pillow"
 WITHOUT = "a JPEG"  # what needs one of them
@@ -56,16 +54,15 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
     if simplejpeg is None:
         check_begin(data)
         return _by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS), grey, only_grey)
+    # Where our look at the header is enough, it takes a sixth of the time of simplejpeg's.
+    room = _jpeg_frame.room(data, pixels_max(len(data)), grey, only_grey)
     try:
-        height, width, space = _header(simplejpeg, data)
-        check_size(width, height, len(data))
-        if space in DECODED:
-            flat = only_grey or (space == "Gray" and grey)
-            # Pages that were used before: to fault in fresh ones for a batch takes a tenth as long as decoding it.
-            room = pooled(height * width * (1 if flat else 3))
-            pixels: Array = simplejpeg.decode_jpeg(data, "GRAY" if flat else "RGB", buffer=room)
+        room = room or _room(simplejpeg, data, grey, only_grey)
+        if room is not None:
+            flat, memory = room
+            pixels: Array = simplejpeg.decode_jpeg(data, "GRAY" if flat else "RGB", buffer=memory)
             return pixels[:, :, 0] if flat else pixels
-        plugin = require("PIL.JpegImagePlugin", "image", f"a JPEG of {space}")
+        plugin = optional("PIL.JpegImagePlugin")
     except FormatError:
         raise
     except (ValueError, KeyError) as error:
@@ -77,21 +74,24 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
     return _by_pillow(data, plugin, grey, only_grey)
 
 
-def _header(simplejpeg: Any, data: bytes | bytearray | memoryview) -> tuple[int, int, str]:
-    """(height, width, colours). Where our look is enough, it takes a sixth of the time.
+def _room(
+    simplejpeg: Any, data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
+) -> tuple[bool, Array] | None:
+    """As `_jpeg_frame.room`, by simplejpeg's look at the header; None: Pillow converts its colours.
 
     Raises:
-        FormatError: no JPEG.
+        FormatError: no JPEG, or too many pixels.
+        ImportError: there is no Pillow for it.
         ValueError, KeyError: simplejpeg refuses it.
     """
-    frame = _jpeg_frame.read_frame(data)
-    if frame is not None:
-        _, height, width, channels, _ = frame
-        if channels in DECODED_CHANNELS and height and width:
-            return height, width, DECODED_CHANNELS[channels]
     check_begin(data)
     height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-    return height, width, space
+    check_size(width, height, len(data))
+    if space not in DECODED:
+        require("PIL.JpegImagePlugin", "image", f"a JPEG of {space}")
+        return None
+    flat = only_grey or (space == "Gray" and grey)
+    return flat, np.empty(height * width * (1 if flat else 3), np.uint8)
 
 
 def check_begin(data: bytes | bytearray | memoryview) -> None:

@@ -30,7 +30,7 @@ class Group(NamedTuple):
         data: uint8, what the chunks expand to.
         offsets, sizes: int64 [rows], where each record is in `data`, and its bytes.
         failures: chunk → why it cannot be had; those are not among `chunks`.
-        passing: whether little of it will be asked again: its records can be read alone from now on, or all are read once.
+        passing: whether little of it will be asked again: its records can be read alone now, or all are read once.
     """
 
     chunks: Numbers
