@@ -21,18 +21,20 @@ def read_frame(data: Buffer, /) -> tuple[int, int, int, int, int] | None:
         ValueError: not of bytes.
     """
 
-def room(data: Buffer, most: int, grey: bool, only_grey: bool, /) -> tuple[bool, NDArray[np.uint8]] | None:
+def room(
+    data: Buffer, most: int, grey: bool, only_grey: bool, kept: bool, /
+) -> tuple[bool, NDArray[np.uint8] | None] | None:
     """Memory for the pixels of a JPEG of one or three channels, if they are at most `most`.
-
-    Pages that were used before: to fault in fresh ones for a batch takes a tenth as long as decoding it.
 
     Args:
         data: as for `read_frame`.
         grey: one channel stays one.
         only_grey: one channel of any.
+        kept: with those of a batch. They get pages that were used before: to fault in fresh ones takes a tenth as
+            long as decoding. What is dropped at once, malloc serves as well.
 
     Returns:
-        (whether they have one channel, not three; uninitialised uint8 [bytes]); None: it is none of those.
+        (whether they have one channel, not three; uninitialised uint8 [bytes] if `kept`); None: it is none of those.
 
     Raises:
         As `read_frame`; MemoryError.

@@ -62,7 +62,7 @@ def read_frame(const uint8_t[::1] data not None, /):
     return data[at + 2], _number(&data[at + 3]), _number(&data[at + 5]), data[at + 7], at + HEADER_SIZE
 
 
-def room(const uint8_t[::1] data not None, Py_ssize_t most, bint grey, bint only_grey, /):
+def room(const uint8_t[::1] data not None, Py_ssize_t most, bint grey, bint only_grey, bint kept, /):
     cdef Py_ssize_t size = data.shape[0], at = _frame(&data[0], size) if size else -1, pixels
     cdef bint flat
     if at < 0 or (data[at + 7] != 1 and data[at + 7] != 3):
@@ -71,7 +71,7 @@ def room(const uint8_t[::1] data not None, Py_ssize_t most, bint grey, bint only
     if not 0 < pixels <= most:
         return None
     flat = only_grey or (grey and data[at + 7] == 1)
-    return flat, pooled(pixels if flat else 3 * pixels)
+    return flat, pooled(pixels if flat else 3 * pixels) if kept else None
 
 
 def ends(const uint8_t[::1] data not None, Py_ssize_t start, /):

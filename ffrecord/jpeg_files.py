@@ -16,13 +16,14 @@ from ffrecord.writer import whole_number
 THREADS_MOST = 8
 
 
-def jpeg_pixels(data: Array, name: Callable[[], str], grey: bool) -> Array:
+def jpeg_pixels(data: Array, name: Callable[[], str], grey: bool, kept: bool = False) -> Array:
     """The pixels of one JPEG.
 
     Args:
         data: uint8 [bytes], contiguous.
         name: gives what it is called in messages.
         grey: give [H, W] of any JPEG.
+        kept: with others of a batch.
 
     Returns:
         A new uint8 array [H, W, 3], RGB, or [H, W] if `grey`. CMYK and YCCK are converted by Pillow.
@@ -32,7 +33,7 @@ def jpeg_pixels(data: Array, name: Callable[[], str], grey: bool) -> Array:
         ImportError: neither simplejpeg nor Pillow is installed; of CMYK, no Pillow.
     """
     try:
-        pixels: Array = decompress(data.data, grey, only_grey=grey)
+        pixels: Array = decompress(data.data, grey, grey, kept)
         return pixels
     except FormatError as error:
         raise FormatError(f"{name()}: {error}") from error
@@ -60,7 +61,7 @@ def jpeg_pixels_of(records: list[Array], name: Callable[[int], str], grey: bool,
     def decode() -> None:
         for place in places:
             try:
-                made[place] = jpeg_pixels(records[place], partial(name, place), grey)
+                made[place] = jpeg_pixels(records[place], partial(name, place), grey, kept=True)
             except BaseException as error:
                 failures[place] = error
                 _use_up(places)

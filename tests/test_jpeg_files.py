@@ -61,7 +61,7 @@ def test_so_many_threads(monkeypatch):
     """At once; what is begun after a failure is nothing."""
     at_work, most, lock = set(), [], threading.Lock()
 
-    def jpeg_pixels(data, name, grey):
+    def jpeg_pixels(data, name, grey, kept):
         with lock:
             at_work.add(threading.get_ident())
             most.append(len(at_work))
@@ -87,7 +87,7 @@ def test_without_more_threads(monkeypatch):
 def test_an_interrupt_leaves_the_rest(monkeypatch):
     begun = []
 
-    def jpeg_pixels(data, name, grey):
+    def jpeg_pixels(data, name, grey, kept):
         begun.append(name())
         if len(begun) == 4:
             signal.raise_signal(signal.SIGINT)
@@ -102,7 +102,7 @@ def test_an_interrupt_leaves_the_rest(monkeypatch):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_whatever_ends_a_thread_is_told(threads, monkeypatch):
-    def jpeg_pixels(data, name, grey):
+    def jpeg_pixels(data, name, grey, kept):
         if name() == "picture 7":
             raise SystemExit(3)
         return data

@@ -67,19 +67,20 @@ def test_read_frame(begin, data, cut):
 @example(sides=(65535, 65535), channels=3, most=1 << 31)  # nothing is allocated
 def test_room(sides, channels, most, grey, only_grey):
     data = b"\xff\xd8\xff\xc0" + FRAME.pack(11, 8, *sides, channels)
-    found, pixels = _jpeg_frame.room(data, most, grey, only_grey), sides[0] * sides[1]
+    found, pixels = _jpeg_frame.room(data, most, grey, only_grey, True), sides[0] * sides[1]
     assert (found is not None) == (channels in (1, 3) and 0 < pixels <= most)
     if found is not None:
         flat, memory = found
         assert flat is (only_grey or (grey and channels == 1))
         assert memory.shape == (pixels if flat else 3 * pixels,) and memory.dtype == np.uint8
         assert memory.flags.writeable
+        assert _jpeg_frame.room(data, most, grey, only_grey, False) == (flat, None)
 
 
 @pytest.mark.parametrize("size", range(4))
 def test_hardly_anything(size):
     assert _jpeg_frame.read_frame(b"\xff\xd8\xff\xff"[:size]) is None
-    assert _jpeg_frame.room(b"\xff\xd8\xff\xff"[:size], 100, False, False) is None
+    assert _jpeg_frame.room(b"\xff\xd8\xff\xff"[:size], 100, False, False, True) is None
     assert not _jpeg_frame.ends(b"\xff\xd8\xff"[:size], 0)
 
 
@@ -92,6 +93,6 @@ def test_only_contiguous_bytes():
     with pytest.raises(BufferError, match="contig"):
         _jpeg_frame.read_frame(memoryview(bytes(8))[::2])
     with pytest.raises(BufferError, match="contig"):
-        _jpeg_frame.room(memoryview(bytes(8))[::2], 1, False, False)
+        _jpeg_frame.room(memoryview(bytes(8))[::2], 1, False, False, True)
     with pytest.raises(TypeError):
         _jpeg_frame.read_frame("text")  # type: ignore[arg-type]

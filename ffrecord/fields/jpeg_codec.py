@@ -39,12 +39,13 @@ def compress(array: Array, quality: int) -> bytes:
     return out.getvalue()
 
 
-def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool = False) -> Array:
+def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool = False, kept: bool = True) -> Array:
     """The pixels of JPEG `data`, a new uint8 array: [H, W] if the JPEG is grey and `grey` allows it, else [H, W, 3].
 
     Args:
         data: contiguous.
         only_grey: [H, W] of any JPEG: the Y of YCbCr as it is stored, else 0.299 R + 0.587 G + 0.114 B (BT.601).
+        kept: as for `_jpeg_frame.room`.
 
     Raises:
         FormatError: no JPEG that can be read whole, or of more pixels than `pixels_max`.
@@ -55,7 +56,7 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
         check_begin(data)
         return _by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS), grey, only_grey)
     # Where our look at the header is enough, it takes a sixth of the time of simplejpeg's.
-    room = _jpeg_frame.room(data, pixels_max(len(data)), grey, only_grey)
+    room = _jpeg_frame.room(data, pixels_max(len(data)), grey, only_grey, kept)
     try:
         room = room or _room(simplejpeg, data, grey, only_grey)
         if room is not None:
@@ -76,8 +77,8 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
 
 def _room(
     simplejpeg: Any, data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
-) -> tuple[bool, Array] | None:
-    """As `_jpeg_frame.room`, by simplejpeg's look at the header; None: Pillow converts its colours.
+) -> tuple[bool, None] | None:
+    """As `_jpeg_frame.room` of what is not kept, by simplejpeg's look at the header; None: Pillow converts its colours.
 
     Raises:
         FormatError: no JPEG, or too many pixels.
@@ -90,8 +91,7 @@ def _room(
     if space not in DECODED:
         require("PIL.JpegImagePlugin", "image", f"a JPEG of {space}")
         return None
-    flat = only_grey or (space == "Gray" and grey)
-    return flat, np.empty(height * width * (1 if flat else 3), np.uint8)
+    return only_grey or (space == "Gray" and grey), None
 
 
 def check_begin(data: bytes | bytearray | memoryview) -> None:
