@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError
 from ffrecord.forms import Array, Packed
+from ffrecord.indices import as_indices
 from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.member_file import BUFFER
 from ffrecord.paths import PathLike, check_several
@@ -144,9 +145,9 @@ class NamedFiles(Store):
         Raises:
             As `read_jpeg`; ValueError: `threads`.
         """
-        indices = list(self._indices(wanted))
+        indices = as_indices(self._indices(wanted))
         records = super().read(indices)
-        return jpeg_pixels_of(records, lambda place: self._jpeg_name(indices[place]), grey, threads)
+        return jpeg_pixels_of(records, lambda place: self._jpeg_name(int(indices[place])), grey, threads)
 
     def _jpeg_name(self, wanted: PathLike | SupportsIndex) -> str:
         name = os.fspath(wanted) if isinstance(wanted, PATH) else self.keys()[self._positive(wanted)]
