@@ -26,6 +26,7 @@ from ffrecord.sources.recordio_groups import Group, Groups
 from ffrecord.sources.recordio_index import Chunks, Torn, indexed, last_matches, torn_error
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.store import Indices, OnError, Store, check_on_error
+from ffrecord.writer import whole_number
 
 EXPANDED_MOST = 1 << 30  # bytes that a chunk may expand to
 THREADS = 16  # files looked through at once
@@ -45,7 +46,7 @@ class RecordIOReader(Store):
         on_torn: what to do about a chunk at the end of a file that its writer did not finish: "raise", when the file is
             opened; or "skip" it. Of a last chunk that is all there only its checksum tells: with "raise" that is found
             when it is read, with "skip" when the file is opened.
-        expanded_most: bytes that a chunk may expand to.
+        expanded_most: bytes that a chunk may expand to, > 0.
 
     Attributes:
         torn: path → what was skipped, a `Torn`.
@@ -81,7 +82,9 @@ class RecordIOReader(Store):
         check_io(io)
         check_on_error(on_error)
         _check_options(dialect, on_torn)
-        most, check = operator.index(expanded_most), bool(check_data)
+        most, check = whole_number("expanded_most", expanded_most), bool(check_data)
+        if most < 1:
+            raise ArgumentError(f"expanded_most is {most}, expected > 0")
         self._settings: dict[str, Any] = {"io": io, "index_cache": index_cache, "dialect": dialect, "on_torn": on_torn}
         self._settings["expanded_most"] = most
         fnames = expand(source, SUFFIXES["recordio"])

@@ -385,7 +385,10 @@ def test_on_error(tmp_path, caplog):
         assert unpacked(reader.read_packed([before, 0])) == [b"?", RECORDS[0]]
 
 
-@pytest.mark.parametrize("options", [{"io": "tape"}, {"on_error": "?"}, {"on_torn": "?"}, {"dialect": "D"}])
+WRONG = ({"io": "tape"}, {"on_error": "?"}, {"on_torn": "?"}, {"dialect": "D"})
+
+
+@pytest.mark.parametrize("options", [*WRONG, {"expanded_most": 0}, {"expanded_most": -1}])
 def test_wrong_options(options):
     with pytest.raises(ValueError, match="expected"):
         RecordIOReader(SEED, **options)
