@@ -12,8 +12,6 @@ from pathlib import Path
 import environment
 import numpy as np
 
-PAGEOUT = 21  # MADV_PAGEOUT of Linux 5.4, which mmap does not name
-
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -47,16 +45,13 @@ def evict(paths: Iterable[Path]) -> None:
 
 
 def let_go(path: Path) -> None:
-    """Take a file's pages out of the mappings of this process: what is mapped is not dropped.
-
-    MADV_DONTNEED would zero what an allocator put where a thread has unmapped the file since it was looked up.
-    """
+    """Take a file's pages out of the mappings of this process: what is mapped is not dropped."""
     wanted = str(path.resolve())
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, _, _, _, _, *name = line.split(maxsplit=5)
         if name == [wanted]:
             first, last = (int(address, 16) for address in addresses.split("-"))
-            if libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), PAGEOUT):
+            if libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED):
                 raise OSError(ctypes.get_errno(), "madvise")
 
 

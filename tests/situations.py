@@ -20,36 +20,39 @@ PAGEOUT = 21  # MADV_PAGEOUT of Linux 5.4, which mmap does not name
 GROUPS = Path("/sys/fs/cgroup")
 
 
-def unmap_pages(path: str) -> None:
+def unmap_pages(path: str, advice: int = mmap.MADV_DONTNEED) -> None:
     """Let go of the pages of a file that mappings of this process hold; they come again when touched.
 
-    MADV_PAGEOUT and not MADV_DONTNEED: a thread that reads ahead may have unmapped a range since it was looked up, and
-    an allocator may have it now. Its memory is zeroed by the latter, and unharmed by the former.
+    With MADV_DONTNEED no thread may unmap the file meanwhile: if an allocator has come into its place since the range
+    was looked up, its memory is zeroed.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, _, _, _, _, *name = line.split(maxsplit=5)
         if name == [path]:
             first, last = (int(address, 16) for address in addresses.split("-"))
-            if libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), PAGEOUT):
-                # ENOMEM: nothing has it now.
+            if libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), advice):
+                # ENOMEM: a thread that read ahead has unmapped it meanwhile.
                 assert ctypes.get_errno() == errno.ENOMEM, os.strerror(ctypes.get_errno())
 
 
 def evict(*paths: str) -> None:
-    """Drop a file from the page cache, as far as no other process maps it."""
+    """Drop a file from the page cache, as far as no other process maps it.
+
+    By MADV_PAGEOUT, which is harmless to memory that came into the place of a mapping; it leaves large folios that two
+    mappings share, and those are what MADV_DONTNEED is for: they stay mapped.
+    """
     for path in paths:
-        for _ in range(100):
-            _forget(path)
+        for attempt in range(100):
+            _forget(path, PAGEOUT if attempt < 10 else mmap.MADV_DONTNEED)
             # Pages that another CPU has on its list of new ones stay a little.
             if os.path.getsize(path) == 0 or cached_share(path) == 0:
                 break
             time.sleep(0.01)
-        unmap_pages(path)
 
 
-def _forget(path: str) -> None:
-    unmap_pages(path)
+def _forget(path: str, advice: int) -> None:
+    unmap_pages(path, advice)
     fd = os.open(path, os.O_RDONLY)
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
