@@ -15,7 +15,7 @@ from ffrecord._columns import Slots
 from ffrecord._engine import ARRAYS, PACKED
 from ffrecord.background import Background
 from ffrecord.buffers import as_bytes
-from ffrecord.errors import ArgumentError, ClosedError, FormatError, SampleIndexError
+from ffrecord.errors import ArgumentError, ClosedError, FormatError, SampleIndexError, of_files
 from ffrecord.forms import Array, Form, Instead, Out, Outcome, delivered, without
 from ffrecord.indices import as_indices, as_int64
 from ffrecord.prefetch import Prefetcher
@@ -143,7 +143,7 @@ class BatchReading(ABC):
         if isinstance(record, Exception) or len(record) == size:
             return record
         return FormatError(
-            f"Sample {index}: {self._fnames[0]} …: {len(record)} bytes, expected {size} as of every sample"
+            f"Sample {index}: {of_files(self._fnames)}: {len(record)} bytes, expected {size} as of every sample"
         )
 
     def _begin_columns(
@@ -171,18 +171,20 @@ class BatchReading(ABC):
     def _positive(self, index: SupportsIndex) -> int:
         position = as_int64(index)
         if not -self.n <= position < self.n:
-            raise SampleIndexError(f"index {position}, expected {-self.n} <= index < {self.n}: {self._fnames[0]} …")
+            raise SampleIndexError(
+                f"index {position}, expected {-self.n} <= index < {self.n}: {of_files(self._fnames)}"
+            )
         return position % self.n
 
     def _index_error(self, index: int) -> SampleIndexError:
         return SampleIndexError(
-            f"index >= number of samples ({index} >= {self.n}): {self._fnames[0]} …"
+            f"index >= number of samples ({index} >= {self.n}): {of_files(self._fnames)}"
             if index >= self.n
-            else f"index {index}, expected {-self.n} <= index < {self.n}: {self._fnames[0]} …"
+            else f"index {index}, expected {-self.n} <= index < {self.n}: {of_files(self._fnames)}"
         )
 
     def _closed_error(self) -> ClosedError:
-        return ClosedError(f"{type(self).__name__} has been closed. {self._fnames[0]} …")
+        return ClosedError(f"{type(self).__name__} has been closed. {of_files(self._fnames)}")
 
     # Many batches
 

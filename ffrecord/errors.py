@@ -207,6 +207,11 @@ def file_error(errno: int, sentence: str, path: Any) -> OSError:
     return wanted(errno, message, os.fspath(path))
 
 
+def of_files(paths: Sequence[str]) -> str:
+    """Which files a message is about, at least one: it names the first, and shows where there are more."""
+    return f"{paths[0]} …" if len(paths) > 1 else paths[0]
+
+
 def add_note(error: BaseException, note: str) -> None:
     """Give an exception on its way what stays, or how to go on. As its own `add_note`, which Python has since 3.11."""
     error.__notes__ = [*getattr(error, "__notes__", []), note]

@@ -10,7 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import file_set, paths
-from ffrecord.errors import ArgumentError, ClosedError, FFRecordError, FormatError, SampleIndexError, TruncatedError
+from ffrecord.errors import (
+    ArgumentError,
+    ClosedError,
+    FFRecordError,
+    FormatError,
+    SampleIndexError,
+    TruncatedError,
+    of_files,
+)
 from ffrecord.extension import Extension
 from ffrecord.fields import Schema, schema_of
 from ffrecord.forms import Array
@@ -241,7 +249,7 @@ class FileReader(RecordReader[Sample_co]):
         return table[positions].tolist(), (table[positions + 1] - table[positions]).tolist()
 
     def _closed_error(self) -> ClosedError:
-        return ClosedError(f"FileReader has been closed. {self._fnames[0]} …")
+        return ClosedError(f"FileReader has been closed. {of_files(self._fnames)}")
 
     # Pickling
 
@@ -269,7 +277,7 @@ def _reopen(
     FileReader.__init__(reader, fnames, check_data, **options)
     if reader.fingerprint() != fingerprint:
         reader.close()
-        raise FFRecordError(f"{reader.fnames[0]} …: the files differ from those this reader was pickled with")
+        raise FFRecordError(f"{of_files(reader.fnames)}: the files differ from those this reader was pickled with")
     return reader
 
 

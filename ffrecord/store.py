@@ -13,7 +13,14 @@ import numpy.typing as npt
 from ffrecord._columns import Slots
 from ffrecord._engine import ARRAYS, CHECKED, PACKED
 from ffrecord.batching import SKIPPED_MOST, THREADS, BatchReading, Indices, OnError, as_out, as_outs, check_on_error
-from ffrecord.errors import ArgumentError, FFRecordError, MissingFileError, MissingNamesError, SampleIndexError
+from ffrecord.errors import (
+    ArgumentError,
+    FFRecordError,
+    MissingFileError,
+    MissingNamesError,
+    SampleIndexError,
+    of_files,
+)
 from ffrecord.forms import Array, Outcome, Packed
 from ffrecord.indices import as_int64
 from ffrecord.prefetch import Prefetcher
@@ -98,7 +105,9 @@ class Store(BatchReading, Generic[Sample_co]):
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
-        return f"<{type(self).__name__} of {self.n} samples in {len(self._fnames)} files, {self._fnames[0]!r} …{state}>"
+        more = " …" if len(self._fnames) > 1 else ""
+        files = f"{len(self._fnames)} files, {self._fnames[0]!r}{more}"
+        return f"<{type(self).__name__} of {self.n} samples in {files}{state}>"
 
     def keys(self) -> Sequence[str]:
         """The name of each record, in order, where the format has names.
@@ -106,7 +115,7 @@ class Store(BatchReading, Generic[Sample_co]):
         Raises:
             MissingNamesError: it has none.
         """
-        raise MissingNamesError(f"{self._fnames[0]} …: records of {self.format} have no names, only indices")
+        raise MissingNamesError(f"{of_files(self._fnames)}: records of {self.format} have no names, only indices")
 
     def fingerprint(self) -> str:
         """What tells these records from others: 64 hexadecimal digits.
@@ -118,7 +127,7 @@ class Store(BatchReading, Generic[Sample_co]):
             FileNotFoundError: a file was not there.
         """
         if self._as_opened is None:
-            raise MissingFileError(2, f"{self._fnames[0]} …: a file was not there when the store was opened")
+            raise MissingFileError(2, f"{of_files(self._fnames)}: a file was not there when the store was opened")
         return self._as_opened
 
     def _of_files(self) -> str | None:
@@ -269,7 +278,7 @@ class Store(BatchReading, Generic[Sample_co]):
         low, high = as_int64(start), as_int64(stop)
         if not 0 <= low <= high <= self.n:
             raise SampleIndexError(
-                f"range {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {self._fnames[0]} …"
+                f"range {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {of_files(self._fnames)}"
             )
         return range(low, high)
 
@@ -426,5 +435,5 @@ def _reopen(cls: Callable[..., Store], source: Any, check_data: bool, options: d
     store = cls(source, check_data, **options)
     if store._pickled_as() != expected:
         store.close()
-        raise FFRecordError(f"{store.fnames[0]} …: the files differ from those this reader was pickled with")
+        raise FFRecordError(f"{of_files(store.fnames)}: the files differ from those this reader was pickled with")
     return store

@@ -14,7 +14,7 @@ import children
 import numpy as np
 import pytest
 
-from ffrecord import FFRecordError, FileReader, FormatError, background, batching
+from ffrecord import FFRecordError, FileReader, FileWriter, FormatError, background, batching
 from ffrecord.errors import ArgumentError, ClosedError, MissingNamesError
 from ffrecord.store import Store
 
@@ -88,10 +88,23 @@ WANTED = [RECORDS[i] for i in INDICES]
 def test_what_it_is(store, path):
     assert (store.n, len(store), store.fnames, store.check_data, store.closed) == (N, N, [path], True, False)
     assert (store.format, store.checksum, store.skipped) == ("lines", None, 0)
-    assert repr(store) == f"<Lines of 100 samples in 1 files, {path!r} …>"
+    assert repr(store) == f"<Lines of 100 samples in 1 files, {path!r}>"
     assert store.locate(-1) == (path, 99)
-    with pytest.raises(MissingNamesError, match=r"a\.txt …: records of lines have no names"):
+    with pytest.raises(MissingNamesError, match=r"a\.txt: records of lines have no names"):
         store.keys()
+
+
+def test_messages_about_several_files(tmp_path):
+    paths = [str(tmp_path / name) for name in ("a.ffr", "b.ffr")]
+    for path in paths:
+        with FileWriter(path) as writer:
+            writer.write_one(b"x")
+    with FileReader(paths) as reader:
+        for wrong in (lambda: reader.read_one(2), lambda: reader.read([2]), reader.keys):
+            with pytest.raises((IndexError, LookupError), match=r"a\.ffr …"):
+                wrong()
+    with FileReader(paths[0]) as reader, pytest.raises(IndexError, match=r"a\.ffr$"):
+        reader.read_one(1)
 
 
 def test_file_reader_is_a_store(small_file):
@@ -322,7 +335,7 @@ def test_closing_while_a_batch_waits_for_a_thread(store):
     threading.Timer(0.05, store.go.set).start()
     store.close()
     waiting.join(10)
-    assert [str(error) for error in said] == [f"Lines has been closed. {store.fnames[0]} …"]
+    assert [str(error) for error in said] == [f"Lines has been closed. {store.fnames[0]}"]
 
 
 def test_closing_in_the_middle_of_a_read_of_the_same_thread(store):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.conversion.columns import JPEG_SUFFIXES, Columns, Facts, chosen, labels_fit
-from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError
+from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError, of_files
 from ffrecord.fields import BytesField, Schema
 from ffrecord.sources.names import Names
 from ffrecord.sources.webdataset_fields import DECODERS
@@ -151,7 +151,7 @@ def all_of(store: Store, indices: Sequence[int], found: list[Any]) -> list[Any]:
     """
     if len(found) != len(indices):
         raise FFRecordError(
-            f"{store.fnames[0]} …: {len(found)} of {len(indices)} samples could be had; a store to convert "
+            f"{of_files(store.fnames)}: {len(found)} of {len(indices)} samples could be had; a store to convert "
             'must not leave any out (on_error="skip")'
         )
     return found

@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from ffrecord._engine import PACKED
-from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.errors import ArgumentError, FormatError, of_files
 from ffrecord.forms import Array
 from ffrecord.opened import naming
 from ffrecord.paths import check_type
@@ -130,7 +130,9 @@ class MDSReader(Store):
         (data, offsets), positions = self._had(PACKED, indices)
         kinds = np.unique(self._kind_of(positions)) if len(positions) else np.zeros(1, np.int64)
         if len(kinds) > 1:
-            raise ArgumentError(f"{self._fnames[0]} …: samples of shards with different columns; `samples` gives them")
+            raise ArgumentError(
+                f"{of_files(self._fnames)}: samples of shards with different columns; `samples` gives them"
+            )
         layout = self._layouts[kinds[0]]
         bounds, wrong = layout.starts(data, offsets)
         if wrong >= 0:
@@ -256,7 +258,7 @@ def _found(source: Directories) -> list[ShardFile]:
         [shard_file(directory, shard) for shard in each] for directory, each in zip(directories, shards, strict=True)
     ))  # fmt: skip
     if not found:
-        raise ArgumentError(f"{directories[0]} …: index without shards, nothing to open")
+        raise ArgumentError(f"{of_files(directories)}: index without shards, nothing to open")
     return found
 
 

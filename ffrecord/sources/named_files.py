@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex, TypeAlias, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError
+from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError, of_files
 from ffrecord.forms import Array, Packed
 from ffrecord.indices import as_indices
 from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
@@ -151,7 +151,7 @@ class NamedFiles(Store):
 
     def _jpeg_name(self, wanted: PathLike | SupportsIndex) -> str:
         name = os.fspath(wanted) if isinstance(wanted, PATH) else self.keys()[self._positive(wanted)]
-        return f"{self._fnames[0]} …: {name!r}"
+        return f"{of_files(self._fnames)}: {name!r}"
 
     # Paths
 

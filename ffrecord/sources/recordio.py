@@ -10,7 +10,7 @@ import numpy as np
 
 from ffrecord._columns import Slots
 from ffrecord._engine import ARRAYS
-from ffrecord.errors import ArgumentError, SampleIndexError
+from ffrecord.errors import ArgumentError, SampleIndexError, of_files
 from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.indices import as_int64
 from ffrecord.partition import Task
@@ -149,7 +149,9 @@ class RecordIOReader(Store):
         """
         low, high = as_int64(start), self.n if end is None else as_int64(end)
         if not 0 <= low <= high <= self.n:
-            raise SampleIndexError(f"range {low} .. {high}, expected 0 <= start <= end <= {self.n}: {self.fnames[0]} …")
+            raise SampleIndexError(
+                f"range {low} .. {high}, expected 0 <= start <= end <= {self.n}: {of_files(self.fnames)}"
+            )
         return (record.tobytes() for record in self[low:high])
 
     def tasks(self, samples: SupportsIndex) -> list[Task]:

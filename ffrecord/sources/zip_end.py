@@ -21,6 +21,7 @@ LOCATOR = struct.Struct("<4sIQI")
 LOCATOR_MAGIC = b"PK\6\7"
 END64 = struct.Struct("<4sQHHIIQQQQ")
 END64_MAGIC = b"PK\6\6"
+MEMBER_MAGIC = b"PK\3\4"
 ENTRY_MAGIC = b"PK\1\2"
 ENTRY_SIZE = 46
 COMMENT_MOST = 0xFFFF
@@ -59,7 +60,7 @@ def read_end(fd: int, size: int) -> End:
     """
     start = max(0, size - END.size - COMMENT_MOST)
     tail = read_up_to(fd, size - start, start)
-    wrong, empty, padded = "no end record in its last 65557 bytes", None, None
+    wrong, empty, padded = "", None, None
     at = len(tail) - END.size + len(END_MAGIC)
     while (at := tail.rfind(END_MAGIC, 0, at)) >= 0:
         stop = at + END.size + END.unpack_from(tail, at)[-1] if len(tail) - at >= END.size else len(tail) + 1
@@ -82,7 +83,13 @@ def read_end(fd: int, size: int) -> End:
     for end in (empty, padded):
         if end is not None:
             return end
-    raise FormatError(f"no zip archive: {wrong}")
+    raise FormatError(f"no zip archive: {wrong or _without_end(fd, len(tail))}")
+
+
+def _without_end(fd: int, searched: int) -> str:
+    """What to say if there is none in the last `searched` bytes."""
+    cut = "; it begins as one, so it may be cut" if read_up_to(fd, 4, 0) == MEMBER_MAGIC else ""
+    return f"no end record in its last {searched} bytes{cut}"
 
 
 def _end_at(fd: int, record: bytes, position: int) -> End:

@@ -112,8 +112,12 @@ def test_zip64_records_that_are_wrong(tmp_path):
 def test_a_file_cut_inside_its_directory(tmp_path):
     data = zipped(MEMBERS)
     for size in (len(data) - 22, data.index(b"PK\1\2") + 10):
-        with pytest.raises(FormatError, match="no end record in its last 65557 bytes"):
+        with pytest.raises(FormatError, match=f"no end record in its last {size} bytes; it begins as one, so it may"):
             contents(tmp_path / "a.zip", data[:size])
+    long = data[:-22] + b"X" * (1 << 16)
+    for begun, said in ((long, "65557 bytes; it begins as one, so"), (b"X" + long, "65557 bytes$")):
+        with pytest.raises(FormatError, match=f"no end record in its last {said}"):
+            contents(tmp_path / "a.zip", begun)
 
 
 def test_zip64_records_that_say_no_more(tmp_path):
