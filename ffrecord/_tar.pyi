@@ -78,6 +78,7 @@ class Scan:
         n: members found, of every kind.
         offset, member: of the last header looked at, and of the first one of its member, bytes.
         headers: that understood them.
+        ended: whether zeros end it, as they should; if not, the file may have been cut between two members.
         reads: system calls so far.
         failure: errno of a failed one; 0: the file ended early.
         problem: why it stopped, if not at the end: as for `Headers`, or "cut header", "cut extension", "cut member"
@@ -93,6 +94,8 @@ class Scan:
     def member(self) -> int: ...
     @property
     def headers(self) -> Headers: ...
+    @property
+    def ended(self) -> bool: ...
     @property
     def reads(self) -> int: ...
     @property

@@ -354,6 +354,7 @@ cdef class Scan:
     cdef readonly int64_t offset     # of the header that was looked at last
     cdef readonly int64_t member     # where its member begins, with the extensions before it
     cdef readonly int64_t n
+    cdef readonly bint ended         # by zeros, behind which nothing was found
     cdef readonly int failure
     cdef readonly int64_t reads
     cdef readonly Headers headers
@@ -440,8 +441,10 @@ cdef class Scan:
             return False
         if data > self._end:
             # Not all programs write whole blocks of zeros.
-            return False if _is_zeros(block, self._end - self.offset) else self._fails(CUT_HEADER)
+            self.ended = _is_zeros(block, self._end - self.offset)
+            return False if self.ended else self._fails(CUT_HEADER)
         found = self.headers._block(block)
+        self.ended = found == NOTHING
         if found == LIES:
             return self._fails(self.headers._problem)
         if found == NOTHING:

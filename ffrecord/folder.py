@@ -167,8 +167,8 @@ class PackedFolder:
         chosen += [(path, child) for path, child in every if isinstance(child, int)]
         files = [(path, self._place(index)[2], index) for path, index in chosen]
         folders = [path for path, child in every if not isinstance(child, int)]
-        read, open_one = self.reader.read, self._open_index
-        return unpack_files(files, folders, read, open_one, target, max_size=max_size, on_file=on_file)
+        read, open_one, label = self.reader.read, self._open_index, _path(self.reader)
+        return unpack_files(files, folders, read, open_one, target, label=label, max_size=max_size, on_file=on_file)
 
     # Names
 

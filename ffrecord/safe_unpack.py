@@ -61,6 +61,13 @@ def safe_parts(name: str) -> list[str]:
     return parts
 
 
+def _parts(name: str, label: str) -> list[str]:
+    try:
+        return safe_parts(name)
+    except FormatError as error:
+        raise FormatError(f"{label}: {error}") from None
+
+
 def unpack_files(
     files: Sequence[tuple[str, int, Any]],
     folders: Iterable[str],
@@ -68,6 +75,7 @@ def unpack_files(
     open_one: Callable[[Any], BinaryIO] | None,
     target: PathLike,
     *,
+    label: str,
     max_size: int | None = None,
     on_file: Callable[[int, int], object] | None = None,
 ) -> Unpacked:
@@ -84,6 +92,7 @@ def unpack_files(
         read: the contents of several, as buffers, of the sizes stated.
         open_one: one as a file object, which is what large files are read by; None: they are read whole.
         target: the directory, missing or empty; its parent is there.
+        label: what messages call the archive.
         max_size: refuse what is more than this in all, bytes; >= 0.
         on_file: called after each file with how many are written, and how many there are.
 
@@ -99,12 +108,13 @@ def unpack_files(
     if max_size is not None and max_size < 0:
         raise ArgumentError(f"max_size is {max_size}, expected >= 0, or None for no limit")
     # Of several names of the same path, as "a" and "./a" are, the last one.
-    by_place = {tuple(safe_parts(file[0])): file for file in files}
+    by_place = {tuple(_parts(file[0], label)): file for file in files}
     places, files = [list(parts) for parts in by_place], list(by_place.values())
     total = sum(size for _, size, _ in files)
     if max_size is not None and total > max_size:
-        raise FormatError(f"{len(files)} files of {total} bytes, expected at most {max_size} (max_size)")
-    directories = [safe_parts(name) for name in folders if name.strip("/") != "."]  # as tar names the directory itself
+        raise FormatError(f"{label}: {len(files)} files of {total} bytes, expected at most {max_size} (max_size)")
+    # As tar names the directory itself.
+    directories = [_parts(name, label) for name in folders if name.strip("/") != "."]
     path = os.path.abspath(os.fspath(target))
     _check_target(path)
     base = os.fsdecode(os.fsencode(os.path.basename(path))[:100])

@@ -233,7 +233,8 @@ class NamedFiles(Store):
         chosen = range(self.n) if paths is None else [self._index(path) for path in paths]
         files = [(from_names[i], int(sizes[i]), i) for i in chosen if from_names.find(from_names[i]) == i]
         folders = list(self._folders()) if paths is None else []
-        return unpack_files(files, folders, super().read, self.open, target, max_size=max_size, on_file=on_file)
+        read, label = super().read, of_files(self._fnames)
+        return unpack_files(files, folders, read, self.open, target, label=label, max_size=max_size, on_file=on_file)
 
     def _index(self, path: PathLike) -> int:
         index = self.tree.find(path)

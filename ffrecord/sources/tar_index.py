@@ -1,5 +1,6 @@
 """What is in tar archives: a pass over their headers."""
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,6 +18,8 @@ from ffrecord.sources.names import Names, check_members
 
 Numbers = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
+
+logger = logging.getLogger("ffrecord")
 
 KIND = "tar-2"  # of index; to be counted up when it means something else
 COLUMNS: dict[str, type[np.generic]] = {
@@ -124,9 +127,17 @@ def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> 
                     finally:
                         del error  # or the two of them, and the memory of `scan`, stay until garbage is collected
                 cut(str(error))
+            elif not scan.ended:
+                tell_unended(path, size, scan.n)
             return _regular(path, scan.arrays())
         finally:
             os.close(fd)
+
+
+def tell_unended(path: str, size: int, members: int) -> None:
+    """Log that zeros at the end of an archive of `size` bytes are missing: nothing else tells a cut between members."""
+    end = "without the zeros that end an archive, so it may have been cut"
+    logger.warning("%s: %d members in %d bytes, %s", path, members, size, end)
 
 
 def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:

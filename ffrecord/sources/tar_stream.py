@@ -18,7 +18,7 @@ from ffrecord.errors import FormatError, TruncatedError
 from ffrecord.fields.optional import require
 from ffrecord.sources.files import check_file
 from ffrecord.sources.names import Names
-from ffrecord.sources.tar_index import COMPRESSED, header_error, no_tar, text
+from ffrecord.sources.tar_index import COMPRESSED, header_error, no_tar, tell_unended, text
 
 PIECE = 1 << 20  # bytes read at once
 AT_ONCE = 8 << 10  # bytes of bzip2 or xz that a decompressor gets
@@ -218,22 +218,26 @@ class _Stream:
         self._headers = _tar.Headers()
         self._offset = 0  # in the archive, bytes
         self._header = 0  # where the last one began
+        self._ended = False  # by zeros, behind which nothing was found
 
     def members(self, ignore_zeros: bool) -> Iterator[Member]:
-        ended = False
+        count = 0
         while (block := self._next_block()) is not None:
             found = self._headers.block(block)
             if found == _tar.END:
-                ended = True
+                self._ended = True
                 if not ignore_zeros:
                     break
             elif found == _tar.MEMBER:
-                ended = False
+                self._ended, count = False, count + 1
                 yield from self._member()
             else:
                 self._extend(found, block)
-        if self._needs_end and not ended:
-            raise TruncatedError(f"{self._path}: compressed data end at offset {self._offset}, before the archive does")
+        if not self._ended:
+            if self._needs_end:
+                end = f"compressed data end at offset {self._offset}, before the archive does"
+                raise TruncatedError(f"{self._path}: {end}")
+            tell_unended(self._path, self._offset, count)
         # What comes after the end is nothing, but the checksum of the compressed data.
         while self._read(PIECE):
             pass
@@ -249,6 +253,8 @@ class _Stream:
             raise TruncatedError(f"{self._path}: cut in a header at offset {self._header}; ends at {self._offset}")
         if self._headers.pending:
             raise self._refusal("lonely")
+        # Not all programs write whole blocks of zeros.
+        self._ended |= len(block) > 0 and not self._needs_end
         return None
 
     def _member(self) -> Iterator[Member]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from ffrecord.errors import ArgumentTypeError, MissingFileError
+from ffrecord.errors import ArgumentTypeError, MissingFileError, of_files
 from ffrecord.folder import PackedFolder
 from ffrecord.paths import PathLike, check_several
 from ffrecord.record_reader import RecordReader
@@ -79,4 +79,5 @@ def _unpack_records(
     indices = [names[name] for name in wanted]
     sizes = reader._sizes(np.array(indices, np.int64)).tolist()
     files = list(zip(wanted, sizes, indices, strict=True))
-    return unpack_files(files, [], reader.read, None, target, max_size=max_size, on_file=on_file)
+    label = of_files(reader.fnames)
+    return unpack_files(files, [], reader.read, None, target, label=label, max_size=max_size, on_file=on_file)

@@ -395,7 +395,7 @@ def test_a_link_that_comes_to_be_where_files_are_unpacked_leads_nowhere(shared: 
         return [b"x" for _ in keys]
 
     with pytest.raises(FileExistsError):
-        unpack_files([("a", 1, None)], [], read, None, shared / "out")
+        unpack_files([("a", 1, None)], [], read, None, shared / "out", label="a")
     assert os.listdir(shared) == []
 
 

@@ -15,6 +15,7 @@ from ffrecord import _tar
 from ffrecord.errors import FFRecordError, FormatError, TruncatedError
 from ffrecord.sources import tar_index
 from ffrecord.sources.tar import TarReader
+from ffrecord.sources.tar_stream import iter_members
 from ffrecord.sources.webdataset import WebDatasetReader
 
 FILES = [("a.txt", b"alpha"), ("d/b.bin", bytes(range(256)) * 5), ("empty", b""), ("d/" * 80 + "long.jpg", b"x" * 512)]
@@ -399,6 +400,25 @@ def test_cut_archives(tmp_path, case, caplog):
             with pytest.raises(FFRecordError, match="member 'a'"):
                 reader.read_one(-1)
     assert "what is before that can be read" in caplog.text
+
+
+def test_archives_without_the_zeros_at_their_end(tmp_path, caplog):
+    """Which tell a cut between two members from the end."""
+    data = tars.member(b"first", b"1") + tars.member(b"a", b"x" * 300)
+    for end in (b"\0" * 1024, b"\0" * 512, b"\0" * 10, b""):
+        caplog.clear()
+        path = tmp_path / "cut.tar"
+        path.write_bytes(data + end)
+        with TarReader(path) as reader:
+            assert len(reader) == 2
+        assert [member.name for member in iter_members(path)] == ["first", "a"]
+        told = [] if end else ["cut.tar: 2 members in 2048 bytes, without the zeros that end an archive"] * 2
+        assert len(caplog.messages) == len(told)
+        assert all(wanted in message for wanted, message in zip(told, caplog.messages, strict=True))
+    path.write_bytes(data + b"\0" * 512 + data)
+    with TarReader(path, ignore_zeros=True) as reader:
+        assert len(reader) == 4
+    assert "4 members in 4608 bytes, without the zeros" in caplog.messages[-1]
 
 
 def test_compressed_archives_are_named(tmp_path):

@@ -115,7 +115,7 @@ def test_chosen_paths(tmp_path, make):
 )
 def test_names_that_lead_elsewhere(tmp_path, zip_of, name, wrong):
     archive = zip_of([Raw(b"good", b"fine"), Raw(name, b"bad")])
-    with pytest.raises(FormatError, match=f"cannot be the name of a file below a directory: {wrong}"):
+    with pytest.raises(FormatError, match=f"a.zip: .* cannot be the name of a file below a directory: {wrong}"):
         unpack(archive, tmp_path / "out")
     assert os.listdir(tmp_path) == ["a.zip"]
 
@@ -193,9 +193,13 @@ def test_what_is_found_while_reading_leaves_nothing(tmp_path, zip_of, monkeypatc
 
 def test_sizes_that_were_a_lie(tmp_path):
     with pytest.raises(FormatError, match="'a': 3 bytes of content, expected 4"):
-        safe_unpack.unpack_files([("a", 4, 0)], [], lambda keys: [b"abc" for _ in keys], None, tmp_path / "out")
+        safe_unpack.unpack_files(
+            [("a", 4, 0)], [], lambda keys: [b"abc" for _ in keys], None, tmp_path / "out", label="a"
+        )
     with pytest.raises(FormatError, match="'a': 3 bytes of content, expected 9000000"):
-        safe_unpack.unpack_files([("a", 9_000_000, 0)], [], list, lambda key: io.BytesIO(b"abc"), tmp_path / "out")
+        safe_unpack.unpack_files(
+            [("a", 9_000_000, 0)], [], list, lambda key: io.BytesIO(b"abc"), tmp_path / "out", label="a"
+        )
     assert os.listdir(tmp_path) == []
 
 
