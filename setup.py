@@ -87,6 +87,7 @@ EXTENSIONS = [
     extension("_permutation", flags=["-O3"]),
     extension("_guard", depends=["ffrecord/_guard.h", *LINUX]),
     extension("_memory", depends=LINUX, include_dirs=[numpy.get_include()]),
+    extension("_write_behind", depends=["ffrecord/_writing.h", *LINUX]),
     extension("_writing", depends=["ffrecord/_writing.h", *LINUX], include_dirs=[numpy.get_include()]),
     *(extension(name, depends=["ffrecord/_wire.h"], flags=["-O3"]) for name in EXAMPLES),
     *(extension(name, depends=["ffrecord/_requests.pxd", *LINUX]) for name in ENGINE),

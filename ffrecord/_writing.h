@@ -8,6 +8,16 @@ static inline int64_t ffr_pwrite(int fd, const void *data, size_t size, int64_t 
     return ffr_result(call_pwrite(fd, data, size, offset));
 }
 
+/* Give a range its place on the disk, beyond the end of the file too, whose size stays. */
+static inline int64_t ffr_reserve(int fd, int64_t offset, int64_t size) {
+#ifdef FALLOC_FL_KEEP_SIZE
+    return ffr_result(call_fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, size));
+#else
+    (void)fd, (void)offset, (void)size;
+    return -ENOSYS;
+#endif
+}
+
 /* Start to write a range back to the disk; `wait`: and return when it is there (its data, not the metadata). */
 static inline int64_t ffr_write_back(int fd, int64_t offset, int64_t size, int wait) {
 #ifdef SYNC_FILE_RANGE_WRITE

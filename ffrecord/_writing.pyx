@@ -99,8 +99,7 @@ cdef void _empty(void* argument) noexcept nogil:
         _write_back(job)
 
 
-cdef int64_t _written_back(int fd, int64_t offset, int64_t size, bint wait) noexcept nogil:
-    """0; 1: the file system does not do so; or -errno, which is final: a fsync would not see that error again."""
+cdef int64_t written_back(int fd, int64_t offset, int64_t size, bint wait) noexcept nogil:
     cdef int64_t result = -EINTR
     while result == -EINTR:
         result = ffr_write_back(fd, offset, size, wait)
@@ -110,9 +109,9 @@ cdef int64_t _written_back(int fd, int64_t offset, int64_t size, bint wait) noex
 cdef void _write_back(Job* job) noexcept nogil:
     cdef int64_t end = job.offset + job.size
     cdef int64_t until = end - WINDOW
-    cdef int64_t result = _written_back(job.fd, job.offset, job.size, False)
+    cdef int64_t result = written_back(job.fd, job.offset, job.size, False)
     if result == 0 and until > job.safe:
-        result = _written_back(job.fd, job.safe, until - job.safe, True)
+        result = written_back(job.fd, job.safe, until - job.safe, True)
         if result == 0:
             ffr_forget(job.fd, job.safe, until - job.safe)
             job.safe = until
@@ -134,7 +133,7 @@ def write_back(int fd, int64_t offset, int64_t size, bint wait):
     """
     cdef int64_t result
     with nogil:
-        result = _written_back(fd, offset, size, wait)
+        result = written_back(fd, offset, size, wait)
         if wait and result == 0:
             ffr_forget(fd, offset, size)
     if result < 0:

@@ -49,7 +49,7 @@ ROWS = [
         "_writing",
         "_zip",
     },
-    {"_ahead", "_columns", "_example_entries", "_example_writing", "_plan", "_spans", "_windows"},
+    {"_ahead", "_columns", "_example_entries", "_example_writing", "_plan", "_spans", "_windows", "_write_behind"},
     {"_cached", "_example_passes"},
     {"_copied", "_direct", "_example", "_mapped", "_parallel"},
     {"_files", "_reading", "_tar", "_webdataset"},

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import msgspec
@@ -67,12 +68,18 @@ class Desk:
 
     def work(self) -> NoReturn:
         """Do tasks until the link raises that it has ended."""
-        while True:
-            self._read_mail(wait=not (self._runs or self._places))
-            if self._runs:
-                self._do(self._runs.popleft())
-            else:
-                self._write(1)
+        try:
+            while True:
+                self._read_mail(wait=not (self._runs or self._places))
+                if self._runs:
+                    self._do(self._runs.popleft())
+                else:
+                    self._write(1)
+        except BaseException:
+            # A shard may be complete by it, and stays then.
+            with suppress(Exception):
+                self._tell(wait=True)
+            raise
 
     def _do(self, run: Run) -> None:
         if not self._packer.ready:
@@ -84,7 +91,9 @@ class Desk:
             now = time.monotonic()
             self._link.send(msgspec.msgpack.encode(piece.sized(now - begun)))
             self._read_mail(wait=False)
-            self._write(WRITTEN_AT_ONCE if now - last < SLOW_SECONDS else len(self._places))
+            slow = now - last >= SLOW_SECONDS
+            self._write(len(self._places) if slow else WRITTEN_AT_ONCE)
+            self._tell(wait=slow)
             last = now
             # Never without an end: once all before are sized, places for what is held here are on their way.
             while self._weight > HELD_BYTES:
@@ -108,7 +117,8 @@ class Desk:
         self._weight += piece.weight
 
     def _read_mail(self, *, wait: bool) -> None:
-        """Take what the parent sent; with `wait`, once there is something."""
+        """Take what the parent sent; with `wait`, once there is something. It is told what was written by then."""
+        self._tell(wait=wait)
         if wait:
             self._heart.idle()
         while (message := self._link.receive(wait=wait)) is not None:
@@ -124,10 +134,16 @@ class Desk:
             self._runs.append(self._opener.open(message))
 
     def _write(self, most: int) -> None:
-        """Write pieces that have their places, at most so many."""
+        """Begin to write pieces that have their places, at most so many, each when the one before is written."""
         for _ in range(min(most, len(self._places))):
+            self._tell(wait=True)
             place = self._places.popleft()
             piece = self._held.pop((place.task, place.piece))
             self._weight -= piece.weight
             self._packer.write(piece, place.segments)
-            self._link.send(msgspec.msgpack.encode(Written(place.task, place.piece)))
+
+    def _tell(self, *, wait: bool) -> None:
+        """Tell the parent that a piece is in its place, if one is; with `wait`, once it is."""
+        piece = self._packer.written(wait=wait)
+        if piece is not None:
+            self._link.send(msgspec.msgpack.encode(Written(piece.task, piece.piece)))

@@ -118,4 +118,5 @@ class _Alone:
         for place in places:
             key = place.task, place.piece
             self._packer.write(self._held.pop(key), place.segments)
+            self._packer.written(wait=True)
             self._progress.add(*self._books.wrote(key))

@@ -1,6 +1,6 @@
 """What a worker does: samples → records with checksums, kept until the parent says where in which shard they go.
 
-Records are serialized into shared memory of the worker, piece by piece, and written from there by the worker itself.
+Records are serialized into shared memory of the worker, piece by piece, and written from there by a thread of its own.
 """
 
 import errno
@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ffrecord import format
+from ffrecord import filesystems, format
+from ffrecord._engine import filesystem_type
 from ffrecord._records import Records
-from ffrecord.durable import write_all
+from ffrecord._write_behind import WriteBehind
 from ffrecord.errors import file_error
 from ffrecord.sharding.encoding import Encode, for_records
 from ffrecord.sharding.layout import Segment
@@ -19,7 +20,6 @@ from ffrecord.sharding.messages import Sized, Skipped
 from ffrecord.sharding.runs import End, Looked, Run
 from ffrecord.sharding.shard_file import Files
 from ffrecord.sharding.spool import Spool
-from ffrecord.sharding.write_back import WriteBack
 from ffrecord.workers import heartbeats
 from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.process import sentence
@@ -88,7 +88,9 @@ class Packer:
 
     def __init__(self, files: Files, heart: Heart, *, skips: bool = False) -> None:
         self._files, self._heart, self._skips = files, heart, skips
-        self._open: tuple[int, int, WriteBack] | None = None  # (shard, descriptor, its write-back)
+        self._open: tuple[int, int] | None = None  # (shard, descriptor)
+        self._behind = WriteBehind()
+        self._begun: tuple[Piece, Segment, int] | None = None  # what is being written, and its last sample
         self._idle: list[Records] = []  # the one used last at the end: its pages are in the cache
         self._spool: Spool | None = None
         self._encode = for_records(_unknown)
@@ -170,7 +172,10 @@ class Packer:
         self._release(piece)
 
     def write(self, piece: Piece, segments: list[Segment]) -> None:
-        """Write a piece to its place; its memory is then used again.
+        """Begin to write a piece to its place, one at a time: `written` tells when it is there.
+
+        Args:
+            segments: one or more.
 
         Raises:
             OSError (also a RuntimeError): refused.
@@ -179,25 +184,56 @@ class Packer:
         first = start = 0
         for segment in segments:
             stop = start + int(piece.sizes[first : first + segment.samples].sum())
+            self._wait()
+            self._begun = piece, segment, int(piece.indices[first + segment.samples - 1])
             try:
                 self._put(piece, start, stop, segment)
             except OSError as error:
-                path, last = self._files.final(segment.shard), piece.indices[first + segment.samples - 1]
-                what = f"{segment.samples} samples, the last of them sample {last}, could not be written"
-                raise file_error(error.errno or errno.EIO, f"{path}: {what} at byte {segment.offset}", path) from None
+                raise self._refused(error) from None
             first, start = first + segment.samples, stop
+
+    def _put(self, piece: Piece, start: int, stop: int, segment: Segment) -> None:
+        fd = self._shard(segment.shard)
+        if piece.spooled is None:
+            self._behind.begin(segment.offset, stop - start, piece.records.view(start, stop))
+        elif self._spool is not None:
+            self._spool.copy(piece.spooled + start, stop - start, fd, segment.offset)
+            self._behind.begin(segment.offset, stop - start)
+
+    def written(self, *, wait: bool) -> Piece | None:
+        """The piece that was begun, once it is in its place; its memory is then used again. None: it is not yet, or
+        there is none.
+
+        Args:
+            wait: until it is there.
+
+        Raises:
+            OSError (also a RuntimeError): refused.
+        """
+        if self._begun is None or not (wait or self._behind.done):
+            return None
+        self._wait()
+        piece, self._begun = self._begun[0], None
         if piece.spooled is None:
             self._release(piece)
         elif self._spool is not None:
             self._spool.forget(piece.size)
+        return piece
 
-    def _put(self, piece: Piece, start: int, stop: int, segment: Segment) -> None:
-        fd, back = self._shard(segment.shard)
-        if piece.spooled is None:
-            write_all(fd, piece.records.view(start, stop), segment.offset)
-        elif self._spool is not None:
-            self._spool.copy(piece.spooled + start, stop - start, fd, segment.offset)
-        back.wrote(segment.offset, stop - start)
+    def _wait(self) -> None:
+        try:
+            self._behind.wait()
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def _refused(self, error: OSError) -> OSError:
+        """What to say; the piece that was begun is no longer, or somebody would take it for written."""
+        if self._begun is None:
+            return error
+        (_, segment, last), self._begun = self._begun, None
+        path = self._files.final(segment.shard)
+        what = f"{segment.samples} samples, the last of them sample {last}, could not be written"
+        return file_error(error.errno or errno.EIO, f"{path}: {what} at byte {segment.offset}", path)
 
     def _release(self, piece: Piece) -> None:
         """The memory of a piece is free for others."""
@@ -206,15 +242,18 @@ class Packer:
         if capacity <= KEPT_CAPACITY and capacity + sum(each.capacity for each in self._idle) <= KEPT_BYTES:
             self._idle.append(piece.records)
 
-    def _shard(self, shard: int) -> tuple[int, WriteBack]:
-        """(descriptor open for writing, its write-back) of the shard; only the latest one is kept."""
+    def _shard(self, shard: int) -> int:
+        """The descriptor, open for writing, of the shard; only the latest one is kept."""
         if self._open is None or self._open[0] != shard:
             self._close_shard()
             fd = os.open(self._files.path(shard), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            self._open = shard, fd, WriteBack(fd)
-        return self._open[1:]
+            self._open = shard, fd
+            kind = filesystems.of_type(filesystem_type(fd))
+            self._behind.open(fd, not (kind.network or kind.memory))
+        return self._open[1]
 
     def _close_shard(self) -> None:
+        self._behind.close()
         if self._open is not None:
             descriptor, self._open = self._open[1], None
             os.close(descriptor)

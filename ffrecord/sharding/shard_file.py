@@ -106,6 +106,7 @@ def finish(
             size = os.fstat(fd).st_size
             if size != end:
                 raise CountError(f"{label}: {size} bytes, but its {len(sizes)} samples end at {end}")
+            os.ftruncate(fd, end)  # gives back what was reserved behind
             crc = write_tables(fd, checksums, offsets_of(sizes, data_start), payload, end)
             os.fsync(fd)
         except BaseException:

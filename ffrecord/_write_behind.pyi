@@ -1,0 +1,58 @@
+"""Pieces of a file written by a thread of the pool, which sends them on to the disk.
+
+The page cache does not grow with what is written: the thread waits for what is WINDOW behind, and lets the kernel
+forget that. Blocks are reserved on the disk a little ahead, which halves what the kernel does for each page of ext4;
+whoever completes the file truncates it to its size, which gives back what is too much.
+"""
+
+from typing import Final
+
+from typing_extensions import Buffer
+
+WINDOW_BYTES: Final[int]
+
+class WriteBehind:
+    """Writes one piece after the other, each while its caller does something else. For one thread.
+
+    Errors of a piece are raised by the next call of `wait`, `begin` or `open`; those of writing to the disk are of some
+    piece before. The kernel says them once: a later fsync would not see them again.
+    """
+
+    def __new__(cls) -> WriteBehind: ...
+    def open(self, fd: int, reserves: bool) -> None:
+        """Pieces are of this file from now on.
+
+        Args:
+            fd: open for writing until `close`, or until another one is opened.
+            reserves: whether to reserve room ahead: not where files are memory, or a server's.
+
+        Raises:
+            OSError: the piece before was refused.
+        """
+
+    def begin(self, offset: int, size: int, data: Buffer | None = None) -> None:
+        """Write the bytes of `data`, which stay as they are until `wait`.
+
+        Args:
+            offset: in the file, bytes.
+            size: bytes, of a piece without data: what is there already, and only sent on to the disk.
+            data: contiguous.
+
+        Raises:
+            OSError: the piece before was refused.
+        """
+
+    @property
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+
+    def wait(self) -> None:
+        """Return when the kernel has the bytes of the piece that was begun last, if any.
+
+        Raises:
+            OSError: refused.
+            whatever handlers of signals do; the piece goes on.
+        """
+
+    def close(self) -> None:
+        """Give up the piece that was begun last, or wait where the thread is at it; errors are lost. May be repeated."""

@@ -1,0 +1,177 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
+"""Pieces of a file written by a thread; documented in _write_behind.pyi."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_CheckSignals
+from cython cimport no_gc_clear
+from libc.errno cimport EINTR, ENOSPC
+from libc.stdint cimport INT64_MAX, int64_t
+from libc.string cimport memset
+
+from ffrecord._threads cimport Task, finish, is_done, is_queued, submit, wait_for, withdraw
+from ffrecord._writing cimport written_back
+
+import os
+
+cdef extern from "_writing.h" nogil:
+    int64_t ffr_pwrite(int fd, const void* data, size_t size, int64_t offset)
+    int64_t ffr_reserve(int fd, int64_t offset, int64_t size)
+    void ffr_forget(int fd, int64_t offset, int64_t size)
+
+cdef extern from "unistd.h" nogil:
+    int getpid()
+
+cdef enum:
+    WINDOW = 16 << 20          # bytes on their way to the disk: the kernel has so much to do, and dirties so few pages
+    RANGES = 256               # on their way at most
+    RESERVED_MOST = 16 << 20   # bytes that get their place before they are written
+    THREADS = 32
+    PATIENCE = 50              # milliseconds between looks for signals, which need the GIL
+
+WINDOW_BYTES = WINDOW
+
+cdef struct Range:
+    int64_t offset
+    int64_t size
+
+cdef struct Job:
+    Task task
+    int fd
+    const char* start          # NULL: the bytes are there
+    int64_t size
+    int64_t offset             # in the file
+    int64_t reserved           # where what was reserved ends; INT64_MAX: nothing is to be
+    bint behind                # whether the file system takes ranges to write back
+    Range[RANGES] ranges       # on their way, from `first` on, around
+    int first
+    int count
+    int64_t bytes              # of all of them
+    int error                  # errno, 0 for none
+
+
+cdef void _write(void* argument) noexcept nogil:
+    """Do what there is to do with one piece, in a thread of the pool or, where there is none, in the caller's."""
+    cdef Job* job = <Job*> argument
+    cdef int64_t result = 0
+    if job.start != NULL:
+        _reserve(job)
+        result = _put(job)
+    if result == 0 and job.behind and job.size:
+        result = _write_back(job)
+    job.error = <int> -result
+
+
+cdef void _reserve(Job* job) noexcept nogil:
+    """Room for some more than the piece: blocks that are there need less of the kernel for every page written."""
+    cdef int64_t end = job.offset + job.size, ahead = min(end, <int64_t> RESERVED_MOST)
+    if end <= job.reserved or not job.size:
+        return
+    # Where that is refused, because the disk is full perhaps, the write says so.
+    job.reserved = end + ahead if ffr_reserve(job.fd, job.offset, job.size + ahead) == 0 else INT64_MAX
+
+
+cdef int64_t _put(Job* job) noexcept nogil:
+    """0 or -errno."""
+    cdef int64_t done = 0, result
+    while done < job.size:
+        result = ffr_pwrite(job.fd, job.start + done, job.size - done, job.offset + done)
+        if result > 0:
+            done += result
+        elif result != -EINTR:
+            return result if result < 0 else -ENOSPC
+    return 0
+
+
+cdef int64_t _write_back(Job* job) noexcept nogil:
+    """Send the piece on its way, and wait for what is WINDOW behind: 0 or -errno."""
+    cdef int64_t result = written_back(job.fd, job.offset, job.size, False)
+    cdef Range* last = &job.ranges[(job.first + job.count) % RANGES]
+    last.offset, last.size = job.offset, job.size
+    job.count += 1
+    job.bytes += job.size
+    while result == 0 and (job.bytes > WINDOW or job.count >= RANGES):
+        result = _forget_first(job)
+    if result > 0:
+        job.behind = False
+    return min(result, <int64_t> 0)
+
+
+cdef int64_t _forget_first(Job* job) noexcept nogil:
+    """Wait until the first range is on the disk, and let the page cache forget it: as `written_back`."""
+    cdef Range* first = &job.ranges[job.first]
+    cdef int64_t result = written_back(job.fd, first.offset, first.size, True)
+    if result == 0:
+        ffr_forget(job.fd, first.offset, first.size)
+    job.first = (job.first + 1) % RANGES
+    job.count -= 1
+    job.bytes -= first.size
+    return result
+
+
+@no_gc_clear  # the thread reads what `_view` holds
+cdef class WriteBehind:
+    cdef Job _job
+    cdef Py_buffer _view
+    cdef bint _begun
+    cdef int _process          # that began
+
+    def open(self, int fd, bint reserves):
+        self.wait()
+        memset(&self._job, 0, sizeof(Job))
+        self._job.fd, self._job.behind, self._job.reserved = fd, True, 0 if reserves else INT64_MAX
+
+    def begin(self, int64_t offset, int64_t size, data=None):
+        self.wait()
+        self._job.start = NULL
+        if data is not None:
+            PyObject_GetBuffer(data, &self._view, PyBUF_SIMPLE)
+            self._job.start, size = <const char*> self._view.buf, self._view.len
+        self._job.offset, self._job.size = offset, size
+        memset(&self._job.task, 0, sizeof(Task))
+        self._job.task.run, self._job.task.argument = _write, &self._job
+        self._begun, self._process = True, getpid()
+        submit(&self._job.task, THREADS)
+
+    @property
+    def done(self):
+        return not self._is_here() or is_done(&self._job.task)
+
+    def wait(self):
+        cdef Task* task = &self._job.task
+        cdef int error
+        if self._is_here():
+            if is_queued(task):
+                with nogil:
+                    finish(task)
+            while not self._ends():
+                PyErr_CheckSignals()
+        error, self._job.error = self._job.error, 0
+        self._let_go()
+        if error:
+            raise OSError(error, os.strerror(error))
+
+    def close(self):
+        if self._is_here():
+            with nogil:
+                withdraw(&self._job.task)
+        self._job.error = 0
+        self._let_go()
+
+    def __dealloc__(self):
+        self.close()
+
+    cdef bint _is_here(self) noexcept:
+        """Whether a piece was begun, and by this process: a fork leaves it to the other one."""
+        return self._begun and self._process == getpid()
+
+    cdef bint _ends(self) noexcept:
+        """Whether the thread is done within PATIENCE."""
+        cdef bint ended
+        with nogil:
+            ended = wait_for(&self._job.task, PATIENCE)
+        return ended
+
+    cdef void _let_go(self) noexcept:
+        if self._begun and self._job.start != NULL:
+            PyBuffer_Release(&self._view)
+        self._begun = False
