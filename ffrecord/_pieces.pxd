@@ -15,7 +15,8 @@ cdef class Pieces:
     cdef object _encode, _explain, _root
     cdef list _leaves
     cdef char* _head           # what is small, and the sizes of what varies, without what lies elsewhere
-    cdef list _row             # the values of the sample
+    cdef list _row             # the values of the sample, None for each that is not there
+    cdef Py_ssize_t _filled    # how many are
     cdef list _kept            # what fields made of them
 
     cdef void let_go(self) noexcept

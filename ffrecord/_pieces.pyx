@@ -75,7 +75,7 @@ cdef class Branch:
 cdef class Pieces:
     def __cinit__(self, root, leaves, encode, explain):
         self._encode, self._explain, self._root, self._leaves = encode, explain, root, leaves
-        self._row, self._kept, self.size = [], [], -1
+        self._row, self._filled, self._kept, self.size = [None] * len(leaves), 0, [], -1
         # Each column is a part at most, and has one before it, of what is small.
         self.parts = <Part*> calloc(2 * len(leaves) + 2, sizeof(Part))
         self._head = <char*> calloc(sum([SMALL + sizeof(uint64_t) for _ in leaves]) + 1, 1)
@@ -104,8 +104,11 @@ cdef class Pieces:
     cdef void let_go(self) noexcept:
         """Keep the values of the last sample no longer."""
         self.size = -1
-        self._row.clear()
-        self._kept.clear()
+        while self._filled:
+            self._filled -= 1
+            self._row[self._filled] = None
+        if self._kept:
+            self._kept.clear()
 
 
 cdef int _lay_out(Pieces pieces, leaves) except -1:
@@ -138,16 +141,25 @@ cdef int _lay_out(Pieces pieces, leaves) except -1:
 
 cdef bint _flatten(Pieces pieces, node, value) except -1:
     """Put the values of a part of a sample into the row; False if it is not as plain as this knows."""
+    cdef Branch branch
     if type(node) is Leaf:
-        pieces._row.append(value)
+        if pieces._filled == len(pieces._row):
+            return False
+        pieces._row[pieces._filled] = value
+        pieces._filled += 1
         return True
-    cdef Branch branch = <Branch> node
+    branch = <Branch> node
     if type(value) is not branch.cls or len(value) != len(branch.children):
         return False
     if branch.cls is dict:
         return _flatten_dict(pieces, branch, <dict> value)
-    for child, each in zip(branch.children, value):
-        if not _flatten(pieces, child, each):
+    return _flatten_tuple(pieces, branch, <tuple> value if branch.cls is tuple else tuple(value))
+
+
+cdef bint _flatten_tuple(Pieces pieces, Branch branch, tuple value) except -1:
+    cdef Py_ssize_t i
+    for i in range(min(len(value), len(branch.children))):
+        if not _flatten(pieces, branch.children[i], value[i]):
             return False
     return True
 

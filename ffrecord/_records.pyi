@@ -1,3 +1,6 @@
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,6 +31,28 @@ class Records:
     def capacity(self) -> int:
         """Bytes there is room for without growing."""
 
+    def fill(
+        self,
+        indices: Iterator[int],
+        get: Callable[[int], Any],
+        encode: Callable[[Any], bytes | memoryview | Pieces],
+        words: memoryview,
+        place: int,
+        bytes_most: int,
+        count_most: int,
+    ) -> bool:
+        """Append encode(get(index)) for each index, until there are `bytes_most` bytes or `count_most` records.
+
+        Args:
+            words: of int64; index by index is put at `place`, < len(words), before it is asked for.
+
+        Returns:
+            whether there are no more indices.
+
+        Raises:
+            whatever `get` and `encode` raise, of the index that is in `words`, which is used up; as `append`.
+        """
+
     def append(self, record: bytes | memoryview | Pieces, index: int, /) -> None:
         """Copy contiguous bytes, or pieces one after the other, to the end. If it raises, nothing was appended.
 
@@ -37,7 +62,7 @@ class Records:
         Raises:
             OverflowError: `index`.
             ValueError: pieces of no sample, or of one that was appended already.
-            OSError, MemoryError: no memory.
+            MemoryError: no memory.
         """
 
     def sizes(self) -> npt.NDArray[np.int64]:

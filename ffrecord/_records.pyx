@@ -47,6 +47,14 @@ cdef class Records:
     def capacity(self):
         return self._view.len
 
+    def fill(self, indices, get, encode, int64_t[::1] words not None, int place, int64_t bytes_most, int64_t count_most):
+        for index in indices:
+            words[place] = index
+            self.append(encode(get(index)), index)
+            if self.size >= bytes_most or self.count >= count_most:
+                return False
+        return True
+
     def append(self, record, int64_t index, /):
         cdef Py_buffer view
         cdef Part part
@@ -102,7 +110,10 @@ cdef class Records:
         return 0
 
     cdef int _grow(self, int64_t capacity) except -1:
-        larger = mmap.mmap(-1, capacity)
+        try:
+            larger = mmap.mmap(-1, capacity)
+        except OSError as error:
+            raise MemoryError(f"{capacity} bytes for records: {error}") from None
         larger[: self.size] = self.view(0, self.size)
         PyBuffer_Release(&self._view)
         self._take(larger)

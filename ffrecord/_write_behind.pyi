@@ -55,4 +55,4 @@ class WriteBehind:
         """
 
     def close(self) -> None:
-        """Give up the piece that was begun last, or wait where the thread is at it; errors are lost. May be repeated."""
+        """Give up the piece that was begun last, or wait if the thread is at it; errors are lost. May be repeated."""

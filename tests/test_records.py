@@ -73,3 +73,48 @@ def test_the_memory_is_shared() -> None:
         os._exit(0)
     os.waitpid(child, 0)
     assert bytes(records.view(0, 6)) == b"child!"
+
+
+def no_words() -> memoryview:
+    return memoryview(bytearray(24)).cast("q")
+
+
+@given(st.lists(st.binary(max_size=50), max_size=30), st.integers(1, 200), st.integers(1, 12))
+def test_filled_up_to_either_limit(samples: list[bytes], bytes_most: int, count_most: int) -> None:
+    """Piece after piece gives every sample, and each piece ends with the first sample that makes it full."""
+    words, indices, pieces = no_words(), iter(range(len(samples))), []
+    records = Records(1 << 10)
+    ended = False
+    while not ended:
+        records.clear()
+        ended = records.fill(indices, samples.__getitem__, memoryview, words, 1, bytes_most, count_most)
+        pieces.append(records.indices().tolist())
+        sizes = records.sizes().tolist()
+        full = sum(sizes) >= bytes_most or len(sizes) == count_most
+        assert full is not ended
+        assert not sizes[:-1] or (sum(sizes[:-1]) < bytes_most and len(sizes) <= count_most)
+        assert bytes(records.view(0, records.size)) == b"".join(samples[index] for index in pieces[-1])
+    assert [index for piece in pieces for index in piece] == list(range(len(samples)))
+    assert words.tolist() == [0, max(0, len(samples) - 1), 0]
+
+
+def test_what_raises_while_filling_is_used_up() -> None:
+    records, words, indices = Records(100), no_words(), iter([4, 0, 5])
+    with pytest.raises(ZeroDivisionError):
+        records.fill(indices, lambda index: 100 // index, lambda value: bytes([value]), words, 2, 100, 100)
+    assert words.tolist() == [0, 0, 0]
+    assert records.fill(indices, lambda index: 100 // index, lambda value: bytes([value]), words, 2, 100, 100)
+    assert words.tolist() == [0, 0, 5]
+    assert (records.indices().tolist(), bytes(records.view(0, 2))) == ([4, 5], bytes([25, 20]))
+
+
+def test_no_memory_is_no_fault_of_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = Records(100)
+
+    def refuse(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr("mmap.mmap", refuse)
+    with pytest.raises(MemoryError, match="Cannot allocate memory"):
+        records.append(bytes(1000), 0)
+    assert (records.count, records.size) == (0, 0)

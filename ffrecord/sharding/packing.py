@@ -131,28 +131,22 @@ class Packer:
             yield piece
 
     def _fill(self, piece: Piece, run: Run) -> None:
-        get, encode, records, words = run.get, self._encode, piece.records, self._heart.words
-        append = records.append
+        records, words, most = piece.records, self._heart.words, PIECE_SAMPLES
         self._heart.work()
-        index = -1
-        for index in run.indices:
-            words[heartbeats.INDEX] = index
+        full = False
+        while not (full or piece.last):
             try:
-                record = encode(get(index))
+                full = not records.fill(run.indices, run.get, self._encode, words, heartbeats.INDEX, PIECE_BYTES, most)
+                piece.last = not full
             except End:
                 piece.last = True
-                break
             except Exception as error:
                 self._check_skippable(run, error)
-                piece.skipped.append(Skipped(records.count, index, sentence(error)[:REASON_MAX]))
-            else:
-                append(record, index)
-            if records.size >= PIECE_BYTES or records.count + len(piece.skipped) >= PIECE_SAMPLES:
-                break
-        else:
-            piece.last = True
+                piece.skipped.append(Skipped(records.count, words[heartbeats.INDEX], sentence(error)[:REASON_MAX]))
+                most -= 1
+                full = records.count >= most
         words[heartbeats.PHASE] = heartbeats.OURS
-        piece.seal(index)
+        piece.seal(words[heartbeats.INDEX])
 
     def _check_skippable(self, run: Run, error: Exception) -> None:
         """Raise `error` unless the write goes on without this sample."""
