@@ -19,4 +19,5 @@ cdef class Pieces:
     cdef Py_ssize_t _filled    # how many are
     cdef list _kept            # what fields made of them
 
+    cdef object of(self, sample)  # as it is called
     cdef void let_go(self) noexcept

@@ -88,6 +88,9 @@ cdef class Pieces:
         free(self._head)
 
     def __call__(self, sample, /):
+        return self.of(sample)
+
+    cdef object of(self, sample):
         self.let_go()
         # Before any value is encoded: a field of a user need not give the same for the same value twice.
         if not _flatten(self, self._root, sample):

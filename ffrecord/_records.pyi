@@ -6,6 +6,17 @@ import numpy.typing as npt
 
 from ffrecord._pieces import Pieces
 
+class Indexed:
+    """index → dataset[index], which `Records.fill` asks for without a call of Python's.
+
+    Args:
+        dataset: whatever has [index].
+    """
+
+    def __init__(self, dataset: Any, /) -> None: ...
+    def __call__(self, index: int, /) -> Any:
+        """dataset[index]."""
+
 class Records:
     """Records of consecutive samples, back to back in anonymous shared memory, with the size, CRC-32 and index of each.
 
@@ -76,6 +87,9 @@ class Records:
 
     def view(self, start: int, stop: int) -> memoryview:
         """Bytes [start, stop) of all."""
+
+    def rewind(self) -> None:
+        """Forget the bytes of the records, since they are elsewhere, but not their sizes, indices and checksums."""
 
     def clear(self) -> None:
         """Forget the records, keep the memory."""

@@ -18,6 +18,18 @@ cdef enum:
     SLOTS_LEAST = 1024
 
 
+cdef class Indexed:
+    """dataset[index]; documented in _records.pyi."""
+
+    cdef object _dataset
+
+    def __init__(self, dataset, /):
+        self._dataset = dataset
+
+    def __call__(self, index, /):
+        return self._dataset[index]
+
+
 cdef class Records:
     cdef readonly int64_t size
     cdef readonly int64_t count
@@ -48,27 +60,32 @@ cdef class Records:
         return self._view.len
 
     def fill(self, indices, get, encode, int64_t[::1] words not None, int place, int64_t bytes_most, int64_t count_most):
+        # Without what a call from Python costs, twice for each sample.
+        cdef object dataset = (<Indexed> get)._dataset if type(get) is Indexed else None
+        cdef Pieces pieces = <Pieces> encode if type(encode) is Pieces else None
         for index in indices:
             words[place] = index
-            self.append(encode(get(index)), index)
+            sample = get(index) if dataset is None else dataset[index]
+            self._add(encode(sample) if pieces is None else pieces.of(sample), index)
             if self.size >= bytes_most or self.count >= count_most:
                 return False
         return True
 
     def append(self, record, int64_t index, /):
+        self._add(record, index)
+
+    cdef int _add(self, record, int64_t index) except -1:
         cdef Py_buffer view
         cdef Part part
         if type(record) is Pieces:
-            self._append_pieces(<Pieces> record, index)
-            return
+            return self._append_pieces(<Pieces> record, index)
         if type(record) is bytes:
             part = Part(PyBytes_AS_STRING(record), PyBytes_GET_SIZE(record))
-            self._append(&part, 1, part.size, index)
-            return
+            return self._append(&part, 1, part.size, index)
         PyObject_GetBuffer(record, &view, PyBUF_SIMPLE)
         try:
             part = Part(<const char*> view.buf, view.len)
-            self._append(&part, 1, part.size, index)
+            return self._append(&part, 1, part.size, index)
         finally:
             PyBuffer_Release(&view)
 
@@ -130,6 +147,9 @@ cdef class Records:
 
     def view(self, int64_t start, int64_t stop):
         return memoryview(self._memory)[start:stop]
+
+    def rewind(self):
+        self.size = 0
 
     def clear(self):
         self.size = self.count = 0

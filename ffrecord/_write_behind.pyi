@@ -42,6 +42,17 @@ class WriteBehind:
             OSError: the piece before was refused.
         """
 
+    def write(self, offset: int, data: Buffer) -> None:
+        """Write bytes in the caller's thread, at once; `begin` without data has them sent on to the disk.
+
+        Args:
+            offset: in the file, bytes.
+            data: contiguous.
+
+        Raises:
+            OSError: these were refused, or the piece before.
+        """
+
     @property
     def done(self) -> bool:
         """Whether `wait` would return at once."""

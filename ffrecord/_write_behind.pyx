@@ -54,32 +54,32 @@ cdef void _write(void* argument) noexcept nogil:
     cdef Job* job = <Job*> argument
     cdef int64_t result = 0
     if job.start != NULL:
-        _reserve(job)
-        result = _put(job)
+        result = _put(job.fd, job.start, job.size, job.offset, &job.reserved)
     if result == 0 and job.behind and job.size:
         result = _write_back(job)
     job.error = <int> -result
 
 
-cdef void _reserve(Job* job) noexcept nogil:
-    """Room for some more than the piece: blocks that are there need less of the kernel for every page written."""
-    cdef int64_t end = job.offset + job.size, ahead = min(end, <int64_t> RESERVED_MOST)
-    if end <= job.reserved or not job.size:
-        return
-    # Where that is refused, because the disk is full perhaps, the write says so.
-    job.reserved = end + ahead if ffr_reserve(job.fd, job.offset, job.size + ahead) == 0 else INT64_MAX
-
-
-cdef int64_t _put(Job* job) noexcept nogil:
-    """0 or -errno."""
+cdef int64_t _put(int fd, const char* start, int64_t size, int64_t offset, int64_t* reserved) noexcept nogil:
+    """Write bytes where there is room for them and some more: 0 or -errno."""
     cdef int64_t done = 0, result
-    while done < job.size:
-        result = ffr_pwrite(job.fd, job.start + done, job.size - done, job.offset + done)
+    _reserve(fd, offset, size, reserved)
+    while done < size:
+        result = ffr_pwrite(fd, start + done, size - done, offset + done)
         if result > 0:
             done += result
         elif result != -EINTR:
             return result if result < 0 else -ENOSPC
     return 0
+
+
+cdef void _reserve(int fd, int64_t offset, int64_t size, int64_t* reserved) noexcept nogil:
+    """Blocks that are there need less of the kernel for every page written."""
+    cdef int64_t end = offset + size, ahead = min(end, <int64_t> RESERVED_MOST)
+    if end <= reserved[0] or not size:
+        return
+    # Where that is refused, because the disk is full perhaps, the write says so.
+    reserved[0] = end + ahead if ffr_reserve(fd, offset, size + ahead) == 0 else INT64_MAX
 
 
 cdef int64_t _write_back(Job* job) noexcept nogil:
@@ -131,6 +131,19 @@ cdef class WriteBehind:
         self._job.task.run, self._job.task.argument = _write, &self._job
         self._begun, self._process = True, getpid()
         submit(&self._job.task, THREADS)
+
+    def write(self, int64_t offset, data):
+        cdef Py_buffer view
+        cdef int64_t result
+        # The thread may be at what was written before, and then needs no more than where that is.
+        if self._job.start != NULL:
+            self.wait()
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        with nogil:
+            result = _put(self._job.fd, <const char*> view.buf, view.len, offset, &self._job.reserved)
+        PyBuffer_Release(&view)
+        if result:
+            raise OSError(-result, os.strerror(-result))
 
     @property
     def done(self):

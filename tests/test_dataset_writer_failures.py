@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import children
+import numpy as np
 import pytest
 from test_workers import alive, wait_until
 from written_datasets import left_behind, read_all
@@ -34,18 +35,18 @@ class Unpicklable(Exception):
 
 
 class Failing:
-    """Plain samples; something happens at number BAD."""
+    """Plain samples, or typed ones whose records have one size; something happens at number BAD."""
 
-    def __init__(self, how: str) -> None:
-        self.how = how
+    def __init__(self, how: str, *, typed: bool = False) -> None:
+        self.how, self.typed = how, typed
 
     def __len__(self) -> int:
         return 300
 
-    def __getitem__(self, index: int) -> bytes:
+    def __getitem__(self, index: int) -> Any:
         if index == BAD:
             getattr(self, self.how)()
-        return bytes(100)
+        return {"index": index, "data": np.zeros(92, np.uint8)} if self.typed else bytes(100)
 
     def raises(self) -> None:
         raise KeyError("no such picture")
@@ -107,10 +108,11 @@ class Failing:
         ("closes_all_descriptors", "closed its connection at sample 137", None),
     ],
 )
-def test_failing_workers(tmp_path: Path, how: str, words: str, code: int | None) -> None:
-    started = time.monotonic()
+@pytest.mark.parametrize("typed", [False, True], ids=["plain", "typed"])
+def test_failing_workers(tmp_path: Path, how: str, words: str, code: int | None, typed: bool) -> None:
+    started, dataset = time.monotonic(), Failing(how, typed=typed)
     with pytest.raises(WorkerError) as caught:
-        DatasetWriter(tmp_path / "set", num_workers=2, num_shards=5).from_indexed_dataset(Failing(how), chunksize=10)
+        DatasetWriter(tmp_path / "set", num_workers=2, num_shards=5).from_indexed_dataset(dataset, chunksize=10)
     assert words in str(caught.value)
     assert (caught.value.index, caught.value.exitcode) == (BAD, code)
     assert time.monotonic() - started < 2 * children.PATIENCE

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord._records import Records
+from ffrecord._records import Indexed, Records
+from ffrecord.fields import Schema
 
 
 @given(st.lists(st.binary(max_size=200), max_size=40), st.integers(1, 500))
@@ -106,6 +107,53 @@ def test_what_raises_while_filling_is_used_up() -> None:
     assert records.fill(indices, lambda index: 100 // index, lambda value: bytes([value]), words, 2, 100, 100)
     assert words.tolist() == [0, 0, 5]
     assert (records.indices().tolist(), bytes(records.view(0, 2))) == ([4, 5], bytes([25, 20]))
+
+
+def test_bytes_that_are_elsewhere() -> None:
+    """Taken out part by part, while sizes, indices and checksums stay."""
+    records, words, indices = Records(100), no_words(), iter(range(30))
+    found = b""
+    while not records.fill(indices, lambda index: index, lambda index: b"%03d" % index, words, 0, 20, 100):
+        found += bytes(records.view(0, records.size))
+        records.rewind()
+        assert records.size == 0
+    found += bytes(records.view(0, records.size))
+    assert found == b"".join(b"%03d" % i for i in range(30))
+    assert records.indices().tolist() == list(range(30))
+    assert records.sizes().tolist() == [3] * 30
+    assert records.checksums().tolist() == [zlib.crc32(b"%03d" % i) for i in range(30)]
+    records.clear()
+    assert records.count == 0
+
+
+class Rows:
+    """Whatever it is asked for."""
+
+    def __getitem__(self, index: int) -> dict[str, object]:
+        if index == 7:
+            raise KeyError("seven")
+        return {"x": index, "y": np.full(3, index, np.uint8)}
+
+
+def test_a_dataset_and_a_schema_are_asked_as_any_function_is() -> None:
+    schema = Schema.infer([Rows()[0]])
+    get, pieces = Indexed(Rows()), schema.pieces()
+    assert get(5)["x"] == 5
+    found = []
+    for ask, encode in ((get, pieces), (get.__call__, pieces.__call__), (get, schema.encode), (get.__call__, pieces)):
+        records, words, indices = Records(100), no_words(), iter([5, 7, 6])
+        with pytest.raises(KeyError, match="seven"):
+            records.fill(indices, ask, encode, words, 0, 1000, 100)
+        assert words[0] == 7 and records.indices().tolist() == [5]
+        assert records.fill(indices, ask, encode, words, 0, 1000, 100)
+        found.append((bytes(records.view(0, records.size)), records.indices().tolist()))
+    assert found == [(schema.encode(Rows()[5]) + schema.encode(Rows()[6]), [5, 6])] * 4
+
+
+@pytest.mark.parametrize("dataset", [None, 5, object()])
+def test_a_dataset_without_samples(dataset: object) -> None:
+    with pytest.raises(TypeError, match="not subscriptable"):
+        Records(100).fill(iter([0]), Indexed(dataset), bytes, no_words(), 0, 10, 10)
 
 
 def test_no_memory_is_no_fault_of_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,43 @@ def test_pieces_in_any_order(file):
     assert os.pread(file.fileno(), len(data) + 1, 0) == data.tobytes()
 
 
+def test_written_at_once(file):
+    """Between pieces of the thread, too, and sent on by it."""
+    rng = np.random.default_rng(1)
+    data = rng.integers(0, 256, 12 * 70_001, np.uint8)
+    behind = of_file(file)
+    for i in rng.permutation(12).tolist():
+        start, part = i * 70_001, data[i * 70_001 : (i + 1) * 70_001]
+        if i % 3:
+            behind.write(start, part[:30_000])
+            behind.write(start + 30_000, part[30_000:])
+            assert os.pread(file.fileno(), len(part), start) == part.tobytes()
+            behind.begin(start, len(part))
+        else:
+            behind.begin(start, 0, part)
+    behind.wait()
+    assert os.pread(file.fileno(), len(data) + 1, 0) == data.tobytes()
+
+
+def test_what_is_refused_at_once(file):
+    with open(file.name, "rb") as reading:
+        behind = of_file(reading)
+        with pytest.raises(OSError, match="Bad file descriptor") as caught:
+            behind.write(0, b"x")
+        assert caught.value.errno == errno.EBADF
+        behind.begin(0, 0, b"x")
+        with pytest.raises(OSError, match="Bad file descriptor"):  # of the piece before
+            behind.write(0, b"y")
+        behind.open(file.fileno(), True)
+        behind.write(0, b"z")
+    with pytest.raises(TypeError):
+        behind.write(0, "text")
+    data = bytearray(b"w")
+    behind.write(1, data)
+    data.clear()  # nothing holds it
+    assert os.pread(file.fileno(), 5, 0) == b"zw"
+
+
 def test_what_is_behind_is_forgotten(tmp_path, file):
     some = tmp_path / "some"
     some.write_bytes(bytes(1 << 20))
@@ -96,6 +133,12 @@ def test_room_is_reserved_behind_and_given_back(file):
         os.fsync(file.fileno())
         assert os.fstat(file.fileno()).st_size == 2 << 20
         assert 512 * os.fstat(file.fileno()).st_blocks + (1 << 20) in blocks
+    os.ftruncate(file.fileno(), 2 << 20)
+    assert 512 * os.fstat(file.fileno()).st_blocks < 2 << 20
+    behind.write(2 << 20, os.urandom(1 << 20))  # within what was reserved, as far as this knows
+    behind.write(6 << 20, b"x")
+    os.fsync(file.fileno())
+    assert 512 * os.fstat(file.fileno()).st_blocks in range(8 << 20, 9 << 20)
     os.ftruncate(file.fileno(), 2 << 20)
     assert 512 * os.fstat(file.fileno()).st_blocks < 2 << 20
 

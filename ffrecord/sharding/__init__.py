@@ -6,6 +6,8 @@ spool.py           records that wait for their places on the disk
 messages.py        what parent and workers tell each other
 transport.py       how samples that the parent has get to a worker
 runs.py            from a task to its samples
+piece.py           records that wait for their places in memory
+output.py          where a worker writes
 packing.py         samples to records, records to their places
 desk.py            what a worker does
 finisher.py        a thread that waits for the disk

@@ -10,8 +10,8 @@ from ffrecord.manifest import Shard
 from ffrecord.sharding import shard_file
 from ffrecord.sharding.finisher import Finisher
 from ffrecord.sharding.job import Job
-from ffrecord.sharding.layout import BEGINNING, Layout, Segment, Start
-from ffrecord.sharding.messages import Place, Sized
+from ffrecord.sharding.layout import BEGINNING, FIRST_SAMPLES, Layout, Segment, Start
+from ffrecord.sharding.messages import Filled, Foreseen, Place, Sized
 
 Key = tuple[int, int]  # (task, piece)
 
@@ -32,6 +32,17 @@ class _OpenShard:
         # What was left out after the last sample of a shard belongs to the next one, or is left out once more.
         self.skipped += sum(first <= skipped.before < last for skipped in piece.skipped)
 
+    def foresee(self, samples: int, size: int) -> None:
+        """Add samples of `size` bytes each, whose checksums will be known later."""
+        self.sizes += np.full(samples, size, format.OFFSET).tobytes()
+        self.checksums += bytes(samples * format.CRC.itemsize)
+        self.placed += samples
+
+    def check_in(self, first: int, checksums: bytes) -> None:
+        """The checksums of samples first, first + 1, … that were foreseen."""
+        start = first * format.CRC.itemsize
+        self.checksums[start : start + len(checksums)] = checksums
+
 
 class Assembly:
     """Places pieces and has complete shards finished.
@@ -41,10 +52,16 @@ class Assembly:
         job: of which it needs files, keep and start.
         payload: of every shard's extension block; None for no block.
         finisher: completes shards.
+        record_size: of every sample, if the places of all are to be foreseen, > 0; None if they are to be sized.
     """
 
-    def __init__(self, layout: Layout, job: Job, payload: bytes | None, finisher: Finisher) -> None:
+    def __init__(
+        self, layout: Layout, job: Job, payload: bytes | None, finisher: Finisher, record_size: int | None = None
+    ) -> None:
         self._layout, self._job, self._payload, self._finisher = layout, job, payload, finisher
+        self._record_size = record_size
+        if record_size is not None:
+            layout.learn(np.full(FIRST_SAMPLES, record_size))
         self._early: dict[Key, Sized] = {}  # pieces that wait for one before them
         self._next: Key = 0, 0
         self._unplaced: list[Sized] = []  # pieces in order, while the layout does not know enough
@@ -97,6 +114,45 @@ class Assembly:
             if self._layout.learn(np.frombuffer(piece.sizes, format.OFFSET)):
                 places += self._place_all()
         return places + self._end_if_sized()
+
+    def foresee(self, task: int, samples: int) -> Foreseen | None:
+        """Give the samples of the next task their places, if those are to be foreseen.
+
+        Raises:
+            OSError (also a RuntimeError): a new shard cannot be made.
+        """
+        size = self._record_size
+        if size is None:
+            return None
+        segments = self._layout.place(np.full(samples, size))
+        self._open_new()
+        for segment in segments:
+            self._open[segment.shard].foresee(segment.samples, size)
+        self._placed[task, 0], self._next = (segments, samples * size), (task + 1, 0)
+        self._note_closed()
+        return Foreseen(size, segments)
+
+    def filled(self, message: Filled) -> tuple[int, int]:
+        """Take note that the samples of a task are in the places that were foreseen.
+
+        Returns:
+            (samples, bytes) of it.
+
+        Raises:
+            FFRecordError: they are not as many.
+        """
+        segments, expected = self._placed[message.task, 0]
+        size = self._record_size or 0
+        if message.samples * size != expected:
+            what = f"task {message.task} has {message.samples} samples of {size} bytes"
+            raise FFRecordError(f"{self._job.files.label}: {what}, expected {expected} bytes")
+        start = 0
+        for segment in segments:
+            first = (segment.offset - self._layout.data_starts[segment.shard]) // size
+            stop = start + segment.samples * format.CRC.itemsize
+            self._open[segment.shard].check_in(first, message.checksums[start:stop])
+            start = stop
+        return self.wrote((message.task, 0))
 
     def _end_if_sized(self) -> list[Place]:
         if self._next[0] != self._tasks:

@@ -1,12 +1,12 @@
 """What has become of a job so far: an assembly, as soon as the encoding of the samples is known."""
 
 from ffrecord.errors import FFRecordError
-from ffrecord.sharding.assembly import Assembly, Key
+from ffrecord.sharding.assembly import Assembly
 from ffrecord.sharding.encoding import Encoding, Shape, shown
 from ffrecord.sharding.finisher import Finisher
 from ffrecord.sharding.job import Job
 from ffrecord.sharding.layout import ByCount, Layout
-from ffrecord.sharding.messages import Place, Sized
+from ffrecord.sharding.messages import Assignment, Filled, Place, Sized, Stream, Written
 from ffrecord.sharding.skipping import Skipping
 
 
@@ -23,6 +23,7 @@ class Books:
         self._skipping = Skipping(job.source, job.max_skipped, job.start.skipped)
         self._before: list[Sized] = []  # pieces without samples, while nobody knows the encoding
         self._assembly: Assembly | None = None
+        self._record_size = _foreseen_size(job)
         if job.encoding is not None:
             self.choose(job.encoding)
 
@@ -38,12 +39,28 @@ class Books:
         job, self.encoding = self._job, encoding
         cut = job.cut if payload is not None else self._without_block()
         size = None if payload is None else len(payload)
-        self._assembly = Assembly(Layout(cut, size, job.source.total, job.start), job, payload, self._finisher)
+        self._assembly = Assembly(
+            Layout(cut, size, job.source.total, job.start), job, payload, self._finisher, self._record_size
+        )
         for piece in self._before:
             self._assembly.sized(piece)
 
     def _without_block(self) -> ByCount:
         return self._job.cut if isinstance(self._job.cut, ByCount) else ByCount(1)
+
+    @property
+    def foresees(self) -> bool:
+        """Whether tasks get their places before they are given out."""
+        return self._record_size is not None
+
+    def foresee(self, task: Assignment) -> None:
+        """Give the samples of the next task their places, if those can be told before they are made.
+
+        Raises:
+            OSError (also a RuntimeError): a shard cannot be made.
+        """
+        if self._record_size is not None and not isinstance(task, Stream):
+            task.foreseen = self._known.foresee(task.task, task.samples)
 
     def sized(self, piece: Sized) -> list[Place]:
         """Take note of a serialized piece; the pieces that now have their place, in order.
@@ -69,9 +86,15 @@ class Books:
             self._begin(shown(Shape(None)), None)
         return self._known.end(tasks)
 
-    def wrote(self, key: Key) -> tuple[int, int]:
-        """Take note that a piece is in its place; (samples, bytes) of it."""
-        return self._known.wrote(key)
+    def wrote(self, message: Written | Filled) -> tuple[int, int]:
+        """Take note of what is in its place; (samples, bytes) of it.
+
+        Raises:
+            FFRecordError: it has not as many samples as places were foreseen for.
+        """
+        if isinstance(message, Filled):
+            return self._known.filled(message)
+        return self._known.wrote((message.task, message.piece))
 
     @property
     def first_unfinished(self) -> int:
@@ -108,3 +131,10 @@ class Books:
         """Raise FFRecordError unless everything was accounted for; tell how many samples were left out."""
         self._known.check()
         self._skipping.close()
+
+
+def _foreseen_size(job: Job) -> int | None:
+    """Bytes of each record, if that is all one has to know to give every sample its place; else None."""
+    if job.encoding is None or job.max_skipped is not None or not job.source.counts:
+        return None
+    return job.encoding.record_size or None

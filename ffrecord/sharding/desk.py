@@ -10,8 +10,9 @@ import msgspec
 
 from ffrecord.sharding.encoding import Encode, Shape, shape_of, shown
 from ffrecord.sharding.layout import FIRST_SAMPLES
-from ffrecord.sharding.messages import Assignment, Chosen, Indices, Items, Place, Shown, Stream, Written
-from ffrecord.sharding.packing import Packer, Piece
+from ffrecord.sharding.messages import Assignment, Chosen, Indices, Items, Place, Shown, Stream
+from ffrecord.sharding.packing import Packer
+from ffrecord.sharding.piece import Piece
 from ffrecord.sharding.runs import Opener, Run
 from ffrecord.sharding.shard_file import Files
 from ffrecord.sharding.transport import Carrier
@@ -84,6 +85,9 @@ class Desk:
     def _do(self, run: Run) -> None:
         if not self._packer.ready:
             run = self._show(run)
+        if run.foreseen is not None:
+            self._packer.fill(run, run.foreseen)
+            return
         begun = last = time.monotonic()
         for piece in self._packer.pieces(run):
             if len(piece.sizes):
@@ -136,14 +140,13 @@ class Desk:
     def _write(self, most: int) -> None:
         """Begin to write pieces that have their places, at most so many, each when the one before is written."""
         for _ in range(min(most, len(self._places))):
-            self._tell(wait=True)
             place = self._places.popleft()
             piece = self._held.pop((place.task, place.piece))
             self._weight -= piece.weight
             self._packer.write(piece, place.segments)
+            self._tell(wait=False)
 
     def _tell(self, *, wait: bool) -> None:
-        """Tell the parent that a piece is in its place, if one is; with `wait`, once it is."""
-        piece = self._packer.written(wait=wait)
-        if piece is not None:
-            self._link.send(msgspec.msgpack.encode(Written(piece.task, piece.piece)))
+        """Tell the parent what is in its place, if something is; with `wait`, once it is."""
+        while (message := self._packer.written(wait=wait)) is not None:
+            self._link.send(msgspec.msgpack.encode(message))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -48,6 +49,7 @@ class Encoding:
         arguments: what workers need for it, under the name that users know.
         schema: the columns as plain builtins; None for records without a schema.
         extension: what every file should say about itself; None for nothing.
+        record_size: bytes of every record; None if they vary, or nobody knows.
         probes: what the records of a few samples were like; empty where nobody asked.
     """
 
@@ -55,6 +57,7 @@ class Encoding:
     arguments: dict[str, Any]
     schema: dict[str, Any] | None
     extension: Extension | None
+    record_size: int | None = None
     probes: Sequence[Probe] = ()
 
     def payload(self, cut: ByCount | ByBytes) -> bytes | None:
@@ -71,15 +74,14 @@ def given(fields: Schema | None, serializer: Encode | None) -> Encoding | None:
         return Encoding(serializer, {"serializer": serializer}, None, extension_of(serializer=name_of(serializer)))
     if fields is None:
         return None
-    return Encoding(fields.encode, {"fields": fields.encode}, *_described(fields))
+    return _of_schema(fields)
 
 
 def shown(shape: Shape) -> Encoding:
     """The encoding of samples like these."""
     if shape.schema is None:
         return Encoding(as_it_is, {"serializer": as_it_is}, None, None)
-    schema = Schema.from_builtins(shape.schema)
-    return Encoding(schema.encode, {"fields": schema.encode}, *_described(schema))
+    return _of_schema(Schema.from_builtins(shape.schema))
 
 
 def for_records(encode: Encode) -> Callable[[Any], bytes | memoryview | Pieces]:
@@ -116,14 +118,21 @@ def as_it_is(sample: Any) -> Any:
     return sample
 
 
-def _described(schema: Schema) -> tuple[dict[str, Any], Extension]:
+def _of_schema(schema: Schema) -> Encoding:
     builtins = schema.to_builtins()
-    return builtins, extension_of(schema=builtins)
+    said = extension_of(schema=builtins)
+    return Encoding(schema.encode, {"fields": schema.encode}, builtins, said, schema.record_size)
 
 
 def extension_of(**facts: Any) -> Extension:
     """What files written by this version say about themselves, with these facts."""
-    return Extension(writer=f"ffrecord {version('ffrecord')}", **facts)
+    return Extension(writer=f"ffrecord {_version()}", **facts)
+
+
+@cache
+def _version() -> str:
+    """Of this package; looked up once, since that reads files."""
+    return version("ffrecord")
 
 
 def name_of(function: Callable[..., Any]) -> str:

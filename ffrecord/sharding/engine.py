@@ -13,7 +13,8 @@ from ffrecord.sharding.foreman import Foreman
 from ffrecord.sharding.job import Job, Means
 from ffrecord.sharding.layout import FIRST_SAMPLES
 from ffrecord.sharding.messages import Place
-from ffrecord.sharding.packing import Packer, Piece
+from ffrecord.sharding.packing import Packer
+from ffrecord.sharding.piece import Piece
 from ffrecord.sharding.progress import Progress
 from ffrecord.sharding.runs import Opener, Run
 from ffrecord.sharding.transport import Here
@@ -92,16 +93,23 @@ class _Alone:
     def _pack(self, opener: Opener) -> None:
         task = 0
         while (given := self._job.source.take(task, 0, self._most(), self._carrier)) is not None:
+            self._books.foresee(given)
             run = opener.open(given)
             if not self._packer.ready:
                 run = self._show(run)
-            for piece in self._packer.pieces(run):
-                self._held[piece.task, piece.piece] = piece
-                self._write(self._books.sized(piece.sized()))
-                self._finisher.wait_for(self._job.backlog)
+            self._do(run)
             self._heart.idle()
             task += 1
         self._write(self._books.end(task))
+
+    def _do(self, run: Run) -> None:
+        if run.foreseen is not None:
+            self._packer.fill(run, run.foreseen)
+            self._note_written()
+            return
+        for piece in self._packer.pieces(run):
+            self._held[piece.task, piece.piece] = piece
+            self._write(self._books.sized(piece.sized()))
 
     def _most(self) -> int:
         return self._means.task_samples if self._packer.ready else FIRST_SAMPLES
@@ -116,7 +124,10 @@ class _Alone:
 
     def _write(self, places: list[Place]) -> None:
         for place in places:
-            key = place.task, place.piece
-            self._packer.write(self._held.pop(key), place.segments)
-            self._packer.written(wait=True)
-            self._progress.add(*self._books.wrote(key))
+            self._packer.write(self._held.pop((place.task, place.piece)), place.segments)
+            self._note_written()
+
+    def _note_written(self) -> None:
+        while (message := self._packer.written(wait=True)) is not None:
+            self._progress.add(*self._books.wrote(message))
+        self._finisher.wait_for(self._job.backlog)

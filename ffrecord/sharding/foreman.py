@@ -8,7 +8,7 @@ from ffrecord.sharding.encoding import Shape, shown
 from ffrecord.sharding.finisher import SHORT, Finisher
 from ffrecord.sharding.job import TASK_SAMPLES, Job, Means
 from ffrecord.sharding.layout import FIRST_SAMPLES
-from ffrecord.sharding.messages import Chosen, Place, Shown, Sized, Written
+from ffrecord.sharding.messages import Chosen, Filled, Place, Shown, Sized, Written
 from ffrecord.sharding.progress import Progress
 from ffrecord.sharding.transport import Carrier, Here, Slots, ToWorkers
 from ffrecord.workers import interrupts
@@ -17,6 +17,8 @@ from ffrecord.workers.crew import TICK, Crew
 
 TASK_BYTES = 4 << 20  # of records: a task of more would only have others wait for their places
 TASK_SECONDS = 0.01  # a task of less costs as much to give out as to do
+
+Heard = Shown | Sized | Filled | Written  # what a worker says
 
 
 class _Hand:
@@ -28,9 +30,14 @@ class _Hand:
         self.samples = 0  # of the task whose pieces are coming
         self.tasks: dict[int, int] = {}  # those not done → slot
 
+    def did(self, task: int, samples: int, seconds: float) -> None:
+        """A task is done."""
+        self.free.append(self.tasks.pop(task))
+        self.pace = seconds / samples if samples else 0.0
+
 
 class Foreman:
-    """Keeps the workers of a job busy: each has a task in hand and at most one in reserve, so that all end together.
+    """Keeps the workers of a job busy: each has a task in hand and few in reserve, so that all end together.
 
     Args:
         job, means: with at least one worker.
@@ -42,13 +49,15 @@ class Foreman:
         self._job, self._means, self._books, self._finisher = job, means, books, finisher
         self._source = job.source
         self._count = self._useful(means.workers)
-        self._hands = [_Hand([2 * worker, 2 * worker + 1]) for worker in range(self._count)]
+        # One that was filled is told of while the next one is.
+        self._each = each = self._source.reserve + (2 if books.foresees else 1)
+        self._hands = [_Hand(list(range(each * worker, each * (worker + 1)))) for worker in range(self._count)]
         self._owner: dict[tuple[int, int], int] = {}  # worker of each piece that is not written
         self._given, self._exhausted = 0, False  # tasks
         self._chosen = job.encoding is not None
-        self._slots = Slots(2 * self._count) if job.source.items else None
+        self._slots = Slots(each * self._count) if job.source.items else None
         self._carrier: Carrier = Here() if self._slots is None else ToWorkers(self._slots)
-        self._decoder = msgspec.msgpack.Decoder(Shown | Sized | Written)
+        self._decoder = msgspec.msgpack.Decoder(Heard)
 
     def _useful(self, workers: int) -> int:
         """No more than there are tasks."""
@@ -111,9 +120,9 @@ class Foreman:
         """
         if self._finisher.backlog > self._job.backlog:
             return False
-        for reserve in range(self._source.reserve + 1):
+        for tasks in range(1, self._each + 1):
             for worker, hand in enumerate(self._hands):
-                if len(hand.tasks) <= reserve and self._may_give(worker, hand):
+                if len(hand.tasks) < tasks and self._may_give(worker, hand):
                     self._give(crew, worker, alarm)
                     if self._source.calls:
                         return True
@@ -139,6 +148,7 @@ class Foreman:
             return
         self._given += 1
         hand.tasks[task] = hand.free.pop()
+        self._books.foresee(given)
         crew.send(worker, msgspec.msgpack.encode(given))
 
     def _most(self, hand: _Hand) -> int:
@@ -149,19 +159,20 @@ class Foreman:
         mean = self._books.bytes // max(self._books.samples, 1)
         return max(1, min(max(self._means.chunksize, quick), TASK_SAMPLES, TASK_BYTES // max(mean, 1)))
 
-    def _hear(self, crew: Crew, worker: int, message: Shown | Sized | Written, progress: Progress) -> None:
-        if isinstance(message, Written):
-            key = message.task, message.piece
-            del self._owner[key]
-            progress.add(*self._books.wrote(key))
+    def _hear(self, crew: Crew, worker: int, message: Heard, progress: Progress) -> None:
+        if isinstance(message, Filled):
+            self._hands[worker].did(message.task, message.samples, message.seconds)
+            progress.add(*self._books.wrote(message))
+        elif isinstance(message, Written):
+            del self._owner[message.task, message.piece]
+            progress.add(*self._books.wrote(message))
         elif isinstance(message, Sized):
             if message.samples:
                 self._owner[message.task, message.piece] = worker
             hand = self._hands[worker]
             hand.samples += message.samples
             if message.last:
-                hand.free.append(hand.tasks.pop(message.task))
-                hand.pace = message.seconds / hand.samples if hand.samples else 0.0
+                hand.did(message.task, hand.samples, message.seconds)
                 hand.samples = 0
             self._send_places(crew, self._books.sized(message))
         elif message.found:

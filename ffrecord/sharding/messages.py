@@ -8,6 +8,11 @@
     Place(task, piece)     ──▶  write the piece's own bytes to their place
                            ◀──  Written(task, piece)
 
+Where all records have one size, their places are foreseen, and come with the task:
+
+    Indices, Items         ──▶  make samples, and write them to their places
+                           ◀──  Filled(task, checksums)
+
 Tasks are numbered in the order of writing, and so are the pieces of a task.
 """
 
@@ -18,12 +23,38 @@ import msgspec
 from ffrecord import format
 from ffrecord.sharding.layout import Segment
 
+INDEX_BYTES = 8
+
+
+class Foreseen(msgspec.Struct, array_like=True):
+    """Where the samples of a task go.
+
+    Attributes:
+        size: of each record, bytes.
+        segments: one or more, in order.
+    """
+
+    size: int
+    segments: list[Segment]
+
 
 class Indices(msgspec.Struct, tag="indices", array_like=True):
-    """Samples to be had by index; `indices` are int64."""
+    """Samples to be had by index.
+
+    Attributes:
+        task: its number.
+        indices: int64.
+        foreseen: their places, if they are known.
+    """
 
     task: int
     indices: bytes
+    foreseen: Foreseen | None = None
+
+    @property
+    def samples(self) -> int:
+        """How many."""
+        return len(self.indices) // INDEX_BYTES
 
 
 class Items(msgspec.Struct, tag="items", array_like=True):
@@ -35,6 +66,7 @@ class Items(msgspec.Struct, tag="items", array_like=True):
         ends: int64, where each pickle ends.
         slot: of shared memory where the pickles are; -1 for `data`.
         data: the pickles, if they are not in shared memory.
+        foreseen: the places of the samples, if they are known.
     """
 
     task: int
@@ -42,6 +74,12 @@ class Items(msgspec.Struct, tag="items", array_like=True):
     ends: bytes
     slot: int
     data: bytes = b""
+    foreseen: Foreseen | None = None
+
+    @property
+    def samples(self) -> int:
+        """How many."""
+        return len(self.indices) // INDEX_BYTES
 
 
 class Stream(msgspec.Struct, tag="stream", array_like=True):
@@ -120,6 +158,25 @@ class Place(msgspec.Struct, tag="place", array_like=True):
     task: int
     piece: int
     segments: list[Segment]
+
+
+class Filled(msgspec.Struct, tag="filled", array_like=True):
+    """All samples of a task are in the places that were foreseen.
+
+    Attributes:
+        task: its number.
+        checksums: uint32 of its samples.
+        seconds: that this took.
+    """
+
+    task: int
+    checksums: bytes
+    seconds: float
+
+    @property
+    def samples(self) -> int:
+        """How many."""
+        return len(self.checksums) // format.CRC.itemsize
 
 
 class Written(msgspec.Struct, tag="written", array_like=True):

@@ -1,22 +1,20 @@
-"""What a worker does: samples → records with checksums, kept until the parent says where in which shard they go.
+"""What a worker does: samples → records with checksums, in their places.
 
-Records are serialized into shared memory of the worker, piece by piece, and written from there by a thread of its own.
+Records are serialized into shared memory of the worker. Where their places were foreseen, they are written from there a
+little at a time; else they are kept, piece by piece, until the parent says where they go, and a thread writes them.
 """
 
-import errno
-import os
+import time
+from collections import deque
 from collections.abc import Iterator
 
-import numpy as np
-
-from ffrecord import filesystems, format
-from ffrecord._engine import filesystem_type
 from ffrecord._records import Records
-from ffrecord._write_behind import WriteBehind
-from ffrecord.errors import file_error
+from ffrecord.errors import FFRecordError
 from ffrecord.sharding.encoding import Encode, for_records
 from ffrecord.sharding.layout import Segment
-from ffrecord.sharding.messages import Sized, Skipped
+from ffrecord.sharding.messages import Filled, Foreseen, Skipped, Written
+from ffrecord.sharding.output import Output
+from ffrecord.sharding.piece import Piece
 from ffrecord.sharding.runs import End, Looked, Run
 from ffrecord.sharding.shard_file import Files
 from ffrecord.sharding.spool import Spool
@@ -26,52 +24,10 @@ from ffrecord.workers.process import sentence
 
 PIECE_SAMPLES = 1024
 PIECE_BYTES = 8 << 20
+PART_BYTES = 512 << 10  # written at a time where places are foreseen: what is in the second cache of most CPUs
 KEPT_BYTES = 128 << 20  # capacity of all buffers that are kept, most of it never touched
 KEPT_CAPACITY = 32 << 20  # bytes; a buffer grown larger, for one huge sample, is not kept
 REASON_MAX = 500  # characters of an exception that are passed on for a sample that is skipped
-
-
-class Piece:
-    """Consecutive samples of a task, serialized.
-
-    Args:
-        task, piece: its numbers.
-        records: for their bytes, back to back.
-
-    Attributes:
-        sizes: bytes of each.
-        indices: of each, in the dataset.
-        size: bytes of all.
-        skipped: what was left out.
-        upto: index of the last one.
-        last: whether it is the last piece of its task.
-        spooled: where in the spool the records are; None if they are in memory.
-    """
-
-    def __init__(self, task: int, piece: int, records: Records) -> None:
-        self.task, self.piece, self.records = task, piece, records
-        self.sizes = np.empty(0, format.OFFSET)
-        self.indices = np.empty(0, np.int64)
-        self.skipped: list[Skipped] = []
-        self.size, self.upto, self.last = 0, -1, False
-        self.spooled: int | None = None
-        self._checksums = b""
-
-    @property
-    def weight(self) -> int:
-        """Memory it takes, bytes, roughly."""
-        return self.sizes.nbytes + self.indices.nbytes + (self.size if self.spooled is None else 0)
-
-    def seal(self, upto: int) -> None:
-        """All records are there; `upto`: index of the last sample, skipped or not."""
-        records = self.records
-        self.sizes, self.indices = records.sizes(), records.indices()
-        self._checksums, self.size, self.upto = records.checksums().tobytes(), records.size, upto
-
-    def sized(self, seconds: float = 0.0) -> Sized:
-        """What the parent needs to know of it, `seconds` after its task was begun; once."""
-        checksums, self._checksums = self._checksums, b""
-        return Sized(self.task, self.piece, self.sizes.tobytes(), checksums, self.last, self.skipped, seconds)
 
 
 class Packer:
@@ -88,9 +44,9 @@ class Packer:
 
     def __init__(self, files: Files, heart: Heart, *, skips: bool = False) -> None:
         self._files, self._heart, self._skips = files, heart, skips
-        self._open: tuple[int, int] | None = None  # (shard, descriptor)
-        self._behind = WriteBehind()
-        self._begun: tuple[Piece, Segment, int] | None = None  # what is being written, and its last sample
+        self._output = Output(files)
+        self._begun: Piece | Filled | None = None  # what is on its way
+        self._there: deque[Written | Filled] = deque()  # what came there, and was not told
         self._idle: list[Records] = []  # the one used last at the end: its pages are in the cache
         self._spool: Spool | None = None
         self._encode = for_records(_unknown)
@@ -123,11 +79,11 @@ class Packer:
         self._heart.begin(run.task)
         number, last = 0, False
         while not last:
-            piece = Piece(run.task, number, self._idle.pop() if self._idle else Records(PIECE_BYTES))
+            piece = Piece(run.task, number, self._free_records())
             self._fill(piece, run)
             number, last = number + 1, piece.last
             if not len(piece.sizes):
-                self._release(piece)
+                self._release(piece.records)
             yield piece
 
     def _fill(self, piece: Piece, run: Run) -> None:
@@ -163,7 +119,7 @@ class Packer:
         if self._spool is None:
             self._spool = Spool(self._files.directory, self._files.label)
         piece.spooled = self._spool.put(piece.records.view(0, piece.size))
-        self._release(piece)
+        self._release(piece.records)
 
     def write(self, piece: Piece, segments: list[Segment]) -> None:
         """Begin to write a piece to its place, one at a time: `written` tells when it is there.
@@ -178,25 +134,52 @@ class Packer:
         first = start = 0
         for segment in segments:
             stop = start + int(piece.sizes[first : first + segment.samples].sum())
-            self._wait()
-            self._begun = piece, segment, int(piece.indices[first + segment.samples - 1])
-            try:
-                self._put(piece, start, stop, segment)
-            except OSError as error:
-                raise self._refused(error) from None
+            self._settle()
+            self._put(piece, start, stop, segment, int(piece.indices[first + segment.samples - 1]))
             first, start = first + segment.samples, stop
+        self._begun = piece
 
-    def _put(self, piece: Piece, start: int, stop: int, segment: Segment) -> None:
-        fd = self._shard(segment.shard)
+    def _put(self, piece: Piece, start: int, stop: int, segment: Segment, last: int) -> None:
+        self._output.turn_to(segment, last)
         if piece.spooled is None:
-            self._behind.begin(segment.offset, stop - start, piece.records.view(start, stop))
+            self._output.begin(stop - start, piece.records.view(start, stop))
         elif self._spool is not None:
-            self._spool.copy(piece.spooled + start, stop - start, fd, segment.offset)
-            self._behind.begin(segment.offset, stop - start)
+            self._output.copy(self._spool, piece.spooled + start, stop - start)
+            self._output.begin(stop - start)
 
-    def written(self, *, wait: bool) -> Piece | None:
-        """The piece that was begun, once it is in its place; its memory is then used again. None: it is not yet, or
-        there is none.
+    def fill(self, run: Run, foreseen: Foreseen) -> None:
+        """Serialize the samples of a run, and write them to the places that were foreseen, a little at a time, so that
+        the kernel copies from the CPU's cache: `written` tells when they are there.
+
+        Raises:
+            OSError (also a RuntimeError): refused.
+            FFRecordError: a record of another size than was foreseen.
+        """
+        begun, records = time.monotonic(), self._free_records()
+        self._heart.begin(run.task)
+        for segment in foreseen.segments:
+            self._fill_segment(segment, records, run, foreseen.size)
+        seconds = time.monotonic() - begun
+        self._begun = Filled(run.task, records.checksums().tobytes(), seconds)
+        self._release(records)
+
+    def _fill_segment(self, segment: Segment, records: Records, run: Run, size: int) -> None:
+        words, offset = self._heart.words, segment.offset
+        first, stop = records.count, records.count + segment.samples
+        self._output.turn_to(segment)
+        while first < stop:
+            self._heart.work()
+            records.fill(run.indices, run.get, self._encode, words, heartbeats.INDEX, PART_BYTES, stop)
+            self._heart.at(heartbeats.OURS, words[heartbeats.INDEX])
+            _check_size(records.count - first, records.size, size)
+            self._output.write(offset, records.view(0, records.size), words[heartbeats.INDEX])
+            first, offset = records.count, offset + records.size
+            records.rewind()
+        self._settle()
+        self._output.begin(offset - segment.offset)
+
+    def written(self, *, wait: bool) -> Written | Filled | None:
+        """That something is in its place, once it is, each once; None: it is not yet, or there is nothing.
 
         Args:
             wait: until it is there.
@@ -204,59 +187,44 @@ class Packer:
         Raises:
             OSError (also a RuntimeError): refused.
         """
-        if self._begun is None or not (wait or self._behind.done):
-            return None
-        self._wait()
-        piece, self._begun = self._begun[0], None
-        if piece.spooled is None:
-            self._release(piece)
-        elif self._spool is not None:
-            self._spool.forget(piece.size)
-        return piece
+        if not self._there and (wait or self._output.done):
+            self._settle()
+        return self._there.popleft() if self._there else None
 
-    def _wait(self) -> None:
-        try:
-            self._behind.wait()
-        except OSError as error:
-            raise self._refused(error) from None
+    def _settle(self) -> None:
+        """Wait until what was begun is in its place."""
+        begun, self._begun = self._begun, None
+        self._output.wait()  # if that raises, nobody takes what was begun for written
+        if isinstance(begun, Filled):
+            self._there.append(begun)
+        elif begun is not None:
+            if begun.spooled is None:
+                self._release(begun.records)
+            elif self._spool is not None:
+                self._spool.forget(begun.size)
+            self._there.append(Written(begun.task, begun.piece))
 
-    def _refused(self, error: OSError) -> OSError:
-        """What to say; the piece that was begun is no longer, or somebody would take it for written."""
-        if self._begun is None:
-            return error
-        (_, segment, last), self._begun = self._begun, None
-        path = self._files.final(segment.shard)
-        what = f"{segment.samples} samples, the last of them sample {last}, could not be written"
-        return file_error(error.errno or errno.EIO, f"{path}: {what} at byte {segment.offset}", path)
+    def _free_records(self) -> Records:
+        return self._idle.pop() if self._idle else Records(PIECE_BYTES)
 
-    def _release(self, piece: Piece) -> None:
-        """The memory of a piece is free for others."""
-        piece.records.clear()
-        capacity = piece.records.capacity
+    def _release(self, records: Records) -> None:
+        """The memory is free for others."""
+        records.clear()
+        capacity = records.capacity
         if capacity <= KEPT_CAPACITY and capacity + sum(each.capacity for each in self._idle) <= KEPT_BYTES:
-            self._idle.append(piece.records)
-
-    def _shard(self, shard: int) -> int:
-        """The descriptor, open for writing, of the shard; only the latest one is kept."""
-        if self._open is None or self._open[0] != shard:
-            self._close_shard()
-            fd = os.open(self._files.path(shard), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            self._open = shard, fd
-            kind = filesystems.of_type(filesystem_type(fd))
-            self._behind.open(fd, not (kind.network or kind.memory))
-        return self._open[1]
-
-    def _close_shard(self) -> None:
-        self._behind.close()
-        if self._open is not None:
-            descriptor, self._open = self._open[1], None
-            os.close(descriptor)
+            self._idle.append(records)
 
     def close(self) -> None:
         """Close the last shard; may be repeated."""
-        self._close_shard()
+        self._output.close()
         if self._spool is not None:
             self._spool.close()
+
+
+def _check_size(count: int, found: int, size: int) -> None:
+    """Raise unless so many records of `size` bytes have this many together: their places were foreseen."""
+    if not count or found != count * size:
+        raise FFRecordError(f"{count} records have {found} bytes, expected some of {size} bytes each")
 
 
 def _unknown(sample: object) -> bytes:

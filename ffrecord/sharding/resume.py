@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-import numpy as np
-
 from ffrecord.errors import MismatchError
 from ffrecord.manifest import Shard
 from ffrecord.sharding.differences import differences
 from ffrecord.sharding.layout import Start
 from ffrecord.sharding.ledger import Finished, Request, Story, peek
 from ffrecord.sharding.part_directory import PartDirectory
-from ffrecord.sharding.selection import Chosen
+from ffrecord.sharding.selection import Chosen, as_array
 
 HASH_SAMPLES = 1 << 14
 HASH_BYTES = 8 << 20
@@ -50,7 +48,7 @@ def fingerprint(indices: Chosen) -> str:
     """128 bits in hex that tell one order of samples from another."""
     digest = hashlib.blake2b(digest_size=16)
     for start in range(0, len(indices), HASH_SAMPLES):
-        digest.update(np.asarray(indices[start : start + HASH_SAMPLES], np.int64).tobytes())
+        digest.update(as_array(indices[start : start + HASH_SAMPLES]).tobytes())
     return digest.hexdigest()
 
 

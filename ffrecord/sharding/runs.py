@@ -4,12 +4,12 @@ import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ffrecord.sharding.messages import Assignment, Indices, Items
+from ffrecord._records import Indexed
+from ffrecord.sharding.messages import Assignment, Foreseen, Indices, Items, Stream
 from ffrecord.sharding.transport import Carrier
 from ffrecord.workers.heartbeats import Heart
 
@@ -34,9 +34,11 @@ class Run:
         streams: whether `get` says by `End` when `indices` go on without samples, and no more can be had after another
             exception.
         ended: whether that is so now.
+        foreseen: where the samples go, if that is known.
     """
 
     streams = ended = False
+    foreseen: Foreseen | None = None
 
     def __init__(self, task: int, indices: Iterable[int], get: Callable[[int], Any]) -> None:
         self.task, self.indices, self.get = task, iter(indices), get
@@ -224,10 +226,16 @@ class Opener:
 
     def open(self, task: Assignment) -> Run:
         """Its samples. The first of a dataset that may be asked ahead are asked for now."""
+        run = self._open(task)
+        if not isinstance(task, Stream):
+            run.foreseen = task.foreseen
+        return run
+
+    def _open(self, task: Assignment) -> Run:
         if isinstance(task, Indices):
             if hasattr(self._dataset, "__getitems__"):
                 return _BatchesRun(task, self._dataset, self._asker)
-            return Run(task.task, _numbers(task.indices), partial(operator.getitem, self._dataset))
+            return Run(task.task, _numbers(task.indices), Indexed(self._dataset))
         if isinstance(task, Items):
             if self._carrier is None:
                 raise TypeError("items need a carrier")

@@ -69,3 +69,10 @@ def shuffle(indices: Chosen, seed: int | None) -> tuple[Chosen, int]:
         raise ValueError(f"seed is {seed}, expected 0 <= seed < {SEEDS}")
     order = np.random.RandomState(seed).permutation(len(indices)).astype(np.int64, copy=False)
     return (order if isinstance(indices, range) else indices[order]), seed
+
+
+def as_array(indices: Chosen) -> npt.NDArray[np.int64]:
+    """The same indices. Numpy asks a range for its numbers one by one, which takes ten times as long."""
+    return (
+        np.arange(indices.start, indices.stop, indices.step, dtype=np.int64) if isinstance(indices, range) else indices
+    )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import ArgumentTypeError, CountError, FormatError
 from ffrecord.sharding.messages import Assignment, Indices, Stream
-from ffrecord.sharding.selection import Chosen
+from ffrecord.sharding.selection import Chosen, as_array
 from ffrecord.sharding.transport import Carrier
 from ffrecord.workers.heartbeats import Beat
 
@@ -28,6 +28,7 @@ class Source:
         total: samples, if that is known; a guess is good enough.
         reserve: tasks that a worker is given beside the one in its hands.
         ahead: tasks for each worker beyond the first unfinished one; None for any number.
+        counts: whether tasks tell how many samples they have.
         calls: whether `take` calls code of the user.
         items: whether tasks are of items that a carrier carries.
     """
@@ -36,6 +37,7 @@ class Source:
     total: int | None = None
     reserve = 1
     ahead: int | None = None
+    counts = True
     calls = items = False
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Assignment | None:
@@ -66,7 +68,7 @@ class FromDataset(Source):
         self._samples_of_task = getattr(dataset, "samples_of_task", None)
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Indices | None:
-        wanted = np.asarray(self._indices[self._next : self._next + most], np.int64)
+        wanted = as_array(self._indices[self._next : self._next + most])
         if not len(wanted):
             return None
         if self._samples_of_task is not None and len(wanted) == most:  # else these are the last
@@ -127,7 +129,7 @@ class FromStreams(Source):
         pipeline: name → samples.
     """
 
-    reserve, ahead = 0, AHEAD
+    reserve, ahead, counts = 0, AHEAD, False
 
     def __init__(self, names: list[str], pipeline: Callable[[str], Iterable[Any]]) -> None:
         self.arguments, self._names = {"pipeline": pipeline}, names

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import builders
+import numpy as np
 from crash_case import DONE, Case, Say, Tree, parse, record, tree
 
 from ffrecord import FileReader
 from ffrecord.conversion.converting import convert
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.dump import dump
+from ffrecord.fields import NDArrayField
 from ffrecord.sharding.part_directory import PartDirectory
 
 
@@ -49,13 +51,22 @@ class Dataset(Case):
         workers: processes, 0 for none.
         inside: whether the target is the working directory, into which files are moved one by one.
         resumed: whether another one was interrupted before and has left finished shards.
+        alike: whether records have all one size, so that their places are foreseen.
     """
 
     def __init__(
-        self, place: Path, *, source: str = "indexed", workers: int = 0, inside: bool = False, resumed: bool = False
+        self,
+        place: Path,
+        *,
+        source: str = "indexed",
+        workers: int = 0,
+        inside: bool = False,
+        resumed: bool = False,
+        alike: bool = False,
     ) -> None:
         super().__init__(place)
-        self.samples = [record(i) for i in range(40)]
+        self.samples = [record(i)[:4] * 30 if alike else record(i) for i in range(40)]
+        self._fields = NDArrayField("uint8", (120,)) if alike else None
         self.target = place / "set"
         self.parallel = workers > 0
         self._source, self._workers, self._inside, self._resumed = source, workers, inside, resumed
@@ -86,11 +97,14 @@ class Dataset(Case):
             os.chdir(home)
 
     def _write(self, samples: list[bytes], workers: int, **options: Any) -> None:
-        writer = DatasetWriter(self.target, samples_per_shard=10, num_workers=workers, progress=False, **options)
+        options |= {"samples_per_shard": 10, "num_workers": workers, "progress": False}
+        writer = DatasetWriter(self.target, self._fields, **options)
         if self._source == "list":
             writer.from_list([str(i) for i in range(len(samples))], of_line, chunksize=7)
         elif self._source == "iterable":
             writer.from_iterable(iter(samples), chunksize=7)
+        elif self._fields is not None:
+            writer.from_indexed_dataset([np.frombuffer(sample, np.uint8) for sample in samples], chunksize=7)
         else:
             writer.from_indexed_dataset(samples, chunksize=7)
 

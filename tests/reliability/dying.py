@@ -121,6 +121,20 @@ class Fatal:
         return map(self.__getitem__, range(int(name) * size, (int(name) + 1) * size))
 
 
+class Alike:
+    """Typed samples whose records have one size, which end the same way."""
+
+    def __init__(self, given: Fatal) -> None:
+        self.given = given
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, i: int) -> tuple[int, float]:
+        assert self.given[i]
+        return i, i / 4
+
+
 # What is done with them: operation(samples, directory, options of DatasetWriter)
 
 
@@ -131,6 +145,10 @@ def of_dataset(given: Fatal, path: Path, **options: Any) -> None:
 def of_iterable(given: Fatal, path: Path, **options: Any) -> None:
     writer = DatasetWriter(path, num_workers=2, samples_per_shard=50, serializer=given.of_bytes, **options)
     writer.from_iterable(map(sample_at, range(N)), chunksize=7)
+
+
+def of_alike(given: Fatal, path: Path, **options: Any) -> None:
+    DatasetWriter(path, num_workers=2, samples_per_shard=50, **options).from_indexed_dataset(Alike(given), chunksize=7)
 
 
 def of_lines(given: Fatal, path: Path, **options: Any) -> None:
@@ -167,6 +185,7 @@ def exported(given: Fatal, path: Path) -> None:
 
 OPERATIONS: dict[str, Callable[..., None]] = {
     "dataset": of_dataset,
+    "alike": of_alike,
     "iterable": of_iterable,
     "lines": of_lines,
     "streams": of_streams,

@@ -23,7 +23,7 @@ from ffrecord import FileReader
 RUN = "import full_disks; full_disks.main(*sys.argv[1:])"
 PAGE = 4096  # of tmpfs
 FILES = ["file of 300 kB", "file of 300 kB, any n"]
-DATASETS = ["dataset", "workers", "append"]
+DATASETS = ["dataset", "dataset of one size", "workers", "workers, one size", "append"]
 OTHERS = ["dump", "packed folder", "converted", "recovery", "recovery, no room", "tar", "exported folder"]
 LONG = ["dataset inside", "dataset of an iterable", "workers, iterable", "workers, append", "zip", "WebDataset shards"]
 pytestmark = pytest.mark.timeout(1800)  # of the long run, on a machine with other things to do

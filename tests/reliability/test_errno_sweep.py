@@ -86,7 +86,7 @@ FILES = [
     "file, flushed",
     *(pytest.param(name, marks=pytest.mark.long) for name in ("file", "file of n, flushed")),
 ]
-OTHERS = ["recover", "pack", "dataset", "append", "tfrecord", "recordio", "recordio, appended"]
+OTHERS = ["recover", "pack", "dataset", "dataset of one size", "append", "tfrecord", "recordio", "recordio, appended"]
 
 
 READ_EVERYDAY = [
@@ -117,7 +117,7 @@ def test_all_else_that_publishes(in_memory: Path, counted: figures.Counted, work
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("work", [*OTHERS, "dataset of workers"])
+@pytest.mark.parametrize("work", [*OTHERS, "dataset of workers", "dataset of one size, workers"])
 @pytest.mark.timeout(900)
 def test_all_else_with_every_error(in_memory: Path, counted: figures.Counted, work: str) -> None:
     # With workers, closing is also that of pipes and of shared memory, which does not fail.

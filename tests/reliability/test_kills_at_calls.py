@@ -16,10 +16,18 @@ import pytest
 
 FILES = ["file", "file, flushed", "file of any n", "file of any n, flushed", "large file", "large file of any n"]
 RECOVERIES = ["recovery", "recovery of all", "recovery, no room", "recovery, much room"]
-DATASETS = ["dataset", "dataset inside", "dataset resumed"]
+DATASETS = ["dataset", "dataset of one size", "dataset inside", "dataset resumed"]
 MORE_DATASETS = ["dataset of lines", "dataset of an iterable", "dataset inside resumed"]
 APPENDS = ["append", "append to bare shards"]
-WORKERS = ["workers", "workers, lines", "workers, iterable", "workers, append", "dump", "dump among others"]
+WORKERS = [
+    "workers",
+    "workers, one size",
+    "workers, lines",
+    "workers, iterable",
+    "workers, append",
+    "dump",
+    "dump among others",
+]
 OTHERS = ["packed folder", "converted", "zip", "tar", "TFRecord", "exported folder", "WebDataset shards"]
 RUN = "import killing; killing.main(*sys.argv[1:])"
 pytestmark = pytest.mark.timeout(1800)  # of the long run, on a machine with other things to do

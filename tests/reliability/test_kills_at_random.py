@@ -27,8 +27,16 @@ SHARES = {
         "recovery": 8,
         "recovery, no room": 7,
     },
-    "datasets": {"dataset": 7, "dataset inside": 4, "append": 5, "packed folder": 3, "zip": 2, "exported folder": 1},
-    "workers": {"workers": 4, "workers, iterable": 2, "workers, append": 2},
+    "datasets": {
+        "dataset": 4,
+        "dataset of one size": 3,
+        "dataset inside": 4,
+        "append": 5,
+        "packed folder": 3,
+        "zip": 2,
+        "exported folder": 1,
+    },
+    "workers": {"workers": 2, "workers, one size": 2, "workers, iterable": 2, "workers, append": 2},
 }
 pytestmark = pytest.mark.timeout(1800)  # of the long run, on a machine with other things to do
 

@@ -12,12 +12,14 @@ from typing import Any
 import builders
 import children
 import ffr_twin
+import numpy as np
 import other_readers
 from sweeping import Change, Fault
 
 from ffrecord import FileReader, FileWriter, pack_folder, recover
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.errors import WorkerError
+from ffrecord.fields import NDArrayField
 from ffrecord.sources.recordio_writer import RecordIOWriter
 from ffrecord.sources.tfrecord_writer import TFRecordWriter
 
@@ -192,7 +194,10 @@ class Dataset(Fresh):
         return {path.name: path.read_bytes() for path in self.path.glob("[!.]*")} if self.path.exists() else {}
 
     def write(self, **more: Any) -> None:
-        DatasetWriter(self.path, **self.options, **more).from_indexed_dataset(self.samples)
+        given: Any = self.samples
+        if "fields" in self.options:
+            given = [np.frombuffer(sample, np.uint8) for sample in given]
+        DatasetWriter(self.path, **self.options, **more).from_indexed_dataset(given)
 
     def prepare(self) -> None:
         super().prepare()
@@ -294,6 +299,7 @@ def works(directory: Path) -> dict[str, Callable[[], Fresh]]:
     """All of them by name; they make something when they are made."""
     many = builders.records([100, 0, 5000, *[7] * 400, 1])
     few = builders.records([i * 10 for i in range(25)])
+    alike, field = builders.records([120] * 25), NDArrayField("uint8", (120,))
     return {
         "file of n": lambda: Writing(directory, many, len(many), False),
         "file of n, flushed": lambda: Writing(directory, many, len(many), True),
@@ -303,6 +309,10 @@ def works(directory: Path) -> dict[str, Callable[[], Fresh]]:
         "pack": lambda: Packing(directory, few[:7]),
         "dataset": lambda: Dataset(directory, few, {"num_workers": 0}, False),
         "dataset of workers": lambda: Dataset(directory, few, {"num_workers": 2, "start_method": "fork"}, False),
+        "dataset of one size": lambda: Dataset(directory, alike, {"num_workers": 0, "fields": field}, False),
+        "dataset of one size, workers": lambda: Dataset(
+            directory, alike, {"num_workers": 2, "start_method": "fork", "fields": field}, False
+        ),
         "append": lambda: Dataset(directory, few, {"num_workers": 0}, True),
         "tfrecord": lambda: OtherFormat(directory, few, "tfrecord"),
         "recordio": lambda: OtherFormat(directory, few, "recordio"),

@@ -1,0 +1,135 @@
+"""`sharding.packing`: what a worker tells of, and when."""
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ffrecord.fields import Schema
+from ffrecord.sharding.layout import Segment
+from ffrecord.sharding.messages import Filled, Foreseen, Indices, Written
+from ffrecord.sharding.output import Output
+from ffrecord.sharding.packing import Packer
+from ffrecord.sharding.runs import Opener, Run
+from ffrecord.sharding.shard_file import Files
+from ffrecord.workers.heartbeats import Heart
+
+SIZE = 1000
+LIMIT = 1 << 20
+
+
+class Rows:
+    """Samples of SIZE bytes."""
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full(SIZE, index % 251, np.uint8)
+
+
+def rows(first: int, stop: int) -> bytes:
+    return b"".join(bytes([index % 251]) * SIZE for index in range(first, stop))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    """Two empty shards."""
+    made = Files(str(tmp_path), "/final")
+    for number in range(2):
+        Path(made.path(number)).touch()
+    return made
+
+
+@pytest.fixture
+def packer(files: Files) -> Iterator[Packer]:
+    packer = Packer(files, Heart())
+    packer.encode_by(Schema.infer([Rows()[0]]).encode)
+    yield packer
+    packer.close()
+
+
+def run(task: int, first: int, stop: int, segments: list[Segment]) -> tuple[Run, Foreseen]:
+    foreseen = Foreseen(SIZE, segments)
+    return Opener(Rows()).open(Indices(task, np.arange(first, stop).tobytes(), foreseen)), foreseen
+
+
+def told(packer: Packer, *, wait: bool) -> list[Written | Filled]:
+    found = []
+    while (message := packer.written(wait=wait)) is not None:
+        found.append(message)
+    return found
+
+
+def test_tasks_are_filled_one_after_the_other_and_each_is_told_of_once(files: Files, packer: Packer) -> None:
+    messages: list[Written | Filled] = []
+    for task in range(5):
+        packer.fill(*run(task, 300 * task, 300 * (task + 1), [Segment(0, SIZE * 300 * task, 300)]))
+        messages += told(packer, wait=False)
+    messages += told(packer, wait=True)
+    assert [message.task for message in messages] == list(range(5))
+    assert told(packer, wait=True) == []
+    assert Path(files.path(0)).read_bytes() == rows(0, 1500)
+
+
+def test_a_task_of_two_shards(files: Files, packer: Packer) -> None:
+    packer.fill(*run(0, 0, 700, [Segment(0, 50, 600), Segment(1, 20, 100)]))
+    (message,) = told(packer, wait=True)
+    assert isinstance(message, Filled) and message.samples == 700
+    assert Path(files.path(0)).read_bytes()[50:] == rows(0, 600)
+    assert Path(files.path(1)).read_bytes()[20:] == rows(600, 700)
+
+
+def test_pieces_and_foreseen_tasks_in_turn(files: Files, packer: Packer) -> None:
+    (piece,) = packer.pieces(Opener(Rows()).open(Indices(0, np.arange(10).tobytes())))
+    packer.write(piece, [Segment(0, 0, 10)])
+    packer.fill(*run(1, 10, 20, [Segment(0, 10 * SIZE, 10)]))
+    (other,) = packer.pieces(Opener(Rows()).open(Indices(2, np.arange(20, 30).tobytes())))
+    packer.write(other, [Segment(0, 20 * SIZE, 4), Segment(1, 0, 6)])
+    assert [(type(message), message.task) for message in told(packer, wait=True)] == [
+        (Written, 0),
+        (Filled, 1),
+        (Written, 2),
+    ]
+    assert Path(files.path(0)).read_bytes() == rows(0, 24)
+    assert Path(files.path(1)).read_bytes() == rows(24, 30)
+
+
+def test_nothing_is_told_before_it_is_there(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread sends it on to the disk, and may find that this fails."""
+    waited: list[int] = []
+
+    def wait(output: Output, /, call: Any = Output.wait) -> None:
+        waited.append(1)
+        call(output)
+
+    packer.fill(*run(0, 0, 300, [Segment(0, 0, 300)]))
+    monkeypatch.setattr(Output, "wait", wait)
+    monkeypatch.setattr(Output, "done", False)
+    assert told(packer, wait=False) == [] and not waited
+    packer.fill(*run(1, 300, 600, [Segment(0, 300 * SIZE, 300)]))
+    assert waited
+    assert [message.task for message in told(packer, wait=False)] == [0]
+    waited.clear()
+    assert packer.written(wait=True) is not None and waited
+
+
+@pytest.fixture
+def limited() -> Iterator[None]:
+    """No file grows beyond LIMIT."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_what_is_refused_is_never_told(packer: Packer, limited: None) -> None:
+    """Not even by a worker that says at its end what is there."""
+    (piece,) = packer.pieces(Opener(Rows()).open(Indices(0, np.arange(10).tobytes())))
+    packer.write(piece, [Segment(0, LIMIT - 5, 10)])
+    with pytest.raises(OSError, match="File too large"):
+        packer.written(wait=True)
+    assert told(packer, wait=True) == []
+    with pytest.raises(OSError, match="10 samples, the last of them sample 9, could not be written"):
+        packer.fill(*run(1, 0, 10, [Segment(0, LIMIT - 5, 10)]))
+    assert told(packer, wait=True) == []
