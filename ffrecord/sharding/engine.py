@@ -3,6 +3,8 @@
 The shards are the same, byte for byte, whatever the number of workers, the size of their tasks and the start method.
 """
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ffrecord.manifest import Shard
@@ -84,7 +86,7 @@ class _Alone:
         self._progress = Progress(job.source.total, self._means.progress, job.files.label, job.start.samples)
         self._finisher.start()
         try:
-            with without_process(self._heart, job.source.name):
+            with without_process(self._heart, job.source.name), self._noting_all():
                 self._pack(Opener(**job.source.arguments, carrier=self._carrier))
         finally:
             self._packer.close()
@@ -105,7 +107,7 @@ class _Alone:
     def _do(self, run: Run) -> None:
         if run.foreseen is not None:
             self._packer.fill(run, run.foreseen)
-            self._note_written()
+            self._note_written(wait=False)
             return
         for piece in self._packer.pieces(run):
             self._held[piece.task, piece.piece] = piece
@@ -125,9 +127,21 @@ class _Alone:
     def _write(self, places: list[Place]) -> None:
         for place in places:
             self._packer.write(self._held.pop((place.task, place.piece)), place.segments)
-            self._note_written()
+            self._note_written(wait=False)
 
-    def _note_written(self) -> None:
-        while (message := self._packer.written(wait=True)) is not None:
+    def _note_written(self, *, wait: bool) -> None:
+        """Take note of what is in its place; with `wait`, of all that is on its way there, too."""
+        while (message := self._packer.written(wait=wait)) is not None:
             self._progress.add(*self._books.wrote(message))
         self._finisher.wait_for(self._job.backlog)
+
+    @contextlib.contextmanager
+    def _noting_all(self) -> Iterator[None]:
+        """A shard may be complete by what is on its way, and stays then, whatever is raised."""
+        try:
+            yield
+            self._note_written(wait=True)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._note_written(wait=True)
+            raise
