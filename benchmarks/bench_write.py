@@ -43,7 +43,7 @@ class Writing(Program):
     def datasets(self) -> None:
         work = workloads.SMOKE_PACKS if self.smoke else workloads.PACKS
         packs = packing(work, self.directory, writers(self.options.writers))
-        found = packs.measure(self.rounds)
+        found = packs.measure(self.rounds, with_fio=fio.installed() and not self.smoke)
         self.report.context["versions"] |= {name: v for name, v in packs.versions.items() if name != "ffrecord"}
         self.report.context["not_measured"] = packs.missing
         self.add(found)

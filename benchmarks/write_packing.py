@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ import numpy as np
 import workloads
 from harness import Contestant, Measurement, WrongAnswerError, take_turns
 from write_cifar import SHAPE, make
+from write_figures import SCRIPT
 from write_packers import PACKERS
-from write_timing import settled
+from write_timing import FIO, MIB, fio_contestant, settled
 
 SECONDS = 900  # after which a way that has not ended is given up
 PROGRAM = Path(__file__).with_name("write_pack.py")
+SLOW = ("litdata, sample by sample",)  # which no script is made of: it would take a minute a round
 
 
 class PackingFailedError(Exception):
@@ -48,14 +51,19 @@ class Packing:
     missing: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
-    def once(self, name: str, samples: int) -> dict[str, Any]:
-        """In a process of its own; what it wrote is deleted."""
+    def once(self, name: str, samples: int, *, whole: bool = False) -> dict[str, Any]:
+        """In a process of its own; what it wrote is deleted.
+
+        Args:
+            whole: whether its time is from the start of that process.
+        """
         python = sys.executable if name == "DatasetWriter" else str(self.peers)
         out = self.directory / "packed"
         out.mkdir()
         settled()
         command = [python, str(PROGRAM), name, str(self.directory), str(out), str(samples), str(self.work.workers)]
         try:
+            command += [str(time.monotonic())] if whole else []
             result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=self.directory)
         except subprocess.TimeoutExpired as error:
             raise PackingFailedError(f"{name}: not done after {SECONDS} s") from error
@@ -89,15 +97,36 @@ class Packing:
 
         return Contestant(name, run, lambda: None)
 
-    def measure(self, rounds: int) -> list[Measurement]:
-        seconds = take_turns([self.contestant(name) for name in self.usable()], rounds)
-        size = self.work.samples * (int(np.prod(SHAPE)) + 8)
+    def script(self, name: str) -> Contestant:
+        def run() -> float:
+            return float(self.once(name, self.work.samples, whole=True)["seconds"])
+
+        return Contestant(f"{name}{SCRIPT}", run, lambda: None)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all samples."""
+        return self.work.samples * (int(np.prod(SHAPE)) + 8)
+
+    def measure(self, rounds: int, *, with_fio: bool) -> list[Measurement]:
+        usable = self.usable()
+        contestants = [self.contestant(name) for name in usable]
+        contestants += [self.script(name) for name in usable if name not in SLOW]
+        whole = max(1, self.size // MIB) * MIB
+        contestants += [fio_contestant(whole, self.directory)] if with_fio else []
+        seconds = take_turns(contestants, rounds)
         found = []
-        for name, taken in seconds.items():
-            role = "ours" if name == "DatasetWriter" else "peer"
-            details = {"role": role, "package": PACKERS[name].package, "returned_seconds": self.returned[name]}
-            found.append(Measurement(name, self.work, taken, size, self.work.samples, "hot", details))
+        for name in usable:
+            about = {"role": "ours" if name == "DatasetWriter" else "peer", "package": PACKERS[name].package}
+            found.append(self.measurement(name, seconds, about | {"returned_seconds": self.returned[name]}))
+            if f"{name}{SCRIPT}" in seconds:
+                found.append(self.measurement(f"{name}{SCRIPT}", seconds, about))
+        if with_fio:
+            found.append(Measurement(FIO, self.work, seconds[FIO], whole, whole // MIB, "hot", {"role": "limit"}))
         return found
+
+    def measurement(self, name: str, seconds: dict[str, list[float]], details: dict[str, Any]) -> Measurement:
+        return Measurement(name, self.work, seconds[name], self.size, self.work.samples, "hot", details)
 
 
 def packing(work: workloads.Packs, directory: Path, peers: Path) -> Packing:

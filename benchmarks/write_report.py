@@ -9,7 +9,7 @@ import workloads
 from harness import Measurement
 from read_figures import Group
 from report_tables import LIMIT, OURS, PEER, Style, about, figure_rows, markdown, plot, throughput
-from write_figures import figures, groups
+from write_figures import SCRIPT, figures, groups
 
 TITLE, FILE = "One file, one thread, until it is on the disk", "write_files.svg"
 LINES: dict[str, tuple[str, Style]] = {
@@ -29,13 +29,22 @@ def of_files(measured: Sequence[Measurement]) -> Mapping[int, Group]:
 
 
 def of_packing(measured: Sequence[Measurement]) -> str:
-    """Samples for each second until all is on the disk, and until the package says that it is done."""
+    """Samples per second until all is on the disk, until the package says that it is done, and of a whole script."""
+    scripts = {m.contestant.removesuffix(SCRIPT): m for m in measured if m.contestant.endswith(SCRIPT)}
     rows = []
     for m in measured:
-        returned = m.count / median(m.details["returned_seconds"])
-        low, high = (m.count / seconds for seconds in (max(m.seconds), min(m.seconds)))
-        rows.append([m.contestant, f"{m.count / m.median:,.0f} ({low:,.0f}–{high:,.0f})", f"{returned:,.0f}"])
-    return markdown(["samples/s", "until it is on the disk", "until it returns"], rows)
+        if m.details["role"] == "limit":
+            rows.append([m.contestant, f"{m.gigabytes_per_second:.3g} GB/s", "", ""])
+        elif not m.contestant.endswith(SCRIPT):
+            returned = f"{m.count / median(m.details['returned_seconds']):,.0f}"
+            script = per_second(scripts[m.contestant]) if m.contestant in scripts else ""
+            rows.append([m.contestant, per_second(m), returned, script])
+    return markdown(["samples/s", "until it is on the disk", "until it returns", "whole script"], rows)
+
+
+def per_second(m: Measurement) -> str:
+    low, high = (m.count / seconds for seconds in (max(m.seconds), min(m.seconds)))
+    return f"{m.count / m.median:,.0f} ({low:,.0f}–{high:,.0f})"
 
 
 def of_pictures(measured: Sequence[Measurement]) -> str:
