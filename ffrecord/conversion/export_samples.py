@@ -216,11 +216,13 @@ class SampleSource:
             raise _named(error, f"sample {sample.index}") from None
 
     def _feature(self, index: int, name: str, value: Any) -> Any:
-        if isinstance(value, int) and value not in INT64:
-            raise ArgumentError(f"sample {index}, column {name!r}: {value} is no int64")
+        if isinstance(value, int):
+            if value not in INT64:
+                raise ArgumentError(f"sample {index}, column {name!r}: {value} is no int64")
+            return value
         if self._is(name, ListField) and all(isinstance(each, bytes) for each in value):
             return value
-        if value is None or isinstance(value, int | float | str | bytes | np.ndarray | np.generic):
+        if value is None or isinstance(value, float | str | bytes | np.ndarray | np.generic):
             return value
         return bytes(self._content(index, name, value).data)
 

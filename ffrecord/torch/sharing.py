@@ -118,8 +118,8 @@ def _sent(node: Any) -> Any:
         return [_sent(child) for child in node]
     if type(node) is tuple:
         return tuple(map(_sent, node))
-    if isinstance(node, tuple) and hasattr(node, "_make") and not hasattr(node, "__dict__"):
-        return node._make(map(_sent, node))
+    if isinstance(node, tuple) and (make := getattr(node, "_make", None)) and not hasattr(node, "__dict__"):
+        return make(map(_sent, node))
     if type(node) is torch.Tensor and (node.is_conj() or node.is_neg()):
         node = node.resolve_conj().resolve_neg()  # torch's way forgets that they are
     if type(node) is not torch.Tensor or not is_plain(node):
