@@ -1,8 +1,8 @@
 """Pieces of a file written by a thread of the pool, which sends them on to the disk.
 
 The page cache does not grow with what is written: the thread waits for what is WINDOW behind, and lets the kernel
-forget that. Blocks are reserved on the disk a little ahead, which halves what the kernel does for each page of ext4;
-whoever completes the file truncates it to its size, which gives back what is too much.
+forget that. Blocks are reserved on the disk a little ahead, as long as 4 GiB are free, which halves what the kernel
+does for each page of ext4; whoever completes the file truncates it to its size, which gives back what is too much.
 """
 
 from typing import Final
@@ -45,6 +45,8 @@ class WriteBehind:
     def write(self, offset: int, data: Buffer) -> None:
         """Write bytes in the caller's thread, at once; `begin` without data has them sent on to the disk.
 
+        A piece that was begun with data is waited for before.
+
         Args:
             offset: in the file, bytes.
             data: contiguous.
@@ -62,7 +64,7 @@ class WriteBehind:
 
         Raises:
             OSError: refused.
-            whatever handlers of signals do; the piece goes on.
+            whatever handlers of signals do while a thread is at the piece, which goes on; if none is, it is done here.
         """
 
     def close(self) -> None:

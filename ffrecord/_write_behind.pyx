@@ -16,6 +16,7 @@ import os
 cdef extern from "_writing.h" nogil:
     int64_t ffr_pwrite(int fd, const void* data, size_t size, int64_t offset)
     int64_t ffr_reserve(int fd, int64_t offset, int64_t size)
+    int64_t ffr_room(int fd)
     void ffr_forget(int fd, int64_t offset, int64_t size)
 
 cdef extern from "unistd.h" nogil:
@@ -25,6 +26,7 @@ cdef enum:
     WINDOW = 16 << 20          # bytes on their way to the disk: the kernel has so much to do, and dirties so few pages
     RANGES = 256               # on their way at most
     RESERVED_MOST = 16 << 20   # bytes that get their place before they are written
+    ROOM = 4096                # MiB that are free at least where anything is reserved
     THREADS = 32
     PATIENCE = 50              # milliseconds between looks for signals, which need the GIL
 
@@ -74,12 +76,15 @@ cdef int64_t _put(int fd, const char* start, int64_t size, int64_t offset, int64
 
 
 cdef void _reserve(int fd, int64_t offset, int64_t size, int64_t* reserved) noexcept nogil:
-    """Blocks that are there need less of the kernel for every page written."""
+    """Blocks that are there need less of the kernel for every page written. But what is too much is given back only when
+    the file is complete, and many may be under way: not where the last of a disk may be needed before."""
     cdef int64_t end = offset + size, ahead = min(end, <int64_t> RESERVED_MOST)
     if end <= reserved[0] or not size:
         return
-    # Where that is refused, because the disk is full perhaps, the write says so.
-    reserved[0] = end + ahead if ffr_reserve(fd, offset, size + ahead) == 0 else INT64_MAX
+    if ffr_room(fd) >> 20 < ROOM or ffr_reserve(fd, offset, size + ahead) < 0:
+        reserved[0] = INT64_MAX
+    else:
+        reserved[0] = end + ahead
 
 
 cdef int64_t _write_back(Job* job) noexcept nogil:

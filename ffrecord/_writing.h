@@ -18,6 +18,17 @@ static inline int64_t ffr_reserve(int fd, int64_t offset, int64_t size) {
 #endif
 }
 
+/* Bytes that the file system has free for whoever has this file; 0 if it does not say. */
+static inline int64_t ffr_room(int fd) {
+#ifdef __linux__
+    struct statfs status;
+    return call_fstatfs(fd, &status) < 0 ? 0 : (int64_t)status.f_bavail * (int64_t)status.f_bsize;
+#else
+    (void)fd;
+    return 0;
+#endif
+}
+
 /* Start to write a range back to the disk; `wait`: and return when it is there (its data, not the metadata). */
 static inline int64_t ffr_write_back(int fd, int64_t offset, int64_t size, int wait) {
 #ifdef SYNC_FILE_RANGE_WRITE

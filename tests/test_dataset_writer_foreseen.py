@@ -1,5 +1,6 @@
 """Datasets whose records have all one size: places are known before samples are made, and the bytes are the same."""
 
+import errno
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from written_datasets import METHODS, files_in, left_behind
 
 from ffrecord import FileReader
+from ffrecord._write_behind import WriteBehind
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import FFRecordError, WorkerError
 from ffrecord.fields import Field, Fixed, IntField, NDArrayField, OptionalField, register
@@ -126,6 +128,53 @@ def test_records_of_many_megabytes(tmp_path: Path) -> None:
     assert labels(tmp_path / "set") == list(range(6))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_large_records_are_few_in_a_task(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first one on: what is complete is soon told, and little is dirty in the page cache."""
+    counts = []
+
+    def wrote(books: Books, message: Any, /, call: Any = Books.wrote) -> Any:
+        counts.append(message.samples)
+        return call(books, message)
+
+    monkeypatch.setattr(Books, "wrote", wrote)
+    write(tmp_path / "set", Alike(21, (1 << 20) - 8), num_workers=workers)
+    assert sum(counts) == 21 and max(counts) == 4 << 20 >> 20
+    with pytest.raises(WorkerError, match="failed at sample 19"):
+        write(tmp_path / "other", Alike(21, 1 << 20, bad=19), num_workers=workers, samples_per_shard=5)
+    assert write(tmp_path / "other", Alike(21, 1 << 20), samples_per_shard=5, num_workers=0).kept_shards >= 2
+
+
+class Failing(WriteBehind):
+    """Where the disk fails to take what was sent on to it first."""
+
+    begun = 0
+
+    def begin(self, offset: int, size: int, data: Any = None) -> None:
+        super().begin(offset, size, data)
+        self.begun += 1
+
+    def wait(self) -> None:
+        super().wait()
+        if self.begun == 1:
+            self.begun += 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("chunksize", [10, 25], ids=["tasks that end with shards", "tasks that go over"])
+def test_a_shard_of_which_the_disk_took_not_all_is_not_finished(
+    tmp_path: Path, workers: int, chunksize: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next task begins another one, and it is there that the error is seen."""
+    monkeypatch.setattr("ffrecord.sharding.output.WriteBehind", Failing)
+    options: dict[str, Any] = {"num_workers": workers, "samples_per_shard": 10, "chunksize": chunksize}
+    with pytest.raises(OSError, match=r"PART_00000\.ffr: 10 samples could not be written"):
+        write(tmp_path / "set", Alike(50), start_method="fork", **options)
+    assert sorted(os.listdir(tmp_path)) in ([], [".set.part"])
+    assert not list(tmp_path.rglob("finished/*.ffr"))
+
+
 def test_iterables_and_lines_with_fields(tmp_path: Path, heard: set[type]) -> None:
     fields = {"image": NDArrayField("uint8", (20,)), "label": IntField()}
     options: dict[str, Any] = {"num_workers": 2, "samples_per_shard": 30, "progress": False}
@@ -229,7 +278,7 @@ def test_a_record_of_another_size_is_noticed_whatever_made_it(
 ) -> None:
     """Its neighbours would be overwritten."""
     monkeypatch.setattr("ffrecord.sharding.packing.for_records", lambda encode: lambda sample: b"12345")
-    with pytest.raises(FFRecordError, match=r"100 records have 500 bytes, expected some of 28 bytes each"):
+    with pytest.raises(FFRecordError, match=r"sample 0 has a record of 5 bytes, expected 28"):
         write(tmp_path / "set", Alike(100), num_workers=workers)
     assert left_behind(tmp_path) == []
 

@@ -53,8 +53,8 @@ def test_every_way_to_write(files: Files, output: Output) -> None:
     output.turn_to(Segment(0, 4, 2), 1)
     output.begin(6, memoryview(b"thread"))
     output.turn_to(Segment(0, 10, 2))
-    output.write(10, memoryview(b"at "), 2)
-    output.write(13, memoryview(b"once"), 3)
+    output.write(Segment(0, 10, 1), memoryview(b"at "), 2)
+    output.write(Segment(0, 13, 1), memoryview(b"once"), 3)
     output.begin(7)
     output.turn_to(Segment(1, 0, 1), 4)
     output.copy(spool, where, 7)
@@ -78,29 +78,33 @@ def test_one_shard_is_open_at_a_time(files: Files, output: Output) -> None:
     assert len(children.descriptors()) == before
 
 
-def test_what_the_thread_was_refused_is_told_of_its_own_segment(output: Output, limited: None) -> None:
-    """By whatever comes next: the next segment is not to blame."""
-    steps = (output.wait, lambda: output.begin(0), lambda: output.turn_to(Segment(1, 0, 1), 9))
-    for step in steps:
-        output.turn_to(Segment(0, LIMIT - 2, 7), 5)
-        output.begin(4, memoryview(b"data"))
-        if step is not steps[2]:
-            output.turn_to(Segment(0, 0, 3), 8)
+@pytest.mark.parametrize("step", ["wait", "begin", "another shard", "the same shard"])
+def test_what_the_thread_was_refused_is_told_of_its_own_segment(output: Output, limited: None, step: str) -> None:
+    """By whatever comes next, which is not to blame; and again by whatever comes then."""
+    output.turn_to(Segment(0, LIMIT - 2, 7), 5)
+    output.begin(4, memoryview(b"data"))
+    steps = {
+        "wait": output.wait,
+        "begin": lambda: output.begin(0),
+        "another shard": lambda: output.turn_to(Segment(1, 0, 1), 9),
+        "the same shard": lambda: output.turn_to(Segment(0, 0, 1), 9),
+    }
+    for each in (step, *steps):
         with pytest.raises(OSError, match="File too large") as caught:
-            step()
+            steps[each]()
         assert caught.value.errno == errno.EFBIG and caught.value.filename == "/final/PART_00000.ffr"
         what = "/final/PART_00000.ffr: 7 samples, the last of them sample 5, could not be written at byte"
         assert f"{what} {LIMIT - 2}" in str(caught.value)
-        output.wait()  # told once
 
 
 def test_what_is_refused_at_once(output: Output, limited: None) -> None:
+    """It is the part that is named, not all of the segment."""
     output.turn_to(Segment(2, LIMIT - 6, 7))
-    output.write(LIMIT - 6, memoryview(b"room"), 3)
+    output.write(Segment(2, LIMIT - 6, 4), memoryview(b"room"), 3)
     with pytest.raises(OSError, match="File too large") as caught:
-        output.write(LIMIT - 2, memoryview(b"none"), 4)
-    what = "/final/PART_00002.ffr: 7 samples, the last of them sample 4, could not be written at byte"
-    assert f"{what} {LIMIT - 6}" in str(caught.value)
+        output.write(Segment(2, LIMIT - 2, 1), memoryview(b"none"), 4)
+    what = "/final/PART_00002.ffr: 1 samples, the last of them sample 4, could not be written at byte"
+    assert f"{what} {LIMIT - 2}" in str(caught.value)
 
 
 def test_a_shard_that_cannot_be_opened(files: Files, output: Output) -> None:

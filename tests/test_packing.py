@@ -1,5 +1,7 @@
 """`sharding.packing`: what a worker tells of, and when."""
 
+import errno
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ffrecord._write_behind import WriteBehind
+from ffrecord.errors import FFRecordError
 from ffrecord.fields import Schema
+from ffrecord.sharding.encoding import for_records
 from ffrecord.sharding.layout import Segment
 from ffrecord.sharding.messages import Filled, Foreseen, Indices, Written
 from ffrecord.sharding.output import Output
@@ -127,9 +132,64 @@ def test_what_is_refused_is_never_told(packer: Packer, limited: None) -> None:
     """Not even by a worker that says at its end what is there."""
     (piece,) = packer.pieces(Opener(Rows()).open(Indices(0, np.arange(10).tobytes())))
     packer.write(piece, [Segment(0, LIMIT - 5, 10)])
-    with pytest.raises(OSError, match="File too large"):
-        packer.written(wait=True)
+    for _ in range(2):
+        with pytest.raises(OSError, match="File too large"):
+            packer.written(wait=True)
+
+
+def test_a_part_that_is_refused_is_named(packer: Packer, limited: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ffrecord.sharding.packing.PART_BYTES", 4 * SIZE)
+    start = LIMIT - 10 * SIZE
+    with pytest.raises(
+        OSError, match=f"4 samples, the last of them sample 11, could not .* at byte {start + 8 * SIZE}"
+    ):
+        packer.fill(*run(1, 0, 18, [Segment(0, start, 18)]))
     assert told(packer, wait=True) == []
-    with pytest.raises(OSError, match="10 samples, the last of them sample 9, could not be written"):
-        packer.fill(*run(1, 0, 10, [Segment(0, LIMIT - 5, 10)]))
-    assert told(packer, wait=True) == []
+
+
+class Failing(WriteBehind):
+    """Of which one wait finds that the disk failed."""
+
+    fails = False
+
+    def wait(self) -> None:
+        super().wait()
+        if self.fails:
+            self.fails = False
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_what_the_disk_failed_to_take_is_never_told(files: Files, shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the next task goes: it would be a shard that looks finished."""
+    monkeypatch.setattr("ffrecord.sharding.output.WriteBehind", Failing)
+    packer = Packer(files, Heart())
+    packer.encode_by(Schema.infer([Rows()[0]]).encode)
+    packer.fill(*run(0, 0, 10, [Segment(0, 0, 10)]))
+    packer._output._behind.fails = True  # type: ignore[attr-defined]
+    with pytest.raises(OSError, match="10 samples could not be written at byte 0"):
+        packer.fill(*run(1, 10, 20, [Segment(shard, 20 * SIZE, 10)]))
+    assert not packer._output._behind.fails  # type: ignore[attr-defined]
+    for _ in range(2):
+        with pytest.raises(OSError, match="10 samples could not be written at byte 0"):
+            packer.written(wait=True)
+    packer.close()
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_slow_task_is_told_of_at_once(packer: Packer, slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after the next one, of which each sample may take as long."""
+    monkeypatch.setattr("ffrecord.sharding.packing.SLOW_SECONDS", 0 if slow else 60)
+    monkeypatch.setattr(Output, "done", False)
+    packer.fill(*run(0, 0, 300, [Segment(0, 0, 300)]))
+    assert [message.task for message in told(packer, wait=False)] == ([0] if slow else [])
+
+
+def test_each_record_has_the_size_that_was_foreseen(packer: Packer) -> None:
+    """Not only all together: the tables say so of each."""
+    packer._encode = for_records(lambda sample: bytes(SIZE + 1 if sample[0] % 2 else SIZE - 1))
+    with pytest.raises(FFRecordError, match="sample 0 has a record of 999 bytes, expected 1000"):
+        packer.fill(*run(0, 0, 10, [Segment(0, 0, 10)]))
+    packer._encode = for_records(bytes)
+    with pytest.raises(FFRecordError, match="no record, expected some of 1000 bytes each"):
+        packer.fill(*run(0, 0, 10, [Segment(0, 0, 11)]))

@@ -53,6 +53,13 @@ class Books:
         """Whether tasks get their places before they are given out."""
         return self._record_size is not None
 
+    @property
+    def mean_size(self) -> int:
+        """Bytes of a record, as far as is known; 0 if nothing is."""
+        if self._record_size is not None:
+            return self._record_size
+        return 0 if self._assembly is None else self._assembly.bytes // max(self._assembly.samples, 1)
+
     def foresee(self, task: Assignment) -> None:
         """Give the samples of the next task their places, if those can be told before they are made.
 

@@ -11,7 +11,7 @@ import msgspec
 from ffrecord.sharding.encoding import Encode, Shape, shape_of, shown
 from ffrecord.sharding.layout import FIRST_SAMPLES
 from ffrecord.sharding.messages import Assignment, Chosen, Indices, Items, Place, Shown, Stream
-from ffrecord.sharding.packing import Packer
+from ffrecord.sharding.packing import SLOW_SECONDS, Packer
 from ffrecord.sharding.piece import Piece
 from ffrecord.sharding.runs import Opener, Run
 from ffrecord.sharding.shard_file import Files
@@ -23,7 +23,6 @@ HELD_BYTES = 32 << 20  # of records that a worker keeps in memory while it waits
 # Pieces written after one was made. A worker that writes all it holds keeps others waiting for its next piece, and they
 # hold more: memory that is neither in a cache nor used before.
 WRITTEN_AT_ONCE = 2
-SLOW_SECONDS = 0.1  # of a piece that lets what is held be written first
 
 
 def pack(

@@ -12,7 +12,7 @@ from ffrecord.sharding.books import Books
 from ffrecord.sharding.encoding import Encoding, shape_of, shown
 from ffrecord.sharding.finisher import Finisher
 from ffrecord.sharding.foreman import Foreman
-from ffrecord.sharding.job import Job, Means
+from ffrecord.sharding.job import TASK_BYTES, TASK_SAMPLES, Job, Means
 from ffrecord.sharding.layout import FIRST_SAMPLES
 from ffrecord.sharding.messages import Place
 from ffrecord.sharding.packing import Packer
@@ -114,7 +114,10 @@ class _Alone:
             self._write(self._books.sized(piece.sized()))
 
     def _most(self) -> int:
-        return self._means.task_samples if self._packer.ready else FIRST_SAMPLES
+        if not self._packer.ready:
+            return FIRST_SAMPLES
+        by_size = TASK_BYTES // self._books.mean_size if self._books.foresees else TASK_SAMPLES
+        return max(1, min(self._means.task_samples, by_size))
 
     def _show(self, run: Run) -> Run:
         samples, run = self._packer.look(run, FIRST_SAMPLES)

@@ -6,7 +6,7 @@ from ffrecord.sharding.books import Books
 from ffrecord.sharding.desk import pack
 from ffrecord.sharding.encoding import Shape, shown
 from ffrecord.sharding.finisher import SHORT, Finisher
-from ffrecord.sharding.job import TASK_SAMPLES, Job, Means
+from ffrecord.sharding.job import TASK_BYTES, TASK_SAMPLES, Job, Means
 from ffrecord.sharding.layout import FIRST_SAMPLES
 from ffrecord.sharding.messages import Chosen, Filled, Place, Shown, Sized, Written
 from ffrecord.sharding.progress import Progress
@@ -15,7 +15,6 @@ from ffrecord.workers import interrupts
 from ffrecord.workers.alarm import Alarm
 from ffrecord.workers.crew import TICK, Crew
 
-TASK_BYTES = 4 << 20  # of records: a task of more would only have others wait for their places
 TASK_SECONDS = 0.01  # a task of less costs as much to give out as to do
 
 Heard = Shown | Sized | Filled | Written  # what a worker says
@@ -62,7 +61,8 @@ class Foreman:
     def _useful(self, workers: int) -> int:
         """No more than there are tasks."""
         total = self._source.total
-        return workers if total is None else max(1, min(workers, -(-total // self._means.task_samples)))
+        samples = min(self._means.task_samples, self._most_by_size())
+        return workers if total is None else max(1, min(workers, -(-total // samples)))
 
     def run(self) -> None:
         """Do the job up to its last sample.
@@ -156,8 +156,10 @@ class Foreman:
         if not self._chosen:
             return FIRST_SAMPLES
         quick = int(TASK_SECONDS / hand.pace) if hand.pace else 0
-        mean = self._books.bytes // max(self._books.samples, 1)
-        return max(1, min(max(self._means.chunksize, quick), TASK_SAMPLES, TASK_BYTES // max(mean, 1)))
+        return min(max(self._means.chunksize, quick), TASK_SAMPLES, self._most_by_size())
+
+    def _most_by_size(self) -> int:
+        return max(1, TASK_BYTES // max(self._books.mean_size, 1))
 
     def _hear(self, crew: Crew, worker: int, message: Heard, progress: Progress) -> None:
         if isinstance(message, Filled):

@@ -11,6 +11,9 @@ from ffrecord.sharding.sources import Source
 
 BACKLOG = 64  # complete shards, with their tables in memory
 TASK_SAMPLES = 1024  # at most, so that the indices of a task are one packet
+# Of records, but for a task of one: of a larger task others would only wait for the places, and a shard that it goes
+# through stays unfinished as long.
+TASK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Output:
     """Writes samples to segments of shards, one segment at a time, and has them sent on to the disk by a thread.
 
     Every method but `close` raises OSError (also a RuntimeError) where something was refused: the segment that was
-    begun before, or this one.
+    begun before, or this one. What was begun and refused is so for good, whoever asks: the kernel tells of it once.
 
     Args:
         files: where the shards are, made by the parent.
@@ -29,6 +29,8 @@ class Output:
         self._fd, self._shard = -1, -1
         self._at: _Named | None = None  # what is being written
         self._begun: _Named | None = None  # what is on its way
+        self._holds = False  # whether the thread has to write that, too
+        self._refusal: OSError | None = None
 
     def turn_to(self, segment: Segment, last: int | None = None) -> None:
         """Be about to write a segment.
@@ -36,7 +38,7 @@ class Output:
         Args:
             last: what the last of its samples is called, for messages.
         """
-        if segment.shard != self._shard:
+        if segment.shard != self._shard or self._holds:
             self.wait()
         self._at = segment, last
         try:
@@ -44,18 +46,17 @@ class Output:
         except OSError as error:
             raise self._refused(error, self._at) from None
 
-    def write(self, offset: int, data: memoryview, last: int) -> None:
+    def write(self, part: Segment, data: memoryview, last: int) -> None:
         """Write a part of the segment now, in this thread.
 
         Args:
-            offset: in the shard, bytes.
+            part: where.
             last: what the last of its samples is called, for messages.
         """
-        self._at = self._segment, last
         try:
-            self._behind.write(offset, data)
+            self._behind.write(part.offset, data)
         except OSError as error:
-            raise self._refused(error, self._at) from None
+            raise self._refused(error, (part, last)) from None
 
     def copy(self, spool: Spool, start: int, size: int) -> None:
         """Copy the segment's bytes from where a spool has them."""
@@ -72,7 +73,7 @@ class Output:
             data: them; None if they are written.
         """
         self.wait()
-        self._begun = self._at
+        self._begun, self._holds = self._at, data is not None
         self._behind.begin(self._segment.offset, size, data)
 
     @property
@@ -82,10 +83,14 @@ class Output:
 
     def wait(self) -> None:
         """Return when the kernel has what was begun."""
-        try:
-            self._behind.wait()
-        except OSError as error:
-            raise self._refused(error, self._begun) from None
+        if self._refusal is None:
+            try:
+                self._behind.wait()
+            except OSError as error:
+                self._refusal = self._refused(error, self._begun)
+        if self._refusal is not None:
+            raise self._refusal
+        self._holds = False
 
     @property
     def _segment(self) -> Segment:

@@ -25,6 +25,7 @@ from ffrecord.workers.process import sentence
 PIECE_SAMPLES = 1024
 PIECE_BYTES = 8 << 20
 PART_BYTES = 512 << 10  # written at a time where places are foreseen: what is in the second cache of most CPUs
+SLOW_SECONDS = 0.1  # of what is waited for until it is there before more is made
 KEPT_BYTES = 128 << 20  # capacity of all buffers that are kept, most of it never touched
 KEPT_CAPACITY = 32 << 20  # bytes; a buffer grown larger, for one huge sample, is not kept
 REASON_MAX = 500  # characters of an exception that are passed on for a sample that is skipped
@@ -162,6 +163,8 @@ class Packer:
         seconds = time.monotonic() - begun
         self._begun = Filled(run.task, records.checksums().tobytes(), seconds)
         self._release(records)
+        if seconds >= SLOW_SECONDS:
+            self._settle()  # or it would be told of only after the next one, which may be as slow, and be its last
 
     def _fill_segment(self, segment: Segment, records: Records, run: Run, size: int) -> None:
         words, offset = self._heart.words, segment.offset
@@ -171,8 +174,9 @@ class Packer:
             self._heart.work()
             records.fill(run.indices, run.get, self._encode, words, heartbeats.INDEX, PART_BYTES, stop)
             self._heart.at(heartbeats.OURS, words[heartbeats.INDEX])
-            _check_size(records.count - first, records.size, size)
-            self._output.write(offset, records.view(0, records.size), words[heartbeats.INDEX])
+            _check_sizes(records, first, size)
+            part = Segment(segment.shard, offset, records.count - first)
+            self._output.write(part, records.view(0, records.size), words[heartbeats.INDEX])
             first, offset = records.count, offset + records.size
             records.rewind()
         self._settle()
@@ -221,10 +225,15 @@ class Packer:
             self._spool.close()
 
 
-def _check_size(count: int, found: int, size: int) -> None:
-    """Raise unless so many records of `size` bytes have this many together: their places were foreseen."""
-    if not count or found != count * size:
-        raise FFRecordError(f"{count} records have {found} bytes, expected some of {size} bytes each")
+def _check_sizes(records: Records, first: int, size: int) -> None:
+    """Raise unless there are records from the first on, of `size` bytes each: their places were foreseen."""
+    found = records.sizes()[first:]
+    if not len(found):
+        raise FFRecordError(f"no record, expected some of {size} bytes each")
+    if (wrong := found != size).any():
+        which = int(wrong.argmax())
+        sample = int(records.indices()[first + which])
+        raise FFRecordError(f"sample {sample} has a record of {found[which]} bytes, expected {size}")
 
 
 def _unknown(sample: object) -> bytes:

@@ -88,6 +88,8 @@ def finish(
 ) -> Shard:
     """Write tables, header CRC-32 and extension block of a shard whose samples are all written, and make it durable.
 
+    Blocks that were reserved behind its end are given back.
+
     Args:
         path: of the file as `create` made it.
         label: its final path, for messages.

@@ -17,7 +17,10 @@ from ffrecord.conversion.converting import convert
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.dump import dump
 from ffrecord.fields import NDArrayField
+from ffrecord.sharding import packing
 from ffrecord.sharding.part_directory import PartDirectory
+
+packing.PART_BYTES = 300  # of records of one size: three are written at a time, in tasks of seven
 
 
 def of_line(line: str) -> bytes:

@@ -217,9 +217,22 @@ def full(place: Path) -> None:
     assert "large.ffr" not in "".join(names(place))
 
 
+def nearly_full(place: Path) -> None:
+    """What fits is written, by many processes into many shards, although each would like to have room ahead of it."""
+    room = shutil.disk_usage(place).free
+    if room > 1 << 30:
+        return
+    sample, count = np.arange(10_000, dtype=np.uint16).view(np.uint8), int(room * 0.94) // 20_000
+    writer = DatasetWriter(place / "large", samples_per_shard=1000, num_workers=4)
+    assert writer.from_indexed_dataset([sample] * count).samples == count
+    with FileReader(place / "large") as reader:
+        assert np.array_equal(reader.read([count - 1])[0], sample)
+    shutil.rmtree(place / "large")
+
+
 def change(place: Path) -> None:
     """Everything else, each in a directory of its own."""
-    for work in (replace, files, datasets, full):
+    for work in (replace, files, datasets, full, nearly_full):
         (place / work.__name__).mkdir()
         work(place / work.__name__)
 

@@ -20,10 +20,12 @@ from ffrecord import FileReader, FileWriter, pack_folder, recover
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.errors import WorkerError
 from ffrecord.fields import NDArrayField
+from ffrecord.sharding import packing
 from ffrecord.sources.recordio_writer import RecordIOWriter
 from ffrecord.sources.tfrecord_writer import TFRecordWriter
 
 OLD = [b"old"]
+packing.PART_BYTES = 300  # of records of one size: three are written at a time
 # Whose failing need not be told: nothing that was promised depends on it, or the same is had in another way.
 ASKED = ("stat", "lstat", "fstat", "fstatfs", "statx", "listdir", "scandir", "fcntl", "posix_fadvise", "madvise")
 SPARED = ("unlink", "rmdir", "flock", "mmap", "munmap", "malloc", "pthread_create", "preadv2", "io_setup", "io_destroy")

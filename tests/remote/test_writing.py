@@ -70,6 +70,19 @@ def test_the_bytes_are_those_of_a_local_write(source: str, workers: int, bucket:
     assert bucket.staged() == []
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_records_of_one_size(workers: int, bucket: Bucket, tmp_path: Path) -> None:
+    """Whose places come with the tasks; interrupted, and gone on with."""
+    samples: list[Any] = [{"x": i, "y": i / 4} for i in range(300)]
+    with pytest.raises(WorkerError, match="failed at sample 250"):
+        write(bucket, [*samples[:250], None, *samples[251:]], chunksize=10, num_workers=workers)
+    summary = write(bucket, samples, chunksize=7, num_workers=workers)
+    assert (summary.samples, summary.shards) == (300, 8)
+    assert summary.kept_shards > 0 or workers
+    assert bucket.files() == locally(tmp_path / "set", samples)
+    assert bucket.staged() == []
+
+
 def test_large_shards_go_up_in_parts_with_checksums(watched: Bucket, proxy: Faulty, tmp_path: Path) -> None:
     samples = [os.urandom(1 << 20) for _ in range(11)]
     write(watched, samples, samples_per_shard=10)

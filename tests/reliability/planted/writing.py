@@ -172,19 +172,21 @@ DEFECTS = (
     Defect(
         "refused-and-told-nevertheless",
         "G2",
-        "ffrecord/sharding/packing.py",
-        "        begun, self._begun = self._begun, None\n"
-        "        self._output.wait()  # if that raises, nobody takes what was begun for written\n",
-        "        self._output.wait()\n        begun, self._begun = self._begun, None\n",
-        ("test_packing.py::test_what_is_refused_is_never_told",),
+        "ffrecord/sharding/output.py",
+        "                self._refusal = self._refused(error, self._begun)\n",
+        "                raise self._refused(error, self._begun) from None\n",
+        (
+            "test_packing.py::test_what_the_disk_failed_to_take_is_never_told",
+            "test_dataset_writer_foreseen.py::test_a_shard_of_which_the_disk_took_not_all_is_not_finished",
+        ),
     ),
     Defect(
         "size-of-foreseen-records-not-looked-at",
         "G3",
         "ffrecord/sharding/packing.py",
-        "    if not count or found != count * size:\n",
-        "    if not count:\n",
-        ("test_dataset_writer_foreseen.py::test_a_record_of_another_size_is_noticed_whatever_made_it",),
+        "    if (wrong := found != size).any():\n",
+        "    if (wrong := found != size).all():\n",
+        ("test_packing.py::test_each_record_has_the_size_that_was_foreseen",),
     ),
     Defect(
         "checksums-of-foreseen-records-in-another-place",
