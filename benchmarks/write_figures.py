@@ -11,7 +11,7 @@ MB = 1e6
 SCRIPT = ", whole script"  # at the end of the names of ways that are timed from the start of their process
 MEMORY_SLACK = 1.0  # MB: what two runs of the same differ by
 TABLES = 12  # bytes of the parent's memory for each sample of an open shard
-WAITING = 2  # shards more that may happen to be open, because the disk takes its time
+WAITING = 2  # shards: one that is being finished, and one that waits for that, which the smallest run of two has not
 
 __all__ = ["figure_table", "figures", "groups", "size_name"]
 

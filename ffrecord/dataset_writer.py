@@ -97,7 +97,7 @@ class DatasetWriter:
         stuck_after: seconds after which a worker that makes no progress with a sample is given up; None for never.
         mode: "create" makes a directory. "append" adds shards to one, with the columns or the serializer that it has;
             its shards are not touched, and readers of it go on.
-        on_error: "raise" ends the write at the first sample that cannot be had (dataset[i], function(line)) or encoded.
+        on_error: "raise" ends the write as soon as a sample cannot be had (dataset[i], function(line)) or encoded.
             "skip" leaves such samples out, tells the first few to the logger "ffrecord", and goes on.
         max_skipped: samples left out beyond which it is an error nevertheless; None for 1,000. Only with "skip".
         resume: keep what an interrupted write of the same path has finished, if the same was asked for; its shards are
@@ -140,7 +140,7 @@ class DatasetWriter:
             **cuts,
             workers=arguments.workers(num_workers),
             start_method=start_method_of(start_method),
-            progress=progress,
+            progress=arguments.flag_or_none("progress", progress),
             stuck_after=arguments.patience(stuck_after),
             max_skipped=arguments.limit_of_skipped(on_error, max_skipped),
             appends=arguments.appends(mode),
@@ -189,12 +189,15 @@ class DatasetWriter:
         """
         self._options.check_target()
         wanted = None if seed is None else whole_number("seed", seed)
-        if wanted is not None and not shuffle_indices:
+        shuffles = arguments.flag("shuffle_indices", shuffle_indices)
+        if fingerprint is not None and not isinstance(fingerprint, str):
+            raise ArgumentTypeError(f"fingerprint must be str or None, not {type(fingerprint).__name__}")
+        if wanted is not None and not shuffles:
             raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
         chosen = select(length(dataset), indices)
         asked = resume.of_chosen(chosen, fingerprint)
         used = None
-        if shuffle_indices:
+        if shuffles:
             chosen, used = shuffle(chosen, self._seed(wanted))
         return self._write_chosen(dataset, chosen, asked, used, chunksize)
 

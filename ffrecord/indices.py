@@ -45,4 +45,7 @@ def as_indices(indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
         and array.size
     ):
         raise TypeError(f"indices must be ints, not an array of {array.dtype}")
-    return np.fromiter((as_int64(index) for index in indices), np.int64)
+    try:
+        return np.fromiter((as_int64(index) for index in indices), np.int64)
+    except TypeError as error:
+        raise TypeError(f"indices must be a flat collection of ints: {error}") from None

@@ -168,7 +168,9 @@ class FileWriter(Appender):
         return self._n
 
     def _refuse(self, more: int) -> None:
-        """Raise the reason why `more` samples cannot be taken, if it is not an error of the disk."""
+        """Raise the reason why `more` samples cannot be taken; there is one."""
+        if self._failure is not None and not self._open:
+            raise self._failure
         if not self._open or (self._n is not None and self.count + more > self._n):
             total = self.count if self._n is None else self._n
             state = "" if self._open else " (closed)"

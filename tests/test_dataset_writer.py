@@ -380,6 +380,7 @@ def test_target_of_several_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ({"num_workers": -2}, ValueError),
         ({"num_workers": 1.5}, TypeError),
         ({"resume": "no"}, TypeError),
+        ({"progress": "no"}, TypeError),
         ({"shard_size": 0}, ValueError),
         ({"samples_per_shard": 0}, ValueError),
         ({"num_shards": -1}, ValueError),
@@ -398,6 +399,13 @@ def test_bad_arguments_of_the_call(tmp_path: Path) -> None:
         write(tmp_path / "set", grown(3), chunksize=0)
     with pytest.raises(ValueError, match="seed is -1"):
         write(tmp_path / "set", grown(3), shuffle_indices=True, seed=-1)
+    with pytest.raises(TypeError, match="shuffle_indices must be True or False, not str"):
+        write(tmp_path / "set", grown(3), shuffle_indices="no")
+    with pytest.raises(TypeError, match="fingerprint must be str or None, not int"):
+        DatasetWriter(tmp_path / "set").from_indexed_dataset(grown(3), fingerprint=5)  # type: ignore[arg-type]
+    for wrong in ([1.0], np.array([[1, 2]]), [[1], [2]], ["1"]):
+        with pytest.raises(TypeError, match="indices must be"):
+            write(tmp_path / "set", grown(3), indices=wrong)
     with pytest.raises(TypeError, match="path must be str"):
         DatasetWriter(3)  # type: ignore[arg-type]
     assert os.listdir(tmp_path) == []

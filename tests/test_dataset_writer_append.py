@@ -142,6 +142,12 @@ def test_other_columns_are_refused_and_named(tmp_path: Path) -> None:
     with pytest.raises(MismatchError, match=r"what is appended differs from what is there: schema.*'x'") as caught:
         append(tmp_path / "set", [{"y": 1}], fields={"y": IntField()})
     assert caught.value.differences
+    with pytest.raises(MismatchError, match=r"items\[1\] was nothing, is \['y'"):
+        append(tmp_path / "set", [{"x": 1, "y": 2}], fields={"x": IntField(), "y": IntField()})
+    with pytest.raises(MismatchError, match="schema"):  # before any sample is looked at
+        append(tmp_path / "set", [{"x": 1}], fields={"z": IntField()})
+    with pytest.raises(MismatchError, match=r"serializer was None, is 'builtins\.bytes'"):
+        append(tmp_path / "set", [{"x": 1}], serializer=bytes)
     with pytest.raises(MismatchError, match=r"serializer was None, is '_pickle\.dumps'"):
         append(tmp_path / "set", [{"y": 1}], serializer=pickle.dumps)
     with pytest.raises(WorkerError, match="sample 0"):

@@ -4,6 +4,7 @@ rerun goes on with."""
 import contextlib
 import json
 import os
+import pickle
 import random
 import resource
 import shutil
@@ -24,6 +25,7 @@ from written_datasets import left_behind, read_all
 
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.errors import WorkerError
+from ffrecord.fields import NDArrayField
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 BAD = 137
@@ -59,6 +61,9 @@ class Failing:
 
     def raises_broken_pipe(self) -> None:
         raise BrokenPipeError("of the user's own")
+
+    def raises_the_end(self) -> None:
+        raise StopIteration
 
     def raises_interrupt(self) -> None:
         raise KeyboardInterrupt
@@ -96,6 +101,7 @@ class Failing:
     [
         ("raises", "failed at sample 137: KeyError: 'no such picture'", None),
         ("raises_unpicklably", "Unpicklable: 1 and 2", None),
+        ("raises_the_end", "failed at sample 137: StopIteration", None),
         ("raises_end_of_file", "failed at sample 137: EOFError: picture cut short", None),
         ("raises_broken_pipe", "failed at sample 137: BrokenPipeError: of the user's own", None),
         ("raises_interrupt", "failed at sample 137: KeyboardInterrupt", None),
@@ -124,6 +130,51 @@ def test_cause_and_traceback(tmp_path: Path) -> None:
         DatasetWriter(tmp_path / "set", num_workers=2).from_indexed_dataset(Failing("raises"))
     assert isinstance(caught.value.__cause__, KeyError)
     assert 'raise KeyError("no such picture")' in str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("bad", [0, BAD])
+def test_the_end_of_an_iterator_is_a_failure_like_others(tmp_path: Path, workers: int, bad: int) -> None:
+    """It must not end an iteration of ours, or that of a caller."""
+
+    def sample(line: str) -> int:
+        return int(line) if line != str(bad) else next(iter(()))
+
+    class Ending:
+        def __len__(self) -> int:
+            return 300
+
+        def __getitem__(self, index: int) -> int:
+            return sample(str(index))
+
+    writer = DatasetWriter(tmp_path / "set", num_workers=workers)
+    with pytest.raises(WorkerError, match=f"failed at sample {bad}: StopIteration"):
+        writer.from_indexed_dataset(Ending())
+    with pytest.raises(WorkerError, match=f"failed at sample {bad}: StopIteration"):
+        DatasetWriter(tmp_path / "set", serializer=pickle.dumps, num_workers=workers).from_indexed_dataset(Ending())
+    with pytest.raises(WorkerError, match=f"failed at line {bad + 1}: StopIteration"):
+        writer.from_list([str(i) for i in range(300)], sample)
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize("fields", [None, {"x": NDArrayField("uint8", (1000,))}], ids=["sized", "foreseen"])
+def test_samples_that_could_not_be_written_are_called_as_their_source_has_them(tmp_path: Path, fields: Any) -> None:
+    def sample(line: str) -> Any:
+        return {"x": np.zeros(1000, np.uint8)}
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, hard))
+    try:
+        writer = DatasetWriter(tmp_path / "set", fields, num_workers=0, samples_per_shard=2000)
+        with pytest.raises(OSError, match=r"\d+ samples, the last of them line \d+, could not"):
+            writer.from_list(["a"] * 1000, sample)
+        with pytest.raises(OSError, match=r"\d+ samples, the last of them sample \d+, could not"):
+            writer.from_iterable(map(sample, ["a"] * 1000))
+        with pytest.raises(OSError, match=r"\d+ samples, the last of them sample \d+ of second, could not"):
+            writer.from_webdataset(["first", "second"], lambda name: map(sample, ["a"] * 300))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert left_behind(tmp_path) == []
 
 
 def test_failure_without_workers(tmp_path: Path) -> None:
@@ -280,6 +331,34 @@ def test_signals_to_the_parent(tmp_path: Path, workers: int, number: int, expect
     code, out, _ = writer.finish()
     assert (code, out) == (expected, "cleaned\n") and left_behind(writer.out) == []
     assert wait_until(lambda: not writer.orphans(), 1)
+
+
+GROUP = """
+import os, signal, sys, time
+from ffrecord import DatasetWriter
+
+parent = os.getpid()
+def sample(line):
+    if line == "137" and os.getpid() != parent:
+        if os.fork() == 0:
+            time.sleep(0.01)
+            os.kill(parent, {number})
+            os._exit(0)
+        signal.signal({number}, signal.SIG_DFL)
+        os.kill(os.getpid(), {number})
+    return line
+DatasetWriter({target!r}, num_workers=2, progress=False).from_list([str(i) for i in range(999)], sample, chunksize=7)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_whole_group_is_told_of_as_such(tmp_path: Path, number: int) -> None:
+    """A worker may be ended by it a moment before, and is not to blame."""
+    code = GROUP.format(number=int(number), target=str(tmp_path / "set"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.returncode == (-number if number == signal.SIGINT else 128 + number), done.stderr
+    assert "WorkerError" not in done.stderr
+    assert left_behind(tmp_path) == []
 
 
 def test_a_program_with_its_own_sigterm_handler_keeps_it(tmp_path: Path) -> None:

@@ -50,16 +50,16 @@ def content(files: Files, number: int) -> bytes:
 def test_every_way_to_write(files: Files, output: Output) -> None:
     spool = Spool(files.directory, files.label)
     where = spool.put(memoryview(b"spooled"))
-    output.turn_to(Segment(0, 4, 2), 1)
+    output.turn_to(Segment(0, 4, 2), "sample 1")
     output.begin(6, memoryview(b"thread"))
     output.turn_to(Segment(0, 10, 2))
-    output.write(Segment(0, 10, 1), memoryview(b"at "), 2)
-    output.write(Segment(0, 13, 1), memoryview(b"once"), 3)
+    output.write(Segment(0, 10, 1), memoryview(b"at "), "sample 2")
+    output.write(Segment(0, 13, 1), memoryview(b"once"), "sample 3")
     output.begin(7)
-    output.turn_to(Segment(1, 0, 1), 4)
+    output.turn_to(Segment(1, 0, 1), "sample 4")
     output.copy(spool, where, 7)
     output.begin(7)
-    output.turn_to(Segment(0, 17, 1), 5)  # back to the first
+    output.turn_to(Segment(0, 17, 1), "sample 5")  # back to the first
     output.begin(1, memoryview(b"!"))
     output.wait()
     assert output.done
@@ -70,7 +70,7 @@ def test_every_way_to_write(files: Files, output: Output) -> None:
 def test_one_shard_is_open_at_a_time(files: Files, output: Output) -> None:
     before = len(children.descriptors())
     for number in (0, 1, 2, 1):
-        output.turn_to(Segment(number, 0, 1), 0)
+        output.turn_to(Segment(number, 0, 1), "sample 0")
         output.begin(1, memoryview(b"x"))
         assert len(children.descriptors()) == before + 1
     output.close()
@@ -81,13 +81,13 @@ def test_one_shard_is_open_at_a_time(files: Files, output: Output) -> None:
 @pytest.mark.parametrize("step", ["wait", "begin", "another shard", "the same shard"])
 def test_what_the_thread_was_refused_is_told_of_its_own_segment(output: Output, limited: None, step: str) -> None:
     """By whatever comes next, which is not to blame; and again by whatever comes then."""
-    output.turn_to(Segment(0, LIMIT - 2, 7), 5)
+    output.turn_to(Segment(0, LIMIT - 2, 7), "sample 5")
     output.begin(4, memoryview(b"data"))
     steps = {
         "wait": output.wait,
         "begin": lambda: output.begin(0),
-        "another shard": lambda: output.turn_to(Segment(1, 0, 1), 9),
-        "the same shard": lambda: output.turn_to(Segment(0, 0, 1), 9),
+        "another shard": lambda: output.turn_to(Segment(1, 0, 1), "sample 9"),
+        "the same shard": lambda: output.turn_to(Segment(0, 0, 1), "sample 9"),
     }
     for each in (step, *steps):
         with pytest.raises(OSError, match="File too large") as caught:
@@ -100,16 +100,16 @@ def test_what_the_thread_was_refused_is_told_of_its_own_segment(output: Output, 
 def test_what_is_refused_at_once(output: Output, limited: None) -> None:
     """It is the part that is named, not all of the segment."""
     output.turn_to(Segment(2, LIMIT - 6, 7))
-    output.write(Segment(2, LIMIT - 6, 4), memoryview(b"room"), 3)
+    output.write(Segment(2, LIMIT - 6, 4), memoryview(b"room"), "sample 3")
     with pytest.raises(OSError, match="File too large") as caught:
-        output.write(Segment(2, LIMIT - 2, 1), memoryview(b"none"), 4)
+        output.write(Segment(2, LIMIT - 2, 1), memoryview(b"none"), "sample 4")
     what = "/final/PART_00002.ffr: 1 samples, the last of them sample 4, could not be written at byte"
     assert f"{what} {LIMIT - 2}" in str(caught.value)
 
 
 def test_a_shard_that_cannot_be_opened(files: Files, output: Output) -> None:
     os.unlink(files.path(1))
-    for last, said in ((5, "7 samples, the last of them sample 5, could not"), (None, "7 samples could not")):
+    for last, said in (("sample 5", "7 samples, the last of them sample 5, could not"), (None, "7 samples could not")):
         with pytest.raises(FileNotFoundError) as caught:
             output.turn_to(Segment(1, 0, 7), last)
         assert f"/final/PART_00001.ffr: {said} be written at byte 0" in str(caught.value)
@@ -118,7 +118,7 @@ def test_a_shard_that_cannot_be_opened(files: Files, output: Output) -> None:
 def test_a_spool_that_fails(files: Files, output: Output, limited: None) -> None:
     spool = Spool(files.directory, files.label)
     where = spool.put(memoryview(bytes(100)))
-    output.turn_to(Segment(0, LIMIT, 1), 3)
+    output.turn_to(Segment(0, LIMIT, 1), "sample 3")
     with pytest.raises(OSError, match="the last of them sample 3"):
         output.copy(spool, where, 100)
     spool.close()

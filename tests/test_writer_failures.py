@@ -153,6 +153,17 @@ def test_the_failing_sample_is_named(tmp_path, size, count):
     assert left(tmp_path) == {}
 
 
+def test_after_a_failure_every_call_repeats_it(tmp_path, monkeypatch):
+    """That no more samples are taken would be true, and no help."""
+    opened = FileWriter(tmp_path / "a.ffr")
+    opened.write_one(b"x")
+    monkeypatch.setattr(durable.os, "fsync", failing("fsync", 1, errno.ENOSPC))
+    for call in (opened.flush, lambda: opened.write_one(b"y"), lambda: opened.write_many([b"y"]), opened.close):
+        with pytest.raises(OSError, match="flushing 1 samples") as caught:
+            call()
+        assert caught.value.errno == errno.ENOSPC
+
+
 def test_the_failing_sample_says_how_much_was_written(tmp_path):
     code = LIMITED.replace('error.strerror.split(":")[0]', "error")
     assert "Sample 5: length 100000 but wrote 7 bytes: " in children.run(code, tmp_path / "a.ffr", 100_000, 30)

@@ -19,7 +19,7 @@ ADVICE = {
     'format="path list"': "--format 'path list'",
     'format="webdataset"': "--format webdataset",
     "verify=True compares every sample, max_skipped leaves": "--verify compares every sample, --max-skipped leaves",
-    "pass from_iterable a length, or use samples_per_shard or shard_size": "use --samples-per-shard or --shard-size",
+    "give a length (from_iterable), or use samples_per_shard or shard_size": "use --samples-per-shard or --shard-size",
     "left as it is, and so is": "there is something, which --replace replaces; as it is stays",
     "; ffrecord.open opens others": "",
     "'folder' must be a directory": "no directory",

@@ -90,6 +90,11 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def flag_or_none(name: str, value: Any) -> bool | None:
+    """Yes, no, or as it comes."""
+    return None if value is None else flag(name, value)
+
+
 def count(name: str, value: SupportsIndex | None) -> int | None:
     """A number that may be 0."""
     number = None if value is None else whole_number(name, value)

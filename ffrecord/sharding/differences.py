@@ -1,5 +1,6 @@
 """Two descriptions made of builtins, compared: what differs, in words."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,8 +24,8 @@ def _differences(before: Any, now: Any, path: str) -> Iterator[str]:
     if isinstance(before, dict) and isinstance(now, dict):
         for key in [*before, *(key for key in now if key not in before)]:
             yield from _differences(before.get(key, ...), now.get(key, ...), f"{path}.{key}" if path else str(key))
-    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for number, (one, other) in enumerate(zip(before, now, strict=True)):
+    elif isinstance(before, list) and isinstance(now, list):
+        for number, (one, other) in enumerate(itertools.zip_longest(before, now, fillvalue=...)):
             yield from _differences(one, other, f"{path}[{number}]")
     elif before != now or type(before) is not type(now):
         yield f"{path} was {_shown(before)}, is {_shown(now)}"

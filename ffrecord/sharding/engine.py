@@ -22,7 +22,7 @@ from ffrecord.sharding.runs import Opener, Run
 from ffrecord.sharding.transport import Here
 from ffrecord.workers import interrupts
 from ffrecord.workers.heartbeats import Heart
-from ffrecord.workers.process import without_process
+from ffrecord.workers.process import WithoutProcess
 
 LOOK = 0.25  # seconds between two looks for Ctrl-C while the disk is waited for
 PATIENCE = 0.5  # seconds that complete shards get to become finished ones when a write is given up
@@ -86,7 +86,7 @@ class _Alone:
         self._progress = Progress(job.source.total, self._means.progress, job.files.label, job.start.samples)
         self._finisher.start()
         try:
-            with without_process(self._heart, job.source.name), self._noting_all():
+            with WithoutProcess(self._heart, job.source.name), self._noting_all():
                 self._pack(Opener(**job.source.arguments, carrier=self._carrier))
         finally:
             self._packer.close()

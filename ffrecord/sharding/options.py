@@ -74,7 +74,7 @@ class Options:
         if self.num_shards is not None:
             if total is None:
                 raise ArgumentError(
-                    f"num_shards={self.num_shards} needs the number of samples: pass from_iterable a length, or use "
+                    f"num_shards={self.num_shards} needs the number of samples: give a length (from_iterable), or use "
                     "samples_per_shard or shard_size"
                 )
             return split_evenly(total, self.num_shards)

@@ -11,7 +11,7 @@ from ffrecord.sharding.layout import Segment
 from ffrecord.sharding.shard_file import Files
 from ffrecord.sharding.spool import Spool
 
-_Named = tuple[Segment, int | None]  # with what the last of its samples is called, if that is known
+_Named = tuple[Segment, str | None]  # with what the last of its samples is called, if that is known
 
 
 class Output:
@@ -32,7 +32,7 @@ class Output:
         self._holds = False  # whether the thread has to write that, too
         self._refusal: OSError | None = None
 
-    def turn_to(self, segment: Segment, last: int | None = None) -> None:
+    def turn_to(self, segment: Segment, last: str | None = None) -> None:
         """Be about to write a segment.
 
         Args:
@@ -46,7 +46,7 @@ class Output:
         except OSError as error:
             raise self._refused(error, self._at) from None
 
-    def write(self, part: Segment, data: memoryview, last: int) -> None:
+    def write(self, part: Segment, data: memoryview, last: str) -> None:
         """Write a part of the segment now, in this thread.
 
         Args:
@@ -103,7 +103,7 @@ class Output:
             return error
         segment, last = at
         path = self._files.final(segment.shard)
-        known = "" if last is None else f", the last of them sample {last},"
+        known = "" if last is None else f", the last of them {last},"
         what = f"{segment.samples} samples{known} could not be written at byte {segment.offset}"
         return file_error(error.errno or errno.EIO, f"{path}: {what}", path)
 

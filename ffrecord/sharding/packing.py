@@ -80,7 +80,7 @@ class Packer:
         self._heart.begin(run.task)
         number, last = 0, False
         while not last:
-            piece = Piece(run.task, number, self._free_records())
+            piece = Piece(run.task, number, self._free_records(), run.named)
             self._fill(piece, run)
             number, last = number + 1, piece.last
             if not len(piece.sizes):
@@ -136,11 +136,12 @@ class Packer:
         for segment in segments:
             stop = start + int(piece.sizes[first : first + segment.samples].sum())
             self._settle()
-            self._put(piece, start, stop, segment, int(piece.indices[first + segment.samples - 1]))
+            last = piece.named(int(piece.indices[first + segment.samples - 1]))
+            self._put(piece, start, stop, segment, last)
             first, start = first + segment.samples, stop
         self._begun = piece
 
-    def _put(self, piece: Piece, start: int, stop: int, segment: Segment, last: int) -> None:
+    def _put(self, piece: Piece, start: int, stop: int, segment: Segment, last: str) -> None:
         self._output.turn_to(segment, last)
         if piece.spooled is None:
             self._output.begin(stop - start, piece.records.view(start, stop))
@@ -176,7 +177,7 @@ class Packer:
             self._heart.at(heartbeats.OURS, words[heartbeats.INDEX])
             _check_sizes(records, first, size)
             part = Segment(segment.shard, offset, records.count - first)
-            self._output.write(part, records.view(0, records.size), words[heartbeats.INDEX])
+            self._output.write(part, records.view(0, records.size), run.named(words[heartbeats.INDEX]))
             first, offset = records.count, offset + records.size
             records.rewind()
         self._settle()

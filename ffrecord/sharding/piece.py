@@ -1,5 +1,7 @@
 """A part of a task, serialized: what is kept until the parent says where it goes."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ffrecord import format
@@ -13,6 +15,7 @@ class Piece:
     Args:
         task, piece: its numbers.
         records: for their bytes, back to back.
+        named: what the sample of an index is called, for messages.
 
     Attributes:
         sizes: bytes of each.
@@ -24,8 +27,8 @@ class Piece:
         spooled: where in the spool the records are; None if they are in memory.
     """
 
-    def __init__(self, task: int, piece: int, records: Records) -> None:
-        self.task, self.piece, self.records = task, piece, records
+    def __init__(self, task: int, piece: int, records: Records, named: Callable[[int], str]) -> None:
+        self.task, self.piece, self.records, self.named = task, piece, records, named
         self.sizes = np.empty(0, format.OFFSET)
         self.indices = np.empty(0, np.int64)
         self.skipped: list[Skipped] = []

@@ -17,7 +17,7 @@ from ffrecord.sharding.job import Means
 from ffrecord.workers import heartbeats
 from ffrecord.workers.crew import Crew, at_work
 from ffrecord.workers.heartbeats import Heart
-from ffrecord.workers.process import Link, without_process
+from ffrecord.workers.process import Link, WithoutProcess, sentence
 
 
 class Probed(msgspec.Struct):
@@ -58,7 +58,7 @@ def choose(
 def _probe(dataset: Any, indices: list[int], known: Encoding | None, means: Means, skips: bool) -> Probed:
     if not means.workers:
         heart = Heart()
-        with without_process(heart):
+        with WithoutProcess(heart):
             return _look(heart, dataset, indices, known.encode if known else None, skips)
     arguments = {"dataset": dataset, "indices": indices, "skips": skips, **(known.arguments if known else {})}
     crew = Crew(look, arguments, 1, start_method=means.start_method, stuck_after=means.stuck_after)
@@ -94,10 +94,12 @@ def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None,
                 raise
             failure = error
     schema = None
+    heart.at(heartbeats.OURS, indices[-1])
     if encode is None:
         if not samples:
-            raise WorkerError(f"none of the samples {indices} can be had, to see what they are like") from failure
-        heart.at(heartbeats.OURS, indices[-1])
+            what = f"none of the samples {indices} can be had, to see what they are like"
+            why = "" if failure is None else f", the last of them because of {sentence(failure)}"
+            raise WorkerError(f"{what}{why}; with `fields` given, nobody looks") from failure
         schema = shape_of(list(samples.values())).schema
         encode = shown(Shape(schema)).encode
     probes = []

@@ -43,6 +43,10 @@ class Run:
     def __init__(self, task: int, indices: Iterable[int], get: Callable[[int], Any]) -> None:
         self.task, self.indices, self.get = task, iter(indices), get
 
+    def named(self, index: int) -> str:
+        """What a sample is called in messages, as by the `name` of its source."""
+        return f"sample {index}"
+
 
 class _BatchesRun(Run):
     """Samples of a dataset that gives several at once, by `__getitems__`.
@@ -152,6 +156,9 @@ class _ItemsRun(Run):
             raise
         return item if self._function is None else self._function(item)
 
+    def named(self, index: int) -> str:
+        return super().named(index) if self._function is None else f"line {index}"
+
 
 class _StreamRun(Run):
     """The samples of what a pipeline makes of a name."""
@@ -174,6 +181,9 @@ class _StreamRun(Run):
             self.ended = True
             raise
 
+    def named(self, index: int) -> str:
+        return f"{super().named(index)} of {self._name}"
+
 
 class Looked(Run):
     """A run whose first samples were had before.
@@ -195,6 +205,9 @@ class Looked(Run):
         if error is not None:
             raise error
         return sample
+
+    def named(self, index: int) -> str:
+        return self._run.named(index)
 
     @property
     def ended(self) -> bool:  # type: ignore[override]

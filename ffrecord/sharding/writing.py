@@ -11,7 +11,7 @@ from ffrecord.fields import Schema
 from ffrecord.manifest import Shard
 from ffrecord.sharding import base, resume
 from ffrecord.sharding.base import Base
-from ffrecord.sharding.encoding import Encoding, Shape, shown
+from ffrecord.sharding.encoding import Encoding, Shape, given, shown
 from ffrecord.sharding.engine import Outcome, write_shards
 from ffrecord.sharding.job import Job, Means
 from ffrecord.sharding.layout import BEGINNING, STEM, Start
@@ -103,13 +103,19 @@ class Writing:
         fields = options.fields
         if found is not None and fields is None and options.serializer is None and found.listing.schema is not None:
             fields = Schema.from_builtins(found.listing.schema)
+        self._check_base(found, given(options.fields, options.serializer))  # or its samples might not even fit
         encoding = self._plan.encoding(fields)
         if found is not None and not found.blank:
             # Not known: then it is that of what is there, which has no columns.
             encoding = encoding or shown(Shape(None))
-            said = encoding.extension
-            base.check_same(options.path, found, encoding.schema, None if said is None else said.serializer)
+            self._check_base(found, encoding)
         return encoding
+
+    def _check_base(self, found: Base | None, encoding: Encoding | None) -> None:
+        """Raise MismatchError if what is there was encoded otherwise."""
+        if found is not None and not found.blank and encoding is not None:
+            said = encoding.extension
+            base.check_same(self._options.path, found, encoding.schema, None if said is None else said.serializer)
 
     def _check_skipped(self, count: int) -> None:
         """Raise MismatchError if the interrupted write has left out more samples than this one may."""

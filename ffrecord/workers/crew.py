@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import select
 import selectors
+import signal
 import threading
 import time
 import warnings
@@ -33,6 +34,8 @@ from ffrecord.workers.process import FAILURE, Failure, Work, live
 
 TICK = 0.25  # seconds between two looks at all processes
 GRACE = 0.5  # seconds a worker gets to die of SIGTERM before SIGKILL, or to exit after closing its connection
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what ends a whole group of processes, or a whole session
+OWN_TURN = 0.05  # seconds that this process gets to be ended by what ended a worker, which then is what to tell of
 FAREWELL = 1.0  # seconds a dismissed worker gets to end by itself
 
 
@@ -259,6 +262,8 @@ class Crew:
 
     def _raise_death(self, number: int) -> list[tuple[int, bytes]]:
         code = _await_exit(self._workers[number].process, GRACE)
+        if code is not None and -code in ENDING:
+            time.sleep(OWN_TURN)
         raise verdicts.died(self._who(number), self._hearts.heart(number).beat(), code, self._name)
 
     def dismiss(self) -> None:

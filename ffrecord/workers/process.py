@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.process import BaseProcess
 from socket import socket
@@ -114,16 +114,26 @@ def live(
         _report(channel, heart.beat(), error)
 
 
-@contextlib.contextmanager
-def without_process(heart: Heart, name: Callable[[Beat], str] = lambda beat: beat.sample) -> Iterator[None]:
-    """For the same work in this process: what the user's code raises becomes the WorkerError it would have been."""
-    try:
-        yield
-    except Exception as error:
-        beat = heart.beat()
-        if beat.phase != heartbeats.SAMPLE:
-            raise
-        raise WorkerError(f"failed at {name(beat)}: {sentence(error)}", index=beat.index) from error
+class WithoutProcess:
+    """For the same work in this process: what the user's code raises becomes the WorkerError it would have been.
+
+    No generator makes it: contextlib would take a WorkerError that comes of StopIteration for its own doing.
+
+    Args:
+        heart: of the work.
+        name: what the sample that it is at is called.
+    """
+
+    def __init__(self, heart: Heart, name: Callable[[Beat], str] = lambda beat: beat.sample) -> None:
+        self._heart, self._name = heart, name
+
+    def __enter__(self) -> None:
+        """Nothing is to be done."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        beat = self._heart.beat()
+        if isinstance(error, Exception) and beat.phase == heartbeats.SAMPLE:
+            raise WorkerError(f"failed at {self._name(beat)}: {sentence(error)}", index=beat.index) from error
 
 
 def _die_with_parent() -> None:
@@ -173,6 +183,8 @@ def _report(channel: Channel, beat: Beat, error: BaseException) -> None:
 
 def sentence(error: BaseException) -> str:
     """Its type and message, of bounded length."""
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
+        error = error.__cause__  # as it was raised, before it came to a generator (PEP 479)
     return "".join(traceback.format_exception_only(error)).strip()[:TEXT_MAX]
 
 
