@@ -23,6 +23,10 @@ def sample_at(i: int) -> bytes:
     return b"%06d" % i * (1 + i % 40)
 
 
+def pair_at(i: int) -> tuple[int, float]:
+    return i, i / 4
+
+
 def child_processes() -> set[int]:
     """Of this process, those that have not ended; but for the server and the tracker of multiprocessing."""
     found = set()
@@ -132,7 +136,7 @@ class Alike:
 
     def __getitem__(self, i: int) -> tuple[int, float]:
         assert self.given[i]
-        return i, i / 4
+        return pair_at(i)
 
 
 # What is done with them: operation(samples, directory, options of DatasetWriter)
