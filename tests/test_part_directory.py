@@ -172,7 +172,7 @@ def test_differences_in_words() -> None:
     assert found[0] == "a was 1, is 1.0"
     assert found[1].startswith("b[1].c was 'x', is 'yyy") and found[1].endswith("…")
     assert found[2:] == ["gone was True, is nothing", "new was nothing, is {}"]
-    assert differences([1], [1, 2]) == [" was [1], is [1, 2]"]
+    assert differences([1], [1, 2]) == ["[1] was nothing, is 2"]
 
 
 # Verification
