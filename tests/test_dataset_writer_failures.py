@@ -338,6 +338,7 @@ import os, signal, sys, time
 from ffrecord import DatasetWriter
 
 parent = os.getpid()
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 def sample(line):
     if line == "137" and os.getpid() != parent:
         if os.fork() == 0:

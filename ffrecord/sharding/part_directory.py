@@ -244,7 +244,7 @@ class PartDirectory:
         with self._mutex, self._naming(f"{shard.name} is complete, but could not be noted"):
             if not self.held:
                 raise StateError(f"{self.label}: given up")
-            os.rename(Path(self.open) / shard.name, Path(self.finished) / shard.name)
+            os.rename(os.path.join(self.open, shard.name), os.path.join(self.finished, shard.name))
             self.ledger.append(Finished(shard, following))
             if time.monotonic() - self._synced >= SYNC_EVERY:
                 fsync_directory(self.finished)

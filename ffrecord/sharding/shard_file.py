@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from ffrecord import format
 from ffrecord.durable import move_range, reserve
@@ -34,13 +33,15 @@ class Files:
         """The file name of shard `number`."""
         return shard_name(number, self.stem)
 
+    # Not by Path, which has the interpreter intern the name of every shard.
+
     def path(self, number: int) -> str:
         """The path of shard `number` while it is filled."""
-        return str(Path(self.directory) / self.name(number))
+        return os.path.join(self.directory, self.name(number))
 
     def final(self, number: int) -> str:
         """The path it will have, for messages."""
-        return str(Path(self.made or self.label) / self.name(number))
+        return os.path.join(self.made or self.label, self.name(number))
 
 
 def create(path: str, label: str, data_start: int) -> None:

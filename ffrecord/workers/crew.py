@@ -35,7 +35,7 @@ from ffrecord.workers.process import FAILURE, Failure, Work, live
 TICK = 0.25  # seconds between two looks at all processes
 GRACE = 0.5  # seconds a worker gets to die of SIGTERM before SIGKILL, or to exit after closing its connection
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what ends a whole group of processes, or a whole session
-OWN_TURN = 0.05  # seconds that this process gets to be ended by what ended a worker, which then is what to tell of
+OWN_TURN = 0.2  # seconds that this process gets to be ended by what ended a worker, which then is what to tell of
 FAREWELL = 1.0  # seconds a dismissed worker gets to end by itself
 
 
