@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import coldness
+import fio
 import numpy as np
 import workloads
 from harness import Contestant, Measurement, WrongAnswerError, take_turns, timed
-from write_timing import settled
+from write_figures import BESIDE
+from write_timing import MIB, fio_writing, settled
 
 import ffrecord
 from ffrecord import DatasetWriter, FileReader
@@ -123,6 +125,12 @@ def read_by(processes: int, paths: Sequence[Path]) -> None:
         part.join()
 
 
+def read_beside_fio(processes: int, folder: "Folder", directory: Path) -> float:
+    """Seconds until both have ended, without those that fio takes to start."""
+    with fio_writing(folder.size // MIB * MIB, directory) as ended:
+        return max(timed(lambda: read_by(processes, folder.paths))(), ended())
+
+
 def evict(paths: Sequence[Path]) -> None:
     """`coldness.evict` of many files that this process has not mapped, which need not be looked for in its mappings."""
     for path in paths:
@@ -193,12 +201,14 @@ def measure_pictures(root: Path, out: Path, work: workloads.Pictures, rounds: in
         PACKING: packing.timed(packing.pack),
         CONVERTING: packing.timed(packing.convert),
     }
+    if fio.installed() and folder.size >= MIB:
+        ways[BESIDE] = lambda: read_beside_fio(work.workers, folder, root.parent)
     states = {"hot": lambda: read_all(folder.paths)} | ({"cold": lambda: evict(folder.paths)} if cold else {})
     found = []
     for cache, state in states.items():
         contestants = [Contestant(name, prepared(state, run), lambda: None) for name, run in ways.items()]
         for name, seconds in take_turns(contestants, rounds).items():
-            role = {"role": "limit" if name == READING else "ours"}
+            role = {"role": "limit" if name in (READING, BESIDE) else "ours"}
             found.append(Measurement(name, work, seconds, folder.size, len(folder), cache, role))
     return found
 

@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import fio
@@ -45,20 +46,35 @@ def settled() -> None:
 
 def fio_contestant(size: int, directory: Path) -> Contestant:
     """The limit: a fresh file, its room allocated beforehand, written by O_DIRECT from front to back, and synced."""
+
+    def run() -> float:
+        settled()
+        with fio_writing(size, directory) as ended:
+            return ended()
+
+    return Contestant(FIO, run, lambda: None)
+
+
+@contextmanager
+def fio_writing(size: int, directory: Path) -> Iterator[Callable[[], float]]:
+    """Of fio at work: a function that waits until it has written so many bytes; the seconds that it wrote for."""
     path = directory / "written.fio"
     command = ["fio", "--name=write", f"--filename={fio.escaped(path.resolve())}", "--rw=write", f"--bs={MIB}"]
     command += [f"--iodepth={DEPTH}", "--ioengine=libaio", "--direct=1", "--fallocate=native", "--end_fsync=1"]
     command += [f"--size={size}", "--output-format=json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=directory)
 
-    def run() -> float:
-        settled()
-        try:
-            output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=directory).stdout
-        finally:
-            path.unlink(missing_ok=True)
+    def ended() -> float:
+        output, error = process.communicate()
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command, output, error)
         return float(json.loads(output)["jobs"][0]["write"]["runtime"]) / 1000
 
-    return Contestant(FIO, run, lambda: None)
+    try:
+        with process:
+            yield ended
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def measure_writes(
