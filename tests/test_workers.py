@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
@@ -629,3 +629,34 @@ print("done")
 @children.forks
 def test_threads_fork_one_after_the_other() -> None:
     assert children.run(FORKS_AT_ONCE) == "done\n"
+
+
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_a_clean_up_is_begun_whatever_comes_just_before(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Ctrl-C between an error and the clean-up that it leads to."""
+    left, done = [None] * times, []
+    undisturbed = interrupts.undisturbed
+
+    def late() -> Any:
+        if left:
+            left.pop()
+            raise KeyboardInterrupt
+        return undisturbed()
+
+    monkeypatch.setattr(interrupts, "undisturbed", late)
+    with pytest.raises(KeyboardInterrupt) if times else nullcontext():
+        interrupts.undisturbed_whole(lambda: done.append(1))
+    assert done == [1] and not left
+
+
+def test_what_a_clean_up_raises_itself_does_not_repeat_it() -> None:
+    done = []
+
+    def work() -> None:
+        done.append(1)
+        signal.raise_signal(signal.SIGINT)
+        raise SystemExit(3)
+
+    with pytest.raises((SystemExit, KeyboardInterrupt)):
+        interrupts.undisturbed_whole(work)
+    assert done == [1]

@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ffrecord import manifest
 from ffrecord.errors import MismatchError, add_note
@@ -68,12 +69,15 @@ class Writing:
                     part.discard()
                 return outcome
             except BaseException as error:
-                with interrupts.undisturbed():
-                    kept = resume.remark(part)
-                    # Who was refused because of what stays was told so, and the same call would be refused again.
-                    _note(error, None if isinstance(error, MismatchError) else kept)
-                    _note(error, part.advice(error))
+                interrupts.undisturbed_whole(partial(self._clean_up, error))
                 raise
+
+    def _clean_up(self, error: BaseException) -> None:
+        """After an error, which is told what stays."""
+        kept = resume.remark(self._part)
+        # Who was refused because of what stays was told so, and the same call would be refused again.
+        _note(error, None if isinstance(error, MismatchError) else kept)
+        _note(error, self._part.advice(error))
 
     def _write(self) -> tuple[Start, int]:
         options, plan, part = self._options, self._plan, self._part

@@ -85,6 +85,20 @@ def undisturbed() -> Iterator[None]:
             signal.raise_signal(number)
 
 
+def undisturbed_whole(work: Callable[[], None]) -> None:
+    """Do `work` undisturbed, and do it even if a signal comes just before that begins, which is then raised afterwards:
+    a clean-up that such a signal keeps from beginning would never be done."""
+    begun = False
+    try:
+        with undisturbed():
+            begun = True
+            work()
+    except (KeyboardInterrupt, SystemExit):
+        if not begun:
+            undisturbed_whole(work)
+        raise
+
+
 def waiting() -> bool:
     """Whether a signal waits for the end of what is `undisturbed`, which had better not take its time any more."""
     return any(_waiting)
