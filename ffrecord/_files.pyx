@@ -3,6 +3,8 @@
 
 A batch is read a few files at a time: several threads open them and ask for their sizes, memory is made, and the same
 threads read them into it and close them. So no more descriptors are open at once than there are files in such a part.
+Where the part before was not in memory, the kernel is told of each file when it is opened, so that the disk has all of a part
+to do at once, and not one for each thread.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -22,7 +24,7 @@ from ffrecord._calls cimport (
     dirent,
     stat_t,
 )
-from ffrecord._linux cimport ffr_fetch_add, ffr_now_ns, ffr_pread
+from ffrecord._linux cimport ffr_fetch_add, ffr_now_ns, ffr_pread, ffr_will_need
 from ffrecord._memory cimport OWN_BLOCK, SHARED_BLOCK, Block, array_over
 from ffrecord._threads cimport Task, submit, withdraw
 
@@ -60,6 +62,7 @@ cdef enum:
     THREADS_CACHED = 2         # more only take CPUs from each other
     SLOW_NS = 50_000           # of a file: it waits for something
     AT_ONCE = 80               # files open at once, at most
+    AHEAD_BYTES = 1 << 20      # of a file, read ahead at most: the kernel does that by itself once it is read
 
 # What became of a file.
 cdef enum:
@@ -89,10 +92,14 @@ cdef struct Part:              # of a batch; each of the threads takes one file 
     int64_t following
     int root
     void (*step)(File* file, int root) noexcept nogil
+    bint waited                # whether a file was found to wait for something
 
 cdef struct Job:
     Task task
     Part* part
+
+
+cdef bint _waited = False      # whether the last part that was read, by any thread, had to be waited for
 
 
 cdef void _fail(File* file, int status, int error) noexcept nogil:
@@ -162,7 +169,7 @@ cdef void _all(Part* part, int threads) noexcept nogil:
     cdef Job jobs[THREADS]
     cdef int t, running = min(threads, <int> THREADS_CACHED)
     cdef int64_t i, start
-    part.following = 0
+    part.following, part.waited = 0, False
     memset(jobs, 0, sizeof(jobs))
     for t in range(threads):
         jobs[t].part = part
@@ -172,7 +179,8 @@ cdef void _all(Part* part, int threads) noexcept nogil:
     while i < part.count:
         start = ffr_now_ns()
         part.step(&part.files[i], part.root)
-        if running < threads and ffr_now_ns() - start > SLOW_NS:
+        if not part.waited and ffr_now_ns() - start > SLOW_NS:
+            part.waited = True
             _submit(jobs, running, threads, threads)
             running = threads
         i = ffr_fetch_add(&part.following, 1)
@@ -214,18 +222,20 @@ def read_files(
 
 cdef int _read_part(int root, File* files, int64_t count, list arrays, int64_t first, list failures) except -1:
     """Read a few files: into `arrays`, from place `first` on, or their failures into `failures`."""
+    global _waited
     cdef Part part
     cdef int64_t i
     cdef int threads = <int> min((count + 3) // 4, <int64_t> THREADS)
     part.files, part.count, part.root = files, count, root
+    part.step = _open_ahead if _waited else _open_good
     try:
         with nogil:
-            part.step = _open_good
             _all(&part, threads)
         _allocate(files, count, arrays, first)
         with nogil:
             part.step = _read
             _all(&part, threads)
+        _waited = part.waited
     finally:
         for i in range(count):
             if files[i].fd >= 0:
@@ -240,6 +250,12 @@ cdef int _read_part(int root, File* files, int64_t count, list arrays, int64_t f
 cdef void _open_good(File* file, int root) noexcept nogil:
     if file.status == FINE:
         _open(file, root)
+
+
+cdef void _open_ahead(File* file, int root) noexcept nogil:
+    _open_good(file, root)
+    if file.status == FINE:
+        ffr_will_need(file.fd, 0, min(file.size, <int64_t> AHEAD_BYTES))
 
 
 cdef int _allocate(File* files, int64_t count, list arrays, int64_t first) except -1:

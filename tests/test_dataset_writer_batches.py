@@ -1,5 +1,7 @@
 """Datasets that give several samples at once."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -108,3 +110,47 @@ def test_a_dataset_that_does_not_say_what_one_worker_is_to_have(tmp_path, said):
     dataset = Several()
     dataset.samples_of_task = said
     assert written(tmp_path / "out", dataset) == [b"%d" % i for i in range(100)]
+
+
+class Noting(Several):
+    """Varied samples; notes in a file what it is asked for."""
+
+    may_be_asked_ahead = True
+
+    def __init__(self, log) -> None:
+        super().__init__()
+        self.log = log
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __getitems__(self, indices: list[int]) -> list[bytes]:
+        with open(self.log, "a") as log:
+            print(indices[0], file=log)
+        return super().__getitems__(indices)
+
+
+class WaitingFor:
+    """Sample 0, once it was asked for with others, is not serialized before some others were asked for, too."""
+
+    def __init__(self, log, wanted: set[int]) -> None:
+        self.log, self.wanted = log, wanted
+
+    def __call__(self, sample: bytes) -> bytes:
+        end = time.monotonic() + 20
+        while sample == b"0" and self.log.exists() and not self.wanted <= self.asked_for():
+            assert time.monotonic() < end, self.asked_for()
+            time.sleep(0.001)
+        return sample
+
+    def asked_for(self) -> set[int]:
+        return set(map(int, self.log.read_text().split()))
+
+
+def test_tasks_in_reserve_are_asked_for_ahead(tmp_path):
+    """While the first one is packed, so that a disk has something to do all the time."""
+    log = tmp_path / "log"
+    writer = DatasetWriter(tmp_path / "out", num_workers=1, serializer=WaitingFor(log, {0, 50, 100, 200, 300}))
+    writer.from_indexed_dataset(Noting(log), chunksize=100)
+    with FileReader(tmp_path / "out") as reader:
+        assert [record.tobytes() for record in reader] == [b"%d" % i for i in range(1000)]

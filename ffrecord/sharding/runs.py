@@ -127,6 +127,11 @@ def _several(dataset: Any, indices: list[int]) -> tuple[int, list[Any]]:
         return len(indices), []
 
 
+def may_be_asked_ahead(dataset: Any) -> bool:
+    """Whether a dataset says that a thread may ask it for samples before they are needed."""
+    return getattr(dataset, "may_be_asked_ahead", False) is True
+
+
 def together(dataset: Any, indices: list[int]) -> list[int]:
     """The first of these indices, those that a dataset wants to be asked for at once; all if it does not say."""
     count = getattr(dataset, "samples_at_once", None)
@@ -234,8 +239,7 @@ class Opener:
         heart: Heart | None = None,
     ) -> None:
         self._dataset, self._function, self._pipeline, self._carrier = dataset, function, pipeline, carrier
-        ahead = getattr(dataset, "may_be_asked_ahead", False) is True
-        self._asker = _Asker(heart) if ahead and heart is not None else None
+        self._asker = _Asker(heart) if heart is not None and may_be_asked_ahead(dataset) else None
 
     def open(self, task: Assignment) -> Run:
         """Its samples. The first of a dataset that may be asked ahead are asked for now."""

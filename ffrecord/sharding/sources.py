@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from ffrecord.errors import ArgumentTypeError, CountError, FormatError
 from ffrecord.sharding.messages import Assignment, Indices, Stream
+from ffrecord.sharding.runs import may_be_asked_ahead
 from ffrecord.sharding.selection import Chosen, as_array
 from ffrecord.sharding.transport import Carrier
 from ffrecord.workers.heartbeats import Beat
 
 AHEAD = 2  # streams for each worker that may be under way before the first of them has ended
+RESERVE_ASKED = 3  # tasks whose samples are asked for ahead, so that the disk is never idle
 
 Item = TypeVar("Item")
 
@@ -66,6 +68,8 @@ class FromDataset(Source):
         self._indices, self._next = indices, first
         self._samples_of_task: Callable[[npt.NDArray[np.int64]], int] | None
         self._samples_of_task = getattr(dataset, "samples_of_task", None)
+        if may_be_asked_ahead(dataset):
+            self.reserve = RESERVE_ASKED
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Indices | None:
         wanted = as_array(self._indices[self._next : self._next + most])
