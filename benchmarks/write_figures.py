@@ -9,6 +9,7 @@ from read_figures import Figure, Group, figure_table, ratio, size_name
 
 MB = 1e6
 BESIDE = "reading the files while fio writes as much"
+PACKING, PACKING_MORE, CONVERTING = "DatasetWriter", "DatasetWriter, 8 workers", "convert"
 SCRIPT = ", whole script"  # at the end of the names of ways that are timed from the start of their process
 MEMORY_SLACK = 1.0  # MB: what two runs of the same differ by
 TABLES = 12  # bytes of the parent's memory for each sample of an open shard
@@ -87,7 +88,7 @@ def picture_figures(group: Group, cache: str, work: workloads.Pictures) -> list[
     about = f"{work.files:,} JPEG files, {state}: time of %s / time that {work.workers} processes take to read them"
     found = []
     # The last one is what the disk allows.
-    for name, most in (("DatasetWriter", 1.1), ("convert", 1.1), (BESIDE, None)):
+    for name, most in ((PACKING, 1.1), (PACKING_MORE, None), (CONVERTING, 1.1), (BESIDE, None)):
         way = group.named(name)
         if reading is not None and way is not None:
             values = [own / theirs for own, theirs in zip(way.seconds, reading.seconds, strict=True)]

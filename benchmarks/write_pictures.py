@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from multiprocessing import get_context
@@ -17,7 +17,7 @@ import fio
 import numpy as np
 import workloads
 from harness import Contestant, Measurement, WrongAnswerError, take_turns, timed
-from write_figures import BESIDE
+from write_figures import BESIDE, CONVERTING, PACKING, PACKING_MORE
 from write_timing import MIB, fio_writing, settled
 
 import ffrecord
@@ -25,7 +25,8 @@ from ffrecord import DatasetWriter, FileReader
 from ffrecord.fields import IntField, JPEGField, schema_of
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-READING, PACKING, CONVERTING = "reading the files", "DatasetWriter", "convert"
+READING = "reading the files"
+MORE = 8  # workers
 
 
 class Folder:
@@ -141,11 +142,13 @@ def evict(paths: Sequence[Path]) -> None:
         raise coldness.NotColdError(f"{left} of {len(paths)} files are in the page cache, expected none")
 
 
+@dataclass(frozen=True)
 class Packing:
     """The folder packed into shards, which are on the disk in the end; checked each time, and deleted."""
 
-    def __init__(self, folder: Folder, out: Path, workers: int) -> None:
-        self.folder, self.out, self.workers = folder, out, workers
+    folder: Folder
+    out: Path
+    workers: int
 
     def pack(self) -> None:
         """As a dataset of whoever has the files."""
@@ -199,6 +202,7 @@ def measure_pictures(root: Path, out: Path, work: workloads.Pictures, rounds: in
     ways = {
         READING: timed(lambda: read_by(work.workers, folder.paths)),
         PACKING: packing.timed(packing.pack),
+        PACKING_MORE: packing.timed(replace(packing, workers=MORE).pack),
         CONVERTING: packing.timed(packing.convert),
     }
     if fio.installed() and folder.size >= MIB:
