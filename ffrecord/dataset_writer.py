@@ -85,7 +85,8 @@ class DatasetWriter:
             docs/remote-writing.md.
         fields: the columns of the samples, as `fields.Schema.of` takes them, or a Schema. None: as up to 8 samples
             spread over the dataset show them; samples of bytes, bytearray or memoryview are written as they are then.
-        num_workers: processes that read and serialize; -1 for one per usable CPU, 0 for none but this one.
+        num_workers: processes that read and serialize; -1 for one per usable CPU, 0 for none but this one. More than
+            CPUs are of use where a sample has to be waited for, as when dataset[i] opens a file that is not in memory.
         serializer: sample → buffer, `pickle.dumps` for instance, instead of fields.
         shard_size: bytes of the samples of a shard, at most; a larger sample has a shard to itself. None for 256 MiB.
         samples_per_shard: samples of every shard but the last, instead of `shard_size`.
