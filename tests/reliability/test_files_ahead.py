@@ -39,7 +39,7 @@ with PathListReader(paths, labels=False) as reader:
 
 
 def test_files_that_are_waited_for_are_read_ahead(tmp_path: Path) -> None:
-    """Once one was: those of the next parts, of large ones the beginning. What the kernel says to it does not matter."""
+    """Once one was: those of the next parts, of large ones the beginning. What the kernel answers does not matter."""
     for number in range(FILES):
         size = {0: 0, 1: 128 * 1024 + 1, 2: 3 << 20}.get(number, 1000 + number)
         (tmp_path / f"{number:03}").write_bytes(bytes([number]) * size)
