@@ -96,7 +96,8 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encode:
     if count < files:
         warnings.warn(f"Split into {count} files rather than {files} files", UserWarning, stacklevel=3)
     part = PartDirectory(directory, among_others=True)
-    try:
+
+    def write() -> None:
         with interrupts.undisturbed():
             part.acquire()
             resume.take_over(part, resume=True)
@@ -109,6 +110,5 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encode:
         shards = write_shards(job, Means(workers, progress=verbose)).shards
         with interrupts.undisturbed():
             part.publish_bare([shard.name for shard in shards], manifest.build(shards))
-    finally:
-        with interrupts.undisturbed():
-            part.leave()
+
+    interrupts.ensured(write, lambda error: part.leave())

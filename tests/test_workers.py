@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import children
 import pytest
 
 from ffrecord.errors import WorkerError
-from ffrecord.workers import heartbeats, interrupts
+from ffrecord.workers import heartbeats
 from ffrecord.workers.channel import PACKET, Channel, channel_pair
 from ffrecord.workers.crew import Crew, start_method_of
 from ffrecord.workers.heartbeats import Heart
@@ -476,83 +476,6 @@ def test_beats_survive_their_writer() -> None:
     hearts.close()
 
 
-@pytest.fixture
-def of_a_terminal() -> Iterator[None]:
-    """SIGHUP ends this process, as in one that was not started by nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("of_a_terminal")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_what_ends_becomes_an_exit_and_is_put_back(number: signal.Signals) -> None:
-    with pytest.raises(SystemExit) as caught, interrupts.signals_exit():
-        signal.raise_signal(number)
-    assert caught.value.code == 128 + number
-    assert signal.getsignal(number) is signal.SIG_DFL
-
-
-@pytest.mark.usefixtures("of_a_terminal")
-def test_what_is_ignored_stays_so_and_does_not_wait() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with interrupts.signals_exit(), interrupts.undisturbed():
-        signal.raise_signal(signal.SIGHUP)
-        assert not interrupts.waiting()
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-
-
-@pytest.mark.usefixtures("of_a_terminal")
-def test_a_closed_terminal_waits_for_a_clean_up() -> None:
-    steps = []
-    with pytest.raises(SystemExit), interrupts.signals_exit():
-        with interrupts.undisturbed():
-            signal.raise_signal(signal.SIGHUP)
-            steps.append("cleaned")
-        steps.append("not reached")
-    assert steps == ["cleaned"]
-
-
-def test_a_program_keeps_its_own_handlers() -> None:
-    seen: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
-    try:
-        with interrupts.signals_exit():
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.01)
-        assert seen == [signal.SIGTERM]
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def test_a_clean_up_is_finished_before_ctrl_c_counts() -> None:
-    steps = []
-    with pytest.raises(KeyboardInterrupt):
-        with interrupts.undisturbed():
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.01)
-            steps.append("cleaned")
-        steps.append("not reached")
-    assert steps == ["cleaned"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_signals_in_other_threads_are_left_alone() -> None:
-    errors: list[BaseException] = []
-
-    def use() -> None:
-        try:
-            with interrupts.signals_exit(), interrupts.undisturbed():
-                pass
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join()
-    assert errors == []
-
-
 def torch_threads(link: Link, heart: Heart) -> None:
     import torch
 
@@ -629,34 +552,3 @@ print("done")
 @children.forks
 def test_threads_fork_one_after_the_other() -> None:
     assert children.run(FORKS_AT_ONCE) == "done\n"
-
-
-@pytest.mark.parametrize("times", [0, 1, 3])
-def test_a_clean_up_is_begun_whatever_comes_just_before(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """Ctrl-C between an error and the clean-up that it leads to."""
-    left, done = [None] * times, []
-    undisturbed = interrupts.undisturbed
-
-    def late() -> Any:
-        if left:
-            left.pop()
-            raise KeyboardInterrupt
-        return undisturbed()
-
-    monkeypatch.setattr(interrupts, "undisturbed", late)
-    with pytest.raises(KeyboardInterrupt) if times else nullcontext():
-        interrupts.undisturbed_whole(lambda: done.append(1))
-    assert done == [1] and not left
-
-
-def test_what_a_clean_up_raises_itself_does_not_repeat_it() -> None:
-    done = []
-
-    def work() -> None:
-        done.append(1)
-        signal.raise_signal(signal.SIGINT)
-        raise SystemExit(3)
-
-    with pytest.raises((SystemExit, KeyboardInterrupt)):
-        interrupts.undisturbed_whole(work)
-    assert done == [1]

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from typing import NamedTuple
 
 import msgspec
@@ -142,12 +141,15 @@ def write_by_crew(
     """
     arguments = {"samples": samples, "kind": kind, "parts": list(parts)}
     crew = None if workers < 2 else Crew(work, arguments, workers, start_method=start_method)
-    with nullcontext() if crew is None else at_work(crew):
+
+    def collect() -> list[Written]:
         bar = Progress(samples.n, progress, label)
         try:
             return _collected(samples, kind, parts, crew, bar)
         finally:
             bar.close()
+
+    return collect() if crew is None else at_work(crew, collect)
 
 
 def _collected(

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ffrecord.conversion.export_parts import Part, check_names, write_by_crew
+from ffrecord.conversion.export_parts import Part, Written, check_names, write_by_crew
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
 from ffrecord.conversion.export_verify import verify_files
@@ -149,7 +149,8 @@ def _write(
         held = _held(inside)
     except OSError as error:
         raise file_error(error.errno or EIO, f"{path}: no file can be made there", path) from None
-    try:
+
+    def write_all() -> list[Written]:
         done = write_by_crew(samples, kind, parts, min(workers, len(parts)), start_method, progress, path)
         check_names(samples, path, [each.hashes for each in done])
         written = inside if per_shard is not None else parts[0].path
@@ -158,11 +159,14 @@ def _write(
         if verify:
             verify_files(samples, kind, [part.path for part in parts], path)
         _publish(written, target, path)
-    finally:
-        with interrupts.undisturbed():
-            shutil.rmtree(inside, ignore_errors=True)
-            with contextlib.suppress(OSError):  # nothing was written to it
-                os.close(held)
+        return done
+
+    def clean_up(error: BaseException | None) -> None:
+        shutil.rmtree(inside, ignore_errors=True)
+        with contextlib.suppress(OSError):  # nothing was written to it
+            os.close(held)
+
+    done = interrupts.ensured(write_all, clean_up)
     return len(parts), sum(each.size for each in done)
 
 

@@ -1,7 +1,6 @@
 """Source and result compared, sample by sample: what the source gives, encoded again, is what the shards hold."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from operator import getitem
@@ -70,12 +69,18 @@ def compare_all(
         raise _miscounted(out, f"{len(found.dataset)}", count)
     alone = found.dataset is None or not workers or count <= AT_ONCE
     crew = None if alone else Crew(compare, _arguments(found, reader, before), workers, start_method=start_method)
-    with nullcontext() if crew is None else at_work(crew):
+
+    def settle() -> None:
         bar = Progress(count, progress, f"{out}, verifying")
         try:
             _settle(_outcomes(found, reader, before, crew, out), bar, out, count)
         finally:
             bar.close()
+
+    if crew is None:
+        settle()
+    else:
+        at_work(crew, settle)
 
 
 def _arguments(found: Given, reader: FileReader, before: int) -> dict[str, Any]:

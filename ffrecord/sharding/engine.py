@@ -55,19 +55,20 @@ def write_shards(job: Job, means: Means) -> Outcome:
     """
     finisher = Finisher()
     books = Books(job, finisher)
-    try:
-        if means.workers and job.source.total != job.start.samples + job.start.skipped:
-            Foreman(job, means, books, finisher).run()
-        else:
-            _Alone(job, means, books, finisher).run()
-        books.check()
-        while (shards := finisher.wait(LOOK)) is None:
-            pass
-    finally:
-        with interrupts.undisturbed():
-            finisher.cancel(PATIENCE)
+    shards = interrupts.ensured(lambda: _finished(job, means, books, finisher), lambda error: finisher.cancel(PATIENCE))
     shards = sorted(shards, key=lambda shard: (len(shard.name), shard.name))
     return Outcome(shards, books.samples, books.bytes, books.skipped, books.encoding)
+
+
+def _finished(job: Job, means: Means, books: Books, finisher: Finisher) -> list[Shard]:
+    if means.workers and job.source.total != job.start.samples + job.start.skipped:
+        Foreman(job, means, books, finisher).run()
+    else:
+        _Alone(job, means, books, finisher).run()
+    books.check()
+    while (shards := finisher.wait(LOOK)) is None:
+        pass
+    return shards
 
 
 class _Alone:

@@ -73,16 +73,18 @@ class Foreman:
             others: what an iterable of the user raised.
         """
         crew = self._crew()
-        try:
-            crew.start()
-            self._finisher.start()
-            self._supervise(crew)
-            crew.dismiss()
-        finally:
-            with interrupts.undisturbed():
-                crew.end()
-                if self._slots is not None:
-                    self._slots.close()
+        interrupts.ensured(lambda: self._run(crew), lambda error: self._end(crew))
+
+    def _run(self, crew: Crew) -> None:
+        crew.start()
+        self._finisher.start()
+        self._supervise(crew)
+        crew.dismiss()
+
+    def _end(self, crew: Crew) -> None:
+        crew.end()
+        if self._slots is not None:
+            self._slots.close()
 
     def _crew(self) -> Crew:
         job, means = self._job, self._means

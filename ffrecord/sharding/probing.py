@@ -62,10 +62,13 @@ def _probe(dataset: Any, indices: list[int], known: Encoding | None, means: Mean
             return _look(heart, dataset, indices, known.encode if known else None, skips)
     arguments = {"dataset": dataset, "indices": indices, "skips": skips, **(known.arguments if known else {})}
     crew = Crew(look, arguments, 1, start_method=means.start_method, stuck_after=means.stuck_after)
-    with at_work(crew):
-        while not (messages := crew.listen()):
-            pass
-        crew.dismiss()
+    return at_work(crew, lambda: _answer(crew))
+
+
+def _answer(crew: Crew) -> Probed:
+    while not (messages := crew.listen()):
+        pass
+    crew.dismiss()
     return msgspec.msgpack.decode(messages[0][1], type=Probed)
 
 

@@ -4,7 +4,6 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from ffrecord import manifest
 from ffrecord.errors import MismatchError, add_note
@@ -59,21 +58,20 @@ class Writing:
 
     def run(self) -> tuple[Start, int]:
         """(what there is in the end, how many shards were there before)."""
-        part = self._part
-        with interrupts.signals_exit():
-            try:
-                with interrupts.undisturbed():
-                    part.acquire()
-                outcome = self._write()
-                with interrupts.undisturbed():
-                    part.discard()
-                return outcome
-            except BaseException as error:
-                interrupts.undisturbed_whole(partial(self._clean_up, error))
-                raise
+        return interrupts.ensured(self._run, self._clean_up)
 
-    def _clean_up(self, error: BaseException) -> None:
+    def _run(self) -> tuple[Start, int]:
+        with interrupts.undisturbed():
+            self._part.acquire()
+        outcome = self._write()
+        with interrupts.undisturbed():
+            self._part.discard()
+        return outcome
+
+    def _clean_up(self, error: BaseException | None) -> None:
         """After an error, which is told what stays."""
+        if error is None:
+            return
         kept = resume.remark(self._part)
         # Who was refused because of what stays was told so, and the same call would be refused again.
         _note(error, None if isinstance(error, MismatchError) else kept)

@@ -20,10 +20,10 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import reduction
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -37,6 +37,9 @@ GRACE = 0.5  # seconds a worker gets to die of SIGTERM before SIGKILL, or to exi
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what ends a whole group of processes, or a whole session
 OWN_TURN = 0.2  # seconds that this process gets to be ended by what ended a worker, which then is what to tell of
 FAREWELL = 1.0  # seconds a dismissed worker gets to end by itself
+
+
+Result = TypeVar("Result")
 
 
 def start_method_of(name: str | None) -> str:
@@ -239,7 +242,7 @@ class Crew:
         self._looked, self._ended = time.monotonic(), False
         messages = []
         for number, worker in enumerate(self._workers):
-            if worker.process.exitcode is not None:
+            if _exit_code(worker.process) is not None:
                 messages += self._receive(number) or self._raise_death(number)
             elif self._stuck_after is not None:
                 self._check_progress(number, self._stuck_after)
@@ -284,7 +287,7 @@ class Crew:
     def end(self) -> None:
         """End what still runs and release everything; may be repeated."""
         started = [worker.process for worker in self._workers if worker.process.pid is not None]
-        running = [process for process in started if process.exitcode is None]
+        running = [process for process in started if _exit_code(process) is None]
         for process in running:
             process.terminate()
         deadline = time.monotonic() + GRACE
@@ -305,15 +308,14 @@ class Crew:
         self._hearts.close()
 
 
-@contextlib.contextmanager
-def at_work(crew: Crew) -> Iterator[Crew]:
-    """Start a crew, and end it in any case."""
-    try:
+def at_work(crew: Crew, use: Callable[[], Result]) -> Result:
+    """What `use` returns, with a crew that is started before, and ended in any case."""
+
+    def work() -> Result:
         crew.start()
-        yield crew
-    finally:
-        with interrupts.undisturbed():
-            crew.end()
+        return use()
+
+    return interrupts.ensured(work, lambda error: crew.end())
 
 
 @contextlib.contextmanager
@@ -330,12 +332,18 @@ def _await_exit(process: BaseProcess, seconds: float) -> int | None:
     It asks for the exit code because the sentinel join() waits for stays silent while a child of the worker is alive.
     """
     deadline, pause = time.monotonic() + seconds, 0.0005
-    if process.exitcode is None and process.pid is not None:
+    if _exit_code(process) is None and process.pid is not None:
         _await_end(process.pid, seconds)
-    while process.exitcode is None and time.monotonic() < deadline:
+    while (code := _exit_code(process)) is None and time.monotonic() < deadline:
         time.sleep(pause)
         pause = min(2 * pause, 0.02)
-    return process.exitcode
+    return code
+
+
+def _exit_code(process: BaseProcess) -> int | None:
+    """The exit code; None if it runs. The kernel tells it only once, so no signal may come before it is kept."""
+    with interrupts.undisturbed():
+        return process.exitcode
 
 
 def _await_end(pid: int, seconds: float) -> None:

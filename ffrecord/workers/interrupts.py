@@ -1,23 +1,74 @@
 """Signals while worker processes run: Ctrl-C, SIGTERM and SIGHUP end a write through the same clean-up as an exception.
 
 SIGHUP comes when a terminal is closed. A program that ignores it, as nohup has it, goes on ignoring it.
+
+A signal may come between any two steps of Python: also between an error and the first step of the clean-up that it
+leads to, which is then left out. So inside `signals_exit` the handlers of the program are called by one of ours, which
+has signals wait while something is `undisturbed`, and for a while after one has raised: who begins a clean-up anew
+after that is not kept from it again, see `ensured`.
 """
 
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
-SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 ENDED = 128  # and the number of the signal: what a shell reports for a process that one has ended
+PATIENCE = 1.0  # seconds after a signal has raised for which the next ones wait
 
-_waiting: list[list[int]] = []  # signals that came while something was `undisturbed`, of each such
+Handler = Any  # as signal.getsignal has it
+Result = TypeVar("Result")
 
 
-def _exit(signum: int, frame: FrameType | None) -> None:
-    raise SystemExit(ENDED + signum)
+class _Watch:
+    """What became of signals in the main thread, which alone runs handlers.
+
+    Attributes:
+        handlers: of the program, by signal, while ours is in their places; else none.
+        held: whether all signals wait.
+        noted: those that do.
+        raised: when one has raised an exception; time.monotonic().
+    """
+
+    def __init__(self) -> None:
+        self.handlers: dict[int, Handler] = {}
+        self.held = False
+        self.noted: list[int] = []
+        self.raised = -PATIENCE
+
+    def waits(self) -> bool:
+        return self.held or time.monotonic() < self.raised + PATIENCE
+
+    def call(self, number: int, frame: FrameType | None = None) -> None:
+        """What the program wants to be done, which is to exit where it says nothing."""
+        handler = self.handlers[number]
+        try:
+            if handler is signal.SIG_DFL:
+                raise SystemExit(ENDED + number)
+            handler(number, frame)
+        except BaseException:
+            self.raised = time.monotonic()
+            raise
+
+    def deliver(self) -> None:
+        """Call what needs not wait any more."""
+        while self.noted and not self.waits():
+            self.call(self.noted.pop(0))
+
+
+_watch = _Watch()
+
+
+def _arrived(number: int, frame: FrameType | None) -> None:
+    """The handler of all."""
+    if _watch.waits():
+        _watch.noted.append(number)
+    else:
+        _watch.call(number, frame)
 
 
 def _in_main_thread() -> bool:
@@ -26,24 +77,128 @@ def _in_main_thread() -> bool:
 
 
 @contextlib.contextmanager
-def _handled(number: int, usual: Any, handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Inside, a signal has this handler and not its usual one, unless the program has a handler of its own."""
-    if not _in_main_thread() or signal.getsignal(number) is not usual:
+def signals_exit() -> Iterator[None]:
+    """Inside, SIGTERM raises SystemExit(143) in the main thread, and SIGHUP SystemExit(129), unless the program has a
+    handler of its own, which is called then, or ignores it. After one that raised, others wait for up to a second."""
+    if not _in_main_thread() or _watch.handlers:
         yield
         return
-    signal.signal(number, handler)
+    watch, failed = _watch, None
     try:
+        _install()
         yield
+    except BaseException as error:
+        failed = error
+        raise
     finally:
-        signal.signal(number, usual)
+        _put_back(watch)
+        _tell_late(watch, failed)
+
+
+def _exiting(work: Callable[[], Result]) -> Result:
+    """The same for what `work` does, so that a signal which comes while it ends leaves no handler of ours behind: it
+    keeps one of the calls of `_put_back` from being made, but not both."""
+    if not _in_main_thread() or _watch.handlers:
+        return work()
+    watch, failed = _watch, None
+    try:
+        try:
+            _install()
+            return work()
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            _put_back(watch)
+    finally:
+        _put_back(watch)
+        _tell_late(watch, failed)
+
+
+def _install() -> None:
+    # A handler that was not installed from Python cannot be put back, so it stays; what is ignored does not wait.
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    _watch.handlers = {n: handler for n, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
+    for number in _watch.handlers:
+        signal.signal(number, _arrived)
+
+
+def _put_back(watch: _Watch) -> None:
+    """The program's handlers, unless that was done; what came by then is noted, and what comes meanwhile is theirs."""
+    global _watch
+    if watch is not _watch:
+        return
+    watch.held = True
+    with held():
+        for number, handler in watch.handlers.items():
+            if signal.getsignal(number) is _arrived:
+                signal.signal(number, handler)
+        _watch = _Watch()
+
+
+def _tell_late(watch: _Watch, failed: BaseException | None) -> None:
+    """Have signals that still wait come into force, unless the program ends, or was told of such a one, by what has
+    failed."""
+    raised = failed
+    for number in watch.noted:
+        try:
+            watch.call(number)
+        except BaseException as late:
+            raised = raised if isinstance(raised, SystemExit | type(late)) else late
+    if raised is not None and raised is not failed:
+        raise raised
 
 
 @contextlib.contextmanager
-def signals_exit() -> Iterator[None]:
-    """Inside, SIGTERM raises SystemExit(143) in the main thread, and SIGHUP SystemExit(129), unless the program has a
-    handler of its own, or ignores it."""
-    with _handled(signal.SIGTERM, signal.SIG_DFL, _exit), _handled(signal.SIGHUP, signal.SIG_DFL, _exit):
+def undisturbed() -> Iterator[None]:
+    """Inside, Ctrl-C, SIGTERM or SIGHUP does not interrupt a clean-up; it comes into force afterwards."""
+    if not _in_main_thread():
         yield
+        return
+    with signals_exit():
+        before, _watch.held = _watch.held, True
+        try:
+            yield
+        finally:
+            _watch.held = before
+            _watch.deliver()
+
+
+def ensured(work: Callable[[], Result], clean_up: Callable[[BaseException | None], object]) -> Result:
+    """What `work` returns. Afterwards `clean_up` is called in any case, once and undisturbed.
+
+    Args:
+        clean_up: given what was raised, by `work` or by a signal after it; None for nothing.
+    """
+    begun = False
+
+    def once(error: BaseException | None) -> None:
+        nonlocal begun
+        with undisturbed():
+            if not begun:
+                begun = True
+                clean_up(error)
+
+    def work_and_clean_up() -> Result:
+        # A signal may keep one of the calls of `once` from its work, but not two of them.
+        try:
+            try:
+                result = work()
+            except BaseException as error:
+                once(error)
+                raise
+            once(None)
+        except BaseException as error:
+            once(error)
+            raise
+        return result
+
+    return _exiting(work_and_clean_up)
+
+
+def waiting() -> bool:
+    """Whether a signal waits for the end of what is `undisturbed`, which had better not take its time any more."""
+    return bool(_watch.noted)
 
 
 @contextlib.contextmanager
@@ -55,53 +210,17 @@ def ctrl_c_waits() -> Iterator[None]:
             raise KeyboardInterrupt
         arrived.append(number)
 
-    arrived: list[int] = []
-    with _handled(signal.SIGINT, signal.default_int_handler, note):
-        yield
-    if arrived:
-        raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Inside, a second Ctrl-C, SIGTERM or SIGHUP does not interrupt a clean-up; it comes into force afterwards."""
-    if not _in_main_thread():
+    if not _in_main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
     arrived: list[int] = []
-    _waiting.append(arrived)
-    handlers = {int(number): signal.getsignal(number) for number in SIGNALS}
-    # A handler that was not installed from Python cannot be put back, so it stays; what is ignored does not wait.
-    ours = [number for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)]
-    for number in ours:
-        signal.signal(number, lambda signum, frame: arrived.append(signum))
+    signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, handlers[number])
-        _waiting.pop()
-        for number in arrived:
-            signal.raise_signal(number)
-
-
-def undisturbed_whole(work: Callable[[], None]) -> None:
-    """Do `work` undisturbed, and do it even if a signal comes just before that begins, which is then raised afterwards:
-    a clean-up that such a signal keeps from beginning would never be done."""
-    begun = False
-    try:
-        with undisturbed():
-            begun = True
-            work()
-    except (KeyboardInterrupt, SystemExit):
-        if not begun:
-            undisturbed_whole(work)
-        raise
-
-
-def waiting() -> bool:
-    """Whether a signal waits for the end of what is `undisturbed`, which had better not take its time any more."""
-    return any(_waiting)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if arrived:
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -111,8 +230,9 @@ def held() -> Iterator[set[int]]:
     Yields:
         the signals that were blocked before.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # which raises, but not at once, for what came before
         yield set(before)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -124,6 +244,8 @@ def become_worker(blocked: set[int] | None) -> None:
     Args:
         blocked: the signals to leave blocked; None to change nothing about that.
     """
+    global _watch
+    _watch = _Watch()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -452,12 +452,17 @@ def test_the_way_to_the_page_goes_with_it(pictures, tmp_path):
 
 
 def test_the_way_leaves_a_handler_as_the_program_has_set_it():
-    def own(*_: object) -> None: ...
+    called = []
+
+    def own(*_: object) -> None:
+        called.append(True)
 
     before = signal.signal(signal.SIGTERM, own)
     try:
         with way_to("http://127.0.0.1:1/"):
-            assert signal.getsignal(signal.SIGTERM) is own
+            signal.raise_signal(signal.SIGTERM)
+            assert called
+        assert signal.getsignal(signal.SIGTERM) is own
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with way_to("http://127.0.0.1:1/"):
             assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL

@@ -1,6 +1,7 @@
 """T12 (guarantees G1, G7, G8): the parent is interrupted, terminated or killed: no orphan, nothing half done."""
 
 import contextlib
+import multiprocessing
 import os
 import shutil
 import signal
@@ -129,6 +130,45 @@ def test_the_parent_ends(
         assert is_whole(directory, kind) or "set" not in os.listdir(directory)
         left = remains(directory, name)
         assert left == [] or (name == "SIGKILL" and len(left) == 1 and left[0].startswith(".set.")), left
+        counted.add("ends of a parent")
+        shutil.rmtree(directory)
+
+
+def leaves_no_worker(directory: Path) -> None:
+    """Python would wait for one at its end, for ever."""
+    try:
+        OPERATIONS["alike"](Fatal(pause=0.0005), directory / "set")
+    finally:
+        if multiprocessing.active_children():
+            os._exit(98)
+
+
+TWO = [("SIGHUP", "SIGTERM"), ("SIGTERM", "SIGHUP"), ("Ctrl-C", "SIGTERM"), ("Ctrl-C", "Ctrl-C")]
+
+
+@counts(3, 30)
+@pytest.mark.parametrize("apart", [0.0, 0.0002, 0.005])
+@pytest.mark.parametrize("names", TWO, ids="+".join)
+def test_two_signals(
+    tmp_path: Path, random: np.random.Generator, names: tuple[str, str], apart: float, count: int, counted: Counted
+) -> None:
+    """The second one comes while the first one has all ended, or just before; both at once where the process sleeps."""
+    for turn in range(count):
+        directory = tmp_path / str(turn)
+        directory.mkdir()
+        pid = begin_other(lambda directory=directory: leaves_no_worker(directory))
+        time.sleep(0.02 + float(random.random()) * BEGUN)
+        if not apart:
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(pid, SIGNALS[names[0]])
+        time.sleep(apart)
+        os.kill(pid, SIGNALS[names[1]])
+        os.kill(pid, signal.SIGCONT)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        assert wait_until(lambda pid=pid: not in_session(pid), 1.5), in_session(pid)
+        assert code in (0, *(CODES[name] for name in names), *(-SIGNALS[name] for name in names)), code
+        assert is_whole(directory, "alike") or "set" not in os.listdir(directory)
+        assert remains(directory, names[0]) == []
         counted.add("ends of a parent")
         shutil.rmtree(directory)
 
