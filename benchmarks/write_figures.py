@@ -9,7 +9,13 @@ from read_figures import Figure, Group, figure_table, ratio, size_name
 
 MB = 1e6
 BESIDE = "reading the files while fio writes as much"
-PACKING, PACKING_MORE, CONVERTING = "DatasetWriter", "DatasetWriter, 8 workers", "convert"
+MORE = 8  # workers, of which most wait for a file
+READING, PACKING, PACKING_MORE, CONVERTING = (
+    "reading the files",
+    "DatasetWriter",
+    f"DatasetWriter, {MORE} workers",
+    "convert",
+)
 SCRIPT = ", whole script"  # at the end of the names of ways that are timed from the start of their process
 MEMORY_SLACK = 1.0  # MB: what two runs of the same differ by
 TABLES = 12  # bytes of the parent's memory for each sample of an open shard
@@ -83,7 +89,7 @@ def of_package(measurements: Sequence[Measurement], package: str) -> list[Measur
 
 def picture_figures(group: Group, cache: str, work: workloads.Pictures) -> list[Figure]:
     """Of seconds: how much longer than reading alone."""
-    reading = group.named("reading the files")
+    reading = group.named(READING)
     state = "cold" if cache == "cold" else "cached"
     about = f"{work.files:,} JPEG files, {state}: time of %s / time that {work.workers} processes take to read them"
     found = []

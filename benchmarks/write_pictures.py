@@ -17,7 +17,7 @@ import fio
 import numpy as np
 import workloads
 from harness import Contestant, Measurement, WrongAnswerError, take_turns, timed
-from write_figures import BESIDE, CONVERTING, PACKING, PACKING_MORE
+from write_figures import BESIDE, CONVERTING, MORE, PACKING, PACKING_MORE, READING
 from write_timing import MIB, fio_writing, settled
 
 import ffrecord
@@ -25,8 +25,6 @@ from ffrecord import DatasetWriter, FileReader
 from ffrecord.fields import IntField, JPEGField, schema_of
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-READING = "reading the files"
-MORE = 8  # workers
 
 
 class Folder:

@@ -3,8 +3,8 @@
 
 A batch is read a few files at a time: several threads open them and ask for their sizes, memory is made, and the same
 threads read them into it and close them. So no more descriptors are open at once than there are files in such a part.
-Where the part before was not in memory, the kernel is told of each file when it is opened, so that the disk has all of a part
-to do at once, and not one for each thread.
+Where a file of the part before took long, because it was waited for or is large, the kernel is told of each file when
+it is opened, so that the disk has all of a part to do at once, and not one for each thread.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -60,7 +60,7 @@ cdef extern from "dirent.h" nogil:
 cdef enum:
     THREADS = 8                # for a disk
     THREADS_CACHED = 2         # more only take CPUs from each other
-    SLOW_NS = 50_000           # of a file: it waits for something
+    SLOW_NS = 50_000           # of a file: it waits for something, or is large
     AT_ONCE = 80               # files open at once, at most
     AHEAD_BYTES = 1 << 20      # of a file, read ahead at most: the kernel does that by itself once it is read
 
@@ -92,14 +92,14 @@ cdef struct Part:              # of a batch; each of the threads takes one file 
     int64_t following
     int root
     void (*step)(File* file, int root) noexcept nogil
-    bint waited                # whether a file was found to wait for something
+    bint waited                # whether a file took long
 
 cdef struct Job:
     Task task
     Part* part
 
 
-cdef bint _waited = False      # whether the last part that was read, by any thread, had to be waited for
+cdef bint _waited = False      # whether a file of the last part that was read, by any thread, took long
 
 
 cdef void _fail(File* file, int status, int error) noexcept nogil:

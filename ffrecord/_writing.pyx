@@ -145,8 +145,9 @@ cdef class Appender:
     """What FileWriter is made of: appends samples to a descriptor, through two buffers that a thread empties.
 
     A subclass has `_refuse(more)`, which raises the reason why `more` samples cannot be taken, or returns if there is
-    none but an error in the thread; and `_abandon(error)`, which gives everything up after an error in the middle of a
-    sample and returns what to raise. It sets `_busy` around what must not meet further samples.
+    none but an error in the thread; `_abandon(error)`, which gives everything up after an error in the middle of a
+    sample and returns what to raise; and `_unfit(error)`, which returns what to raise for a sample of a wrong type. It
+    sets `_busy` around what must not meet further samples.
     """
 
     cdef Job _job
@@ -285,7 +286,10 @@ cdef class Appender:
         ):
             return self._append(cnp.PyArray_BYTES(data), cnp.PyArray_NBYTES(data))
         if type(data) is not bytearray:
-            data = as_bytes(data)
+            try:
+                data = as_bytes(data)
+            except TypeError as error:
+                raise self._unfit(error) from None
             # Code of Python's may have run, which may have closed the writer or filled it.
             self._admit()
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

@@ -15,7 +15,9 @@ INT64 = np.dtype(np.int64)
 def as_int64(index: SupportsIndex) -> int:
     value = operator.index(index)
     if not -(1 << 63) <= value < 1 << 63:
-        raise SampleIndexError(f"index >= number of samples ({value})" if value > 0 else f"index {value} out of range")
+        raise SampleIndexError(
+            f"index >= number of samples ({value} >= 2**63)" if value > 0 else f"index {value} out of range"
+        )
     return value
 
 

@@ -45,7 +45,7 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
             something, the message names the part files; any other: it cannot be read or written.
         FormatError: the journal is damaged in its first bytes, names no `.ffr` file of its directory, or is of another
             part file.
-        All of OSError are RuntimeErrors, too.
+        All of OSError but a missing directory are RuntimeErrors, too.
     """
     given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(given, str):

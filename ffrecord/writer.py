@@ -127,7 +127,7 @@ class FileWriter(Appender):
         self._path = _check_name(fname)
         self._n = None if n is None else whole_number("n", n)
         if self._n is not None and self._n < 0:
-            raise ValueError(f"n is {self._n}, expected >= 0")
+            raise ValueError(f"{self._path}: n is {self._n}, expected >= 0")
         self._payload = self._encode(extension)
         self._data_start = self._reserve()
         self._part = durable.PartFile(self._path)
@@ -231,17 +231,20 @@ class FileWriter(Appender):
             try:
                 super().write_many(samples)
             except TypeError as error:
-                raise self._wrong_sample(self.count - before, error) from None
+                raise self._wrong_sample(self.count - before, error.__context__ or error) from None
             return
         for position, data in enumerate(samples):
             try:
                 self.write_one(data)
             except TypeError as error:
-                raise self._wrong_sample(position, error) from None
+                raise self._wrong_sample(position, error.__context__ or error) from None
 
     write_many.__doc__ = Appender.write_many.__doc__
 
-    def _wrong_sample(self, position: int, error: TypeError) -> TypeError:
+    def _unfit(self, error: TypeError) -> TypeError:
+        return TypeError(f"{self._path}: sample {self.count}: {error}")
+
+    def _wrong_sample(self, position: int, error: BaseException) -> TypeError:
         return TypeError(f"{self._path}: samples[{position}]: {error}")
 
     def flush(self) -> None:

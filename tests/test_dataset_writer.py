@@ -165,6 +165,15 @@ def test_any_start_method_gives_the_same_bytes(tmp_path: Path, cut: dict[str, in
     assert len({str(files_in(tmp_path / name)) for name in [*METHODS, "none"]}) == 1
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_numbers_of_a_foreign_byte_order_reach_a_worker_as_they_are(tmp_path: Path, method: str) -> None:
+    foreign = np.dtype("i2").newbyteorder()
+    samples = [np.full(3, i, foreign) for i in range(300)]
+    write(tmp_path / "many", samples, num_workers=2, start_method=method)
+    write(tmp_path / "none", samples, num_workers=0)
+    assert files_in(tmp_path / "many") == files_in(tmp_path / "none")
+
+
 class Slow(Pictures):
     """Where some samples take long, chunks are finished out of order."""
 

@@ -141,6 +141,8 @@ def test_a_missing_tar_file_is_named(tmp_path: Path) -> None:
 
 def test_patterns() -> None:
     assert list(expand("train-{008..011}.tar")) == [f"train-{n:03d}.tar" for n in (8, 9, 10, 11)]
+    with pytest.raises(ValueError, match=r"a\{0\.\.99999999999\}: a pattern of more than 1,000,000 names"):
+        shard_names("a{0..99999999999}")
     assert list(expand("{a,b}/{0..1}")) == ["a/0", "a/1", "b/0", "b/1"]
     assert list(expand("{8..11}")) == ["8", "9", "10", "11"]
     assert list(expand("plain{}.tar")) == ["plain{}.tar"]

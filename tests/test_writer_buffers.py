@@ -120,8 +120,11 @@ NO_BUFFERS = [
 def test_no_buffer(tmp_path, wrong):
     """Refused before anything is noted: the writer goes on."""
     with FileWriter(tmp_path / "a.ffr", 1) as writer:
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=r"a\.ffr: sample 0: "):
             writer.write_one(wrong)
+        for samples in ([wrong], iter([wrong])):
+            with pytest.raises(TypeError, match=r"a\.ffr: samples\[0\]: an? "):
+                writer.write_many(samples)
         assert writer.count == 0
         writer.write_one(b"x")
     with FileReader(tmp_path / "a.ffr") as reader:

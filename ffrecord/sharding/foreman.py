@@ -9,6 +9,7 @@ from ffrecord.sharding.finisher import SHORT, Finisher
 from ffrecord.sharding.job import TASK_BYTES, TASK_SAMPLES, Job, Means
 from ffrecord.sharding.layout import FIRST_SAMPLES
 from ffrecord.sharding.messages import Chosen, Filled, Place, Shown, Sized, Written
+from ffrecord.sharding.packing import SLOW_SECONDS
 from ffrecord.sharding.progress import Progress
 from ffrecord.sharding.transport import Carrier, Here, Slots, ToWorkers
 from ffrecord.workers import interrupts
@@ -26,6 +27,7 @@ class _Hand:
     def __init__(self, slots: list[int]) -> None:
         self.free = slots
         self.pace = 0.0  # seconds a sample, in its latest task
+        self.slow = False  # whether that took long: then a task more in reserve is one that others could have
         self.samples = 0  # of the task whose pieces are coming
         self.tasks: dict[int, int] = {}  # those not done → slot
 
@@ -33,6 +35,7 @@ class _Hand:
         """A task is done."""
         self.free.append(self.tasks.pop(task))
         self.pace = seconds / samples if samples else 0.0
+        self.slow = seconds > SLOW_SECONDS
 
 
 class Foreman:
@@ -49,7 +52,8 @@ class Foreman:
         self._source = job.source
         self._count = self._useful(means.workers)
         # One that was filled is told of while the next one is.
-        self._each = each = self._source.reserve + (2 if books.foresees else 1)
+        self._in_hand = 2 if books.foresees else 1
+        self._each = each = self._source.reserve + self._in_hand
         self._hands = [_Hand(list(range(each * worker, each * (worker + 1)))) for worker in range(self._count)]
         self._owner: dict[tuple[int, int], int] = {}  # worker of each piece that is not written
         self._given, self._exhausted = 0, False  # tasks
@@ -136,6 +140,8 @@ class Foreman:
         if not self._chosen:
             # One after the other until the encoding is known: it must not depend on who is first.
             return worker == 0 and not hand.tasks
+        if hand.slow and len(hand.tasks) > self._in_hand:
+            return False
         ahead = self._source.ahead
         return ahead is None or self._given - self._books.first_unfinished < ahead * self._count
 

@@ -103,7 +103,7 @@ def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None,
             what = f"none of the samples {indices} can be had, to see what they are like"
             why = "" if failure is None else f", the last of them because of {sentence(failure)}"
             raise WorkerError(f"{what}{why}; with `fields` given, nobody looks") from failure
-        schema = shape_of(list(samples.values())).schema
+        schema = _shape_of(samples).schema
         encode = shown(Shape(schema)).encode
     probes = []
     for index, sample in samples.items():
@@ -116,3 +116,11 @@ def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None,
         else:
             probes.append(Probe(index, len(record), crc32(record)))
     return Probed(schema, probes)
+
+
+def _shape_of(samples: dict[int, Any]) -> Shape:
+    try:
+        return shape_of(list(samples.values()))
+    except (TypeError, ValueError) as error:
+        error.args = (f"{error} (looked at: samples {list(samples)})",)
+        raise

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentTypeError, CountError, FormatError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, FormatError
 from ffrecord.sharding.messages import Assignment, Indices, Stream
 from ffrecord.sharding.runs import may_be_asked_ahead
 from ffrecord.sharding.selection import Chosen, as_array
@@ -17,6 +17,7 @@ from ffrecord.sharding.transport import Carrier
 from ffrecord.workers.heartbeats import Beat
 
 AHEAD = 2  # streams for each worker that may be under way before the first of them has ended
+NAMES_MOST = 1_000_000  # of a pattern
 RESERVE_ASKED = 3  # tasks whose samples are asked for ahead, so that the disk is never idle
 
 Item = TypeVar("Item")
@@ -68,6 +69,7 @@ class FromDataset(Source):
         self._indices, self._next = indices, first
         self._samples_of_task: Callable[[npt.NDArray[np.int64]], int] | None
         self._samples_of_task = getattr(dataset, "samples_of_task", None)
+        self._sample_name: Callable[[int], str] | None = getattr(dataset, "sample_name", None)
         if may_be_asked_ahead(dataset):
             self.reserve = RESERVE_ASKED
 
@@ -79,6 +81,9 @@ class FromDataset(Source):
             wanted = wanted[: max(1, self._samples_of_task(wanted))]
         self._next += len(wanted)
         return Indices(task, wanted.tobytes())
+
+    def name(self, beat: Beat) -> str:
+        return beat.sample if self._sample_name is None else self._sample_name(beat.index)
 
 
 class FromIterable(Source):
@@ -150,10 +155,13 @@ def shard_names(shards: Any) -> list[str]:
 
     Raises:
         TypeError: not str or paths.
-        ValueError: a pattern that counts backwards.
+        ValueError: a pattern that counts backwards, or of too many names.
     """
     if isinstance(shards, str | os.PathLike):
-        return list(expand(os.fspath(shards)))
+        names = list(islice(expand(os.fspath(shards)), NAMES_MOST + 1))
+        if len(names) > NAMES_MOST:
+            raise ArgumentError(f"{os.fspath(shards)}: a pattern of more than {NAMES_MOST:,} names")
+        return names
     if not isinstance(shards, Iterable):
         raise ArgumentTypeError(f"shards must be a list of paths or a pattern, not {type(shards).__name__}")
     names = []

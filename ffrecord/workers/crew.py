@@ -14,6 +14,7 @@ import contextlib
 import errno
 import multiprocessing
 import os
+import pickle
 import select
 import selectors
 import signal
@@ -87,6 +88,19 @@ class _Worker:
         self.process, self.channel = process, channel
         self.beat: Beat | None = None
         self.since = time.monotonic()
+
+
+class _Pickled:
+    """What arrives in a spawned process as `value`, with the byte order of its numpy arrays: by the protocol that
+    multiprocessing uses they lose a foreign one."""
+
+    PROTOCOL = 5
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickle.loads, (bytes(reduction.ForkingPickler.dumps(self._value, self.PROTOCOL)),)
 
 
 class Crew:
@@ -165,7 +179,8 @@ class Crew:
         inherited = [*(worker.channel for worker in self._workers), ours] if forks else []
         try:
             with _alone() if forks else contextlib.nullcontext() as blocked:
-                args = (self._work, self._arguments, theirs.socket, self._hearts, number, inherited, blocked)
+                arguments = self._arguments if forks else _Pickled(self._arguments)
+                args = (self._work, arguments, theirs.socket, self._hearts, number, inherited, blocked)
                 name = f"ffrecord-worker-{number}"
                 # Not daemonic: datasets may have processes of their own. `end` and the death signal see to their end.
                 process = context.Process(target=live, args=args, name=name, daemon=False)
@@ -180,7 +195,7 @@ class Crew:
         """Raise TypeError naming the argument that does not pickle, if there is one."""
         for name, value in self._arguments.items():
             try:
-                reduction.ForkingPickler.dumps(value)
+                reduction.ForkingPickler.dumps(value, _Pickled.PROTOCOL)
             except Exception as reason:
                 sentence = f"{name} ({type(value).__name__}) does not pickle, as start_method={self._method!r} needs"
                 raise TypeError(f"{sentence}: {reason}") from error

@@ -283,3 +283,19 @@ def test_only_damaged_samples(tmp_path):
     with pytest.raises(FFRecordError, match=r"member 'a'"):
         convert(source, tmp_path / "out", num_workers=0, max_skipped=2)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_file_that_is_no_picture_is_named(tmp_path, caplog, workers):
+    """One that can be read, and does not fit the column."""
+    folder = tmp_path / "folder"
+    picture = JPEGS[0]
+    for number in range(300):
+        path = folder / "a" / f"{number:03}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"not a jpeg" if number == 101 else picture)
+    with pytest.raises(WorkerError, match=r"failed at sample 101 \(.*folder/a/101\.jpg\): ValueError: image: "):
+        convert(folder, tmp_path / "out", num_workers=workers)
+    with caplog.at_level("WARNING", "ffrecord"):
+        assert convert(folder, tmp_path / "out", num_workers=workers, max_skipped=1).skipped == 1
+    assert "101.jpg) skipped: ValueError: image: expected JPEG bytes" in caplog.text
