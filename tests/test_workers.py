@@ -25,7 +25,7 @@ import pytest
 from ffrecord.errors import WorkerError
 from ffrecord.workers import heartbeats
 from ffrecord.workers.channel import PACKET, Channel, channel_pair
-from ffrecord.workers.crew import Crew, start_method_of
+from ffrecord.workers.crew import Crew, _exit_code, start_method_of
 from ffrecord.workers.heartbeats import Heart
 from ffrecord.workers.memory import SharedMemory
 from ffrecord.workers.process import Link
@@ -552,3 +552,23 @@ print("done")
 @children.forks
 def test_threads_fork_one_after_the_other() -> None:
     assert children.run(FORKS_AT_ONCE) == "done\n"
+
+
+def test_no_signal_comes_between_the_kernel_and_the_exit_code() -> None:
+    """Who has asked the kernel knows it, and nobody else ever will."""
+
+    class Ended:
+        """A process that a signal comes to as soon as its exit code was asked for."""
+
+        pid, known = None, False
+
+        @property
+        def exitcode(self) -> int | None:
+            signal.raise_signal(signal.SIGINT)
+            self.known = True
+            return 0
+
+    process: Any = Ended()
+    with pytest.raises(KeyboardInterrupt):
+        _exit_code(process)
+    assert process.known
