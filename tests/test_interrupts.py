@@ -2,6 +2,7 @@
 
 import contextlib
 import dis
+import gc
 import signal
 import sys
 import threading
@@ -36,9 +37,12 @@ HANDLERS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: ends, sig
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """Of a program: at the last steps those of the system would end this process."""
+    """Of a program: at the last steps those of the system would end this process. What they raise while the collector
+    calls somebody would be lost."""
     before = {number: signal.signal(number, handler) for number, handler in HANDLERS.items()}
+    gc.disable()
     yield
+    gc.enable()
     for number, handler in before.items():
         signal.signal(number, handler)
 

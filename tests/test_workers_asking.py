@@ -24,15 +24,16 @@ def square(link: Link, heart: Heart, *, refused: int = -1) -> None:
 @pytest.mark.parametrize("ahead", [1, 2])
 @pytest.mark.parametrize("count", [0, 1, 2, 30])
 def test_every_part_is_answered_once(ahead: int, count: int) -> None:
-    with at_work(Crew(square, {}, 2)) as crew:
-        found = [msgspec.msgpack.decode(message) for message in answers(crew, range(count), ahead)]
+    crew = Crew(square, {}, 2)
+    found = at_work(crew, lambda: [msgspec.msgpack.decode(message) for message in answers(crew, range(count), ahead)])
     assert sorted(found) == [number * number for number in range(count)]
     assert multiprocessing.active_children() == []
 
 
 def test_a_part_that_fails() -> None:
-    with pytest.raises(WorkerError, match="no 7"), at_work(Crew(square, {"refused": 7}, 2)) as crew:
-        list(answers(crew, range(30)))
+    crew = Crew(square, {"refused": 7}, 2)
+    with pytest.raises(WorkerError, match="no 7"):
+        at_work(crew, lambda: list(answers(crew, range(30))))
     assert multiprocessing.active_children() == []
 
 
@@ -45,7 +46,11 @@ def test_no_more_than_a_few_are_taken_ahead() -> None:
             taken.append(number)
             yield number
 
-    with at_work(Crew(square, {}, 2)) as crew:
+    crew = Crew(square, {}, 2)
+
+    def use() -> None:
         for given, _ in enumerate(answers(crew, numbers(), 2), 1):
             assert len(taken) <= given + 4
+
+    at_work(crew, use)
     assert taken == list(range(30))

@@ -1,4 +1,4 @@
-"""Folders of files: what the kernel is told where their bytes are not in memory.
+"""T5 (guarantee G2): folders of files are the same whatever the kernel was told of them, and says to it.
 
 In the build with faults, see faults.py.
 """

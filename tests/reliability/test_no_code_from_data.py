@@ -39,6 +39,8 @@ ALLOWED = {
     ("workers/process.py", "", "pickle"): "exceptions, between processes of one program",
     ("workers/verdicts.py", "", "pickle"): "exceptions, between processes of one program",
     ("workers/crew.py", "Crew", "ForkingPickler"): "dumps only: to find out which argument does not pickle",
+    ("workers/crew.py", "_Pickled", "ForkingPickler"): "dumps only: what workers of one program get",
+    ("workers/crew.py", "", "pickle"): "what workers get, between processes of one program",
     ("torch/sharing.py", "", "ForkingPickler"): "says how batches are sent to processes of one program",
     ("torch/sharing.py", "", "pickle"): "batches, between processes of one program",
     ("torch/sharing.py", "Parcel", "ForkingPickler"): "batches, between processes of one program",
