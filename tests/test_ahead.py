@@ -37,7 +37,7 @@ def opened(path: str, io: str = "auto") -> FileReader:
     reader = FileReader(path, False, io=io)
     reader.get_offsets(0)
     reader.get_checksums(0)
-    for _ in range(100):  # what is still on its way is not dropped
+    for _ in range(400):  # what is still on its way to a busy disk is not dropped
         situations.evict(path)
         if situations.cached_share(path) < 0.1:
             break
@@ -146,10 +146,11 @@ def test_a_sweep_leaves_nothing_mapped(path):
 @pytest.mark.parametrize("io", ["pread", "direct"])
 def test_other_modes_sweep_nothing(path, io):
     with opened(path, io) as reader:
+        before = situations.cached_share(path)
         for seed in range(20):
             batch(reader, seed=seed)
         time.sleep(0.2)
-        assert situations.cached_share(path) < 0.4
+        assert situations.cached_share(path) - before < 0.4 < 1 - before
 
 
 def test_closing_ends_it(path):
