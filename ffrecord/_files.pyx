@@ -92,14 +92,14 @@ cdef struct Part:              # of a batch; each of the threads takes one file 
     int64_t following
     int root
     void (*step)(File* file, int root) noexcept nogil
-    bint waited                # whether a file took long
+    bint slow                  # whether a file took long
 
 cdef struct Job:
     Task task
     Part* part
 
 
-cdef bint _waited = False      # whether a file of the last part that was read, by any thread, took long
+cdef bint _slow = False        # whether a file of the last part that was read, by any thread, took long
 
 
 cdef void _fail(File* file, int status, int error) noexcept nogil:
@@ -169,7 +169,7 @@ cdef void _all(Part* part, int threads) noexcept nogil:
     cdef Job jobs[THREADS]
     cdef int t, running = min(threads, <int> THREADS_CACHED)
     cdef int64_t i, start
-    part.following, part.waited = 0, False
+    part.following, part.slow = 0, False
     memset(jobs, 0, sizeof(jobs))
     for t in range(threads):
         jobs[t].part = part
@@ -179,8 +179,8 @@ cdef void _all(Part* part, int threads) noexcept nogil:
     while i < part.count:
         start = ffr_now_ns()
         part.step(&part.files[i], part.root)
-        if not part.waited and ffr_now_ns() - start > SLOW_NS:
-            part.waited = True
+        if not part.slow and ffr_now_ns() - start > SLOW_NS:
+            part.slow = True
             _submit(jobs, running, threads, threads)
             running = threads
         i = ffr_fetch_add(&part.following, 1)
@@ -222,12 +222,12 @@ def read_files(
 
 cdef int _read_part(int root, File* files, int64_t count, list arrays, int64_t first, list failures) except -1:
     """Read a few files: into `arrays`, from place `first` on, or their failures into `failures`."""
-    global _waited
+    global _slow
     cdef Part part
     cdef int64_t i
     cdef int threads = <int> min((count + 3) // 4, <int64_t> THREADS)
     part.files, part.count, part.root = files, count, root
-    part.step = _open_ahead if _waited else _open_good
+    part.step = _open_ahead if _slow else _open_good
     try:
         with nogil:
             _all(&part, threads)
@@ -235,7 +235,7 @@ cdef int _read_part(int root, File* files, int64_t count, list arrays, int64_t f
         with nogil:
             part.step = _read
             _all(&part, threads)
-        _waited = part.waited
+        _slow = part.slow
     finally:
         for i in range(count):
             if files[i].fd >= 0:

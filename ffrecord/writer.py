@@ -226,26 +226,16 @@ class FileWriter(Appender):
         return file_error(code, f"Sample {i}: length {sizes[i]} but wrote {wrote} bytes: {self._path}", self._path)
 
     def write_many(self, samples: Any, /) -> None:
-        before = self.count
         if isinstance(samples, list | tuple):
-            try:
-                super().write_many(samples)
-            except TypeError as error:
-                raise self._wrong_sample(self.count - before, error.__context__ or error) from None
+            super().write_many(samples)
             return
-        for position, data in enumerate(samples):
-            try:
-                self.write_one(data)
-            except TypeError as error:
-                raise self._wrong_sample(position, error.__context__ or error) from None
+        for data in samples:
+            self.write_one(data)
 
     write_many.__doc__ = Appender.write_many.__doc__
 
     def _unfit(self, error: TypeError) -> TypeError:
         return TypeError(f"{self._path}: sample {self.count}: {error}")
-
-    def _wrong_sample(self, position: int, error: BaseException) -> TypeError:
-        return TypeError(f"{self._path}: samples[{position}]: {error}")
 
     def flush(self) -> None:
         """Make everything written so far durable, and recoverable by `ffrecord.recover` should this process be killed.

@@ -123,7 +123,7 @@ def test_no_buffer(tmp_path, wrong):
         with pytest.raises(TypeError, match=r"a\.ffr: sample 0: "):
             writer.write_one(wrong)
         for samples in ([wrong], iter([wrong])):
-            with pytest.raises(TypeError, match=r"a\.ffr: samples\[0\]: an? "):
+            with pytest.raises(TypeError, match=r"a\.ffr: sample 0: an? "):
                 writer.write_many(samples)
         assert writer.count == 0
         writer.write_one(b"x")

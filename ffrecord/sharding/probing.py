@@ -103,8 +103,8 @@ def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None,
             what = f"none of the samples {indices} can be had, to see what they are like"
             why = "" if failure is None else f", the last of them because of {sentence(failure)}"
             raise WorkerError(f"{what}{why}; with `fields` given, nobody looks") from failure
-        schema = _shape_of(samples).schema
-        encode = shown(Shape(schema)).encode
+        shape = _shape_of(samples)
+        schema, encode = shape.schema, shown(shape).encode
     probes = []
     for index, sample in samples.items():
         heart.at(heartbeats.SAMPLE, index)

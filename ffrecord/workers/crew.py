@@ -39,7 +39,6 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what ends a whole gro
 OWN_TURN = 0.2  # seconds that this process gets to be ended by what ended a worker, which then is what to tell of
 FAREWELL = 1.0  # seconds a dismissed worker gets to end by itself
 
-
 Result = TypeVar("Result")
 
 
