@@ -232,6 +232,9 @@ class PartFile:
             if error.errno == errno.EBUSY:
                 sentence += ", its writer lives"
             raise file_error(error.errno or errno.EIO, sentence, left or target) from None
+        except BaseException:
+            self.discard()  # not only once it is let go of: a debugger keeps what a signal's handler has raised
+            raise
         _open_parts.add(self)
         if self._keeps:
             return

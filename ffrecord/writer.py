@@ -124,6 +124,7 @@ class FileWriter(Appender):
     ) -> None:
         self._open = False
         self._failure: Exception | None = None
+        self._replaced: durable.PartFile | None = None  # by one that has the samples elsewhere
         self._path = _check_name(fname)
         self._n = None if n is None else whole_number("n", n)
         if self._n is not None and self._n < 0:
@@ -132,12 +133,11 @@ class FileWriter(Appender):
         self._data_start = self._reserve()
         self._part = durable.PartFile(self._path)
         self._journal = Journal(self._part.path)
-        self._replaced: durable.PartFile | None = None  # by one that has the samples elsewhere
         self._open = True
-        self._allocate_tables()
         try:
+            self._allocate_tables()
             self._begin(self._part.fd, self._data_start, -1 if self._n is None else self._n)
-        except MemoryError:
+        except BaseException:
             self._discard()
             raise
 
@@ -158,7 +158,6 @@ class FileWriter(Appender):
         try:
             durable.reserve(self._part.fd, self._data_start)
         except (OSError, OverflowError) as error:
-            self._discard()
             code = getattr(error, "errno", None) or errno.EFBIG
             raise file_error(code, f"{self._path}: reserving {self._data_start} bytes", self._path) from None
 

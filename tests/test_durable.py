@@ -246,6 +246,22 @@ def test_interrupted_publishing_leaves_no_part(tmp_path, monkeypatch):
     assert names(tmp_path) == []
 
 
+def test_interrupted_while_it_is_made(tmp_path, monkeypatch):
+    """Nothing is left, whoever keeps the error and with it all frames."""
+
+    class Interrupted(io.FileIO):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.close()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(durable.io, "FileIO", Interrupted)
+    with pytest.raises(KeyboardInterrupt) as kept:
+        PartFile(str(tmp_path / "a.ffr"))
+    assert names(tmp_path) == []
+    assert kept.traceback
+
+
 @pytest.mark.parametrize(("call", "number"), [("fsync", errno.EIO), ("rename", errno.EPERM)])
 def test_a_failing_system_call(tmp_path, call, number):
     """The same without patching Python: the kernel answers so."""

@@ -279,6 +279,19 @@ def test_interrupted_anywhere(tmp_path, n, flush):
     assert len(SAMPLES) in outcomes
 
 
+def test_interrupted_while_it_is_made(tmp_path, monkeypatch):
+    """Nothing is left, whoever keeps the error and with it all frames."""
+
+    def interrupted(fd, size):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(durable, "reserve", interrupted)
+    with pytest.raises(KeyboardInterrupt) as kept:
+        FileWriter(tmp_path / "a.ffr", 3)
+    assert left(tmp_path) == {}
+    assert kept.traceback
+
+
 @children.limits_memory
 def test_out_of_memory_in_the_middle(tmp_path):
     """Nothing may be published any more: the sample may be in the tables and its bytes missing."""

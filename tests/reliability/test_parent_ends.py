@@ -173,17 +173,26 @@ def test_two_signals(
         shutil.rmtree(directory)
 
 
+@counts(10, 1000)
 @pytest.mark.parametrize("name", ["Ctrl-C", "SIGTERM", "SIGHUP"])
-def test_packing_a_folder_ends(tmp_path: Path, name: str) -> None:
+def test_packing_a_folder_ends(
+    tmp_path: Path, random: np.random.Generator, name: str, count: int, counted: Counted
+) -> None:
+    """At any time, as soon as there is a file."""
     folder = tmp_path / "folder"
-    for path in (folder, tmp_path / "out"):
-        path.mkdir()
+    folder.mkdir()
     for i in range(1500):
         (folder / f"{i:04}").write_bytes(bytes(100))
-    pid = begin_other(lambda: pack_folder(folder, tmp_path / "out" / "set.ffr"))
-    assert wait_until(lambda: bool(os.listdir(tmp_path / "out")), 10)
-    end(pid, name)
-    assert os.listdir(tmp_path / "out") in ([], ["set.ffr"])
+    for turn in range(count):
+        out = tmp_path / str(turn)
+        out.mkdir()
+        pid = begin_other(lambda out=out: pack_folder(folder, out / "set.ffr"))
+        assert wait_until(lambda out=out: bool(os.listdir(out)), 10, pause=0.0003)
+        time.sleep(float(random.random()) * 0.02 * (turn % 2))
+        code = end(pid, name)
+        assert code in (0, CODES[name], -SIGNALS[name]), code
+        assert os.listdir(out) in ([], ["set.ffr"]), code
+        counted.add("ends of a parent")
 
 
 def write_three(path: Path) -> None:
