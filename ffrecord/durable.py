@@ -219,8 +219,7 @@ class PartFile:
 
     def __init__(self, target: str, left: str | None = None) -> None:
         self.target = os.path.realpath(target)
-        if os.path.isdir(self.target):
-            raise file_error(errno.EISDIR, f"Failed to open file {target}", target)
+        self._check_target(target)
         self._owner = os.getpid()
         self._published = False
         self.in_doubt = False
@@ -245,6 +244,19 @@ class PartFile:
             self.discard()
             sentence = f"{target}: giving the new file the mode of the old one"
             raise file_error(error.errno or errno.EIO, sentence, target) from None
+
+    def _check_target(self, target: str) -> None:
+        """Replace nothing but files; a name that is too long shows here, too."""
+        try:
+            mode = os.stat(self.target).st_mode
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise file_error(error.errno or errno.EIO, f"Failed to open file {target}", target) from None
+        if stat.S_ISDIR(mode):
+            raise file_error(errno.EISDIR, f"Failed to open file {target}", target)
+        if not stat.S_ISREG(mode):
+            raise file_error(errno.EEXIST, f"{target} is there and no regular file, so it is not replaced", target)
 
     def _open(self, left: str | None) -> None:
         for tries_left in reversed(range(LOCK_TRIES)):

@@ -404,6 +404,8 @@ def _check_name(fname: Any) -> str:
         raise ArgumentError(f"{urls.redacted(path)}: a FileWriter writes on this machine; DatasetWriter writes to URLs")
     if urls.lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
         raise urls.without_slash(path)
+    if "\0" in path:
+        raise ArgumentError(f"{path!r} has a null character, which no path has")
     if Path(path).suffix != format.SUFFIX:
         raise ArgumentError(f"{path} does not end with {format.SUFFIX}")
     return path

@@ -1,5 +1,6 @@
 """DatasetWriter: the same bytes whatever wrote them, read back as they were, and every way to call it."""
 
+import errno
 import multiprocessing
 import os
 import pickle
@@ -337,6 +338,20 @@ def test_dataset_without_length(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"list\(dataset\)"):
         write(tmp_path / "set", (i for i in range(3)))
     assert os.listdir(tmp_path) == []
+
+
+def test_paths_that_cannot_be(tmp_path: Path) -> None:
+    """Are told of before any sample is asked for."""
+
+    class Untouched(list[int]):
+        def __getitem__(self, index: Any) -> Any:
+            raise AssertionError(f"asked for {index}")
+
+    with pytest.raises(OSError, match="Failed to create directory .*/xxx") as caught:
+        write(tmp_path / ("x" * 256), Untouched([1]), num_workers=0)
+    assert (caught.value.errno, os.listdir(tmp_path)) == (errno.ENAMETOOLONG, [])
+    with pytest.raises(ValueError, match=r"path is 'a\\x00b' with a null character"):
+        DatasetWriter("a\0b")
 
 
 def test_what_is_there_is_not_touched(tmp_path: Path) -> None:

@@ -144,6 +144,21 @@ def test_target_is_a_directory(tmp_path):
     assert names(tmp_path) == ["a.ffr"]
 
 
+def test_target_is_a_fifo(tmp_path):
+    os.mkfifo(tmp_path / "a.ffr")
+    with pytest.raises(FileExistsError, match=r"a\.ffr is there and no regular file") as caught:
+        PartFile(str(tmp_path / "a.ffr"))
+    assert isinstance(caught.value, RuntimeError)
+    assert names(tmp_path) == ["a.ffr"]
+    assert stat.S_ISFIFO((tmp_path / "a.ffr").stat().st_mode)
+
+
+def test_a_name_that_is_too_long(tmp_path):
+    with pytest.raises(OSError, match="Failed to open file .*xxx") as caught:
+        PartFile(str(tmp_path / ("x" * 256)))
+    assert (caught.value.errno, names(tmp_path)) == (errno.ENAMETOOLONG, [])
+
+
 @pytest.mark.parametrize(("parent", "number"), [("missing", errno.ENOENT), ("file", errno.ENOTDIR)])
 def test_cannot_create(tmp_path, parent, number):
     (tmp_path / "file").touch()

@@ -120,6 +120,12 @@ def test_wrong_suffix(tmp_path, name):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_null_character():
+    with pytest.raises(ValueError, match=r"'a\\x00b\.ffr' has a null character") as caught:
+        FileWriter("a\0b.ffr", 1)
+    assert isinstance(caught.value, AssertionError)
+
+
 @pytest.mark.parametrize("name", ["n", "count"])
 def test_read_only_attributes(tmp_path, name):
     with FileWriter(tmp_path / "a.ffr", 0) as writer, pytest.raises(AttributeError):

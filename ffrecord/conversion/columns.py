@@ -220,8 +220,9 @@ def _is_flat(value: Any) -> bool:
 
 
 def _are_jpegs(values: Sequence[bytes], suffixed: bool | None) -> bool:
-    """Whether all are JPEGs that can be decoded; and, where names are known, are called so everywhere."""
-    return suffixed is not False and bool(values) and all(_is_jpeg(value) for value in values)
+    """Whether all are JPEGs that can be decoded, or all are called so and some are: the others, which are broken or of
+    a rare kind, are told of with their names, whether or not they are among those looked at."""
+    return suffixed is not False and bool(values) and (any if suffixed else all)(map(_is_jpeg, values))
 
 
 def _is_jpeg(value: bytes) -> bool:

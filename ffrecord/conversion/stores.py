@@ -63,7 +63,7 @@ class OfStore(ABC):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The samples at `indices`."""
 
-    def sample_name(self, index: int) -> str:
+    def sample_name_for_errors(self, index: int) -> str:
         """What a sample is called in messages: with its file, where each has one of its own."""
         if self.store.format in FOLDERS and 0 <= index < len(self):
             return f"sample {index} ({self.store.locate(index)[0]})"

@@ -22,6 +22,8 @@ def directory(path: Any, argument: str = "path") -> str:
         raise ArgumentTypeError(f"{argument} must be str or os.PathLike, not {type(path).__name__}")
     if not name:
         raise ArgumentError(f"{argument} is empty")
+    if "\0" in name:
+        raise ArgumentError(f"{argument} is {name!r} with a null character, which no path has")
     if urls.lost_slash(name) and not os.path.isdir(name.partition("/")[0]):
         raise urls.without_slash(name)
     return name

@@ -149,6 +149,8 @@ class PartDirectory:
         """
         try:
             _make_parents(self.path)
+            with contextlib.suppress(FileNotFoundError):
+                os.lstat(self.target)  # a name that is too long would be found out at the very end
             self._lock = self._locked()
             _ours.add(self)
             self._renew()

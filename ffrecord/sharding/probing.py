@@ -14,6 +14,7 @@ from ffrecord.errors import WorkerError
 from ffrecord.fields import Schema
 from ffrecord.sharding.encoding import Encode, Encoding, Probe, Shape, given, shape_of, shown
 from ffrecord.sharding.job import Means
+from ffrecord.sharding.sources import sample_names
 from ffrecord.workers import heartbeats
 from ffrecord.workers.crew import Crew, at_work
 from ffrecord.workers.heartbeats import Heart
@@ -56,12 +57,13 @@ def choose(
 
 
 def _probe(dataset: Any, indices: list[int], known: Encoding | None, means: Means, skips: bool) -> Probed:
+    name = sample_names(dataset)
     if not means.workers:
         heart = Heart()
-        with WithoutProcess(heart):
+        with WithoutProcess(heart, name):
             return _look(heart, dataset, indices, known.encode if known else None, skips)
     arguments = {"dataset": dataset, "indices": indices, "skips": skips, **(known.arguments if known else {})}
-    crew = Crew(look, arguments, 1, start_method=means.start_method, stuck_after=means.stuck_after)
+    crew = Crew(look, arguments, 1, start_method=means.start_method, stuck_after=means.stuck_after, name=name)
     return at_work(crew, lambda: _answer(crew))
 
 

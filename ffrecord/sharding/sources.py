@@ -15,6 +15,7 @@ from ffrecord.sharding.runs import may_be_asked_ahead
 from ffrecord.sharding.selection import Chosen, as_array
 from ffrecord.sharding.transport import Carrier
 from ffrecord.workers.heartbeats import Beat
+from ffrecord.workers.verdicts import Name
 
 AHEAD = 2  # streams for each worker that may be under way before the first of them has ended
 NAMES_MOST = 1_000_000  # of a pattern
@@ -56,6 +57,12 @@ class Source:
         return beat.sample
 
 
+def sample_names(dataset: Any) -> Name:
+    """What the samples of a dataset are called in messages: as it says, if it does."""
+    said = getattr(dataset, "sample_name_for_errors", None)
+    return (lambda beat: beat.sample) if said is None else (lambda beat: said(beat.index))
+
+
 class FromDataset(Source):
     """dataset[i] for indices.
 
@@ -69,7 +76,7 @@ class FromDataset(Source):
         self._indices, self._next = indices, first
         self._samples_of_task: Callable[[npt.NDArray[np.int64]], int] | None
         self._samples_of_task = getattr(dataset, "samples_of_task", None)
-        self._sample_name: Callable[[int], str] | None = getattr(dataset, "sample_name", None)
+        self._sample_name = sample_names(dataset)
         if may_be_asked_ahead(dataset):
             self.reserve = RESERVE_ASKED
 
@@ -83,7 +90,7 @@ class FromDataset(Source):
         return Indices(task, wanted.tobytes())
 
     def name(self, beat: Beat) -> str:
-        return beat.sample if self._sample_name is None else self._sample_name(beat.index)
+        return self._sample_name(beat)
 
 
 class FromIterable(Source):

@@ -5,10 +5,11 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 
 from ffrecord import format as ffr
 from ffrecord import manifest
-from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.suffixes import IMAGES, SUFFIXES
 
 CONVERTED = "ffrecord.convert takes any iterable of samples"
 PICTURE = 'a picture: open its directory, or [path, …] with format="path list"'
@@ -24,6 +25,7 @@ BEGINNINGS = (
 )
 SAVED = {"dataset_dict.json", "state.json"}  # written by datasets.save_to_disk
 ENTRIES = 1000  # of a directory that are looked at
+DIRECTORIES = 20  # below each of them, in search of pictures
 SHOWN = 5  # datasets in it
 LISTED = re.compile(r"[^\n]*\.[A-Za-z]{2,5}(?:[ \t]+|,)[^\n]*\S")  # a path and a label
 
@@ -50,7 +52,7 @@ def of_directory(path: str, names: Sequence[str]) -> str:
     visible = [os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")]
     found = [each for each in visible if _is_dataset(each)]
     if not found:
-        return ""
+        return _of_pictures(visible)
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f"; it holds the dataset{'s' if len(found) > 1 else ''} {', '.join(found[:SHOWN])}{more}"
 
@@ -63,6 +65,19 @@ def _of_mds(path: str, names: Sequence[str]) -> str:
     if not shards and _is_json(os.path.join(path, "index.json")):
         return ""  # of something else
     return '; an MDS dataset if index.json were one of MDS: open it with format="mds" to see what is wrong there'
+
+
+def _of_pictures(paths: Sequence[str]) -> str:
+    """The same where pictures are further down, and not in any of these directories themselves."""
+    for path in paths:
+        for directory, _, names in islice(os.walk(path), DIRECTORIES):
+            if any(name.lower().endswith(IMAGES) for name in names):
+                below = os.path.relpath(directory, path)
+                return (
+                    f'; there are pictures in {directory}: format="image folder" takes them for class '
+                    f"{os.path.basename(path)!r}, not {below!r}; or open each directory"
+                )
+    return ""
 
 
 def _is_json(path: str) -> bool:

@@ -286,16 +286,25 @@ def test_only_damaged_samples(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_file_that_is_no_picture_is_named(tmp_path, caplog, workers):
+@pytest.mark.parametrize("bad", [0, 101], ids=["looked at", "not looked at"])
+def test_a_file_that_is_no_picture_is_named(tmp_path, caplog, workers, bad):
     """One that can be read, and does not fit the column."""
     folder = tmp_path / "folder"
     picture = JPEGS[0]
     for number in range(300):
         path = folder / "a" / f"{number:03}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"not a jpeg" if number == 101 else picture)
-    with pytest.raises(WorkerError, match=r"failed at sample 101 \(.*folder/a/101\.jpg\): ValueError: image: "):
+        path.write_bytes(b"not a jpeg" if number == bad else picture)
+    with pytest.raises(WorkerError, match=rf"failed at sample {bad} \(.*folder/a/{bad:03}\.jpg\): ValueError: image: "):
         convert(folder, tmp_path / "out", num_workers=workers)
     with caplog.at_level("WARNING", "ffrecord"):
         assert convert(folder, tmp_path / "out", num_workers=workers, max_skipped=1).skipped == 1
-    assert "101.jpg) skipped: ValueError: image: expected JPEG bytes" in caplog.text
+    assert f"{bad:03}.jpg) skipped: ValueError: image: expected JPEG bytes" in caplog.text
+    assert fields(tmp_path / "out")["image"] == JPEGField()
+
+
+def test_files_that_are_all_no_pictures_stay_bytes(tmp_path):
+    (tmp_path / "folder" / "a").mkdir(parents=True)
+    (tmp_path / "folder" / "a" / "0.jpg").write_bytes(b"not a jpeg")
+    convert(tmp_path / "folder", tmp_path / "out", num_workers=0)
+    assert fields(tmp_path / "out")["image"] == BytesField()
