@@ -224,6 +224,7 @@ class PartFile:
         self._published = False
         self.in_doubt = False
         self._keeps = left is not None
+        self.path = left or part_name(self.target)
         try:
             self._open(left)
         except OSError as error:
@@ -260,7 +261,6 @@ class PartFile:
 
     def _open(self, left: str | None) -> None:
         for tries_left in reversed(range(LOCK_TRIES)):
-            self.path = left or part_name(self.target)
             # Mode 0666 less the umask. A file object, since no signal gets between its closing and its knowing so.
             try:
                 self._file = io.FileIO(self.path, "r+" if left else "x+")
@@ -283,6 +283,7 @@ class PartFile:
             # It was taken for a leftover between its making and its locking, and is gone or about to be: another one.
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
+            self.path = part_name(self.target)
 
     @property
     def fd(self) -> int:
