@@ -39,9 +39,8 @@ def jpeg_file(field: Field, value: Any, modes: tuple[str, ...], *, views: bool) 
 
 def _checked_file(field: Field, data: JPEG, where: str) -> JPEG:
     if data[: len(MAGIC)] != MAGIC:
-        raise ValueError(
-            f"expected {field.expects}, found {len(data)} bytes that begin with {bytes(data[:3])!r}{where}"
-        )
+        found = f"{len(data)} bytes that begin with {bytes(data[:3])!r}{where}"
+        raise ValueError(f"expected {field.expects}, found {found}; BytesField() holds any")
     return data
 
 
