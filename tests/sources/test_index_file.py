@@ -178,11 +178,13 @@ def test_a_file_that_may_change_within_a_tick_of_the_clock(path, tmp_path, monke
     assert [open_again(path, build) for _ in range(2)] == [3, 3]
 
 
-def test_a_pipe_in_its_place(path):
+def test_a_pipe_in_its_place_is_neither_waited_for_nor_replaced(path, caplog):
     build, place = Build(), index_path(path, "test-1", True)
     os.mkfifo(place)
-    assert [open_again(path, build) for _ in range(2)] == [1, 1]
-    assert stat.S_ISREG(os.stat(place).st_mode)
+    with caplog.at_level(logging.WARNING, "ffrecord"):
+        assert [open_again(path, build) for _ in range(2)] == [1, 2]
+    assert "is there and no regular file, so it is not replaced" in caplog.text
+    assert stat.S_ISFIFO(os.stat(place).st_mode)
 
 
 def test_a_link_in_its_place_is_not_written_through(path, tmp_path, caplog):
