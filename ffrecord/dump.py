@@ -65,11 +65,10 @@ def dump(
         raise ValueError(f"nfiles is {files}, expected >= 1")
     total = length(dataset)
     encode = partial(_record, serializer)
-    with interrupts.signals_exit():
-        if files == 1:
-            _dump_here(dataset, total, fname, encode, show)
-        else:
-            _dump_parallel(dataset, total, check_type(fname), files, encode, show)
+    if files == 1:
+        interrupts.exiting(lambda: _dump_here(dataset, total, fname, encode, show))
+    else:
+        _dump_parallel(dataset, total, check_type(fname), files, encode, show)
 
 
 def _record(serializer: Serializer | None, sample: Any) -> Any:

@@ -226,15 +226,19 @@ class PartFile:
         self._keeps = left is not None
         self.path = left or part_name(self.target)
         try:
+            self._make(target, left)
+        except BaseException:
+            self.discard()  # not only once it is let go of: a debugger keeps what a signal's handler has raised
+            raise
+
+    def _make(self, target: str, left: str | None) -> None:
+        try:
             self._open(left)
         except OSError as error:
             sentence = f"Failed to open file {left or target}"
             if error.errno == errno.EBUSY:
                 sentence += ", its writer lives"
             raise file_error(error.errno or errno.EIO, sentence, left or target) from None
-        except BaseException:
-            self.discard()  # not only once it is let go of: a debugger keeps what a signal's handler has raised
-            raise
         _open_parts.add(self)
         if self._keeps:
             return
@@ -242,7 +246,6 @@ class PartFile:
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(self.fd, _kept_mode(os.stat(self.target), os.fstat(self.fd)))
         except OSError as error:
-            self.discard()
             sentence = f"{target}: giving the new file the mode of the old one"
             raise file_error(error.errno or errno.EIO, sentence, target) from None
 

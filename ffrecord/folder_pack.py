@@ -62,9 +62,13 @@ def pack_folder(
     links: set[int] = set()
     count = _scan(str(root), structure, 0, links)
     index = encode_index(structure, str(root))
-    with interrupts.signals_exit(), FileWriter(out_file, count + 1) as writer:
-        _write_files(writer, root, structure, 0, verbose, count, links, on_file)
-        writer.write_one(index)
+
+    def write() -> None:
+        with FileWriter(out_file, count + 1) as writer:
+            _write_files(writer, root, structure, 0, verbose, count, links, on_file)
+            writer.write_one(index)
+
+    interrupts.exiting(write)
 
 
 def dump_structure(folder: PathLike, structure: Tree, counter: int) -> int:

@@ -131,14 +131,17 @@ class FileWriter(Appender):
             raise ValueError(f"{self._path}: n is {self._n}, expected >= 0")
         self._payload = self._encode(extension)
         self._data_start = self._reserve()
-        self._part = durable.PartFile(self._path)
-        self._journal = Journal(self._part.path)
-        self._open = True
         try:
+            self._part = durable.PartFile(self._path)
+            self._journal = Journal(self._part.path)
+            self._open = True
             self._allocate_tables()
             self._begin(self._part.fd, self._data_start, -1 if self._n is None else self._n)
         except BaseException:
-            self._discard()
+            if self._open:
+                self._discard()
+            elif hasattr(self, "_part"):
+                self._part.discard()
             raise
 
     def _encode(self, given: extension.Extension | None) -> bytes | None:

@@ -154,7 +154,7 @@ def test_target_is_a_fifo(tmp_path):
 
 
 def test_a_name_that_is_too_long(tmp_path):
-    with pytest.raises(OSError, match="Failed to open file .*xxx") as caught:
+    with pytest.raises(OSError, match=r"Failed to open file .*xxx") as caught:
         PartFile(str(tmp_path / ("x" * 256)))
     assert (caught.value.errno, names(tmp_path)) == (errno.ENAMETOOLONG, [])
 

@@ -3,7 +3,9 @@
 import contextlib
 import dis
 import gc
+import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -133,6 +135,66 @@ def test_a_clean_up_is_done_whenever_signals_come(numbers: tuple[int, ...], fail
             raise OSError("no")
 
     assert swept(numbers, work) > 50
+
+
+@pytest.fixture
+def another_thread() -> Iterator[None]:
+    """One that takes what comes to the process while this one has blocked it."""
+    event = threading.Event()
+    thread = threading.Thread(target=event.wait)
+    thread.start()
+    yield
+    event.set()
+    thread.join()
+
+
+def come_to_all(number: int) -> None:
+    """A signal arrives at the process, and Python knows of it, whichever thread took it."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    before = signal.set_wakeup_fd(theirs.fileno())
+    try:
+        os.kill(os.getpid(), number)
+        ours.recv(1)
+        signal.pthread_sigmask(signal.SIG_BLOCK, ())  # looks for signals
+    finally:
+        signal.set_wakeup_fd(before)
+        ours.close()
+        theirs.close()
+
+
+@pytest.mark.usefixtures("handlers", "another_thread")
+@pytest.mark.parametrize("numbers", [(signal.SIGINT,), (signal.SIGTERM,)], ids=["SIGINT", "SIGTERM"])
+def test_handlers_are_put_back_whoever_takes_the_signal(
+    monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...]
+) -> None:
+    monkeypatch.setitem(globals(), "come", come_to_all)
+    assert swept(numbers, lambda steps: steps.append("work")) > 50
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_single_signal_leaves_no_handlers_behind(number: int) -> None:
+    sweep = Sweep((number,), interrupts.__file__)
+    for at in sweep.rounds():
+        raised = raised_by(partial(sweep.run, lambda: interrupts.exiting(lambda: None)))
+        assert type(raised) in (SystemExit, KeyboardInterrupt, type(None)), at
+        del raised
+        assert {number: signal.getsignal(number) for number in HANDLERS} == HANDLERS, at
+    assert sweep.at > 20
+
+
+def test_a_forked_child_does_not_wait_for_its_parents_clean_up() -> None:
+    with interrupts.undisturbed():
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0)
+            except SystemExit as end:
+                os._exit(int(end.code or 0))
+            os._exit(99)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -101,8 +101,7 @@ def export(
     by_path: Any = source
     with nullcontext(source) if opened else open_for("ffrecord.export", by_path, source_format, options) as given:
         samples = SampleSource(given)
-        with interrupts.signals_exit():
-            files, size = _write(samples, path, kind, per_shard, workers, start_method, progress, verify)
+        files, size = _write(samples, path, kind, per_shard, workers, start_method, progress, verify)
     return Summary(path, samples.n, size, files, time.monotonic() - started)
 
 
@@ -144,13 +143,14 @@ def _write(
     target = os.path.realpath(path)
     inside = part_name(target)
     parts = _parts(samples.n, path, inside, kind, per_shard)
-    try:
-        os.mkdir(inside)
-        held = _held(inside)
-    except OSError as error:
-        raise file_error(error.errno or EIO, f"{path}: no file can be made there", path) from None
+    held: list[int] = []
 
     def write_all() -> list[Written]:
+        try:
+            os.mkdir(inside)
+            held.append(_held(inside))
+        except OSError as error:
+            raise file_error(error.errno or EIO, f"{path}: no file can be made there", path) from None
         done = write_by_crew(samples, kind, parts, min(workers, len(parts)), start_method, progress, path)
         check_names(samples, path, [each.hashes for each in done])
         written = inside if per_shard is not None else parts[0].path
@@ -163,8 +163,9 @@ def _write(
 
     def clean_up(error: BaseException | None) -> None:
         shutil.rmtree(inside, ignore_errors=True)
-        with contextlib.suppress(OSError):  # nothing was written to it
-            os.close(held)
+        for descriptor in held:
+            with contextlib.suppress(OSError):  # nothing was written to it
+                os.close(descriptor)
 
     done = interrupts.ensured(write_all, clean_up)
     return len(parts), sum(each.size for each in done)

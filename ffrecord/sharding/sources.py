@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -59,8 +60,17 @@ class Source:
 
 def sample_names(dataset: Any) -> Name:
     """What the samples of a dataset are called in messages: as it says, if it does."""
-    said = getattr(dataset, "sample_name_for_errors", None)
-    return (lambda beat: beat.sample) if said is None else (lambda beat: said(beat.index))
+    said: Any = getattr(dataset, "sample_name_for_errors", None)
+    if said is None:
+        return lambda beat: beat.sample
+
+    def name(beat: Beat) -> str:
+        # Whatever goes wrong here must not take the place of the error that is being told of.
+        with suppress(Exception):
+            return str(said(beat.index))
+        return beat.sample
+
+    return name
 
 
 class FromDataset(Source):

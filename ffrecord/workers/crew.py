@@ -76,7 +76,8 @@ os.register_at_fork(after_in_child=_renew)
 @contextlib.contextmanager
 def _alone() -> Iterator[Any]:
     """While no other thread starts a worker by fork, and no signal is handled: which are blocked for it."""
-    with _forking, interrupts.held() as blocked:
+    # Blocked here, a signal may come to another thread, and be handled in this one nevertheless.
+    with interrupts.undisturbed(), _forking, interrupts.held() as blocked:
         yield blocked
 
 

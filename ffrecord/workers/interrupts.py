@@ -9,6 +9,7 @@ after that is not kept from it again, see `ensured`.
 """
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -45,7 +46,7 @@ class _Watch:
 
     def call(self, number: int, frame: FrameType | None = None) -> None:
         """What the program wants to be done, which is to exit where it says nothing."""
-        handler = self.handlers[number]
+        handler = self.handlers.get(number, signal.SIG_DFL)  # none: somebody put ours back after the end
         try:
             if handler is signal.SIG_DFL:
                 raise SystemExit(ENDED + number)
@@ -65,8 +66,9 @@ _watch = _Watch()
 
 def _arrived(number: int, frame: FrameType | None) -> None:
     """The handler of all."""
-    if _watch.waits():
+    if _watch.noted or _watch.waits():
         _watch.noted.append(number)
+        _watch.deliver()
     else:
         _watch.call(number, frame)
 
@@ -79,26 +81,31 @@ def _in_main_thread() -> bool:
 @contextlib.contextmanager
 def signals_exit() -> Iterator[None]:
     """Inside, SIGTERM raises SystemExit(143) in the main thread, and SIGHUP SystemExit(129), unless the program has a
-    handler of its own, which is called then, or ignores it. After one that raised, others wait for up to a second."""
-    if not _in_main_thread() or _watch.handlers:
+    handler of its own, which is called then, or ignores it. After one that raised, others wait for a second, and then
+    for the next signal or the end of a clean-up or of this. Where a program goes on afterwards, `exiting` is safer: a
+    signal as the block ends may leave the handlers of this in place until the exception is let go of."""
+    if not _in_main_thread() or _nested():
         yield
         return
     watch, failed = _watch, None
     try:
-        _install()
-        yield
-    except BaseException as error:
-        failed = error
-        raise
+        try:
+            _install()
+            yield
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            _put_back(watch)
     finally:
         _put_back(watch)
         _tell_late(watch, failed)
 
 
-def _exiting(work: Callable[[], Result]) -> Result:
-    """The same for what `work` does, so that a signal which comes while it ends leaves no handler of ours behind: it
-    keeps one of the calls of `_put_back` from being made, but not both."""
-    if not _in_main_thread() or _watch.handlers:
+def exiting(work: Callable[[], Result]) -> Result:
+    """What `work` returns, called as inside `signals_exit`. A signal which comes while it ends leaves no handler of
+    ours behind: it keeps one of the calls of `_put_back` from being made, but not both."""
+    if not _in_main_thread() or _nested():
         return work()
     watch, failed = _watch, None
     try:
@@ -112,7 +119,18 @@ def _exiting(work: Callable[[], Result]) -> Result:
             _put_back(watch)
     finally:
         _put_back(watch)
-        _tell_late(watch, failed)
+        try:
+            _tell_late(watch, failed)
+        finally:
+            del failed  # or it and this frame would keep each other, and all that they have hold of
+
+
+def _nested() -> bool:
+    """Whether our handlers are in place."""
+    for number in _watch.handlers:  # noqa: SIM110  # the end of a generator would swallow what a handler raises
+        if signal.getsignal(number) is _arrived:
+            return True
+    return False
 
 
 def _install() -> None:
@@ -129,11 +147,21 @@ def _put_back(watch: _Watch) -> None:
     if watch is not _watch:
         return
     watch.held = True
-    with held():
-        for number, handler in watch.handlers.items():
-            if signal.getsignal(number) is _arrived:
-                signal.signal(number, handler)
-        _watch = _Watch()
+    raised = None
+    while _watch is watch:
+        # To block signals would not do: another thread may take one, and it is handled here nevertheless.
+        try:
+            for number, handler in watch.handlers.items():
+                if signal.getsignal(number) is _arrived:
+                    signal.signal(number, handler)
+            _watch = _Watch()
+        except BaseException as error:
+            raised = error
+    try:
+        if raised is not None:
+            raise raised
+    finally:
+        del raised  # or it and this frame would keep each other, and all that they have hold of
 
 
 def _tell_late(watch: _Watch, failed: BaseException | None) -> None:
@@ -145,8 +173,11 @@ def _tell_late(watch: _Watch, failed: BaseException | None) -> None:
             watch.call(number)
         except BaseException as late:
             raised = raised if isinstance(raised, SystemExit | type(late)) else late
-    if raised is not None and raised is not failed:
-        raise raised
+    try:
+        if raised is not None and raised is not failed:
+            raise raised
+    finally:
+        del raised, failed
 
 
 @contextlib.contextmanager
@@ -165,7 +196,8 @@ def undisturbed() -> Iterator[None]:
 
 
 def ensured(work: Callable[[], Result], clean_up: Callable[[BaseException | None], object]) -> Result:
-    """What `work` returns. Afterwards `clean_up` is called in any case, once and undisturbed.
+    """What `work` returns. Afterwards `clean_up` is called in any case, once and undisturbed; unless a signal came
+    before the first step of `work`, so what is to be cleaned up must be made by `work`.
 
     Args:
         clean_up: given what was raised, by `work` or by a signal after it; None for nothing.
@@ -193,7 +225,7 @@ def ensured(work: Callable[[], Result], clean_up: Callable[[BaseException | None
             raise
         return result
 
-    return _exiting(work_and_clean_up)
+    return exiting(work_and_clean_up)
 
 
 def waiting() -> bool:
@@ -236,6 +268,14 @@ def held() -> Iterator[set[int]]:
         yield set(before)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _forget() -> None:
+    """In a forked child: what the parent's thread was doing is not done here."""
+    _watch.held, _watch.noted, _watch.raised = False, [], -PATIENCE
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def become_worker(blocked: set[int] | None) -> None:

@@ -74,6 +74,7 @@ def _code_of(work: Callable[[], None]) -> int:
     """What it ends with; by then it has let go of everything, as at the end of a program."""
     try:
         work()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # or it might come on the way to the exit
     except KeyboardInterrupt:
         return 130
     except SystemExit as end:

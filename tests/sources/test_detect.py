@@ -214,8 +214,10 @@ def test_directories_of_datasets(tmp_path):
 
 def test_pictures_further_down(tmp_path):
     directory_of(tmp_path, "train/cats/1.JPG", "train/dogs/1.jpg", "a.txt")
-    said = f"pictures in {tmp_path}/train/(cat|dog)s: format=\"image folder\" takes them for class 'train', not '(cat|dog)s'"
-    with pytest.raises(FormatError, match=f"a directory of 2 entries, in no format known here; there are {said}"):
+    said = (
+        f"there are pictures in {tmp_path}/train/(cat|dog)s: format=\"image folder\" takes them for class 'train', not"
+    )
+    with pytest.raises(FormatError, match=f"a directory of 2 entries, in no format known here; {said} '(cat|dog)s'"):
         detect(str(tmp_path))
 
 
