@@ -267,8 +267,8 @@ class PartFile:
             # Mode 0666 less the umask. A file object, since no signal gets between its closing and its knowing so.
             try:
                 self._file = io.FileIO(self.path, "r+" if left else "x+")
-            except OSError:
-                self._keeps = True  # nothing was made that could be removed
+            except FileExistsError:
+                self._keeps = True  # it is not ours
                 raise
             try:
                 if lock(self.fd, self.path):
