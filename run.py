@@ -1,9 +1,9 @@
-"""Set everything up in .venv, then run a task: `python3 run.py --help` lists them. Needs nothing but Python."""
+"""Set up what a task needs in .venv, then run it: `python3 run.py --help` lists the tasks. Needs nothing but Python."""
 
 import sys
 
 if sys.version_info < (3, 10):  # noqa: UP036  # whoever starts this with an older one should read why it stops
-    sys.exit("run.py: this is Python {}.{}, ffrecord needs 3.10 or later".format(*sys.version_info[:2]))
+    sys.exit("run.py: this is Python {}.{}; run it with 3.10 or newer: python3.12 run.py".format(*sys.version_info[:2]))
 
 import argparse
 import fcntl
@@ -11,44 +11,69 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sysconfig
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 PYTHON = BIN / "python"
 STATE = VENV / "ready.json"
+LOG = VENV / "set-up.log"
 CONSTRAINTS = ROOT / "constraints.txt"
-INSTALL = [
-    *("--editable", f"{ROOT}[torch,image,jpeg,zstd,snappy,parquet,huggingface,fsspec,remote,plot,ray]"),
-    *("--group", "test", "--group", "lint", "--group", "examples", "--group", "docs", "--group", "versions"),
-    *("--constraint", str(CONSTRAINTS), "--build-constraint", str(CONSTRAINTS)),
-]
-# It asks for an older numpy, and for clients of clouds; the tests use a part of it that needs neither.
-ALONE = ["--no-deps", "mosaicml-streaming", "--constraint", str(CONSTRAINTS)]
+OLDEST, NEWEST = (3, 10), (3, 15)  # the versions of Python that are tested
+STARTED = time.monotonic()
 
 # Files of tests side by side: most of the time goes into processes that the tests start, and wait for.
 PARALLEL = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
 
+
+class Task(NamedTuple):
+    """A task.
+
+    Attributes:
+        does: its line in the help.
+        needs: names of extras and dependency groups in pyproject.toml. () for a task that needs only Python.
+        package: whether the compiled package is needed, too.
+        spare: whether the task goes on without a requirement that this Python cannot have. Tests skip what they lack.
+    """
+
+    does: str
+    needs: tuple[str, ...]
+    package: bool = True
+    spare: bool = False
+
+
+EXTRAS = ("torch", "image", "jpeg", "zstd", "snappy", "parquet", "huggingface", "fsspec", "remote", "plot", "ray")
+TESTS = (*EXTRAS, "test", "digits", "photographs")
 TASKS = {
-    "digits": "pack the handwritten digits of scikit-learn, train on them, save out/digits.png",
-    "photographs": "pack a folder of JPEG photographs, read random batches, save out/photographs.png",
-    "ddp": "train on the digits with 2 processes, go on with 1, then with 3; check what each saw",
-    "test": "run the tests; arguments are pytest's",
-    "sanitize": "run the tests under the address and undefined behaviour sanitizers; arguments are pytest's",
-    "planted": "plant small mistakes in copies of the code, one at a time; say which no test notices",
-    "fuzz": "fuzz the parsers, led by coverage: [TARGET ...] [--seconds S] [--executions N]",
-    "versions": "build, package and test on every Python from 3.10 to 3.13 that is here; arguments are nox's",
-    "lint": "run ruff, mypy, pyright and cython-lint",
-    "docs": "build the documentation into out/site; warnings are errors",
-    "bench": "list the benchmarks; with the name of one, run it",
+    "digits": Task("pack scikit-learn's handwritten digits, train on them, save out/digits.png", ("torch", "digits")),
+    "photographs": Task(
+        "pack a folder of JPEG photographs, read random batches, save out/photographs.png",
+        ("torch", "jpeg", "photographs"),
+    ),
+    "ddp": Task("train on the digits with 2 processes, go on with 1, then with 3", ("torch", "digits")),
+    "test": Task("run the tests; --quick takes under 2 minutes; other arguments are pytest's", TESTS, spare=True),
+    "sanitize": Task("run the tests under the address and undefined behaviour sanitizers", TESTS, spare=True),
+    "planted": Task("plant mistakes in copies of the code; name those that no test notices", TESTS, spare=True),
+    "fuzz": Task("fuzz the parsers: [TARGET ...] [--seconds S] [--executions N]", TESTS, spare=True),
+    "lint": Task("run ruff, mypy, pyright and cython-lint", (*TESTS, "lint")),
+    "docs": Task("build the documentation into out/site; warnings are errors", ("docs",)),
+    "bench": Task("list the benchmarks; with the name of one, run it", TESTS, spare=True),
+    "machines": Task("run README's commands on bare Debian systems and on every Python here", (), package=False),
+    "release": Task("build, check and list the source archive and the wheels, in out/release", (), package=False),
 }
+PEERS = ("read", "write", "loader")  # the benchmarks that compare with other packages
 
 
 def main() -> int:
@@ -56,8 +81,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="run.py",
         usage="python3 run.py TASK [ARGUMENT ...]",
-        description="Make .venv complete, then run a task in it.",
-        epilog="\n".join(["tasks:", *(f"  {name:12} {text}" for name, text in TASKS.items())]),
+        description="Set up what a task needs in .venv, then run it.",
+        epilog="\n".join(["tasks:", *(f"  {name:12} {task.does}" for name, task in TASKS.items())]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("task", choices=TASKS, help=argparse.SUPPRESS)
@@ -66,81 +91,190 @@ def main() -> int:
         parser.print_help()
         return 2
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started ends, too
     try:
-        with alone():
-            set_up()
+        if TASKS[given.task].needs:
+            with alone() as lock:
+                set_up(parts(given.task, given.arguments), TASKS[given.task], lock)
         return max(map(run, commands(given.task, given.arguments)))
-    except subprocess.CalledProcessError as error:
-        say(f"set-up failed with status {error.returncode}: {shlex.join(map(str, error.cmd))}")
+    except SetUpError as error:
+        say(str(error))
         return 1
     except KeyboardInterrupt:
+        say("interrupted; the next run goes on from here")
         return 130
+    except OSError as error:
+        say(f"set-up failed: {error}{FULL if error.errno == 28 else ''}")
+        return 1
+
+
+class SetUpError(Exception):
+    """The set-up cannot go on. Its text says what to do."""
+
+
+FULL = ". The disk is full: free some space (du -sh .venv shows what is there), then run this again"
 
 
 def say(text: str) -> None:
-    """One line to the terminal, before what comes from the programs started."""
+    """Print one line."""
     print(f"run.py: {text}", flush=True)
+
+
+# Which parts, and what they are
+
+
+def parts(task: str, arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return the extras and groups that a task needs with these arguments."""
+    needs = TASKS[task].needs
+    if task == "test" and re.search(r"(?<!not )\blong\b", " ".join(arguments)):
+        needs += ("docs", "lint", "release", "trainers")
+    if task == "bench" and arguments[:1] and arguments[0] in PEERS:
+        needs += ("bench",)
+    return tuple(name for name in ("build", *needs) if name in requirements())
+
+
+def requirements() -> dict[str, list[str]]:
+    """Return the requirements of each extra and group of pyproject.toml, "build" and "package" included.
+
+    Python 3.10 has no reader of TOML. So each list of requirements stands on one line, which is JSON as well.
+    """
+    found = {}
+    for name, text in re.findall(r"^([\w-]+) = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE):
+        try:
+            found.setdefault(name, json.loads(text))
+        except ValueError:
+            continue
+    package = found["dependencies"]
+    return {name: [*package, *asked] for name, asked in found.items()} | {"build": [*found["requires"], *package]}
+
+
+def pins() -> list[str]:
+    """Return the exact versions of constraints.txt."""
+    lines = (line.partition("#")[0].strip() for line in CONSTRAINTS.read_text().splitlines())
+    return [line for line in lines if line]
+
+
+def name_of(requirement: str) -> str:
+    """Return the name of the project that a requirement asks for, as package indexes spell it."""
+    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]*", requirement.strip())[0]).lower()  # type: ignore[index]
 
 
 # Set-up
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Two set-ups in one directory would break each other: wait."""
+def alone() -> Iterator[int]:
+    """Hold the lock of this directory: two set-ups at once would break each other. Gives its descriptor."""
     with open(__file__, "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            say(f"waiting for another run.py that sets up {VENV}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
 
 
-def set_up() -> None:
-    """Make .venv what `wanted` says, unless it is."""
-    found, want = recorded(), wanted()
-    if found == want and imports(*compiled_modules()):
+def set_up(needed: Sequence[str], task: Task, lock: int) -> None:
+    """Add to .venv what it lacks of these parts, and compile the package if its sources changed.
+
+    Every step is recorded as it ends, so a set-up that was interrupted goes on where it was.
+    """
+    state, asked = recorded(), requirements()
+    if state.get("python") != interpreter() or not imports("pip"):
+        check_machine()
+        make_environment(lock)
+        state = {"python": interpreter()}
+        record(state)
+    stale = task.package and (state.get("compiled") != sources() or not built())
+    lacking = [name for name in needed if state.get(name) != digest(asked[name], pins())]
+    editable = task.package and (stale or state.get("installed") != digest((ROOT / "pyproject.toml").read_text()))
+    if not (stale or lacking or editable):
         return
     check_machine()
-    if found.get("environment") != want["environment"] or not imports("pip"):
-        make_environment()
-    install()
-    STATE.write_text(json.dumps(want, indent=1) + "\n")
+    if sys.version_info[:2] > NEWEST:
+        say(f"Python {spoken(sys.version_info[:2])} is newer than those tested, up to {spoken(NEWEST)}; going on")
+    say(f"setting up {VENV.name} ({', '.join(name for name in lacking if name != 'build') or 'the package'}); "
+        f"all output is in {LOG.relative_to(ROOT)}")  # fmt: skip
+    mend()
+    if stale:
+        state.pop("compiled", None)
+        record(state)
+    pip = Pip(lock)
+    if "build" in lacking:
+        pip.install(asked["build"])
+        record(state | {"build": digest(asked["build"], pins())})
+        state = recorded()
+    compiler = Compiler(lock) if stale else None
+    try:
+        others = [name for name in lacking if name != "build"]
+        if others:
+            pip.install(sorted({each for name in others for each in asked[name]}), spare=task.spare)
+            if "test" in others:
+                pip.without_dependencies("mosaicml-streaming")
+            record(recorded() | {name: digest(asked[name], pins()) for name in others})
+        if compiler:
+            compiler.wait()
+            record(recorded() | {"compiled": sources()})
+    finally:
+        if compiler:
+            compiler.end()
+    if editable:
+        pip.run("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+        record(recorded() | {"installed": digest((ROOT / "pyproject.toml").read_text())})
 
 
-def wanted() -> dict[str, str]:
-    """What a complete .venv is made from: it is made anew if "environment" changes, added to if "sources" do."""
-    facts = repr((sys.version, sys.base_prefix, INSTALL, ALONE)).encode() + CONSTRAINTS.read_bytes()
-    sources = hashlib.sha256()
-    for path in (ROOT / "pyproject.toml", ROOT / "setup.py", *compiled_sources()):
-        data = path.read_bytes()
-        sources.update(f"{path.name} {len(data)}\n".encode() + data)
-    return {"environment": hashlib.sha256(facts).hexdigest(), "sources": sources.hexdigest()}
+def interpreter() -> str:
+    """Describe what .venv is made from. It is made anew where this differs."""
+    return repr((sys.version, sys.base_prefix, str(ROOT)))
+
+
+def digest(*values: object) -> str:
+    """Return a checksum of the values."""
+    return hashlib.sha256(repr(values).encode()).hexdigest()
 
 
 def recorded() -> dict[str, str]:
-    """What `wanted` was when .venv was last complete; nothing if it never was, or was interrupted."""
+    """Return the steps that were done, or nothing if .venv is not ours or the record is damaged."""
     try:
         return dict(json.loads(STATE.read_text()))
     except (OSError, ValueError, TypeError):
         return {}
 
 
-def compiled_modules() -> list[str]:
-    """The names of the modules that need a compiler."""
-    return [f"ffrecord.{path.stem}" for path in sorted((ROOT / "ffrecord").glob("*.pyx"))]
+def record(state: dict[str, str]) -> None:
+    """Save the steps that were done, all or nothing."""
+    beside = STATE.with_suffix(".part")
+    beside.write_text(json.dumps(state, indent=1) + "\n")
+    beside.replace(STATE)
 
 
-def compiled_sources() -> list[Path]:
-    """What those are built from."""
-    paths = [path for ending in ("pyx", "pxd", "h", "c") for path in (ROOT / "ffrecord").glob(f"*.{ending}")]
-    return sorted(path for path in paths if path not in generated())
+def compiled() -> list[Path]:
+    """Return the sources of the compiled modules."""
+    return sorted((ROOT / "ffrecord").rglob("*.pyx"))
 
 
 def generated() -> list[Path]:
-    """The C that Cython makes of the .pyx files."""
-    return [path.with_suffix(".c") for path in (ROOT / "ffrecord").glob("*.pyx")]
+    """Return what a build leaves in the tree: the C that Cython makes, and the modules."""
+    names = [path.with_suffix(".c") for path in compiled()]
+    return [path for path in names if path.exists()] + sorted((ROOT / "ffrecord").rglob("*.so"))
+
+
+def sources() -> str:
+    """Return a checksum of all that is compiled, and of the tools that compile it."""
+    paths = [path for end in ("pyx", "pxd", "pxi", "h", "c") for path in (ROOT / "ffrecord").rglob(f"*.{end}")]
+    kept = sorted(set(paths) - set(generated()))
+    return digest(*((path.name, path.read_bytes()) for path in (ROOT / "setup.py", *kept)), requirements()["build"])
+
+
+def built() -> bool:
+    """Tell if every source has been compiled for this Python."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    modules = {path.name.partition(".")[0] for path in (ROOT / "ffrecord").rglob(f"*{suffix}")}
+    return {path.stem for path in compiled()} <= modules
 
 
 def imports(*modules: str) -> bool:
-    """Whether .venv has a working Python with these modules."""
+    """Tell if .venv has a working Python with these modules."""
     if not PYTHON.exists():
         return False
     command = [str(PYTHON), "-c", f"import {', '.join(modules)}"]
@@ -159,66 +293,283 @@ def check_machine() -> None:
     if shutil.which(compiler) is None:
         lacks.append(f"a C compiler, {compiler} (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: gcc)")
     if lacks:
-        sys.exit("\n  ".join([f"run.py: {sys.executable} lacks", *lacks]))
+        raise SetUpError("; ".join([f"{sys.executable} lacks {lacks[0]}", *lacks[1:]]) + "; then run this again")
 
 
-def make_environment() -> None:
-    """A new, empty .venv, whatever was there."""
+def make_environment(lock: int) -> None:
+    """Make a new, empty .venv with a pip that knows dependency groups, whatever was there."""
     say(f"making {VENV} with Python {sys.version.split()[0]}")
-    if VENV.is_symlink():
+    if VENV.is_symlink() or VENV.is_file():
         VENV.unlink()
     # The interpreter below a virtual environment, which may be the very one that is made anew.
     python = getattr(sys, "_base_executable", None) or sys.executable
-    subprocess.run([python, "-m", "venv", "--clear", str(VENV)], check=True, env=environment())
+    done = subprocess.run(
+        [python, "-m", "venv", "--clear", str(VENV)], env=environment(), capture_output=True, text=True, pass_fds=[lock]
+    )
+    if done.returncode:
+        raise SetUpError(f"cannot make {VENV}: {explained(done.stdout + done.stderr)}")
+    Pip(lock).install(["pip>=25.3"], "--upgrade")
 
 
-def install() -> None:
-    """The package, built from the sources as they are, and all that the tasks need."""
-    say("installing the package and what it needs; the first time this downloads torch")
-    # Cython and the compiler go by times, which do not show other flags, versions and branches.
-    for stale in generated() + list((ROOT / "ffrecord").glob(f"*{sysconfig.get_config_var('EXT_SUFFIX')}")):
-        stale.unlink(missing_ok=True)
-    pip = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "install"]
-    for what in (["--upgrade", "pip", "--constraint", str(CONSTRAINTS)], INSTALL, ALONE):
-        subprocess.run([*pip, *what], check=True, cwd=ROOT, env=environment())
+def mend() -> None:
+    """Remove the records of packages that an interrupted run installed in part, so that pip installs them again."""
+    for about in VENV.glob("lib/python*/site-packages/*.dist-info"):
+        if not (about / "RECORD").exists():
+            shutil.rmtree(about)
+
+
+class Pip:
+    """pip in .venv, held to the versions of constraints.txt as far as they can be had."""
+
+    def __init__(self, lock: int) -> None:
+        self.pins = pins()
+        self.lock = lock
+
+    def install(self, asked: Sequence[str], *options: str, spare: bool = False) -> None:
+        """Install requirements. A pin that cannot be had is dropped, and said to be.
+
+        Args:
+            asked: requirements, as in pyproject.toml.
+            spare: drop a requirement, too, that has nothing for this Python.
+
+        Raises:
+            SetUpError: with what to do about it.
+        """
+        asked = list(asked)
+        while True:
+            output = self._try(*options, *asked)
+            if output is None:
+                return
+            if known_cause(output):
+                raise SetUpError(explained(output))
+            for name in unavailable(output):
+                if any(name_of(pin) == name for pin in self.pins):
+                    say(f"the version of {name} in constraints.txt cannot be had for this Python; taking another")
+                    self.pins = [pin for pin in self.pins if name_of(pin) != name]
+                    break
+                if spare and any(name_of(each) == name for each in asked):
+                    say(f"{name} cannot be had for this Python; going on without")
+                    asked = [each for each in asked if name_of(each) != name]
+                    break
+            else:
+                if "ResolutionImpossible" not in output or not self.pins:
+                    raise SetUpError(explained(output))
+                say("the versions of constraints.txt cannot be had together for this Python; taking others")
+                self.pins = []
+
+    def without_dependencies(self, name: str) -> None:
+        """Install a package that asks for more than is used of it; go on without it if it cannot be had."""
+        if self._try("--no-deps", name) is not None:
+            say(f"{name} cannot be had for this Python; going on without")
+
+    def run(self, *arguments: str) -> None:
+        """Run `pip install` with these arguments."""
+        output = self._try(*arguments)
+        if output is not None:
+            raise SetUpError(explained(output))
+
+    def _try(self, *arguments: str) -> str | None:
+        """Return None if pip succeeds, else what it printed."""
+        held = VENV / "constraints.txt"
+        held.write_text("\n".join([*self.pins, ""]))
+        command = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "install"]
+        command += ["--progress-bar=off", "--constraint", str(held)]
+        if takes_build_constraints():
+            command += ["--build-constraint", str(held)]
+        # Of packages without a wheel for this Python, some would take an hour to compile. This one has no C.
+        command += ["--only-binary", ":all:", "--no-binary", "tfrecord", *arguments]
+        program = Program(command, self.lock)
+        try:
+            status, output = program.follow(INSTALLED)
+        finally:
+            program.end()
+        return None if status == 0 else output
+
+
+# Lines to be shown: of pip, with downloads of 20 MB and more, and of the build.
+INSTALLED = re.compile(
+    r"Installing collected packages|Successfully installed| *Downloading .*\((\d{3,}|[2-9]\d)(\.\d)? MB\)"
+)
+COMPILED = re.compile(r"\[ *\d+/\d+\]")
+
+
+def takes_build_constraints() -> bool:
+    """Tell if the pip in .venv is new enough for --build-constraint: 25.3."""
+    for about in VENV.glob("lib/python*/site-packages/pip-*.dist-info"):
+        return tuple(map(int, re.findall(r"\d+", about.name)[:2])) >= (25, 3)
+    return False
+
+
+def unavailable(output: str) -> list[str]:
+    """Return the projects of which pip found no version that fits."""
+    named = re.findall(r"No matching distribution found for ([\w.-]+)", output)
+    listed = re.search(r"no matching distributions available for your environment:\n((?: +\S+\n)+)", output)
+    return [name_of(name) for name in [*named, *(listed[1].split() if listed else [])]]
+
+
+class Program:
+    """A program whose output goes to the log.
+
+    It inherits the lock, so that no other set-up begins while it goes on, even if this process is killed. It has a
+    process group of its own: Ctrl-C ends it through `end`, with all that it started.
+    """
+
+    def __init__(self, command: list[str], lock: int) -> None:
+        self._command = command
+        self._process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            pass_fds=[lock],
+            start_new_session=True,
+        )
+
+    def follow(self, news: "re.Pattern[str]") -> tuple[int, str]:
+        """Wait for its end, and print those of its lines that are news.
+
+        Returns: its exit status, and all it printed.
+        """
+        lines = []
+        assert self._process.stdout is not None
+        with LOG.open("a") as log:
+            log.write(f"$ {shlex.join(self._command)}\n")
+            for line in self._process.stdout:
+                lines.append(line)
+                log.write(line)
+                log.flush()
+                if news.match(line):
+                    print(f"  {time.monotonic() - STARTED:4.0f} s  {line.strip()[:120]}", flush=True)
+        return self._process.wait(), "".join(lines)
+
+    def end(self) -> None:
+        """End it and the processes that it started, if it still runs."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.poll() is None:
+                with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.killpg(self._process.pid, number)
+                    self._process.wait(timeout=5)
+
+
+class Compiler:
+    """The build of the compiled modules, in the tree, beside other work."""
+
+    def __init__(self, lock: int) -> None:
+        # Cython and the C compiler go by times, which do not show other flags, versions and branches.
+        for path in generated():
+            path.unlink(missing_ok=True)
+        self._result = (1, "the build was interrupted")
+        self._program = Program([str(PYTHON), "setup.py", "build_ext", "--inplace"], lock)
+        self._thread = threading.Thread(target=self._follow)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        self._result = self._program.follow(COMPILED)
+
+    def wait(self) -> None:
+        """Wait for its end.
+
+        Raises:
+            SetUpError: with the reason if it failed.
+        """
+        self._thread.join()
+        status, output = self._result
+        if status:
+            raise SetUpError(f"compiling failed: {explained(output)}")
+
+    def end(self) -> None:
+        """End the build if it still runs."""
+        self._program.end()
+        self._thread.join()
+
+
+CAUSES = [
+    (r"No space left on device|Errno 28|Disk quota exceeded", FULL.removeprefix(". ")),
+    (
+        r"name resolution|Failed to establish a new connection|Network is unreachable|Max retries exceeded|"
+        r"ConnectTimeout|Connection refused|NewConnectionError|ProxyError",
+        "no package index could be reached: look at the network, the proxy and PIP_INDEX_URL, then run this again",
+    ),
+    (r"Permission denied|Errno 13|Read-only file system", "files here cannot be written: look at who owns {root}"),
+    (r"Python\.h: No such file", "Python's headers are missing (Debian, Ubuntu: apt install python3-dev)"),
+    (
+        r"stdio\.h: No such file|cannot find crt1\.o|cannot find -lc",
+        "the C library's headers are missing (Debian, Ubuntu: apt install libc6-dev)",
+    ),
+    (r"ensurepip is not available", "the module ensurepip is missing (Debian, Ubuntu: apt install python3-venv)"),
+    (
+        r"Killed signal|out of memory|Cannot allocate memory",
+        "memory ran out: close other programs, then run this again",
+    ),
+]
+
+
+def known_cause(output: str) -> str:
+    """Return the advice for a failure that has nothing to do with versions, or nothing."""
+    return next((advice.format(root=ROOT) for pattern, advice in CAUSES if re.search(pattern, output)), "")
+
+
+def explained(output: str) -> str:
+    """Say in one line why a program failed, and what to do."""
+    if known_cause(output):
+        return known_cause(output)
+    for name in unavailable(output):
+        this, others = ".".join(map(str, sys.version_info[:3])), f"{spoken(OLDEST)} to {spoken(NEWEST)}"
+        return f"{name} cannot be had for Python {this} here: run this with another Python, {others}"
+    last = [line.strip() for line in output.splitlines() if re.search(r"error", line, re.IGNORECASE)]
+    shown = (last or output.strip().splitlines() or ["it printed nothing"])[-1][:200]
+    return f"{shown} (all of it is in {LOG.relative_to(ROOT)}; delete .venv to begin again)"
+
+
+def spoken(version: tuple[int, ...]) -> str:
+    """Return a version with dots."""
+    return ".".join(map(str, version))
 
 
 def environment() -> dict[str, str]:
-    """This process's variables, less those that would mix other installations into .venv."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "PYTHONPATH", "PIP_USER")}
+    """Return this process's variables, less those that would mix other installations into .venv."""
+    foreign = ("PYTHONHOME", "PYTHONPATH", "PIP_USER", "PIP_TARGET", "PIP_PREFIX")
+    kept = {name: value for name, value in os.environ.items() if name not in foreign}
     return {**kept, "VIRTUAL_ENV": str(VENV), "PATH": os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])}
 
 
 # Tasks
 
 
-def commands(task: str, arguments: list[str]) -> list[list[str]]:
-    """The command lines of a task, to be run one after the other."""
+def commands(task: str, arguments: Sequence[str]) -> list[list[str]]:
+    """Return the command lines of a task, to be run one after the other."""
+    python = [str(PYTHON)] if TASKS[task].needs else [sys.executable]
     if task in ("digits", "photographs", "ddp"):
-        return [[str(PYTHON), str(ROOT / "examples" / f"{task}.py"), *arguments]]
+        return [[*python, str(ROOT / "examples" / f"{task}.py"), *arguments]]
     os.chdir(ROOT)
     if task == "test":
-        return [[str(PYTHON), "-m", "pytest", *PARALLEL, *arguments]]
+        return [[*python, "-m", "pytest", *PARALLEL, *arguments]]
     if task == "sanitize":
-        return [[str(PYTHON), str(ROOT / "tests" / "reliability" / "sanitizers.py"), *PARALLEL, *arguments]]
-    if task == "planted":
-        return [[str(PYTHON), str(ROOT / "tests" / "reliability" / "plant.py"), *arguments]]
-    if task == "fuzz":
-        return [[str(PYTHON), str(ROOT / "tests" / "fuzz" / "fuzz.py"), *arguments]]
+        return [[*python, str(ROOT / "tests" / "reliability" / "sanitizers.py"), *PARALLEL, *arguments]]
     if task == "bench":
-        return [*peers(arguments), benchmark(arguments)]
-    if task == "versions":
-        return [[str(PYTHON), "-m", "nox", *arguments]]
+        return [*writers(arguments), benchmark(arguments)]
     if task == "docs":
-        # What the theme says about its own future is no warning about these pages.
-        return [["env", "NO_MKDOCS_2_WARNING=1", str(PYTHON), "-m", "mkdocs", "build", "--strict", *arguments]]
-    checks = ["ruff check", "ruff format --check", "mypy", "mypy --strict tests/typing"]
-    checks += ["basedpyright", "cython-lint ffrecord"]  # the first is pyright, with a Node.js of its own
-    return [[str(BIN / name), *options, *arguments] for name, *options in map(str.split, checks)]
+        # The theme's note about its own future is not a warning about these pages.
+        return [["env", "NO_MKDOCS_2_WARNING=1", *python, "-m", "mkdocs", "build", "--strict", *arguments]]
+    if task == "lint":
+        checks = ["ruff check", "ruff format --check", "mypy", "mypy --strict tests/typing"]
+        checks += ["basedpyright", "cython-lint ffrecord"]  # the first is pyright, with a Node.js of its own
+        return [[str(BIN / name), *options, *arguments] for name, *options in map(str.split, checks)]
+    programs = {
+        "planted": "tests/reliability/plant.py",
+        "fuzz": "tests/fuzz/fuzz.py",
+        "machines": "tests/project/machines.py",
+        "release": "tests/project/release.py",
+    }
+    return [[*python, str(ROOT / programs[task]), *arguments]]
 
 
-def benchmark(arguments: list[str]) -> list[str]:
-    """The command line of the benchmark that is the first of `arguments`."""
+def benchmark(arguments: Sequence[str]) -> list[str]:
+    """Return the command line of the benchmark that is the first of `arguments`."""
     found = {path.stem.removeprefix("bench_"): path for path in sorted((ROOT / "benchmarks").glob("bench_*.py"))}
     if not arguments or arguments[0] not in found:
         usage = f"usage: python3 run.py bench {{{','.join(found)}}} [ARGUMENT ...]"
@@ -226,19 +577,15 @@ def benchmark(arguments: list[str]) -> list[str]:
     return [str(PYTHON), str(found[arguments[0]]), *arguments[1:]]
 
 
-def peers(arguments: list[str]) -> list[list[str]]:
-    """Installs what is compared with, which nothing else needs; what is missing is not measured."""
-    if arguments[:1] not in (["read"], ["write"], ["loader"]):
-        return []
-    pip = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "install", "--quiet"]
-    group = [*pip, "--group", "bench", "--constraint", str(CONSTRAINTS)]
-    if arguments[0] == "read":
-        return [group]
-    return [group, [str(PYTHON), str(ROOT / "benchmarks" / "write_environment.py")]]
+def writers(arguments: Sequence[str]) -> list[list[str]]:
+    """Return the command that installs the packages which need an environment of their own, if one compares them."""
+    if arguments[:1] and arguments[0] in ("write", "loader"):
+        return [[str(PYTHON), str(ROOT / "benchmarks" / "write_environment.py")]]
+    return []
 
 
 def run(command: list[str]) -> int:
-    """The exit status of a command, 128 + number for a signal."""
+    """Return the exit status of a command, 128 + number for a signal."""
     status = subprocess.call(command, env=environment())
     return status if status >= 0 else 128 - status
 
