@@ -138,7 +138,7 @@ def requirements() -> dict[str, list[str]]:
 
     Python 3.10 has no reader of TOML. So each list of requirements stands on one line, which is JSON as well.
     """
-    found = {}
+    found: dict[str, list[str]] = {}
     for name, text in re.findall(r"^([\w-]+) = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE):
         try:
             found.setdefault(name, json.loads(text))
@@ -219,7 +219,7 @@ def set_up(needed: Sequence[str], task: Task, lock: int) -> None:
         if compiler:
             compiler.end()
     if editable:
-        pip.run("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+        pip.editable()
         record(recorded() | {"installed": digest((ROOT / "pyproject.toml").read_text())})
 
 
@@ -362,23 +362,23 @@ class Pip:
         if self._try("--no-deps", name) is not None:
             say(f"{name} cannot be had for this Python; going on without")
 
-    def run(self, *arguments: str) -> None:
-        """Run `pip install` with these arguments."""
-        output = self._try(*arguments)
+    def editable(self) -> None:
+        """Make the tree the package, with the modules that were compiled in it."""
+        output = self._try("--no-deps", "--no-build-isolation", "--editable", str(ROOT), FFRECORD_COMPILED="1")
         if output is not None:
             raise SetUpError(explained(output))
 
-    def _try(self, *arguments: str) -> str | None:
+    def _try(self, *arguments: str, **variables: str) -> str | None:
         """Return None if pip succeeds, else what it printed."""
         held = VENV / "constraints.txt"
         held.write_text("\n".join([*self.pins, ""]))
         command = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", "install"]
         command += ["--progress-bar=off", "--constraint", str(held)]
-        if takes_build_constraints():
+        if takes_build_constraints() and "--no-build-isolation" not in arguments:
             command += ["--build-constraint", str(held)]
         # Of packages without a wheel for this Python, some would take an hour to compile. This one has no C.
         command += ["--only-binary", ":all:", "--no-binary", "tfrecord", *arguments]
-        program = Program(command, self.lock)
+        program = Program(command, self.lock, variables)
         try:
             status, output = program.follow(INSTALLED)
         finally:
@@ -414,12 +414,12 @@ class Program:
     process group of its own: Ctrl-C ends it through `end`, with all that it started.
     """
 
-    def __init__(self, command: list[str], lock: int) -> None:
+    def __init__(self, command: list[str], lock: int, variables: dict[str, str]) -> None:
         self._command = command
         self._process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=environment(),
+            env={**environment(), **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -463,7 +463,7 @@ class Compiler:
         for path in generated():
             path.unlink(missing_ok=True)
         self._result = (1, "the build was interrupted")
-        self._program = Program([str(PYTHON), "setup.py", "build_ext", "--inplace"], lock)
+        self._program = Program([str(PYTHON), "setup.py", "build_ext", "--inplace"], lock, {})
         self._thread = threading.Thread(target=self._follow)
         self._thread.start()
 

@@ -1,5 +1,6 @@
 """The compiled modules; metadata is in pyproject.toml.
 
+FFRECORD_COMPILED=1 says that they are in the tree already, as run.py has them for its editable installation.
 FFRECORD_SANITIZE, FFRECORD_COVERAGE=1 and FFRECORD_FAULTS=1 are for tests. With the last, system calls go through a
 table that is with the tests, and only the modules that make such calls are built.
 """
@@ -96,6 +97,9 @@ if FAULTS:
     EXTENSIONS = [faults(), *(each for each in EXTENSIONS if CALLS[0] in each.depends)]
     for each in EXTENSIONS:
         each.include_dirs += ["ffrecord", TABLE]
+
+if os.environ.get("FFRECORD_COMPILED"):
+    EXTENSIONS = []
 
 setup(
     ext_modules=cythonize(EXTENSIONS, compiler_directives={"language_level": 3, "linetrace": COVERAGE}),
