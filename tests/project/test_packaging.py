@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
 GOLDEN = ROOT / "tests" / "golden" / "ffrecord"
 
-SMOKE = ROOT / "tests" / "wheel_smoke.py"
+SMOKE = ROOT / "tests" / "project" / "wheel_smoke.py"
 NEWEST_GLIBC = 34  # 2.34, of 2021: that is where threads came into libc itself; what is younger is not needed
 
 
