@@ -71,7 +71,7 @@ TASKS = {
     "docs": Task("build the documentation into out/site; warnings are errors", ("docs",)),
     "bench": Task("list the benchmarks; with the name of one, run it", TESTS, spare=True),
     "machines": Task("run README's commands on bare Debian systems and on every Python here", (), package=False),
-    "release": Task("build, check and list the source archive and the wheels, in out/release", (), package=False),
+    "release": Task("build, check and list the source archive and the wheels", ("release",), package=False),
 }
 PEERS = ("read", "write", "loader")  # the benchmarks that compare with other packages
 

@@ -86,7 +86,7 @@ def filesystem(path: os.PathLike[str] | str) -> str:
     real = os.path.realpath(path)
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     inside = [(len(where), kind) for _, where, kind, *_ in mounts if f"{real}/".startswith(f"{where.rstrip('/')}/")]
-    return max(inside)[1]
+    return max(inside, default=(0, "unknown"))[1]  # in a directory that is another system's root no mount is known
 
 
 def read_ahead() -> dict[str, int]:
