@@ -68,11 +68,9 @@ def debian() -> list[Machine]:
 def here() -> Iterator[Machine]:
     """Find the Pythons of this computer: on the path, and where pyenv has them."""
     for version in PYTHONS:
-        places = [
-            shutil.which(f"python{version}"),
-            *Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"),
-        ]
-        for python in filter(None, map(str, filter(None, places))):
+        name, code = f"python{version}", f"import sys; assert '%d.%d' % sys.version_info[:2] == '{version}'"
+        pyenv = sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}")))
+        for python in filter(None, [shutil.which(name), *pyenv]):
             if subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0:
                 yield Machine(name, python)
                 break
