@@ -1,153 +1,148 @@
-"""run.py: what it would do, without setting anything up."""
+"""run.py: what each task needs, what a change sets off, and what it says where the set-up cannot go on."""
 
+import fcntl
 import importlib.util
 import json
+import os
+import re
+import shutil
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+OLD = [path for minor in (6, 7, 8, 9) for path in [shutil.which(f"python3.{minor}")] if path and "shims" not in path]
+OLD += sorted(map(str, Path.home().glob(".pyenv/versions/3.[6-9].*/bin/python3")))
+
+# A project of run.py's that is set up in seconds.
+SMALL = {
+    "pyproject.toml": """\
+[build-system]
+requires = ["setuptools>=77", "cython>=3.1"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "ffrecord"
+version = "1.0"
+dependencies = ["iniconfig>=1"]
+[project.optional-dependencies]
+torch = ["pluggy>=1"]
+[dependency-groups]
+digits = ["six>=1"]
+""",
+    "constraints.txt": "pip==26.3\nsetuptools==84.2.1\ncython==3.3.1\nsix==1.17.0\n",
+    "setup.py": """\
+import os
+from Cython.Build import cythonize
+from setuptools import setup
+setup(packages=["ffrecord"], ext_modules=[] if os.environ.get("FFRECORD_COMPILED") else cythonize("ffrecord/_one.pyx"))
+""",
+    "ffrecord/__init__.py": "from ffrecord._one import one",
+    "ffrecord/_one.pyx": "one = 1",
+    "examples/digits.py": "import ffrecord, six, pluggy, iniconfig; print('one is', ffrecord.one, six.__version__)",
+}
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """run.py as a module, for a copy of the tree's top in a directory of its own."""
-    spec = importlib.util.spec_from_file_location("run", ROOT / "run.py")
+    """run.py as a module, for a small project of its own."""
+    write_small(tmp_path)
+    spec = importlib.util.spec_from_file_location("run", tmp_path / "run.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    for name in ("pyproject.toml", "setup.py", "constraints.txt"):
-        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    (tmp_path / "ffrecord").mkdir()
-    for name in ("_fast.pyx", "_fast.pxd", "_kernel.c", "_fast.c", "reader.py"):
-        (tmp_path / "ffrecord" / name).write_text("1")
-    monkeypatch.setattr(module, "ROOT", tmp_path)
-    monkeypatch.setattr(module, "CONSTRAINTS", tmp_path / "constraints.txt")
-    monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
-    monkeypatch.setattr(module, "STATE", tmp_path / ".venv" / "ready.json")
-    monkeypatch.setattr(module, "PYTHON", Path(sys.executable))
     return module
 
 
+def write_small(directory):
+    for name, text in SMALL.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
+    shutil.copy(ROOT / "run.py", directory)
+
+
 @pytest.fixture
-def steps(run, monkeypatch):
-    """What `set_up` does, recorded instead of done."""
-    done = []
-    run.VENV.mkdir()
-    monkeypatch.setattr(run, "check_machine", lambda: None)
-    monkeypatch.setattr(run, "make_environment", lambda: done.append("make"))
-    monkeypatch.setattr(run, "install", lambda: done.append("install"))
-    monkeypatch.setattr(run, "imports", lambda *modules: True)
-    return done
+def ours(run, monkeypatch):
+    """run.py as a module, with the requirements of this project."""
+    shutil.copy(ROOT / "pyproject.toml", run.ROOT)
+    shutil.copy(ROOT / "constraints.txt", run.ROOT)
+    return run
 
 
-def test_first_run_makes_everything_and_the_next_nothing(run, steps):
-    run.set_up()
-    assert steps == ["make", "install"]
-    run.set_up()
-    assert steps == ["make", "install"]
+def started(directory, *arguments, python=sys.executable, **variables):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "VIRTUAL_ENV"))}
+    return subprocess.Popen(
+        [python, str(directory / "run.py"), *arguments],
+        cwd=directory, env={**kept, **variables}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "file, expected",
-    [
-        ("ffrecord/_fast.pyx", ["install"]),
-        ("ffrecord/_fast.pxd", ["install"]),
-        ("ffrecord/_kernel.c", ["install"]),
-        ("setup.py", ["install"]),
-        ("pyproject.toml", ["install"]),
-        ("constraints.txt", ["make", "install"]),
-        ("ffrecord/_fast.c", []),
-        ("ffrecord/reader.py", []),
-    ],
-)
-def test_what_a_change_sets_off(run, steps, file, expected):
-    run.set_up()
-    steps.clear()
-    path = run.ROOT / file
-    path.write_text(path.read_text() + "\n# changed\n")
-    run.set_up()
-    assert steps == expected
+def ended(directory, *arguments, **variables):
+    process = started(directory, *arguments, **variables)
+    printed, _ = process.communicate(timeout=250)
+    return process.returncode, printed
 
 
-def test_a_new_interpreter_gets_a_new_environment(run, steps, monkeypatch):
-    run.set_up()
-    steps.clear()
-    monkeypatch.setattr(run.sys, "version", "4.0")
-    run.set_up()
-    assert steps == ["make", "install"]
+# No index answers there, and pip does not try again.
+UNREACHABLE = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
+NO_INDEX = "no package index could be reached"
 
 
-def test_interrupted_set_up_begins_again(run, steps, monkeypatch):
-    def interrupted():
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "install", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run.set_up()
-    steps.clear()
-    run.set_up()
-    assert steps == ["make", "install"]
+# What tasks need
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "null", '{"environment": 1}'])
-def test_damaged_record_begins_again(run, steps, text):
-    run.STATE.write_text(text)
-    run.set_up()
-    assert steps == ["make", "install"]
-    assert json.loads(run.STATE.read_text()) == run.wanted()
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no reader of TOML")
+def test_reads_the_requirements_as_toml_does(ours):
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    package = project["project"]["dependencies"]
+    found = ours.requirements()
+    for name, asked in {**project["project"]["optional-dependencies"], **project["dependency-groups"]}.items():
+        assert found[name] == [*package, *asked]
+    assert found["build"] == [*project["build-system"]["requires"], *package]
 
 
-def test_missing_compiled_modules_are_built_again(run, steps, monkeypatch):
-    run.set_up()
-    steps.clear()
-    monkeypatch.setattr(run, "imports", lambda *modules: modules == ("pip",))
-    run.set_up()
-    assert steps == ["install"]
+def test_every_task_needs_what_there_is(ours):
+    known = set(ours.requirements())
+    assert {name for task in ours.TASKS.values() for name in task.needs} <= known
+    assert {name for task in ("test", "bench") for name in ours.parts(task, ["-m", "long"])} <= known
 
 
-def test_names_all_that_is_missing(run, monkeypatch):
-    monkeypatch.setenv("CC", "no-such-compiler -O2")
-    monkeypatch.setattr(run.sysconfig, "get_path", lambda name: "/nowhere")
-    monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"(?s)ensurepip.*python3-venv.*/nowhere/Python.h.*no-such-compiler"):
-        run.check_machine()
+def test_the_first_task_gets_little(ours):
+    names = {ours.name_of(each) for part in ours.parts("digits", []) for each in ours.requirements()[part]}
+    assert names == {"cython", "matplotlib", "msgspec", "numpy", "scikit-learn", "setuptools", "torch", "tqdm"}
 
 
-def test_imports(run):
-    run.VENV.mkdir()
-    assert run.imports("json", "email.mime")
-    assert not run.imports("json", "no_such_module")
+def test_long_tests_and_comparisons_get_more(ours):
+    assert "docs" not in ours.parts("test", ["-m", "not long"])
+    assert {"docs", "lint", "release"} <= set(ours.parts("test", ["-m", "long"]))
+    assert "bench" in ours.parts("bench", ["read", "--smoke"]) and "bench" not in ours.parts("bench", ["crc"])
 
 
-def test_other_installations_do_not_mix_in(run, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
-    monkeypatch.setenv("PIP_USER", "1")
-    found = run.environment()
-    assert "PYTHONPATH" not in found
-    assert "PIP_USER" not in found
-    assert found["PATH"].startswith(str(run.BIN))
+def test_every_example_is_a_task(run):
+    examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
+    assert examples <= set(run.TASKS)
+    for name in examples:
+        assert run.commands(name, ["--x"])[-1][1:] == [str(run.ROOT / "examples" / f"{name}.py"), "--x"]
 
 
-def test_tasks(run, monkeypatch):
+def test_commands(run, monkeypatch):
     monkeypatch.chdir(run.ROOT)
     python = str(run.PYTHON)
     (run.ROOT / "benchmarks").mkdir()
     bench = run.ROOT / "benchmarks" / "bench_crc.py"
     bench.touch()
-    assert run.commands("digits", ["--epochs", "3"]) == [[python, f"{run.ROOT}/examples/digits.py", "--epochs", "3"]]
     assert run.commands("test", ["-k", "x"]) == [[python, "-m", "pytest", *run.PARALLEL, "-k", "x"]]
     assert run.commands("planted", ["-j", "2"]) == [[python, f"{run.ROOT}/tests/reliability/plant.py", "-j", "2"]]
+    assert run.commands("machines", []) == [[sys.executable, f"{run.ROOT}/tests/project/machines.py"]]
     assert run.commands("bench", ["crc", "--smoke"]) == [[python, str(bench), "--smoke"]]
-    bench.with_name("bench_read.py").touch()
-    peers, read = run.commands("bench", ["read", "--smoke"])
-    assert peers[1:3] == ["-m", "pip"] and peers[-4:] == ["--group", "bench", "--constraint", str(run.CONSTRAINTS)]
-    assert read == [python, str(bench.with_name("bench_read.py")), "--smoke"]
     assert [command[0].rpartition("/")[2] for command in run.commands("lint", [])] == [
         *("ruff", "ruff", "mypy", "mypy", "basedpyright", "cython-lint")
     ]
-    with pytest.raises(SystemExit, match=r"\{crc,read\}"):
+    with pytest.raises(SystemExit, match=r"\{crc\}"):
         run.commands("bench", [])
 
 
@@ -156,9 +151,218 @@ def test_status_is_that_of_the_program(run):
     assert run.run([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) == 137
 
 
-def test_every_example_is_a_task(run):
-    examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    assert examples <= set(run.TASKS)
-    assert {command[-1] for name in examples for command in run.commands(name, [])} == {
-        str(run.ROOT / "examples" / f"{name}.py") for name in examples
-    }
+def test_other_installations_do_not_mix_in(run, monkeypatch):
+    for name in ("PYTHONPATH", "PIP_USER", "PIP_TARGET"):
+        monkeypatch.setenv(name, "1")
+    found = run.environment()
+    assert not {"PYTHONPATH", "PIP_USER", "PIP_TARGET"} & set(found)
+    assert found["PATH"].startswith(str(run.BIN))
+
+
+# What a change sets off
+
+
+def test_sources_that_change_are_compiled(run):
+    before = run.sources()
+    (run.ROOT / "ffrecord" / "_one.c").write_text("made by Cython")
+    (run.ROOT / "ffrecord" / "reader.py").write_text("one = 2")
+    assert run.sources() == before
+    for name in ("_one.pyx", "_one.pxd", "deeper/_two.pyx", "kernel.h", "_kernel.c"):
+        path = run.ROOT / "ffrecord" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("two = 2")
+        assert run.sources() != before, name
+        before = run.sources()
+
+
+def test_modules_of_another_python_do_not_count(run):
+    assert not run.built()
+    (run.ROOT / "ffrecord" / "_one.cpython-39-x86_64-linux-gnu.so").touch()
+    assert not run.built()
+    (run.ROOT / "ffrecord" / f"_one{run.sysconfig.get_config_var('EXT_SUFFIX')}").touch()
+    assert run.built()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "3"])
+def test_a_damaged_record_is_none(run, text):
+    run.VENV.mkdir()
+    run.STATE.write_text(text)
+    assert run.recorded() == {}
+    run.record({"python": "this"})
+    assert run.recorded() == {"python": "this"}
+
+
+def test_packages_that_are_there_in_part_are_installed_again(run):
+    whole, part = (run.VENV / "lib" / "python3.11" / "site-packages" / f"{name}.dist-info" for name in ("a-1", "b-1"))
+    for path in (whole, part):
+        path.mkdir(parents=True)
+    (whole / "RECORD").touch()
+    run.mend()
+    assert whole.exists() and not part.exists()
+
+
+# What it says
+
+
+@pytest.mark.parametrize(
+    "output, expected",
+    [
+        ("ERROR: No matching distribution found for pymdown-extensions==13.1\n", ["pymdown-extensions"]),
+        (
+            "Additionally, some packages in these conflicts have no matching distributions available for your "
+            "environment:\n    numpy\n    scikit_learn\n\nTo fix this you could try to:\n",
+            ["numpy", "scikit-learn"],
+        ),
+        ("ERROR: ResolutionImpossible", []),
+    ],
+)
+def test_finds_what_cannot_be_had(run, output, expected):
+    assert run.unavailable(output) == expected
+
+
+@pytest.mark.parametrize(
+    "output, expected",
+    [
+        ("OSError: [Errno 28] No space left on device", "the disk is full"),
+        ("fatal error: Python.h: No such file or directory", "apt install python3-dev"),
+        ("gcc: fatal error: Killed signal terminated program cc1", "memory ran out"),
+        ("ERROR: No matching distribution found for torch>=2.0", "torch cannot be had for Python 3"),
+        ("error: something else\nbye", "error: something else (all of it is in .venv/set-up.log"),
+    ],
+)
+def test_says_what_to_do(run, output, expected):
+    told = run.explained(output)
+    assert expected.lower() in told.lower() and "\n" not in told
+
+
+def test_lacking_a_compiler_it_stops_before_it_begins(run):
+    status, printed = ended(run.ROOT, "digits", CC="no-such-compiler -O2")
+    assert status == 1 and printed.count("\n") == 1
+    assert "no-such-compiler" in printed and "apt install gcc" in printed and "run this again" in printed
+    assert not run.VENV.exists()
+
+
+def test_names_all_that_is_missing(run, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler -O2")
+    monkeypatch.setattr(run.sysconfig, "get_path", lambda name: "/nowhere")
+    monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(run.SetUpError, match=r"(?s)ensurepip.*python3-venv.*/nowhere/Python.h.*no-such-compiler"):
+        run.check_machine()
+
+
+@pytest.mark.skipif(not OLD, reason="no Python older than 3.10 is here")
+@pytest.mark.parametrize("python", OLD, ids=lambda path: re.search(r"3\.\d+", path)[0])
+def test_an_old_python_is_told_so(run, python):
+    status, printed = ended(run.ROOT, "digits", python=python)
+    assert status == 1
+    assert re.fullmatch(r"run.py: this is Python 3\.[6-9]; run it with 3\.10 or newer: .*\n", printed)
+
+
+@pytest.mark.parametrize("left", ["nothing", "a link", "a virtual environment without pip"])
+def test_without_an_index_it_says_so_whatever_was_left(run, left):
+    """And what was left of an earlier run is no reason for anything else."""
+    if left == "a link":
+        run.VENV.symlink_to("/nowhere")
+    elif left != "nothing":
+        run.BIN.mkdir(parents=True)
+        (run.VENV / "ready.json").write_text('{"python": "another"}')
+        run.PYTHON.symlink_to(sys.executable)
+    status, printed = ended(run.ROOT, "digits", **UNREACHABLE)
+    assert status == 1
+    assert NO_INDEX in printed.splitlines()[-1] and "Traceback" not in printed
+    assert "http://127.0.0.1:9" in run.LOG.read_text()
+
+
+def test_two_at_once_wait_for_each_other(run):
+    with open(run.ROOT / "run.py", "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        process = started(run.ROOT, "digits", **UNREACHABLE)
+        assert process.stdout.readline().startswith("run.py: waiting for another run.py")
+    printed, _ = process.communicate(timeout=250)
+    assert process.returncode == 1 and NO_INDEX in printed
+
+
+def test_ctrl_c_ends_it_and_all_it_started(run):
+    process = started(run.ROOT, "digits", **UNREACHABLE)
+    assert process.stdout.readline().startswith("run.py: making")
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and printed.endswith("the next run goes on from here\n")
+    with open(run.ROOT / "run.py", "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody holds it any more
+
+
+# Set up for real, from a package index
+
+
+def real(directory, *arguments):
+    process = subprocess.run(
+        [sys.executable, str(directory / "run.py"), *arguments], text=True, capture_output=True, check=False
+    )
+    return process.returncode, process.stdout + process.stderr
+
+
+def reachable():
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", os.devnull, "six"]
+    return "Temporary failure" not in subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_sets_up_once_and_goes_on_after_any_interruption(run):
+    """Interrupted at one moment after the other, by Ctrl-C and by kill -9; the last run finds all done or does it."""
+    if not reachable():
+        pytest.skip("no package index can be reached")
+    status, printed = real(run.ROOT, "digits")
+    assert status == 0 and "one is 1 1.17.0" in printed, printed
+    state = run.STATE.read_text()
+    status, printed = real(run.ROOT, "digits")
+    assert (status, printed, run.STATE.read_text()) == (0, "one is 1 1.17.0\n", state)
+    for turn in range(12):
+        shutil.rmtree(run.VENV)
+        process = started(run.ROOT, "digits", **{name: os.environ[name] for name in os.environ if "PIP_" in name})
+        time.sleep(0.5 + turn)
+        process.send_signal(signal.SIGINT if turn % 2 else signal.SIGKILL)
+        printed, _ = process.communicate(timeout=60)
+        assert process.returncode in (0, 130, -signal.SIGKILL), printed
+        status, printed = real(run.ROOT, "digits")
+        assert status == 0 and printed.endswith("one is 1 1.17.0\n"), printed
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_goes_on_without_a_pin_that_cannot_be_had(run):
+    if not reachable():
+        pytest.skip("no package index can be reached")
+    text = run.CONSTRAINTS.read_text().replace("six==1.17.0", "six==99.0\npluggy==99.1")
+    run.CONSTRAINTS.write_text(text)
+    status, printed = real(run.ROOT, "digits")
+    assert status == 0 and "one is 1 1." in printed, printed
+    for name in ("six", "pluggy"):
+        assert f"the version of {name} in constraints.txt cannot be had for this Python" in printed
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_full_disk_is_told_of_and_the_next_run_goes_on(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(disk)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        write_small(disk)
+        status, printed = real(disk, "digits")
+        assert status == 1 and "the disk is full" in printed.splitlines()[-1].lower(), printed
+        subprocess.run(["mount", "-o", "remount,size=400m", str(disk)], check=True)
+        status, printed = real(disk, "digits")
+        assert status == 0 and "one is 1" in printed, printed
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_states_are_json(run):
+    run.VENV.mkdir()
+    run.record({"python": run.interpreter()})
+    assert json.loads(run.STATE.read_text()) == {"python": run.interpreter()}
