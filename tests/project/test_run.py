@@ -258,7 +258,10 @@ def test_an_old_python_is_told_so(run, python):
     assert re.fullmatch(r"run.py: this is Python 3\.[6-9]; run it with 3\.10 or newer: .*\n", printed)
 
 
-@pytest.mark.parametrize("left", ["nothing", "a link", "a virtual environment without pip"])
+@pytest.mark.parametrize(
+    "left",
+    ["nothing", *(pytest.param(left, marks=pytest.mark.long) for left in ("a link", "an environment without pip"))],
+)
 def test_without_an_index_it_says_so_whatever_was_left(run, left):
     """And what was left of an earlier run is no reason for anything else."""
     if left == "a link":
