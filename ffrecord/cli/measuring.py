@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from ffrecord import filesystems, limits
 from ffrecord._crc import crc32
-from ffrecord._engine import filesystem_type
 from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import in_bytes
+from ffrecord.engine._engine import filesystem_type
 from ffrecord.fields.optional import install, optional
 from ffrecord.order import Random
 from ffrecord.reader import FileReader

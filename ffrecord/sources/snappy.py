@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _snappy
-from ffrecord._memory import pooled
 from ffrecord.errors import FormatError
 from ffrecord.fields.optional import require
 from ffrecord.forms import Array
+from ffrecord.kernels._memory import pooled
+from ffrecord.sources import _snappy
 
 Numbers = npt.NDArray[np.int64]
 RAW, FRAMED, BLOCKS = "raw", "framed", "blocks"

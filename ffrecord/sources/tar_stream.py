@@ -12,10 +12,10 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _tar
-from ffrecord._webdataset import split
 from ffrecord.errors import FormatError, TruncatedError
 from ffrecord.fields.optional import require
+from ffrecord.sources import _tar
+from ffrecord.sources._tar import split_names
 from ffrecord.sources.files import check_file
 from ffrecord.sources.names import Names
 from ffrecord.sources.tar_index import COMPRESSED, header_error, no_tar, tell_unended, text
@@ -96,7 +96,7 @@ def _grouped(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
 def _end_of_key(name: str) -> int:
     """Bytes of the key that a member's name begins with; < 0: it is of no sample."""
     names = Names.of([name])
-    return int(split(names.blob, names.offsets)[0][0])
+    return int(split_names(names.blob, names.offsets)[0][0])
 
 
 def _iterate(

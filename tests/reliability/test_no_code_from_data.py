@@ -122,7 +122,7 @@ def test_compiled_modules_import_nothing_that_runs_code() -> None:
     """Of `_calls` a test build alone has more: what the tests offer, by its name."""
     calls, modules = "|".join(sorted(BUILTINS | FUNCTIONS)), "|".join(sorted(MODULES))
     bad = re.compile(rf"\b({calls})\(|^\s*(import|from) +({modules})\b|\b({modules})\.")
-    for path in sorted(PACKAGE.rglob("*.pyx")):
+    for path in sorted([*PACKAGE.rglob("*.pyx"), *PACKAGE.rglob("*.pxi")]):
         text = re.sub(r'"""(?:.|\n)*?"""|#.*|"[^"\n]*"', "", path.read_text())
         code = [line for line in text.splitlines() if bad.search(line)]
         if path.stem == "_calls":

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import mutants
 
-from ffrecord import _snappy
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError
 from ffrecord.fields import optional
-from ffrecord.sources import snappy
+from ffrecord.sources import _snappy, snappy
 
 MOST = 1 << 20
 TEXT = b"".join(b"line %d of a text\n" % (i // 3) for i in range(100))

@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "short-read-ignored",
         "G2, G3",
-        "ffrecord/_cached.pyx",
+        "ffrecord/engine/read_cached.pxi",
         "        requests[i].got = max(<int64_t> 0, min(end - requests[i].offset, requests[i].size))\n",
         "        requests[i].got = requests[i].size\n",
         ("test_short_transfers.py::test_every_read_stopping_short",),
@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "interrupted-read-taken-for-an-error",
         "G2",
-        "ffrecord/_cached.pyx",
+        "ffrecord/engine/read_cached.pxi",
         "        if rc == -EINTR:\n            continue\n        if rc <= 0:\n",
         "        if rc <= 0:\n",
         ("test_errno_sweep.py::test_readers",),
@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "error-of-a-read-taken-for-the-end",
         "G2",
-        "ffrecord/_cached.pyx",
+        "ffrecord/engine/read_cached.pxi",
         "            request.status = TRUNCATED if rc == 0 else FAILED\n",
         "            request.status = TRUNCATED\n",
         ("test_errno_sweep.py::test_readers",),
@@ -30,7 +30,7 @@ DEFECTS = (
     Defect(
         "short-answer-of-aio-ignored",
         "G2, G3",
-        "ffrecord/_direct.pyx",
+        "ffrecord/engine/read_direct.pxi",
         "    if result >= high - piece.offset:\n",
         "    if result > 0:\n",
         ("test_short_transfers.py::test_events_in_any_state_and_order",),
@@ -38,7 +38,7 @@ DEFECTS = (
     Defect(
         "unaligned-start-forgotten",
         "G3",
-        "ffrecord/_direct.pyx",
+        "ffrecord/engine/read_direct.pxi",
         "data + (low - piece.offset), high - low)",
         "data, high - low)",
         ("test_engine.py",),
@@ -87,7 +87,7 @@ DEFECTS = (
     Defect(
         "a-child-waits-for-batches-of-its-parent",
         "G6, G7",
-        "ffrecord/_engine.pyx",
+        "ffrecord/engine/_engine.pyx",
         "            for f in range(self.table.count):\n                self.table.files[f].users = 0\n",
         "",
         ("test_mended.py::test_a_child_forked_during_a_read_can_close_its_copy",),
@@ -95,7 +95,7 @@ DEFECTS = (
     Defect(
         "tasks-of-the-parent-run-in-the-child",
         "G6",
-        "ffrecord/_threads.pyx",
+        "ffrecord/kernels/_threads.pyx",
         "    return task.state == QUEUED and task.generation == _generation\n",
         "    return task.state == QUEUED\n",
         ("test_threads_pool.py::test_a_fork_loses_what_is_not_done",),
@@ -103,7 +103,7 @@ DEFECTS = (
     Defect(
         "closed-under-a-batch",
         "G6",
-        "ffrecord/_engine.pyx",
+        "ffrecord/engine/_engine.pyx",
         "        self.closed = True\n        if self.users == 0:\n            self._close_all()\n",
         "        self.closed = True\n        self._close_all()\n",
         ("test_threads.py::test_closing_during_reads",),
@@ -111,7 +111,7 @@ DEFECTS = (
     Defect(
         "memory-handed-out-again-while-in-use",
         "G6",
-        "ffrecord/_memory.pyx",
+        "ffrecord/kernels/_memory.pyx",
         "    cnp.set_array_base(array, owner)\n    if type(owner) is Mapping or",
         "    if type(owner) is Mapping:\n        cnp.set_array_base(array, owner)\n    if type(owner) is Mapping or",
         ("test_engine.py", "test_compat.py"),
@@ -120,16 +120,16 @@ DEFECTS = (
     Defect(
         "page-that-was-cut-off-kills",
         "G9",
-        "ffrecord/_guard.h",
+        "ffrecord/kernels/guard.h",
         "    ffr_guarding = &guard;\n",
         "    ffr_guarding = NULL;\n",
         ("test_copied.py::test_cut_at_any_moment",),
-        modules=("_guard",),
+        modules=("kernels._memory",),
     ),
     Defect(
         "zeros-behind-the-end-of-a-cut-file-believed",
         "G3, G9",
-        "ffrecord/_copied.pyx",
+        "ffrecord/engine/read_copied.pxi",
         "    _take_back(copying.work, copying.requests, first, copying.i)\n",
         "",
         ("test_every_size_is_checked.py::test_what_was_cut_off_is_no_zeros",),
