@@ -81,7 +81,6 @@ EXTENSIONS = [
     extension("sources._examples", depends=["ffrecord/sources/wire.h", LINUX[0]], flags=["-O3"]),
     extension("sources._files", depends=LINUX),
     extension("sources._recordio", depends=CALLS),
-    extension("sources._snappy"),
     extension("sources._tar", depends=LINUX),
     extension("sources._tfrecord", depends=LINUX),
     extension("sources._zip", depends=LINUX),

@@ -9,14 +9,13 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 
+from ffrecord.kernels._numpy cimport array_at, import_array, is_array, is_writeable, make_readonly, npy_intp
 from ffrecord.system._calls cimport call_madvise, call_mmap, call_munmap
 from ffrecord.system._linux cimport ffr_pread
 
-cimport numpy as cnp
-
 import os
 
-cnp.import_array()
+import_array()
 
 include "guard.pxi"
 
@@ -148,11 +147,10 @@ cdef int64_t _idle_of(int klass) noexcept:
 
 cdef object array_over(object owner, char* start, int64_t size):
     """A 1-D uint8 array over memory that `owner` keeps: read-only over a Mapping, or over an array that is."""
-    cdef cnp.npy_intp length = size
-    cdef cnp.ndarray array = cnp.PyArray_SimpleNewFromData(1, &length, cnp.NPY_UINT8, start)
-    cnp.set_array_base(array, owner)
-    if type(owner) is Mapping or cnp.PyArray_CheckExact(owner) and not cnp.PyArray_ISWRITEABLE(<cnp.ndarray> owner):
-        cnp.PyArray_CLEARFLAGS(array, cnp.NPY_ARRAY_WRITEABLE)
+    cdef npy_intp length = size
+    array = array_at(start, 1, &length, owner)
+    if type(owner) is Mapping or is_array(owner) and not is_writeable(owner):
+        make_readonly(array)
     return array
 
 
@@ -164,10 +162,8 @@ def pooled(int64_t size):
 
 cdef object rows_over(Block owner, char* start, int64_t k, int64_t size):
     """The same of k rows of `size` bytes: uint8 [k, size], writable."""
-    cdef cnp.npy_intp[2] shape = [k, size]
-    cdef cnp.ndarray array = cnp.PyArray_SimpleNewFromData(2, shape, cnp.NPY_UINT8, start)
-    cnp.set_array_base(array, owner)
-    return array
+    cdef npy_intp[2] shape = [k, size]
+    return array_at(start, 2, shape, owner)
 
 
 cdef class Mapping:

@@ -12,9 +12,9 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-cimport numpy as cnp
+from ffrecord.kernels._numpy cimport axes_of, dtype_of, import_array, is_array, is_contiguous, length_of, start_of
 
-cnp.import_array()
+import_array()
 
 
 cdef struct Part:
@@ -218,8 +218,8 @@ cdef bint _take_value(Pieces pieces, Leaf leaf, value) except -1:
         return _put(pieces, leaf, <const char*> &real, sizeof(real))
     if leaf.kind == BOOL and PyBool_Check(value):
         return _put(pieces, leaf, b"\1" if value is True else b"\0", 1)
-    if leaf.kind == ARRAY and cnp.PyArray_CheckExact(value) and _fits(leaf, <cnp.ndarray> value):
-        return _put(pieces, leaf, cnp.PyArray_BYTES(<cnp.ndarray> value), leaf.fixed)
+    if leaf.kind == ARRAY and is_array(value) and _fits(leaf, value):
+        return _put(pieces, leaf, start_of(value), leaf.fixed)
     if leaf.kind == TEXT and type(value) is str and PyUnicode_IS_COMPACT_ASCII(value):
         return _put(pieces, leaf, <const char*> PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value))
     if leaf.kind == BYTES and type(value) is bytes:
@@ -256,13 +256,13 @@ cdef bint _put(Pieces pieces, Leaf leaf, const char* start, int64_t size) noexce
     return True
 
 
-cdef bint _fits(Leaf leaf, cnp.ndarray array):
+cdef bint _fits(Leaf leaf, array):
     """Whether the bytes of an array are those of the column, as they lie."""
     cdef int i
-    if cnp.PyArray_NDIM(array) != leaf.axes or not cnp.PyArray_IS_C_CONTIGUOUS(array):
+    if axes_of(array) != leaf.axes or not is_contiguous(array):
         return False
     for i in range(leaf.axes):
-        if cnp.PyArray_DIM(array, i) != leaf.shape[i]:
+        if length_of(array, i) != leaf.shape[i]:
             return False
-    dtype = array.dtype
+    dtype = dtype_of(array)
     return dtype is leaf.dtype or dtype == leaf.dtype

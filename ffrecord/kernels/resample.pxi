@@ -28,7 +28,7 @@ cdef int _count = ffr_resample_kernels(_kernels)
 
 
 def kernels():
-    return tuple(_kernels[i].name.decode() for i in range(_count))
+    return tuple([_kernels[i].name.decode() for i in range(_count)])
 
 
 def resample(const uint8_t[:, :, ::1] image, box, uint8_t[:, :, ::1] out, /, flip=False, kernel=None):

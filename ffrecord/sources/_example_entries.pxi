@@ -119,7 +119,7 @@ cdef class Keys:
         cdef Lookup* lookup = &self.lookup
         cdef uint64_t slots = 4, slot
         cdef int i
-        self.names = tuple(bytes(name) for name in names)
+        self.names = tuple([bytes(name) for name in names])
         lookup.count = len(self.names)
         while slots < 2 * <uint64_t> lookup.count:
             slots *= 2

@@ -374,7 +374,7 @@ def list_directory(bytes path not None, bytes prefix not None, suffixes, /):
     cdef int rc
     # A NUL more, so that there is a first byte to point to.
     cdef const uint8_t[::1] before = prefix + b"\0"
-    cdef const uint8_t[::1] wanted = b"".join(bytes([len(suffix)]) + suffix for suffix in suffixes) + b"\0"
+    cdef const uint8_t[::1] wanted = b"".join([bytes([len(suffix)]) + suffix for suffix in suffixes]) + b"\0"
     cdef const char* name = path
     memset(&names, 0, sizeof(names))
     memset(&ends, 0, sizeof(ends))

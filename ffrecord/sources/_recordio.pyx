@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, autotestdict=False, auto_pickle=False
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
 """RecordIO's chunks found in a file, and the records in them; documented in _recordio.pyi."""
 
 from libc.errno cimport EINTR, errno
@@ -15,6 +15,9 @@ import os
 import numpy as np
 
 from ffrecord.kernels._memory import pooled
+
+include "_snappy_blocks.pxi"
+
 
 cdef enum:
     WORDS = 5

@@ -16,9 +16,8 @@ from libc.string cimport memcpy, memset
 from ffrecord.system._calls cimport call_mmap, call_munmap
 from ffrecord._crc cimport crc32_update
 from ffrecord.system._linux cimport ffr_now_ns, ffr_pread, getpid, pthread_atfork
+from ffrecord.kernels._numpy cimport NPY_OBJECT, array_type, import_array, is_array, is_contiguous, size_of, start_of
 from ffrecord.kernels._threads cimport Task, finish, is_queued, submit, wait_for, withdraw
-
-cimport numpy as cnp
 
 import os
 
@@ -26,7 +25,7 @@ import numpy as np
 
 from ffrecord.buffers import as_bytes
 
-cnp.import_array()
+import_array()
 
 
 cdef extern from "sys/mman.h" nogil:
@@ -279,10 +278,10 @@ cdef class Appender:
             return self._append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
         # The shortcut is for what is copied before anybody else can run. Other dtypes may hold Python objects.
         if (
-            cnp.PyArray_CheckExact(data) and cnp.PyArray_IS_C_CONTIGUOUS(data)
-            and cnp.PyArray_TYPE(data) < cnp.NPY_OBJECT and self._is_small(cnp.PyArray_NBYTES(data))
+            is_array(data) and is_contiguous(data)
+            and array_type(data) < NPY_OBJECT and self._is_small(size_of(data))
         ):
-            return self._append(cnp.PyArray_BYTES(data), cnp.PyArray_NBYTES(data))
+            return self._append(start_of(data), size_of(data))
         if type(data) is not bytearray:
             try:
                 data = as_bytes(data)

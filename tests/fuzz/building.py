@@ -22,7 +22,7 @@ PACKAGE = ROOT / "ffrecord"
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 # The parsers: those that go through bytes of files.
 PARSERS = [
-    *("sources/_tar", "sources/_zip", "sources/_recordio", "sources/_tfrecord", "sources/_snappy", "sources/_examples"),
+    *("sources/_tar", "sources/_zip", "sources/_recordio", "sources/_tfrecord", "sources/_examples"),
     *("kernels/_names", "kernels/_pictures"),
 ]
 SHARED = "ffrecord._cython_shared"

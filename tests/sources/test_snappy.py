@@ -14,7 +14,7 @@ from mutations import mutants
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError
 from ffrecord.fields import optional
-from ffrecord.sources import _snappy, snappy
+from ffrecord.sources import _recordio, snappy
 
 MOST = 1 << 20
 TEXT = b"".join(b"line %d of a text\n" % (i // 3) for i in range(100))
@@ -136,7 +136,7 @@ def test_fuzz_long():
 
 
 def test_the_table():
-    table = _snappy.blocks(np.frombuffer(twin.framed(TEXT[:250]), np.uint8), True, MOST)
+    table = _recordio.blocks(np.frombuffer(twin.framed(TEXT[:250]), np.uint8), True, MOST)
     assert table[:, 0].tolist() == [0, 1]
     assert table[:, 3].tolist() == [200, 50]
     assert table[1, 4] == twin.crc32c(TEXT[200:250])

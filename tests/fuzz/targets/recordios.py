@@ -72,7 +72,7 @@ def _prepare_snappy(scratch: Scratch) -> Run:
 
     from ffrecord import FormatError
     from ffrecord.errors import ChecksumError
-    from ffrecord.sources import _snappy, snappy
+    from ffrecord.sources import _recordio, snappy
 
     def run(data: memoryview) -> None:
         """The first byte: which stream it is, and whether it is expanded, too."""
@@ -82,9 +82,9 @@ def _prepare_snappy(scratch: Scratch) -> Run:
         if kind == 2:
             cut = min(data[0], len(stream))
             bounds = np.array([0, cut, len(stream)])
-            _snappy.expanded_sizes(stream, bounds[:-1], bounds[1:])
+            _recordio.expanded_sizes(stream, bounds[:-1], bounds[1:])
         else:
-            table = _snappy.blocks(stream, bool(kind), 1 << 20)
+            table = _recordio.blocks(stream, bool(kind), 1 << 20)
             assert (table[:, 1] + table[:, 2] <= len(stream)).all()
         if data[0] & 128:
             with contextlib.suppress(FormatError, ChecksumError):
@@ -132,6 +132,11 @@ TARGETS = [
     ),
     Target("recordio_walk", _prepare_passes, _pass_seeds, (), ("sources/_recordio",), size_most=1 << 10),
     Target(
-        "snappy", _prepare_snappy, _snappy_seeds, ("ffrecord.sources.snappy",), ("sources/_snappy",), size_most=1 << 11
+        "snappy",
+        _prepare_snappy,
+        _snappy_seeds,
+        ("ffrecord.sources.snappy",),
+        ("sources/_recordio",),
+        size_most=1 << 11,
     ),
 ]

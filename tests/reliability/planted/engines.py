@@ -111,11 +111,12 @@ DEFECTS = (
     Defect(
         "memory-handed-out-again-while-in-use",
         "G6",
-        "ffrecord/kernels/_memory.pyx",
-        "    cnp.set_array_base(array, owner)\n    if type(owner) is Mapping or",
-        "    if type(owner) is Mapping:\n        cnp.set_array_base(array, owner)\n    if type(owner) is Mapping or",
+        "ffrecord/kernels/_numpy.pxd",
+        "    Py_INCREF(owner)  # of which the array takes a reference\n    ffr_set_base(array, owner)\n",
+        "",
         ("test_engine.py", "test_compat.py"),
         CRASH,
+        modules=("kernels._memory",),
     ),
     Defect(
         "page-that-was-cut-off-kills",

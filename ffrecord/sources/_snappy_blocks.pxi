@@ -1,5 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
-"""Where the blocks of a snappy stream lie, and what they expand to; documented in _snappy.pyi."""
+# Where the blocks of a snappy stream lie, and what they expand to; documented in _recordio.pyi.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
@@ -182,7 +181,7 @@ def copy_stored(const uint8_t[::1] data not None, const int64_t[:, ::1] table no
             to += table[i, 3]
 
 
-def check(const int64_t[:, ::1] table not None, const uint8_t[::1] out not None):
+def check_blocks(const int64_t[:, ::1] table not None, const uint8_t[::1] out not None):
     cdef int64_t i, at = 0, size
     cdef uint32_t crc = 0
     cdef const uint8_t* start = &out[0] if out.shape[0] else NULL
