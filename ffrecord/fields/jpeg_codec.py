@@ -7,9 +7,9 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
-from ffrecord.fields.optional import optional, require
 from ffrecord.fields.pixels import PIXELS_MAX, too_large
 from ffrecord.kernels import _pictures
+from ffrecord.system.optional import optional, require
 
 MAGIC = b"\xff\xd8\xff"
 SIDE_MAX = 65535

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.optional import require
 from ffrecord.forms import Array
 from ffrecord.kernels._memory import pooled
 from ffrecord.sources import _recordio
+from ffrecord.system.optional import require
 
 Numbers = npt.NDArray[np.int64]
 RAW, FRAMED, BLOCKS = "raw", "framed", "blocks"
@@ -23,7 +23,7 @@ def codec() -> Any:
     """cramjam's functions.
 
     Raises:
-        ImportError: it is not installed; names the extra.
+        ImportError: it is not installed; says what to install.
     """
     return require("cramjam", "snappy", PURPOSE).snappy
 

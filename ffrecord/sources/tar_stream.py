@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError, TruncatedError
-from ffrecord.fields.optional import require
 from ffrecord.sources import _tar
 from ffrecord.sources._tar import split_names
 from ffrecord.sources.files import check_file
 from ffrecord.sources.names import Names
 from ffrecord.sources.tar_index import COMPRESSED, header_error, no_tar, tell_unended, text
+from ffrecord.system.optional import require
 
 PIECE = 1 << 20  # bytes read at once
 AT_ONCE = 8 << 10  # bytes of bzip2 or xz that a decompressor gets
@@ -40,7 +40,7 @@ def iter_members(
     """The regular files of an archive in order, read once from its start; one is in memory at a time.
 
     Args:
-        path: of the archive: plain, or compressed by gzip, bzip2, xz or zstd (which needs ffrecord[zstd]), whatever it
+        path: of the archive: plain, or compressed by gzip, bzip2, xz or zstd (which needs zstandard), whatever it
             is called.
         size_most: bytes of the largest member that is read.
         ignore_zeros: as for `TarReader`.

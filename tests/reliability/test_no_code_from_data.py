@@ -32,7 +32,7 @@ ALLOWED = {
     ("cli/__init__.py", "main", "exec"): "nothing, a literal",
     ("cli/command_line.py", "_interrupted", "exec"): "nothing, a literal",
     ("cli/commands.py", "", "import_module"): "modules of this package, by a table of commands",
-    ("fields/optional.py", "optional", "import_module"): "names that the callers have as literals, see below",
+    ("system/optional.py", "optional", "import_module"): "names that the callers have as literals, see below",
     ("folder_index.py", "", "pickle"): "dumps only: the index of a packed folder is what ffrecord 1.x wrote",
     ("sources/mds_encodings.py", "", "pickle"): "columns of encoding pkl, only with allow_pickle=True",
     ("sharding/transport.py", "", "pickle"): "samples, between processes of one program, in memory without a name",

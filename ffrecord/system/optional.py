@@ -1,8 +1,25 @@
 """Third-party modules that are not required."""
 
+import shlex
 from functools import cache
 from importlib import import_module
 from typing import Any
+
+# The packages of each extra of pyproject.toml. They are named to users, since an extra of a package that no index has
+# cannot be installed by its name.
+EXTRAS = {
+    "torch": ["torch"],
+    "image": ["pillow"],
+    "jpeg": ["simplejpeg"],
+    "zstd": ["zstandard"],
+    "snappy": ["cramjam"],
+    "parquet": ["pyarrow"],
+    "huggingface": ["datasets"],
+    "fsspec": ["fsspec"],
+    "remote": ["obstore"],
+    "plot": ["matplotlib"],
+    "ray": ["ray[data]", "pyarrow"],
+}
 
 
 @cache
@@ -15,8 +32,8 @@ def optional(name: str) -> Any:
 
 
 def install(extra: str) -> str:
-    """What to type for it, in any shell: some take brackets that are not quoted for a pattern."""
-    return f"pip install 'ffrecord[{extra}]'"
+    """Return the command that installs what an extra stands for, as any shell takes it."""
+    return f"pip install {shlex.join(EXTRAS[extra])}"
 
 
 def require(name: str, extra: str, purpose: str, needed: str | None = None) -> Any:
@@ -28,7 +45,7 @@ def require(name: str, extra: str, purpose: str, needed: str | None = None) -> A
         needed: what to say is needed, where it is not just this package.
 
     Raises:
-        ImportError: not installed; names the extra.
+        ImportError: not installed; says what to install.
     """
     module = optional(name)
     if module is None:
