@@ -255,7 +255,7 @@ def compiled() -> list[Path]:
 
 def generated() -> list[Path]:
     """Return what a build leaves in the tree: the C that Cython makes, and the modules."""
-    names = [path.with_suffix(".c") for path in compiled()]
+    names = [path.with_suffix(".c") for path in compiled()] + [ROOT / "ffrecord" / "_cython_shared.c"]
     return [path for path in names if path.exists()] + sorted((ROOT / "ffrecord").rglob("*.so"))
 
 

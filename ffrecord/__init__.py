@@ -3,8 +3,11 @@
 # msgspec and numpy import this from C while they are imported. Did Ctrl-C arrive just then, they would swallow the
 # KeyboardInterrupt: numpy says that it is not installed right, and msgspec crashes later. Here it goes its way.
 import datetime as _datetime  # noqa: F401
+import os as _os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from ffrecord.system.compiled import check as _check
 
 if TYPE_CHECKING:
     from ffrecord import fields, fileio, order, package, utils
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from ffrecord.writer import FileWriter
 
     __version__: str
+
+_check(_os.path.dirname(_os.path.abspath(__file__)))
 
 __all__ = [
     "ChecksumError",

@@ -16,8 +16,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from ffrecord._calls cimport call_munmap
-from ffrecord._linux cimport (
+from ffrecord.system._calls cimport call_munmap
+from ffrecord.system._linux cimport (
     ffr_aio_context,
     ffr_io_destroy,
     ffr_io_event,
@@ -28,6 +28,7 @@ from ffrecord._linux cimport (
     ffr_map_unforked,
     ffr_prepare_read,
     ffr_sleep_ms,
+    getpid,
     pthread_atfork,
     pthread_mutex_init,
     pthread_mutex_lock,
@@ -36,9 +37,6 @@ from ffrecord._linux cimport (
 )
 
 import os
-
-cdef extern from "unistd.h" nogil:
-    int getpid()
 
 cdef enum:
     DEPTH = 128           # slots of a context: 512 contexts on a default host

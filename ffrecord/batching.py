@@ -11,10 +11,9 @@ from typing import Any, SupportsIndex, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord._columns import Slots
-from ffrecord._engine import ARRAYS, PACKED
 from ffrecord.background import Background
 from ffrecord.buffers import as_bytes
+from ffrecord.engine._engine import ARRAYS, PACKED, Slots
 from ffrecord.errors import ArgumentError, ClosedError, FormatError, SampleIndexError, of_files
 from ffrecord.forms import Array, Form, Instead, Out, Outcome, delivered, without
 from ffrecord.indices import as_indices, as_int64

@@ -16,8 +16,8 @@ import sys
 import weakref
 from collections.abc import Callable
 
-from ffrecord._calls import fallocate
 from ffrecord.errors import file_error
+from ffrecord.system._calls import fallocate
 
 PART_SUFFIX = ".part"
 FALLOC_FL_INSERT_RANGE = 0x20  # <linux/falloc.h>

@@ -3,7 +3,7 @@
 from errno import ESTALE
 from typing import Any
 
-from ffrecord._engine import Failure
+from ffrecord.engine._engine import Failure
 from ffrecord.errors import ChecksumError, FormatError, TruncatedError, file_error
 from ffrecord.opened import OpenedFile
 from ffrecord.span_file import SpanFile, mapping_of

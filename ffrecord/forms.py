@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord._columns import Slots
-from ffrecord._engine import ARRAYS, CHECKED
+from ffrecord.engine._engine import ARRAYS, CHECKED, Slots
 from ffrecord.errors import ArgumentError
 
 Array = npt.NDArray[np.uint8]

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from ffrecord import extension, filesystems, format
 from ffrecord._crc import crc32
-from ffrecord._engine import filesystem_type
-from ffrecord._memory import Mapping
 from ffrecord.durable import read_up_to
+from ffrecord.engine._engine import filesystem_type
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, NotAFileError, TruncatedError, file_error
+from ffrecord.kernels._memory import Mapping
 
 CHUNK = 1 << 20
 TABLES_KEPT = 8 << 20  # bytes; larger tables do not stay resident only because they were checked

@@ -8,9 +8,10 @@ from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 
-from ffrecord import _engine, limits
+from ffrecord import limits
 from ffrecord._crc import crc32
-from ffrecord._engine import Failure
+from ffrecord.engine import _engine
+from ffrecord.engine._engine import Failure
 from ffrecord.errors import ArgumentError, ClosedError
 from ffrecord.failures import failure_error
 from ffrecord.forms import Array, Form, Out, Outcome

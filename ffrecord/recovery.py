@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ffrecord import durable, extension, format, journal, writer
-from ffrecord._writing import count_intact
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ChecksumError, FormatError, file_error
 from ffrecord.journal import Journal, Noted, journal_name
 from ffrecord.opened import OpenedFile
+from ffrecord.writing._buffers import count_intact
 
 
 class Recovered(NamedTuple):

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import filesystems, limits
-from ffrecord._engine import filesystem_type
-from ffrecord._memory import Mapping
-from ffrecord._spans import Spans
+from ffrecord.engine._engine import Spans, filesystem_type
 from ffrecord.errors import ArgumentError, NotAFileError, doing, file_error
+from ffrecord.kernels._memory import Mapping
 
 Column = npt.NDArray[Any]
 CHECKSUMS = {"crc32": "CRC-32", "crc32c": "CRC-32C", None: None}

@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Generic, Literal, SupportsIndex, TypeVar, over
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord._columns import Slots
-from ffrecord._engine import ARRAYS, CHECKED, PACKED
 from ffrecord.batching import SKIPPED_MOST, THREADS, BatchReading, Indices, OnError, as_out, as_outs, check_on_error
+from ffrecord.engine._engine import ARRAYS, CHECKED, PACKED, Slots
 from ffrecord.errors import (
     ArgumentError,
     FFRecordError,

@@ -14,9 +14,9 @@ import numpy as np
 
 from ffrecord import durable, extension, format, urls
 from ffrecord._crc import crc32
-from ffrecord._writing import Appender
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ClosedError, CountError, StateError, file_error
 from ffrecord.journal import About, Journal
+from ffrecord.writing._buffers import Appender
 
 BLOCK = 4096  # data of a file of unknown n starts at a multiple of this: file systems insert space in whole blocks
 

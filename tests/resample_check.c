@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "_resample.h"
+#include "ffrecord/kernels/resample.h"
 
 static uint32_t state = 1;
 

@@ -14,7 +14,8 @@ import pytest
 import situations
 from children import descriptors
 
-from ffrecord import FileReader, _threads
+from ffrecord import FileReader
+from ffrecord.kernels import _threads
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 N, SIZE = 8000, 4000

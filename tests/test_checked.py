@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ffrecord import FileReader
-from ffrecord._engine import CHECKED
+from ffrecord.engine._engine import CHECKED
 
 SIZE, COUNT = 100_000, 150  # several pieces of 4 MiB
 BAD = [0, 1, 77, 148, 149]

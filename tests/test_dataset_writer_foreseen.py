@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from written_datasets import METHODS, files_in, left_behind
 
 from ffrecord import FileReader
-from ffrecord._write_behind import WriteBehind
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import FFRecordError, WorkerError
 from ffrecord.fields import Field, Fixed, IntField, NDArrayField, OptionalField, register
 from ffrecord.sharding.books import Books
 from ffrecord.sharding.messages import Filled, Indices, Sized
+from ffrecord.writing._buffers import WriteBehind
 
 CUTS = [{"samples_per_shard": 13}, {"num_shards": 3}, {"shard_size": 900}, {}]
 

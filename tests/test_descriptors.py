@@ -12,7 +12,8 @@ import pytest
 from builders import IO_MODES
 from children import descriptors
 
-from ffrecord import FileReader, _engine
+from ffrecord import FileReader
+from ffrecord.engine import _engine
 from ffrecord.opened import OpenedFile
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")

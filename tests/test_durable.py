@@ -10,8 +10,9 @@ from pathlib import Path
 import children
 import pytest
 
-from ffrecord import _calls, durable
+from ffrecord import durable
 from ffrecord.durable import PartFile, insert_space, part_name, write_all
+from ffrecord.system import _calls
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 

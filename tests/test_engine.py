@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from builders import COPYING_MODES, IO_MODES, chain, fix_checksum, set_offset
 
-from ffrecord import _engine
-from ffrecord._memory import Mapping
+from ffrecord.engine import _engine
+from ffrecord.kernels._memory import Mapping
 from ffrecord.opened import OpenedFile
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
@@ -143,7 +143,7 @@ def test_half_built_closes_nothing_of_others():
     """Descriptor 0 stays open although the first of the entries was never filled."""
     code = """
 import os
-from ffrecord import _engine
+from ffrecord.engine import _engine
 before = os.readlink("/proc/self/fd/0")
 for wrong in ([()], [None], None):
     try:

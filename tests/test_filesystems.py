@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ffrecord._engine import filesystem_type
+from ffrecord.engine._engine import filesystem_type
 from ffrecord.filesystems import Filesystem, of_type
 
 

@@ -213,7 +213,8 @@ def test_batches_that_no_thread_takes(sample_file):
     code = """
 import sys, time
 import builders
-from ffrecord import FileReader, _threads
+from ffrecord import FileReader
+from ffrecord.kernels import _threads
 tasks = _threads.Probe(64, microseconds=3_000_000)
 for i in range(64):
     tasks.submit(i, 32)

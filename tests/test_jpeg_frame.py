@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ffrecord import _jpeg_frame
+from ffrecord.kernels import _pictures
 
 FRAMES = {0xC0, 0xC1, 0xC2, 0xC9, 0xCA}
 LAST = {0xC3, 0xC5, 0xC6, 0xC7, 0xCB, 0xCD, 0xCE, 0xCF, 0xDA, 0xD9}
@@ -57,7 +57,7 @@ begins = st.sampled_from([b"\xff\xd8"] * 8 + [b"", b"\xff", b"\xff\xd9", b"\x00\
 def test_read_frame(begin, data, cut):
     data = begin + data[: max(0, len(data) - cut)]
     for given_as in (data, bytearray(data), memoryview(data)):
-        assert _jpeg_frame.read_frame(given_as) == twin(data)
+        assert _pictures.read_frame(given_as) == twin(data)
 
 
 @pytest.mark.parametrize(("grey", "only_grey"), [(False, False), (True, False), (False, True), (True, True)])
@@ -67,32 +67,32 @@ def test_read_frame(begin, data, cut):
 @example(sides=(65535, 65535), channels=3, most=1 << 31)  # nothing is allocated
 def test_room(sides, channels, most, grey, only_grey):
     data = b"\xff\xd8\xff\xc0" + FRAME.pack(11, 8, *sides, channels)
-    found, pixels = _jpeg_frame.room(data, most, grey, only_grey, True), sides[0] * sides[1]
+    found, pixels = _pictures.room(data, most, grey, only_grey, True), sides[0] * sides[1]
     assert (found is not None) == (channels in (1, 3) and 0 < pixels <= most)
     if found is not None:
         flat, memory = found
         assert flat is (only_grey or (grey and channels == 1))
         assert memory.shape == (pixels if flat else 3 * pixels,) and memory.dtype == np.uint8
         assert memory.flags.writeable
-        assert _jpeg_frame.room(data, most, grey, only_grey, False) == (flat, None)
+        assert _pictures.room(data, most, grey, only_grey, False) == (flat, None)
 
 
 @pytest.mark.parametrize("size", range(4))
 def test_hardly_anything(size):
-    assert _jpeg_frame.read_frame(b"\xff\xd8\xff\xff"[:size]) is None
-    assert _jpeg_frame.room(b"\xff\xd8\xff\xff"[:size], 100, False, False, True) is None
-    assert not _jpeg_frame.ends(b"\xff\xd8\xff"[:size], 0)
+    assert _pictures.read_frame(b"\xff\xd8\xff\xff"[:size]) is None
+    assert _pictures.room(b"\xff\xd8\xff\xff"[:size], 100, False, False, True) is None
+    assert not _pictures.ends(b"\xff\xd8\xff"[:size], 0)
 
 
 @given(data=st.lists(st.sampled_from([b"\xff", b"\xd9", b"x"]), max_size=9).map(b"".join), start=st.integers(-3, 12))
 def test_ends(data, start):
-    assert _jpeg_frame.ends(data, start) is (b"\xff\xd9" in data[max(0, start) :])
+    assert _pictures.ends(data, start) is (b"\xff\xd9" in data[max(0, start) :])
 
 
 def test_only_contiguous_bytes():
     with pytest.raises(BufferError, match="contig"):
-        _jpeg_frame.read_frame(memoryview(bytes(8))[::2])
+        _pictures.read_frame(memoryview(bytes(8))[::2])
     with pytest.raises(BufferError, match="contig"):
-        _jpeg_frame.room(memoryview(bytes(8))[::2], 1, False, False, True)
+        _pictures.room(memoryview(bytes(8))[::2], 1, False, False, True)
     with pytest.raises(TypeError):
-        _jpeg_frame.read_frame("text")  # type: ignore[arg-type]
+        _pictures.read_frame("text")  # type: ignore[arg-type]

@@ -188,7 +188,8 @@ def test_more_files_than_may_be_open(mounted, monkeypatch):
 def test_many_reads_are_in_flight(path):
     code = """
 import sys
-from ffrecord import FileReader, _threads
+from ffrecord import FileReader
+from ffrecord.kernels import _threads
 with FileReader(sys.argv[1]) as reader:
     reader.read(range(reader.n))
     assert 1 < _threads.stats()["threads"] < 16, _threads.stats()  # and this one

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ffrecord._write_behind import WriteBehind
 from ffrecord.errors import FFRecordError
 from ffrecord.fields import Schema
 from ffrecord.sharding.encoding import for_records
@@ -21,6 +20,7 @@ from ffrecord.sharding.packing import Packer
 from ffrecord.sharding.runs import Opener, Run
 from ffrecord.sharding.shard_file import Files
 from ffrecord.workers.heartbeats import Heart
+from ffrecord.writing._buffers import WriteBehind
 
 SIZE = 1000
 LIMIT = 1 << 20

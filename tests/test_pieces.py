@@ -13,8 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ffrecord._pieces import Pieces
-from ffrecord._records import Records
 from ffrecord.fields import (
     BoolField,
     BytesField,
@@ -29,6 +27,7 @@ from ffrecord.fields import (
     ZstdField,
     register,
 )
+from ffrecord.kernels._records import Pieces, Records
 
 IMAGE = np.arange(32 * 32 * 3, dtype=np.uint8).reshape(32, 32, 3)
 EVERYTHING = {

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ffrecord import ChecksumError, FileReader, FormatError
-from ffrecord._columns import Slots
+from ffrecord.engine._engine import Slots
 from ffrecord.errors import TruncatedError
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")

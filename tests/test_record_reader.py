@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from spans import NAMES, SpanReader, Table, table
 
 from ffrecord import ChecksumError, FFRecordError, FormatError, limits
-from ffrecord._columns import Slots
+from ffrecord.engine._engine import Slots
 from ffrecord.errors import ArgumentError, TruncatedError
 from ffrecord.record_reader import RecordReader
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord._records import Indexed, Records
 from ffrecord.fields import Schema
+from ffrecord.kernels._records import Indexed, Records
 
 
 @given(st.lists(st.binary(max_size=200), max_size=40), st.integers(1, 500))

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord._resample import kernels, resample
 from ffrecord.errors import ArgumentError
+from ffrecord.kernels._pictures import kernels, resample
 
 Array = np.ndarray[Any, Any]
 Box = tuple[float, float, float, float]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ffrecord._resample import kernels
+from ffrecord.kernels._pictures import kernels
 
 ROOT = Path(__file__).parents[1]
 STRICT = ["-O2", "-Wall", "-Wextra", "-Werror", "-pedantic"]
@@ -24,7 +24,7 @@ def test_kernels_agree(compiler: str, options: list[str], names: tuple[str, ...]
     if path is None:
         pytest.skip(f"{compiler} is not installed")
     source, program = ROOT / "tests" / "resample_check.c", tmp_path / "check"
-    command = [path, *options, "-ffp-contract=off", f"-I{ROOT / 'ffrecord'}", str(source), "-o", str(program), "-lm"]
+    command = [path, *options, "-ffp-contract=off", f"-I{ROOT}", str(source), "-o", str(program), "-lm"]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False)

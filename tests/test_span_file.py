@@ -8,9 +8,9 @@ import pytest
 import spans
 
 from ffrecord import limits
-from ffrecord._memory import Mapping
-from ffrecord._spans import Spans
+from ffrecord.engine._engine import Spans
 from ffrecord.errors import ArgumentError
+from ffrecord.kernels._memory import Mapping
 from ffrecord.span_file import SpanFile
 
 ONE = np.array([1], np.int64)

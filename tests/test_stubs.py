@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-COMPILED = sorted(f"ffrecord.{path.stem}" for path in (ROOT / "ffrecord").glob("*.pyx"))
+COMPILED = sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in (ROOT / "ffrecord").rglob("*.pyx"))
 # Of Cython, for other Cython modules; and a buffer's method that C types have in Python from 3.12 on only.
-ALLOWED = [r"ffrecord\._\w+\.__pyx_capi__", r"ffrecord\._memory\.Mapping\.__buffer__"]
+ALLOWED = [r"ffrecord\.[\w.]+\.__pyx_capi__", r"ffrecord\.kernels\._memory\.Mapping\.__buffer__"]
 
 pytestmark = [
     pytest.mark.skipif(

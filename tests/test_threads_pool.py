@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord import _threads
-from ffrecord._threads import Probe
+from ffrecord.kernels import _threads
+from ffrecord.kernels._threads import Probe
 
 pytestmark = children.forks
 FEWEST, MOST = [1, 3, 7, 15], [1, 5, 21, 85]  # tasks that run for one of each depth
@@ -77,7 +77,7 @@ def test_nobody_has_to_finish_them(threads, milliseconds):
 
 def test_first_in_first_out():
     children.run("""
-from ffrecord._threads import Probe
+from ffrecord.kernels._threads import Probe
 probe = Probe(20, 2000)
 for i in range(20):
     probe.submit(i, 1)
@@ -90,7 +90,7 @@ while not probe.is_done(19):
 def test_threads_are_as_many_as_needed():
     """No more than tasks, than were asked for, than the limit; idle ones serve again."""
     children.run("""
-from ffrecord._threads import Probe, stats
+from ffrecord.kernels._threads import Probe, stats
 plan = [(1, 0, 0), (1, 4, 1), (1, 4, 1), (6, 3, 3), (50, 100, 32), (50, 8, 32)]
 for n, threads, wanted in plan:
     probe = Probe(n, 200_000)
@@ -122,7 +122,7 @@ def test_finish_runs_what_nobody_began():
 
 def test_withdraw():
     children.run("""
-from ffrecord._threads import Probe, stats
+from ffrecord.kernels._threads import Probe, stats
 probe = Probe(3, 200_000)
 probe.submit(0, 1)
 while stats()["queued"]:
@@ -331,7 +331,7 @@ def test_fork_while_tasks_run(rounds):
 
 CLONE = """
 import ctypes, os, platform, sys
-from ffrecord._threads import Probe, stats
+from ffrecord.kernels._threads import Probe, stats
 from test_threads_pool import works
 number = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 if number is None:
@@ -365,7 +365,7 @@ def test_a_child_made_without_handlers():
 def test_idle_threads_end():
     children.run("""
 import os, time
-from ffrecord._threads import Probe, keep_idle, stats
+from ffrecord.kernels._threads import Probe, keep_idle, stats
 assert len(os.listdir("/proc/self/task")) == 1
 def run():
     probe = Probe(4, 200_000)
@@ -389,7 +389,7 @@ assert stats()["done"] == 12
 def test_threads_that_ended_leave_nothing():
     children.run("""
 from pathlib import Path
-from ffrecord._threads import Probe, keep_idle, stats
+from ffrecord.kernels._threads import Probe, keep_idle, stats
 keep_idle(0)
 sizes = []
 for turn in range(600):
@@ -407,7 +407,7 @@ def test_no_signal_is_for_them():
     children.run("""
 import os, re, signal
 from pathlib import Path
-from ffrecord._threads import Probe
+from ffrecord.kernels._threads import Probe
 signal.pthread_sigmask(signal.SIG_SETMASK, [signal.SIGUSR1])
 probe = Probe(1)
 probe.submit(0, 1)
@@ -426,7 +426,7 @@ def test_no_thread_is_to_be_had():
     children.run("""
 import resource
 from pathlib import Path
-from ffrecord._threads import Probe, stats
+from ffrecord.kernels._threads import Probe, stats
 probe = Probe(100, 0, 2)
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 limits = resource.getrlimit(resource.RLIMIT_AS)
@@ -447,7 +447,7 @@ def test_a_process_ends_at_once(microseconds):
     start = time.monotonic()
     code = """
 import ctypes, sys
-from ffrecord._threads import Probe, stats
+from ffrecord.kernels._threads import Probe, stats
 probe = Probe(5, int(sys.argv[1]))
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(probe))  # its end would wait
 for i in range(5):
@@ -478,7 +478,7 @@ def test_thread_local_storage_takes_all_of_the_stack(tmp_path):
     source = """static __thread char much[1 << 20] __attribute__((tls_model("initial-exec")));
 char *touch(int i) { return &much[i]; }"""
     code = """
-from ffrecord._threads import Probe, stats
+from ffrecord.kernels._threads import Probe, stats
 probe = Probe(4, 1000, 2)
 for i in range(4):
     probe.submit(i, 2)

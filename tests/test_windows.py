@@ -15,7 +15,7 @@ import pytest
 import situations
 
 from ffrecord import FileReader
-from ffrecord._columns import Slots
+from ffrecord.engine._engine import Slots
 from ffrecord.errors import ClosedError
 
 SIZE = 4096

@@ -9,9 +9,8 @@ import pytest
 import situations
 
 from ffrecord import filesystems
-from ffrecord._engine import filesystem_type
-from ffrecord._write_behind import WINDOW_BYTES, WriteBehind
-from ffrecord._writing import write_back
+from ffrecord.engine._engine import filesystem_type
+from ffrecord.writing._buffers import WINDOW_BYTES, WriteBehind, write_back
 
 PIECE = 4 << 20
 

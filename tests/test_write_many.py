@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord import FileReader, FileWriter, _writing
+from ffrecord import FileReader, FileWriter
+from ffrecord.writing import _buffers
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 BUFFER = 4 << 20
@@ -476,11 +477,11 @@ def test_count_intact(tmp_path):
             changed[damage] ^= 1
         (tmp_path / "f").write_bytes(changed)
         with (tmp_path / "f").open("rb") as file:
-            assert _writing.count_intact(file.fileno(), 4, sizes, parsed) == expected
+            assert _buffers.count_intact(file.fileno(), 4, sizes, parsed) == expected
     (tmp_path / "f").write_bytes(data[:-1])
     with (tmp_path / "f").open("rb") as file:
-        assert _writing.count_intact(file.fileno(), 4, sizes, parsed) == 5
-        assert _writing.count_intact(file.fileno(), 4, -sizes, parsed) == 1
+        assert _buffers.count_intact(file.fileno(), 4, sizes, parsed) == 5
+        assert _buffers.count_intact(file.fileno(), 4, -sizes, parsed) == 1
         with pytest.raises(OSError, match="Bad file") as caught:
-            _writing.count_intact(-1, 4, sizes[1:], parsed[1:])
+            _buffers.count_intact(-1, 4, sizes[1:], parsed[1:])
     assert caught.value.errno == 9

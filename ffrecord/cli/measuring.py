@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from ffrecord import filesystems, limits
 from ffrecord._crc import crc32
-from ffrecord._engine import filesystem_type
 from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import in_bytes
-from ffrecord.fields.optional import install, optional
+from ffrecord.engine._engine import filesystem_type
 from ffrecord.order import Random
 from ffrecord.reader import FileReader
 from ffrecord.sources.mixed import MixedReader
 from ffrecord.store import Store
+from ffrecord.system.optional import install, optional
 from ffrecord.writer import FileWriter
 
 SHARE_MOST = 4  # of free memory, what is warmed: one part of so many

@@ -13,7 +13,7 @@ from ffrecord.cli.measuring import Measured
 from ffrecord.cli.output import counted, cut, in_bytes
 from ffrecord.cli.sizes import Sizes, bins_for
 from ffrecord.errors import ArgumentError
-from ffrecord.fields.optional import require
+from ffrecord.system.optional import require
 
 SUFFIXES = (".png", ".svg", ".pdf")
 WIDTH = 3.4  # inches

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from ffrecord._webdataset import split
 from ffrecord.conversion.export_values import BYTES, Content, fits
 from ffrecord.errors import FormatError
 from ffrecord.safe_unpack import safe_parts
+from ffrecord.sources._tar import split_names
 from ffrecord.sources.names import Names
 
 SHORTEST = 6  # digits of names that are numbers
@@ -117,6 +117,6 @@ def _checked(name: str, dots: bool) -> str:
         raise FormatError(f"{name[:40]!r}…, {size} bytes, is no name of a file: expected at most {NAME_MOST}")
     if not dots:
         names = Names.of([name])
-        if split(names.blob, names.offsets)[0][0] < 0:
+        if split_names(names.blob, names.offsets)[0][0] < 0:
             raise FormatError(f"{name!r} would be of no sample of a WebDataset")
     return name

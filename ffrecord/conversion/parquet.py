@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import filesystems
-from ffrecord._engine import filesystem_type
-from ffrecord._memory import Mapping
 from ffrecord.conversion.columns import Facts, chosen
 from ffrecord.conversion.rows import RowError, Rows
 from ffrecord.conversion.stores import readable, spread
+from ffrecord.engine._engine import filesystem_type
 from ffrecord.errors import FormatError, file_error
-from ffrecord.fields.optional import require
+from ffrecord.kernels._memory import Mapping
 from ffrecord.sources.files import expand
 from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.system.optional import require
 
 UNKNOWN = (-1, -1)  # numbers, none of which is a class
 FEW, GROUPS = 64, 3  # rows of a few row groups that show the columns

@@ -23,7 +23,7 @@ from ffrecord.fields import (
     StrField,
 )
 from ffrecord.fields.field import Field
-from ffrecord.fields.optional import require
+from ffrecord.system.optional import require
 
 _log = logging.getLogger("ffrecord")
 

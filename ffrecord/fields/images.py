@@ -9,8 +9,8 @@ import numpy as np
 from ffrecord.errors import FormatError
 from ffrecord.fields.describe import describe, is_image
 from ffrecord.fields.field import Field, check_range, mismatch, register
-from ffrecord.fields.optional import require
 from ffrecord.fields.pixels import MODES, PIXELS_MAX, pack_pixels, too_large, unpack_pixels
+from ffrecord.system.optional import require
 
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 # Modes that PNG does not hold are stored as they are.

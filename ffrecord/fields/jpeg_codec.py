@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord import _jpeg_frame
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
-from ffrecord.fields.optional import optional, require
 from ffrecord.fields.pixels import PIXELS_MAX, too_large
+from ffrecord.kernels import _pictures
+from ffrecord.system.optional import optional, require
 
 MAGIC = b"\xff\xd8\xff"
 SIDE_MAX = 65535
@@ -45,7 +45,7 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
     Args:
         data: contiguous.
         only_grey: [H, W] of any JPEG: the Y of YCbCr as it is stored, else 0.299 R + 0.587 G + 0.114 B (BT.601).
-        kept: as for `_jpeg_frame.room`.
+        kept: as for `_pictures.room`.
 
     Raises:
         FormatError: no JPEG that can be read whole, or of more pixels than `pixels_max`.
@@ -56,7 +56,7 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
         check_begin(data)
         return _by_pillow(data, require("PIL.JpegImagePlugin", "jpeg", WITHOUT, CODECS), grey, only_grey)
     # Where our look at the header is enough, it takes a sixth of the time of simplejpeg's.
-    room = _jpeg_frame.room(data, pixels_max(len(data)), grey, only_grey, kept)
+    room = _pictures.room(data, pixels_max(len(data)), grey, only_grey, kept)
     try:
         room = room or _room(simplejpeg, data, grey, only_grey)
         if room is not None:
@@ -78,7 +78,7 @@ def decompress(data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
 def _room(
     simplejpeg: Any, data: bytes | bytearray | memoryview, grey: bool, only_grey: bool
 ) -> tuple[bool, None] | None:
-    """As `_jpeg_frame.room` of what is not kept, by simplejpeg's look at the header; None: Pillow converts its colours.
+    """As `_pictures.room` of what is not kept, by simplejpeg's look at the header; None: Pillow converts its colours.
 
     Raises:
         FormatError: no JPEG, or too many pixels.

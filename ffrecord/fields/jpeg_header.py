@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ffrecord import _jpeg_frame
+from ffrecord.kernels import _pictures
 
 JPEG = bytes | bytearray | memoryview  # a view is flat
 
@@ -19,7 +19,7 @@ class Frame(NamedTuple):
 
 def read_frame(data: JPEG) -> Frame | None:
     """The frame header of JPEG `data`, found as decoders find it; None: there is none that they read."""
-    found = _jpeg_frame.read_frame(data)
+    found = _pictures.read_frame(data)
     return None if found is None else Frame(*found)
 
 
@@ -28,4 +28,4 @@ def is_whole(data: JPEG, frame: Frame) -> bool:
 
     Before the frame there may be thumbnails with ends of their own. Within its scans the marker cannot occur.
     """
-    return _jpeg_frame.ends(data, frame.offset)
+    return _pictures.ends(data, frame.offset)

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from ffrecord._pieces import Branch, Leaf, Pieces
 from ffrecord.fields.arrays import NDArrayField
 from ffrecord.fields.blobs import BytesField, StrField
 from ffrecord.fields.field import Field
 from ffrecord.fields.scalars import BoolField, FloatField, IntField
 from ffrecord.fields.tree import CLASSES, Tree
+from ffrecord.kernels._records import Branch, Leaf, Pieces
 
 # By class itself: a field derived from one of these may encode otherwise.
 KINDS: dict[type[Field], str] = {

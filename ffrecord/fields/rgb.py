@@ -11,8 +11,8 @@ from ffrecord.fields.field import Array, Encoded, Field, check_range, register
 from ffrecord.fields.jpeg_codec import MAGIC, compress, decompress
 from ffrecord.fields.jpeg_header import JPEG
 from ffrecord.fields.jpeg_values import checked_frame, checked_pixels, jpeg_file
-from ffrecord.fields.optional import require
 from ffrecord.fields.pixels import pack_pixels, unpack_pixels
+from ffrecord.system.optional import require
 
 WRITE_MODES = ("raw", "jpeg", "smart", "proportion")
 CHANNELS = 3

@@ -7,7 +7,6 @@ from typing import Any, Generic
 import msgspec
 import numpy as np
 
-from ffrecord._pieces import Pieces
 from ffrecord.errors import FormatError
 from ffrecord.fields.batch import Batch, checked, decode_each
 from ffrecord.fields.declare import declared
@@ -18,6 +17,7 @@ from ffrecord.fields.pieces import in_pieces
 from ffrecord.fields.spec import from_spec, to_spec
 from ffrecord.fields.tree import Node, Tree, builder, flattener, leaves, replaced
 from ffrecord.fields.zstd import same_bytes
+from ffrecord.kernels._records import Pieces
 from ffrecord.sample_types import UNTOLD, Sample
 
 ToTensor = Callable[[Array, str], Any]

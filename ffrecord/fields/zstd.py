@@ -10,9 +10,9 @@ import numpy as np
 from ffrecord.errors import FormatError
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import KINDS, Encoded, Field, check_range, register
-from ffrecord.fields.optional import require
 from ffrecord.fields.shapes import CHECKED, check_items
 from ffrecord.fields.spec import field_from_spec, field_spec
+from ffrecord.system.optional import require
 
 CONTENT_MAX = 1 << 30  # bytes of a value before compression
 CONTENT_PER_BYTE = 1 << 15  # a block is 4 bytes or more, and gives 128 KiB at most

@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord._permutation import permute_blocks
 from ffrecord.errors import ArgumentError
+from ffrecord.kernels._permutation import permute_blocks
 from ffrecord.order.keys import LENGTH_MAX, check_range, key_of
 from ffrecord.order.orders import Order, register
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord._permutation import derive, seeds
 from ffrecord.errors import ArgumentError, ArgumentTypeError, SampleIndexError
+from ffrecord.kernels._permutation import derive, seeds
 
 __all__ = ["EPOCHS", "LENGTH_MAX", "SEEDS", "as_positions", "check_range", "key_of", "sample_seeds"]
 

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord._permutation import check, permute
 from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.kernels._permutation import check, permute
 from ffrecord.order.keys import EPOCHS, LENGTH_MAX, SEEDS, as_positions, check_range, key_of
 
 __all__ = ["Order", "Random", "Sequential", "from_builtins", "parse", "register"]

@@ -11,11 +11,11 @@ from ffrecord.errors import FormatError
 from ffrecord.fields import BytesField, Field, Schema, schema_of
 from ffrecord.fields.batch import Batch, checked, decode_each
 from ffrecord.fields.layout import Layout
-from ffrecord.fields.optional import require
 from ffrecord.fields.shapes import CHECKED, check_items
 from ffrecord.ray.pieces import Opening, Piece, opened
 from ffrecord.ray.to_arrow import arrow_type, binary_array, column_array, row_size
 from ffrecord.reader import FileReader
+from ffrecord.system.optional import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 

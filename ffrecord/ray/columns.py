@@ -19,8 +19,8 @@ from ffrecord.fields import (
     Schema,
     StrField,
 )
-from ffrecord.fields.optional import require
 from ffrecord.ray.blocks import PLAIN
+from ffrecord.system.optional import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 

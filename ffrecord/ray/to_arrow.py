@@ -24,8 +24,8 @@ from ffrecord.fields import (
     ZstdField,
 )
 from ffrecord.fields.field import Array, Encoded
-from ffrecord.fields.optional import require
 from ffrecord.forms import Packed
+from ffrecord.system.optional import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 

@@ -27,10 +27,10 @@ from ffrecord.fields import (
 )
 from ffrecord.fields.describe import is_tensor
 from ffrecord.fields.field import Array, Encoded
-from ffrecord.fields.optional import require
 from ffrecord.forms import Packed
 from ffrecord.ray.columns import is_binary
 from ffrecord.ray.to_arrow import joined_array
+from ffrecord.system.optional import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
 

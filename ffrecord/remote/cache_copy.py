@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord import _engine, format
+from ffrecord import format
 from ffrecord._crc import crc32
-from ffrecord._engine import ARRAYS
 from ffrecord.batching import Indices
 from ffrecord.durable import read_all, write_all
+from ffrecord.engine import _engine
+from ffrecord.engine._engine import ARRAYS
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.forms import Array
 from ffrecord.opened import OpenedFile

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord import _engine, limits
-from ffrecord._engine import ARRAYS, Batch, Failure
+from ffrecord import limits
 from ffrecord.batching import Indices
+from ffrecord.engine import _engine
+from ffrecord.engine._engine import ARRAYS, Batch, Failure
 from ffrecord.errors import ClosedError, FFRecordError
 from ffrecord.forms import Form, Out
 from ffrecord.opened import OpenedFile

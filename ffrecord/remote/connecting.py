@@ -97,7 +97,7 @@ def connect(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple
         storage_options: what `Options` names, and what the package takes that makes the connections.
 
     Raises:
-        ImportError: that is not installed; names the extra.
+        ImportError: that is not installed; says what to install.
         ValueError, RemoteError: no such options, or no such URL.
     """
     options = options_of(storage_options)

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord._columns import Slots
 from ffrecord._crc import crc32
-from ffrecord._engine import ARRAYS, CHECKED, PACKED, Failure
-from ffrecord._memory import pooled
 from ffrecord.background import Background
 from ffrecord.batching import THREADS, Indices
+from ffrecord.engine._engine import ARRAYS, CHECKED, PACKED, Failure, Slots
 from ffrecord.errors import ClosedError, MissingFileError, RemoteError
 from ffrecord.forms import Array, Form, Out, Outcome, delivered
+from ffrecord.kernels._memory import pooled
 from ffrecord.remote.cached import Cached
 from ffrecord.remote.pool import END_SECONDS, Task
 from ffrecord.remote.ranges import Request, parts, pieces, requests

@@ -9,11 +9,11 @@ from typing import Any
 
 from ffrecord import urls
 from ffrecord.errors import ArgumentError, FFRecordError, RemoteError
-from ffrecord.fields.optional import optional, require
 from ffrecord.remote.client import Fetched, never
 from ffrecord.remote.comparing import check_there
 from ffrecord.remote.fsspec_errors import error_of
 from ffrecord.remote.refusals import no_ranges, short, too_large
+from ffrecord.system.optional import optional, require
 
 CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0  # over HTTP, for a connection and for the next bytes: as by obstore
 CALL_SECONDS = 120.0  # for a call of a file system of asyncio; others cannot be ended from outside

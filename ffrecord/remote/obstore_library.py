@@ -9,7 +9,7 @@ import tempfile
 import threading
 from typing import IO, Any
 
-from ffrecord.fields.optional import require
+from ffrecord.system.optional import require
 
 NAME = "obstore._obstore"
 
@@ -37,7 +37,7 @@ def library() -> Any:
     """obstore's functions, with `_store`: such that work in this process.
 
     Raises:
-        ImportError: it is not installed; names the extra.
+        ImportError: it is not installed; says what to install.
     """
     here = _here
     with here.lock:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ffrecord import extension
-from ffrecord._pieces import Pieces
 from ffrecord.buffers import as_bytes
 from ffrecord.extension import Extension
 from ffrecord.fields import Schema
+from ffrecord.kernels._records import Pieces
 from ffrecord.sharding.layout import ByBytes, ByCount
 
 PLAIN = (bytes, bytearray, memoryview)

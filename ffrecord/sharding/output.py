@@ -4,12 +4,12 @@ import errno
 import os
 
 from ffrecord import filesystems
-from ffrecord._engine import filesystem_type
-from ffrecord._write_behind import WriteBehind
+from ffrecord.engine._engine import filesystem_type
 from ffrecord.errors import FFRecordError, file_error
 from ffrecord.sharding.layout import Segment
 from ffrecord.sharding.shard_file import Files
 from ffrecord.sharding.spool import Spool
+from ffrecord.writing._buffers import WriteBehind
 
 _Named = tuple[Segment, str | None]  # with what the last of its samples is called, if that is known
 

@@ -8,8 +8,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from ffrecord._records import Records
 from ffrecord.errors import FFRecordError
+from ffrecord.kernels._records import Records
 from ffrecord.sharding.encoding import Encode, for_records
 from ffrecord.sharding.layout import Segment
 from ffrecord.sharding.messages import Filled, Foreseen, Skipped, Written

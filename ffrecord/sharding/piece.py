@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ffrecord import format
-from ffrecord._records import Records
+from ffrecord.kernels._records import Records
 from ffrecord.sharding.messages import Sized, Skipped
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord._records import Indexed
+from ffrecord.kernels._records import Indexed
 from ffrecord.sharding.messages import Assignment, Foreseen, Indices, Items, Stream
 from ffrecord.sharding.transport import Carrier
 from ffrecord.workers.heartbeats import Heart

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from ffrecord import filesystems
 from ffrecord._crc import crc32
-from ffrecord._engine import PACKED, Failure, filesystem_type
-from ffrecord._memory import Mapping as FileMapping
 from ffrecord.durable import read_all, read_up_to
+from ffrecord.engine._engine import PACKED, Failure, filesystem_type
 from ffrecord.errors import ArgumentError, FormatError, file_error
 from ffrecord.forms import Array
+from ffrecord.kernels._memory import Mapping as FileMapping
 from ffrecord.opened import naming
 from ffrecord.paths import Source
 from ffrecord.record_reader import RecordReader

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
-from ffrecord import _tar, manifest, unfinished
 from ffrecord import format as ffr
+from ffrecord import manifest, unfinished
 from ffrecord._crc import crc32c, mask
 from ffrecord.errors import FormatError, MissingFileError, doing
 from ffrecord.folder_index import MAGIC_BYTES
+from ffrecord.sources import _tar, hints
 from ffrecord.sources import beton_layout as beton
-from ffrecord.sources import hints
 from ffrecord.sources.lmdb_index import data_files, names_of_databases
 from ffrecord.sources.lmdb_pages import Pages
 from ffrecord.sources.suffixes import IMAGES, SUFFIXES

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _example
 from ffrecord.errors import ArgumentError
+from ffrecord.sources import _examples
 from ffrecord.sources.examples_batch import Column, bytes_of, checked, column, packed, row, rows_memory
 from ffrecord.sources.examples_encode import encode_batch, encode_example
 from ffrecord.sources.examples_errors import (
@@ -106,8 +106,8 @@ class ExampleParser:
         k = len(offsets) - 1
         memory = rows_memory(self.features, k, into or {})
         try:
-            results = _example.parse(self._wanted, data, offsets, [bytes_of(each) for each in memory], num_threads)
-        except _example.Fault as fault:
+            results = _examples.parse(self._wanted, data, offsets, [bytes_of(each) for each in memory], num_threads)
+        except _examples.Fault as fault:
             raise error_of(fault, self._wanted.keys.names, counts_bytes(self.features)) from None
         parts = zip(self.features.items(), memory, results, strict=True)
         return {key: column(feature, k, each, result) for (key, feature), each, result in parts}

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord._memory import pooled
 from ffrecord.buffers import as_bytes
 from ffrecord.errors import ArgumentError
 from ffrecord.forms import Packed
+from ffrecord.kernels._memory import pooled
 from ffrecord.sources.examples_features import DTYPES, Feature, Features, FixedFeature, Ragged, RaggedStrings
 
 Column = npt.NDArray[Any] | Ragged | RaggedStrings

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _example_writing
 from ffrecord.buffers import as_bytes
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.forms import Packed
+from ffrecord.sources import _examples
 from ffrecord.sources.examples_batch import Column
 from ffrecord.sources.examples_features import Ragged, RaggedStrings
 
@@ -38,7 +38,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     if not isinstance(features, Mapping):
         raise ArgumentTypeError(f"features must be a mapping of names to values, not {type(features).__name__}")
     sources = [_of_values(key, *_values(key, value)) for key, value in features.items() if value is not None]
-    data, _ = _example_writing.encode(sources, 1)
+    data, _ = _examples.encode(sources, 1)
     return data.tobytes()
 
 
@@ -63,7 +63,7 @@ def encode_batch(columns: Mapping[str, Column | Sequence[Any]]) -> Packed:
     if len(set(counts.values())) > 1:
         raise ArgumentError(f"columns have different numbers of rows: {counts}")
     k = next(iter(counts.values()), 0)
-    return _example_writing.encode([_of_column(key, column, k) for key, column in columns.items()], k)
+    return _examples.encode([_of_column(key, column, k) for key, column in columns.items()], k)
 
 
 def _values(key: str, value: Any) -> tuple[int, Any]:

@@ -1,7 +1,7 @@
 """What can be wrong with an example, in words."""
 
-from ffrecord._example import Fault
 from ffrecord.errors import FormatError
+from ffrecord.sources._examples import Fault
 
 __all__ = ["ExampleError", "FeatureCountError", "FeatureKindError", "MissingFeatureError", "error_of"]
 

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _example
 from ffrecord.errors import ArgumentError
+from ffrecord.sources import _examples
 
 __all__ = ["Feature", "Features", "FixedFeature", "Ragged", "RaggedStrings", "VarFeature"]
 
 CODES = {
-    "int64": _example.INT64,
-    "float32": _example.FLOAT32,
-    "uint8": _example.UINT8,
-    "string": _example.STRING,
+    "int64": _examples.INT64,
+    "float32": _examples.FLOAT32,
+    "uint8": _examples.UINT8,
+    "string": _examples.STRING,
 }
 DTYPES: dict[str, np.dtype[Any]] = {
     "int64": np.dtype("<i8"),
@@ -89,7 +89,7 @@ class FixedFeature:
         return prod(self.shape)
 
     def wanted(self) -> tuple[int, int, Any]:
-        """What `_example.Wanted` takes, but for the name."""
+        """What `_examples.Wanted` takes, but for the name."""
         return CODES[self.dtype], self.size, self._row()
 
     def _row(self) -> Any:
@@ -127,7 +127,7 @@ class VarFeature:
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
 
     def wanted(self) -> tuple[int, int, Any]:
-        """What `_example.Wanted` takes, but for the name."""
+        """What `_examples.Wanted` takes, but for the name."""
         return CODES[self.dtype], -1, None
 
 
@@ -153,7 +153,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
         raise ArgumentError(f"shape is {shape!r}, expected a tuple of ints, such as (3,)") from None
 
 
-def wanted(features: Features) -> _example.Wanted:
+def wanted(features: Features) -> _examples.Wanted:
     """What the compiled parser takes.
 
     Raises:
@@ -164,7 +164,7 @@ def wanted(features: Features) -> _example.Wanted:
             raise ArgumentError(
                 f"features[{key!r}] is {feature!r}, expected a FixedFeature or VarFeature for each name"
             )
-    return _example.Wanted([(key.encode(), *feature.wanted()) for key, feature in features.items()])
+    return _examples.Wanted([(key.encode(), *feature.wanted()) for key, feature in features.items()])
 
 
 def counts_bytes(features: Features) -> frozenset[int]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord import _example
 from ffrecord.buffers import as_bytes
 from ffrecord.errors import ArgumentError
+from ffrecord.sources import _examples
 from ffrecord.sources.examples_errors import KINDS, ExampleError, FeatureKindError, error_of
 from ffrecord.sources.examples_features import Feature, FixedFeature, VarFeature
 
@@ -22,8 +22,8 @@ def describe(record: Any, index: int = 0, lists: bool = False) -> Facts:
         ExampleError: no Example.
     """
     try:
-        return _example.describe(np.frombuffer(as_bytes(record), np.uint8), 2 if lists else 1)
-    except _example.Fault as fault:
+        return _examples.describe(np.frombuffer(as_bytes(record), np.uint8), 2 if lists else 1)
+    except _examples.Fault as fault:
         fault.row = index
         raise error_of(fault, ()) from None
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _example
 from ffrecord.errors import ArgumentError
+from ffrecord.sources import _examples
 from ffrecord.sources.examples import ExampleParser
 from ffrecord.sources.examples_batch import Column, checked, column, packed, row
 from ffrecord.sources.examples_errors import error_of
@@ -65,10 +65,10 @@ class SequenceParser:
         data, offsets = checked(data, offsets)
         context = self.context.parse_batch(data, offsets, num_threads=num_threads)
         try:
-            found = _example.parse_lists(
+            found = _examples.parse_lists(
                 self._wanted, data, offsets, num_threads, [key.encode() for key in self.optional]
             )
-        except _example.Fault as fault:
+        except _examples.Fault as fault:
             raise error_of(fault, self._wanted.keys.names, counts_bytes(self.lists)) from None
         parts = zip(self.lists.items(), found, strict=True)
         return context, {key: _steps(feature, *each) for (key, feature), each in parts}

@@ -9,10 +9,10 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord._files import read_files
 from ffrecord.errors import FormatError, NotAFileError, TruncatedError, doing, file_error
 from ffrecord.forms import Array
 from ffrecord.record_reader import check_io
+from ffrecord.sources._files import read_files
 from ffrecord.sources.names import Names
 from ffrecord.store import Indices, OnError, Store
 

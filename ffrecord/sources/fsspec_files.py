@@ -4,10 +4,10 @@ import io
 from typing import Any, ClassVar
 
 from ffrecord.errors import ArgumentError
-from ffrecord.fields.optional import require
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.packed_folder import PackedFolderReader
 from ffrecord.sources.zip import ZipReader
+from ffrecord.system.optional import require
 
 _AbstractFileSystem: Any = require("fsspec.spec", "fsspec", "ffrecord.sources.fsspec_files").AbstractFileSystem
 

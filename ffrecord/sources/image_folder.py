@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ffrecord._files import list_directory
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFolderError
 from ffrecord.paths import PathLike, check_type
+from ffrecord.sources._files import list_directory
 from ffrecord.sources.file_store import FileStore
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.names import Names, joined

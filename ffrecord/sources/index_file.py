@@ -28,10 +28,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _memory
 from ffrecord._crc import crc32
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import ArgumentTypeError, FormatError, file_error
+from ffrecord.kernels import _memory
 from ffrecord.span_file import mapping_of
 
 IndexCache: TypeAlias = str | os.PathLike[str] | bool | None

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord._recordio import gather
 from ffrecord.errors import FormatError
 from ffrecord.forms import Array
+from ffrecord.sources._recordio import gather
 from ffrecord.sources.lmdb_pages import (
     BIG,
     BRANCH,

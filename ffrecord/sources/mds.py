@@ -7,7 +7,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from ffrecord._engine import PACKED
+from ffrecord.engine._engine import PACKED
 from ffrecord.errors import ArgumentError, FormatError, of_files
 from ffrecord.forms import Array
 from ffrecord.opened import naming

@@ -15,9 +15,9 @@ import numpy as np
 
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, MissingFileError, TruncatedError
-from ffrecord.fields.optional import require
 from ffrecord.sources.forks import renew_in_children
 from ffrecord.sources.mds_index import SHARD_MOST, MDSFile, MDSShard
+from ffrecord.system.optional import require
 
 CHUNK = 4 << 20
 

@@ -8,9 +8,9 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _names
-from ffrecord._recordio import gather
 from ffrecord.errors import FormatError
+from ffrecord.kernels import _names
+from ffrecord.sources._recordio import gather
 from ffrecord.sources.index_file import check_columns, check_there, kept_file
 
 Blob = npt.NDArray[np.uint8]

@@ -8,8 +8,7 @@ from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from ffrecord._columns import Slots
-from ffrecord._engine import ARRAYS
+from ffrecord.engine._engine import ARRAYS, Slots
 from ffrecord.errors import ArgumentError, SampleIndexError, of_files
 from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.indices import as_int64

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from ffrecord import _recordio
-from ffrecord._engine import ARRAYS
-from ffrecord._memory import pooled
+from ffrecord.engine._engine import ARRAYS
 from ffrecord.errors import ArgumentError, FFRecordError
 from ffrecord.forms import Array, Form, Out, Outcome, Packed
+from ffrecord.kernels._memory import pooled
+from ffrecord.sources import _recordio
 from ffrecord.sources.recordio_format import Numbers
 from ffrecord.sources.recordio_groups import Group
 

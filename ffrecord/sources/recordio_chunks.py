@@ -5,14 +5,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ffrecord import _recordio
-from ffrecord._engine import PACKED, Failure
+from ffrecord.engine._engine import PACKED, Failure
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError
 from ffrecord.failures import failure_error
 from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.read_stats import ReadStats
 from ffrecord.record_reader import RecordReader
-from ffrecord.sources import snappy
+from ffrecord.sources import _recordio, snappy
 from ffrecord.sources.opened_files import all_opened
 from ffrecord.sources.recordio_format import COMPRESSORS, EXPANSION, NONE, SNAPPY, Numbers
 from ffrecord.sources.recordio_groups import Group, expand, join, locate

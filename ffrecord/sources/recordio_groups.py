@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ffrecord import _recordio
-from ffrecord._memory import pooled
 from ffrecord.errors import FormatError
 from ffrecord.forms import Array
-from ffrecord.sources import snappy
+from ffrecord.kernels._memory import pooled
+from ffrecord.sources import _recordio, snappy
 from ffrecord.sources.forks import renew_in_children
 from ffrecord.sources.recordio_format import GZIP, LENGTH, NONE, Numbers
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _recordio
 from ffrecord._crc import crc32, crc32c
 from ffrecord.durable import read_up_to
 from ffrecord.errors import FormatError, TruncatedError, doing
+from ffrecord.sources import _recordio
 from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.recordio_format import (
     COMPRESSORS,

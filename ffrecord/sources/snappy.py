@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _snappy
-from ffrecord._memory import pooled
 from ffrecord.errors import FormatError
-from ffrecord.fields.optional import require
 from ffrecord.forms import Array
+from ffrecord.kernels._memory import pooled
+from ffrecord.sources import _recordio
+from ffrecord.system.optional import require
 
 Numbers = npt.NDArray[np.int64]
 RAW, FRAMED, BLOCKS = "raw", "framed", "blocks"
@@ -23,7 +23,7 @@ def codec() -> Any:
     """cramjam's functions.
 
     Raises:
-        ImportError: it is not installed; names the extra.
+        ImportError: it is not installed; says what to install.
     """
     return require("cramjam", "snappy", PURPOSE).snappy
 
@@ -50,9 +50,9 @@ def expand(data: Array, kind: str, most: int, check: bool = True) -> Array:
     """
     if kind == RAW:
         return _expand_raw(data, most)
-    table = _snappy.blocks(data, kind == FRAMED, most)
+    table = _recordio.blocks(data, kind == FRAMED, most)
     out = pooled(int(table[:, 3].sum()))
-    _snappy.copy_stored(data, table, out)
+    _recordio.copy_stored(data, table, out)
     starts = np.cumsum(table[:, 3]) - table[:, 3]
     compressed = np.flatnonzero(table[:, 0] == 0)
     for start, (_, offset, size, expanded, _) in zip(
@@ -60,7 +60,7 @@ def expand(data: Array, kind: str, most: int, check: bool = True) -> Array:
     ):
         _expand_into(data[offset : offset + size], out[start : start + expanded])
     if check and kind == FRAMED:
-        _snappy.check(table, out)
+        _recordio.check_blocks(table, out)
     return out
 
 
@@ -77,7 +77,7 @@ def expand_pieces(
         (expanded, bounds, failures): uint8; int64 [k + 1], where what each expands to begins; piece → what is wrong
         with it, and what is there for it is garbage, if anything.
     """
-    sizes = _snappy.expanded_sizes(data, starts, ends)
+    sizes = _recordio.expanded_sizes(data, starts, ends)
     failures: dict[int, Exception] = {}
     for i in np.flatnonzero((sizes < 0) | (sizes > most)).tolist():
         failures[i] = _wrong_size(int(ends[i] - starts[i]), int(sizes[i]), most)

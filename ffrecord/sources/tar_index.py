@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _tar
 from ffrecord.durable import read_up_to
 from ffrecord.errors import FormatError, TruncatedError, doing, file_error
+from ffrecord.sources import _tar
 from ffrecord.sources.files import check_file, each_of
 from ffrecord.sources.index_file import IndexCache, cached
 from ffrecord.sources.names import Names, check_members

@@ -12,13 +12,13 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _tar
-from ffrecord._webdataset import split
 from ffrecord.errors import FormatError, TruncatedError
-from ffrecord.fields.optional import require
+from ffrecord.sources import _tar
+from ffrecord.sources._tar import split_names
 from ffrecord.sources.files import check_file
 from ffrecord.sources.names import Names
 from ffrecord.sources.tar_index import COMPRESSED, header_error, no_tar, tell_unended, text
+from ffrecord.system.optional import require
 
 PIECE = 1 << 20  # bytes read at once
 AT_ONCE = 8 << 10  # bytes of bzip2 or xz that a decompressor gets
@@ -40,7 +40,7 @@ def iter_members(
     """The regular files of an archive in order, read once from its start; one is in memory at a time.
 
     Args:
-        path: of the archive: plain, or compressed by gzip, bzip2, xz or zstd (which needs ffrecord[zstd]), whatever it
+        path: of the archive: plain, or compressed by gzip, bzip2, xz or zstd (which needs zstandard), whatever it
             is called.
         size_most: bytes of the largest member that is read.
         ignore_zeros: as for `TarReader`.
@@ -96,7 +96,7 @@ def _grouped(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
 def _end_of_key(name: str) -> int:
     """Bytes of the key that a member's name begins with; < 0: it is of no sample."""
     names = Names.of([name])
-    return int(split(names.blob, names.offsets)[0][0])
+    return int(split_names(names.blob, names.offsets)[0][0])
 
 
 def _iterate(

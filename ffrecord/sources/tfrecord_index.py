@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _tfrecord
 from ffrecord._crc import crc32c, mask
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, doing, file_error
 from ffrecord.limits import available_memory
+from ffrecord.sources import _tfrecord
 from ffrecord.sources.files import each_of
 from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.inflated import STATE_SIZE, Inflated

@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ffrecord import _tfrecord
-from ffrecord._memory import Mapping, pooled
 from ffrecord.batching import tell_skipped
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, doing
 from ffrecord.forms import Array
+from ffrecord.kernels._memory import Mapping, pooled
 from ffrecord.paths import Source
+from ffrecord.sources import _tfrecord
 from ffrecord.sources.files import expand
 from ffrecord.sources.inflated import Inflated
 from ffrecord.sources.suffixes import SUFFIXES

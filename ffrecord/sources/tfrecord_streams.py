@@ -8,9 +8,9 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _tfrecord
 from ffrecord.errors import ChecksumError, FFRecordError
 from ffrecord.forms import Array
+from ffrecord.sources import _tfrecord
 from ffrecord.sources.inflated import Inflated, OpenStreams
 from ffrecord.sources.tfrecord_index import Index
 from ffrecord.store import Indices

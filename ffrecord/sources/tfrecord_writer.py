@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ffrecord import _tfrecord
 from ffrecord._crc import crc32c, mask
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import ArgumentError, ClosedError, StateError, file_error
+from ffrecord.sources import _tfrecord
 
 LENGTH, WORD = struct.Struct("<Q"), struct.Struct("<I")
 FLUSH_SIZE = 1 << 20  # bytes kept until they are written

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ffrecord._engine import Failure
+from ffrecord.engine._engine import Failure
 from ffrecord.failures import failure_error
 from ffrecord.forms import Array
 from ffrecord.record_reader import RecordReader

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _tar
-from ffrecord._webdataset import split
+from ffrecord.sources import _tar
+from ffrecord.sources._tar import split_names
 from ffrecord.sources.names import Names, joined
 from ffrecord.sources.tar_index import Members, Numbers
 
@@ -46,7 +46,7 @@ def grouped(archive: Members) -> Samples:
     # WebDataset takes hard links for no files.
     files = np.flatnonzero(archive.linked == 0)
     names = archive.names if len(files) == len(archive.names) else archive.names.picked(files)
-    dots, begins = split(names.blob, names.offsets)
+    dots, begins = split_names(names.blob, names.offsets)
     found = np.flatnonzero(dots >= 0)
     headers, offsets, sizes = (each[files[found]] for each in (archive.headers, archive.offsets, archive.sizes))
     stops = _stops(offsets + sizes, archive.status.st_size)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ffrecord.errors import FormatError
-from ffrecord.fields.optional import require
+from ffrecord.system.optional import require
 
 STORED, DEFLATED, BZIP2, LZMA, ZSTD = 0, 8, 12, 14, 93
 READ_HERE = (STORED, DEFLATED, BZIP2, LZMA, ZSTD)
@@ -47,7 +47,7 @@ def inflating(method: int, source: Read, size: int) -> Read:
     compressed data raise what the library raises.
 
     Raises:
-        ImportError: the library for `method` is not installed; names the extra.
+        ImportError: the library for `method` is not installed; says what to install.
     """
     if method == DEFLATED:
         return _deflate(source)

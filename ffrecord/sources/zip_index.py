@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import _zip
 from ffrecord.errors import FormatError, TruncatedError
 from ffrecord.opened import naming
+from ffrecord.sources import _zip
 from ffrecord.sources.index_file import IndexCache, cached
 from ffrecord.sources.names import Names, check_members
 from ffrecord.sources.zip_end import End, read_end

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord._crc import crc32
-from ffrecord._memory import pooled
 from ffrecord.errors import ChecksumError, FormatError
 from ffrecord.forms import Array
+from ffrecord.kernels._memory import pooled
 from ffrecord.sources.names import joined
 from ffrecord.sources.zip_codecs import ENCRYPTED, STORED, check_ratio, inflate, refusal
 from ffrecord.sources.zip_index import ZipIndex

@@ -174,22 +174,22 @@ def test_replaced_to_read_bytes() -> None:
         (
             ["PIL"],
             "ImageField().decode(memoryview(b'\\x89PNG\\r\\n\\x1a\\n'))",
-            "an image field needs PIL: pip install 'ffrecord[image]'",
+            "an image field needs PIL: pip install pillow",
         ),
         (
             ["PIL", "simplejpeg"],
             "JPEGField().encode(np.zeros((8, 8), 'u1'))",
-            "a JPEG needs simplejpeg or Pillow: pip install 'ffrecord[jpeg]'",
+            "a JPEG needs simplejpeg or Pillow: pip install simplejpeg",
         ),
         (
             ["PIL", "simplejpeg"],
             "JPEGField().decode(memoryview({data!r}))",
-            "a JPEG needs simplejpeg or Pillow: pip install 'ffrecord[jpeg]'",
+            "a JPEG needs simplejpeg or Pillow: pip install simplejpeg",
         ),
         (
             ["PIL"],
             "JPEGField().decode(memoryview({cmyk!r}))",
-            "a JPEG of CMYK needs PIL: pip install 'ffrecord[image]'",
+            "a JPEG of CMYK needs PIL: pip install pillow",
         ),
         (["simplejpeg"], "print(JPEGField().decode(memoryview({data!r})).shape)", "(48, 64, 3)"),
         (["PIL"], "print(JPEGField().decode(memoryview({data!r})).shape)", "(48, 64, 3)"),

@@ -243,4 +243,4 @@ def test_without_pillow() -> None:
     raw = "field = RGBImageField(); print(field.decode(memoryview(field.encode(np.ones((2, 2, 3), 'u1')))).sum())"
     assert "12" in run_without(["PIL"], raw)
     scaled = run_without(["PIL"], "RGBImageField(max_resolution=1).encode(np.ones((2, 2, 3), 'u1'))")
-    assert "max_resolution needs PIL: pip install 'ffrecord[image]'" in scaled
+    assert "max_resolution needs PIL: pip install pillow" in scaled

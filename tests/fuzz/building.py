@@ -9,7 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +22,10 @@ PACKAGE = ROOT / "ffrecord"
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 # The parsers: those that go through bytes of files.
 PARSERS = [
-    *("_tar", "_zip", "_recordio", "_tfrecord", "_snappy", "_webdataset", "_names", "_jpeg_frame"),
-    *("_example", "_example_columns", "_example_entries", "_example_passes"),
+    *("sources/_tar", "sources/_zip", "sources/_recordio", "sources/_tfrecord", "sources/_examples"),
+    *("kernels/_names", "kernels/_pictures"),
 ]
+SHARED = "ffrecord._cython_shared"
 COUNTERS = ["-fsanitize-coverage=trace-pc,trace-cmp"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
 
@@ -53,41 +54,42 @@ def fuzzer(sanitized: bool = False) -> Path:
 
 def package(sanitized: bool = False) -> Path:
     """The folder with a copy of ffrecord whose parsers count; with `sanitized`, they are checked as well."""
-    compiled = sorted(PACKAGE.glob("*.pyx"))
-    counted = [path for path in compiled if path.stem in PARSERS]
-    others = [path for path in compiled if path.stem not in PARSERS]
+    counted = [PACKAGE / f"{name}.pyx" for name in PARSERS]
     flags = [*COUNTERS, *(SANITIZERS if sanitized else [])]
-    sources = [*counted, *PACKAGE.glob("*.pxd"), *PACKAGE.glob("*.h")]
+    sources = [*counted, *(path for ending in ("pxd", "pxi", "h") for path in PACKAGE.rglob(f"*.{ending}"))]
 
     def build(folder: Path) -> None:
         def one(path: Path) -> None:
-            target = folder / f"{path.stem}{SUFFIX}"
-            _compile([_cython(path, folder)], target, [f"-I{PACKAGE}", "-ffp-contract=off", *flags])
+            inside = folder / path.relative_to(PACKAGE).parent
+            inside.mkdir(exist_ok=True)
+            _compile([_cython(path, inside)], inside / f"{path.stem}{SUFFIX}", ["-ffp-contract=off", *flags])
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(one, counted))
 
     built = _kept("package-checked" if sanitized else "package", sources, flags, build)
-    return _assembled(built, [PACKAGE / f"{path.stem}{SUFFIX}" for path in others])
+    return _assembled(built)
 
 
-def _assembled(built: Path, others: Iterable[Path]) -> Path:
+def _assembled(built: Path) -> Path:
     """A package: the Python code as it is now, and links to what was built and to the rest of what is compiled."""
     top = Path(tempfile.mkdtemp(prefix="tree-", dir=cache()))
     shutil.copytree(
         PACKAGE,
         top / "ffrecord",
-        ignore=shutil.ignore_patterns("__pycache__", "*.c", "*.so", "*.h", "*.pxd", "*.pyx"),
+        ignore=shutil.ignore_patterns("__pycache__", "*.c", "*.so", "*.h", "*.pxd", "*.pxi", "*.pyx"),
     )
-    for path in (*built.glob(f"*{SUFFIX}"), *others):
-        os.symlink(path, top / "ffrecord" / path.name)
+    libraries = {path.relative_to(PACKAGE): path for path in PACKAGE.rglob(f"*{SUFFIX}")}
+    libraries |= {path.relative_to(built): path for path in built.rglob(f"*{SUFFIX}")}
+    for place, path in libraries.items():
+        os.symlink(path, top / "ffrecord" / place)
     return top
 
 
 def _kept(name: str, sources: list[Path], flags: list[str], build: Callable[[Path], None]) -> Path:
     digest = hashlib.sha256(repr((sys.version, numpy.__version__, flags, PARSERS)).encode())
     for path in sorted(sources):
-        digest.update(path.name.encode() + path.read_bytes())
+        digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     folder = cache() / f"{name}-{digest.hexdigest()[:16]}"
     with _alone(name):
         if not (folder / "complete").exists():
@@ -108,14 +110,15 @@ def _alone(name: str) -> Iterator[None]:
 
 def _cython(path: Path, folder: Path) -> Path:
     target = folder / f"{path.stem}.c"
-    options = ["-3", "--module-name", f"ffrecord.{path.stem}" if path.parent == PACKAGE else path.stem]
+    name = ".".join(path.relative_to(ROOT if path.is_relative_to(PACKAGE) else HERE).with_suffix("").parts)
+    options = ["-3", "--module-name", name, *(["--shared", SHARED] if path.is_relative_to(PACKAGE) else [])]
     _run([sys.executable, "-m", "cython", *options, "-I", str(ROOT), "-o", str(target), str(path)])
     return target
 
 
 def _compile(sources: list[Path], target: Path, flags: list[str]) -> None:
     compiler = shlex.split(os.environ.get("CC") or str(sysconfig.get_config_var("CC") or "cc"))[0]
-    include = [f"-I{sysconfig.get_path('include')}", f"-I{numpy.get_include()}", f"-I{HERE}"]
+    include = [f"-I{sysconfig.get_path('include')}", f"-I{numpy.get_include()}", f"-I{HERE}", f"-I{ROOT}"]
     macros = ["-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION"]
     _run([compiler, "-shared", "-fPIC", "-O1", "-g1", *include, *macros, *flags, *map(str, sources), "-o", str(target),
           "-ldl", "-lpthread"])  # fmt: skip

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import resource
 import sys
 import tempfile
@@ -154,8 +155,13 @@ def tokens_of(target: Target) -> list[bytes]:
     """What the target's code may look for."""
     ours = [name for name in target.modules if name.startswith("ffrecord.")]
     paths = [PACKAGE.parent / f"{name.replace('.', '/')}.py" for name in ours]
-    compiled = [PACKAGE / f"{name}.pyx" for name in target.compiled]
+    compiled = [part for name in target.compiled for part in parts_of(PACKAGE / f"{name}.pyx")]
     return [*instrument.tokens(paths), *instrument.compiled_tokens(compiled)]
+
+
+def parts_of(path: Path) -> list[Path]:
+    """A compiled module's source, and the files that it includes."""
+    return [path, *(path.with_name(name) for name in re.findall(r'^include "(.+)"', path.read_text(), re.MULTILINE))]
 
 
 def save(found: Any, out: Path, name: str, new: list[bytes]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from order_twin import Network
 from shuffle_checks import CHECKS, even, ranks
 
-from ffrecord import _permutation
+from ffrecord.kernels import _permutation
 from ffrecord.order import Block, Random, sample_seeds
 
 FAR = 4.0  # standard deviations

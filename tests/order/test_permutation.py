@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from order_twin import GAMMA, Network, derive
 
-from ffrecord import _permutation
 from ffrecord.errors import SampleIndexError
+from ffrecord.kernels import _permutation
 
 KEYS = st.integers(0, (1 << 64) - 1)
 # Around the sizes at which the number of rounds or the rectangle changes, and far beyond 32 bits.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from order_twin import Network, rounds_of
 
-from ffrecord import _permutation
+from ffrecord.kernels import _permutation
 
 
 def rectangle(n: int) -> tuple[int, int]:

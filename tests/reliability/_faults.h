@@ -1,4 +1,4 @@
-/* Test builds only, FFRECORD_FAULTS=1: the system calls of ffrecord/_calls.h by way of the table of fault_table.c.
+/* Test builds only, FFRECORD_FAULTS=1: the system calls of ffrecord/system/calls.h by way of the table of fault_table.c.
 
    Each module is a library of its own, so the table is looked up by its name, which _faults.pyx makes known to all. */
 #ifndef FFRECORD_FAULTS_H

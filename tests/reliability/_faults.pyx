@@ -127,7 +127,7 @@ def count(site):
     return sum([_shared.calls[<int> _NUMBERS[name]] for name in ([site] if isinstance(site, str) else site)])
 
 
-# Names that ffrecord._calls has then.
+# Names that ffrecord.system._calls has then.
 OFFERED = {"WRITING": WRITING, **{each.__name__: each for each in (clear, count, fault, fired, sites)}}
 
 

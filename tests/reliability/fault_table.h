@@ -3,7 +3,7 @@
 #define FFRECORD_FAULT_TABLE_H
 
 #define FFR_FAULTS_THEMSELVES
-#include "_calls.h"
+#include "ffrecord/system/calls.h"
 
 enum { FFR_FAULTS_MOST = 256 };
 

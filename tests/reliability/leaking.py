@@ -21,7 +21,8 @@ import logging, warnings
 from collections import Counter
 import numpy as np
 import builders
-from ffrecord import FFRecordError, FileReader, FileWriter, _threads
+from ffrecord import FFRecordError, FileReader, FileWriter
+from ffrecord.kernels import _threads
 warnings.simplefilter("ignore", ResourceWarning)
 logging.disable()
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ffrecord import ChecksumError, FileReader, _threads
+from ffrecord import ChecksumError, FileReader
+from ffrecord.kernels import _threads
 
 BATCHES = 6
 

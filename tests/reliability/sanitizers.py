@@ -29,19 +29,7 @@ FLAGS = {"address": "address,undefined", "thread": "thread"}
 RUNTIMES = {"address": ["libasan.so", "libstdc++.so"], "thread": ["libtsan.so"]}
 
 # Modules that read batches: what threads run, and where a wrong offset would be memory that is not ours.
-ENGINE = ["_calls", "_crc", "_aio", "_threads", "_guard", "_memory", "_descriptors", "_ahead", "_windows", "_choice"]
-ENGINE += [
-    "_plan",
-    "_spans",
-    "_columns",
-    "_cached",
-    "_copied",
-    "_parallel",
-    "_direct",
-    "_mapped",
-    "_reading",
-    "_engine",
-]
+ENGINE = ["_cython_shared", "_crc", "_aio", "system/_calls", "kernels/_threads", "kernels/_memory", "engine/_engine"]
 
 TESTS_FAILED = 1  # the exit status of pytest
 
@@ -156,7 +144,7 @@ def compile_modules(kind: str, tree: Path, only: list[str] | None = None) -> Non
     built = tree / "built"
     made_by = hashlib.sha256((tree / "setup.py").read_bytes() + repr((kind, only, sys.version)).encode()).hexdigest()
     if not (tree / "made-by").exists() or (tree / "made-by").read_text() != made_by:
-        for path in [*tree.glob(f"ffrecord/*{SUFFIX}"), built, tree / "objects"]:
+        for path in [*tree.glob(f"ffrecord/**/*{SUFFIX}"), built, tree / "objects"]:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         (tree / "made-by").write_text(made_by)
     _lend(tree / "ffrecord", built / "ffrecord", only)
@@ -168,16 +156,16 @@ def compile_modules(kind: str, tree: Path, only: list[str] | None = None) -> Non
 
 
 def compile_one(kind: str, tree: Path, module: str) -> None:
-    """Compile a module of such a tree whose source has changed, and nothing that depends on it.
+    """Compile a module of such a tree, as "engine/_engine", whose source has changed, and nothing that depends on it.
 
     Raises:
         subprocess.CalledProcessError: a compiler refused, and said why.
     """
     source = Path("ffrecord", module)
-    flags = ["-shared", "-fPIC", "-O1", "-g", f"-fsanitize={FLAGS[kind]}", f"-I{sysconfig.get_path('include')}"]
+    flags = ["-shared", "-fPIC", "-O1", "-g", f"-fsanitize={FLAGS[kind]}", f"-I{sysconfig.get_path('include')}", "-I."]
     made, library = source.with_suffix(".c"), source.with_suffix(SUFFIX)
     for command in (
-        [sys.executable, "-m", "cython", source.with_suffix(".pyx"), "-o", made],
+        [sys.executable, "-m", "cython", "--shared=ffrecord._cython_shared", source.with_suffix(".pyx"), "-o", made],
         ["cc", *flags, made, "-o", library],
     ):
         subprocess.run([*map(str, command)], cwd=tree, check=True)
@@ -185,11 +173,12 @@ def compile_one(kind: str, tree: Path, module: str) -> None:
 
 def _lend(sources: Path, built: Path, only: list[str] | None) -> None:
     """Copy what is compiled for daily use to where the build looks, which then finds it newer than its source."""
-    built.mkdir(parents=True, exist_ok=True)
-    for source in sources.glob("*.pyx"):
-        ready = ROOT / "ffrecord" / f"{source.stem}{SUFFIX}"
-        if only is not None and source.stem not in only and ready.exists():
-            shutil.copy(ready, built / ready.name)
+    names = [path.relative_to(sources).with_suffix("") for path in sources.rglob("*.pyx")]
+    for name in (Path("_cython_shared"), *names):
+        ready = ROOT / "ffrecord" / f"{name}{SUFFIX}"
+        if only is not None and str(name) not in only and ready.exists():
+            (built / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ready, built / f"{name}{SUFFIX}")
 
 
 def mirror(tree: Path, copy: Path) -> None:
@@ -205,6 +194,7 @@ def mirror(tree: Path, copy: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, target)
     kept = {path.relative_to(tree).with_suffix(".c") for path in wanted.values() if path.suffix == ".pyx"}
+    kept.add(Path("ffrecord", "_cython_shared.c"))
     for path in list(_sources(copy)):
         if path.relative_to(copy) not in wanted.keys() | kept and path.name != "made-by":
             path.unlink()
@@ -217,7 +207,8 @@ def _sources(tree: Path) -> Iterator[Path]:
         names[:] = [name for name in names if not name.endswith((".egg-info", "_cache"))]
         for name in files:
             path = Path(directory, name)
-            made = path.suffix in (".so", ".pyc") or (path.suffix == ".c" and path.with_suffix(".pyx").exists())
+            made = path.suffix in (".so", ".pyc") or name == "_cython_shared.c"
+            made |= path.suffix == ".c" and path.with_suffix(".pyx").exists()
             if not made and path.is_file():
                 yield path
 

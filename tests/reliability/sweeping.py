@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from ffrecord import _calls
+from ffrecord.system import _calls
 
 NUMBERS = (
     errno.EIO,

@@ -9,12 +9,12 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "ffrecord"
 TABLE = (Path(__file__).parent / "_faults.h").read_text()
-# Under the same name in _calls.h: of a release build just that function.
-CALLS = sorted(set(re.findall(r"#define call_(\w+)", (PACKAGE / "_calls.h").read_text())))
+# Under the same name in calls.h: of a release build just that function.
+CALLS = sorted(set(re.findall(r"#define call_(\w+)", (PACKAGE / "system" / "calls.h").read_text())))
 SOURCES = sorted(
     path
-    for path in PACKAGE.iterdir()
-    if path.suffix in {".pyx", ".pxd", ".h"} and path.name not in ("_calls.h", "_calls.pxd")
+    for path in PACKAGE.rglob("*")
+    if path.suffix in {".pyx", ".pxi", ".pxd", ".h"} and path.name not in ("calls.h", "_calls.pxd")
 )
 # Whatever else there is that asks the kernel for data, or gives it any.
 OTHERS = (
@@ -87,7 +87,7 @@ def test_the_table_has_the_calls_of_python() -> None:
     known = HARMLESS | set(re.findall(r'"(\w+)"', replaced))
     calls = {
         (name, path.name)
-        for path in [*PACKAGE.rglob("*.py"), *PACKAGE.glob("*.pyx")]
+        for path in [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyx"), *PACKAGE.rglob("*.pxi")]
         for name in re.findall(r"\bos\.([a-z_0-9]+)\(", path.read_text())
     }
     assert {name for name, _ in calls} >= {"open", "rename", "preadv"}
@@ -102,16 +102,17 @@ def test_the_table_has_all() -> None:
 def test_a_release_build_has_no_faults() -> None:
     """What is put in between exists in the test build only."""
     said = children.run(
-        "from ffrecord import _calls, _engine\nprint(hasattr(_calls, 'fault'), hasattr(_calls, 'fallocate'))"
+        "from ffrecord.system import _calls\nprint(hasattr(_calls, 'fault'), hasattr(_calls, 'fallocate'))"
     )
     assert said == "False True\n"
-    module = (PACKAGE / f"_engine{faults.SUFFIX}").read_bytes()
+    module = (PACKAGE / "engine" / f"_engine{faults.SUFFIX}").read_bytes()
     assert b"ffr_the_faults" not in module
 
 
 FORKED = """
 import errno, os, sys
-from ffrecord import _calls, FileWriter
+from ffrecord import FileWriter
+from ffrecord.system import _calls
 path = sys.argv[1]
 
 def write(name):

@@ -37,7 +37,7 @@ for name in json.loads(sys.argv[2]):
 WRITE_BACK = """
 import errno, sys
 from sweeping import Change, faults
-from ffrecord._writing import write_back
+from ffrecord.writing._buffers import write_back
 
 def told(number):
     with faults(("sync_file_range", 1, Change("fail", number, False))):
@@ -70,7 +70,7 @@ FORKS = """
 import errno, sys
 from pathlib import Path
 import sweeping
-from ffrecord import _calls
+from ffrecord.system import _calls
 from written_works import Change, Dataset
 
 options = {"num_workers": 3, "start_method": "fork"}

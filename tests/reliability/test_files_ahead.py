@@ -11,7 +11,7 @@ FILES = 160  # two parts of what is open at once
 CODE = """
 import sys
 from pathlib import Path
-from ffrecord import _calls
+from ffrecord.system import _calls
 from ffrecord.sources import PathListReader
 
 def told(paths) -> int:

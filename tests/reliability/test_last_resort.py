@@ -14,7 +14,8 @@ import pytest
 CODE = """
 import logging, sys
 import builders
-from ffrecord import FileReader, _aio, _calls
+from ffrecord import FileReader, _aio
+from ffrecord.system import _calls
 logging.disable()
 path, action, value, call = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 indices = range(0, 600, 2)  # too far apart to be read together, and more than are in flight at a time

@@ -32,7 +32,7 @@ ALLOWED = {
     ("cli/__init__.py", "main", "exec"): "nothing, a literal",
     ("cli/command_line.py", "_interrupted", "exec"): "nothing, a literal",
     ("cli/commands.py", "", "import_module"): "modules of this package, by a table of commands",
-    ("fields/optional.py", "optional", "import_module"): "names that the callers have as literals, see below",
+    ("system/optional.py", "optional", "import_module"): "names that the callers have as literals, see below",
     ("folder_index.py", "", "pickle"): "dumps only: the index of a packed folder is what ffrecord 1.x wrote",
     ("sources/mds_encodings.py", "", "pickle"): "columns of encoding pkl, only with allow_pickle=True",
     ("sharding/transport.py", "", "pickle"): "samples, between processes of one program, in memory without a name",
@@ -122,7 +122,7 @@ def test_compiled_modules_import_nothing_that_runs_code() -> None:
     """Of `_calls` a test build alone has more: what the tests offer, by its name."""
     calls, modules = "|".join(sorted(BUILTINS | FUNCTIONS)), "|".join(sorted(MODULES))
     bad = re.compile(rf"\b({calls})\(|^\s*(import|from) +({modules})\b|\b({modules})\.")
-    for path in sorted(PACKAGE.rglob("*.pyx")):
+    for path in sorted([*PACKAGE.rglob("*.pyx"), *PACKAGE.rglob("*.pxi")]):
         text = re.sub(r'"""(?:.|\n)*?"""|#.*|"[^"\n]*"', "", path.read_text())
         code = [line for line in text.splitlines() if bad.search(line)]
         if path.stem == "_calls":

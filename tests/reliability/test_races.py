@@ -13,7 +13,7 @@ import pytest
 import sanitizers
 from sanitizers import ENGINE, SUFFIX
 
-# What is planted: a module, text of it, and what stands there instead.
+# What is planted: a module, the file of it, text there, and what stands there instead.
 LOCKED = "    pthread_mutex_lock(&_lock)\n{0}    pthread_mutex_unlock(&_lock)\n"
 GIVEN_BACK = """    table.files[f].users -= 1
     crowded = table.files[f].users == 0 and table.held_count > table.held_most
@@ -22,9 +22,15 @@ DONE = """    task.state = DONE  # from when the lock is next given back, the ta
     _done += 1
 """
 PLANTED = {
-    "users of a file counted without the lock": ("_descriptors", LOCKED.format(GIVEN_BACK), GIVEN_BACK),
+    "users of a file counted without the lock": (
+        "engine/_engine",
+        "descriptors.pxi",
+        LOCKED.format(GIVEN_BACK),
+        GIVEN_BACK,
+    ),
     "a task done before the lock is had": (
-        "_threads",
+        "kernels/_threads",
+        "_threads.pyx",
         f"    _enter()\n{DONE}",
         f"    _done += 1\n    _enter()\n{DONE}",
     ),
@@ -78,15 +84,15 @@ def test_the_pool(tree, tmp_path):
 
 @pytest.mark.parametrize("kind", PLANTED)
 def test_planted_races_are_found(tree, good_and_damaged, tmp_path, kind):
-    module, text, planted = PLANTED[kind]
+    module, file, text, planted = PLANTED[kind]
     changed = tmp_path / "tree"
     sanitizers.mirror(tree, changed)
-    for compiled in (tree / "ffrecord").glob(f"*{SUFFIX}"):
-        shutil.copy(compiled, changed / "ffrecord")
-    source = changed / "ffrecord" / f"{module}.pyx"
+    for compiled in (tree / "ffrecord").rglob(f"*{SUFFIX}"):
+        shutil.copy(compiled, changed / compiled.relative_to(tree))
+    source = (changed / "ffrecord" / module).with_name(file)
     before = source.read_text()
     assert before.count(text) == 1
     source.write_text(before.replace(text, planted))
     sanitizers.compile_one("thread", changed, module)
     found = races(changed, tmp_path / "reports", "tests/reliability/racing.py", *good_and_damaged)
-    assert any("data race" in report and module in report for report in found)
+    assert any("data race" in report and file in report for report in found)

@@ -188,7 +188,7 @@ def test_the_core(monkeypatch, capfd):
 @pytest.mark.skipif(not os.environ.get("FFRECORD_SANITIZED"), reason="only where `python3 run.py sanitize` runs it")
 def test_the_package_is_sanitized():
     """Else all of it would run with what is compiled for daily use, and find nothing."""
-    from ffrecord import _engine
+    from ffrecord.engine import _engine
 
     flag = b"__tsan_init" if os.environ["FFRECORD_SANITIZED"] == "thread" else b"__asan_init"
     assert flag in Path(_engine.__file__).read_bytes()

@@ -14,7 +14,8 @@ CALLING_MODES = ("pread", "direct")  # of which every read is a system call
 PROGRAM = """
 import errno, os, sys
 import builders, children
-from ffrecord import FileReader, _calls
+from ffrecord import FileReader
+from ffrecord.system import _calls
 from ffrecord.errors import FFRecordError
 
 path, io, other = sys.argv[1:]
@@ -86,7 +87,8 @@ def test_stale(tmp_path: Path, io: str, counted: Counted) -> None:
 GONE = """
 import errno, sys, os
 import builders
-from ffrecord import FileReader, _calls
+from ffrecord import FileReader
+from ffrecord.system import _calls
 
 path = sys.argv[1]
 with FileReader(path, io="pread") as reader:
@@ -116,7 +118,8 @@ def test_gone_and_there_again(small_file, tmp_path: Path) -> None:
 THREADS = """
 import errno, sys, threading
 import builders
-from ffrecord import FileReader, _calls
+from ffrecord import FileReader
+from ffrecord.system import _calls
 
 path, io = sys.argv[1:]
 with FileReader(path, io=io) as reader:

@@ -143,9 +143,9 @@ except ImportError as error:
     print(error)
 """
     said = children.run(code, "obstore", "s3://bucket/set")
-    assert said == "reading from object storage or HTTP needs obstore: pip install 'ffrecord[remote]'\n"
+    assert said == "reading from object storage or HTTP needs obstore: pip install obstore\n"
     said = children.run(code, "fsspec", "ftp://host/set")
-    assert said == "reading from ftp:// needs fsspec: pip install 'ffrecord[fsspec]'\n"
+    assert said == "reading from ftp:// needs fsspec: pip install fsspec\n"
 
 
 def test_importing_ffrecord_imports_nothing_of_this() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ffrecord import _files
 from ffrecord.errors import FFRecordError, FormatError
+from ffrecord.sources import _files
 from ffrecord.sources.image_folder import ImageFolderReader
 from ffrecord.sources.names import Names
 from ffrecord.sources.suffixes import IMAGES

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord import _names
+from ffrecord.kernels import _names
 from ffrecord.sources.names import DECODED_AT_ONCE, Names
 
 # Names that begin each other, repeat, are empty, or hold bytes that are no UTF-8.

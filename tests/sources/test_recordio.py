@@ -16,7 +16,7 @@ import recordio_twin as twin
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord._engine import ARRAYS
+from ffrecord.engine._engine import ARRAYS
 from ffrecord.errors import ArgumentError, ChecksumError, ClosedError, FFRecordError, FormatError, SampleIndexError
 from ffrecord.sources import index_file, recordio, recordio_index
 from ffrecord.sources.recordio import RecordIOReader

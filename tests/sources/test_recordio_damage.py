@@ -12,8 +12,8 @@ import pytest
 import recordio_twin as twin
 from mutations import mutants
 
-from ffrecord import _recordio
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, TruncatedError
+from ffrecord.sources import _recordio
 from ffrecord.sources.recordio import RecordIOReader
 
 RECORDS = [b"%d." % i * (i % 9) for i in range(24)]

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import mutants
 
-from ffrecord import _tar
 from ffrecord.errors import FFRecordError, FormatError, TruncatedError
-from ffrecord.sources import tar_index
+from ffrecord.sources import _tar, tar_index
 from ffrecord.sources.tar import TarReader
 from ffrecord.sources.tar_stream import iter_members
 from ffrecord.sources.webdataset import WebDatasetReader

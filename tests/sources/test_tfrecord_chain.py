@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import records
 
-from ffrecord import _tfrecord
 from ffrecord._crc import crc32c
-from ffrecord._tfrecord import Chain
+from ffrecord.sources import _tfrecord
+from ffrecord.sources._tfrecord import Chain
 
 
 def followed(data, check=True):

@@ -17,10 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import records
 
-from ffrecord import _tfrecord
-from ffrecord._memory import Mapping
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, TruncatedError
-from ffrecord.sources import TFRecordReader, stream_tfrecord, tfrecord_sequential
+from ffrecord.kernels._memory import Mapping
+from ffrecord.sources import TFRecordReader, _tfrecord, stream_tfrecord, tfrecord_sequential
 
 RECORDS = [b"first", b"", b"the third one", b"4th", b"fifth and last"]
 DATA = twin.encode(RECORDS)

@@ -19,9 +19,9 @@ from PIL import Image
 from webdataset.autodecode import basichandlers
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander
 
-from ffrecord._webdataset import split
 from ffrecord.errors import ArgumentError, FFRecordError, FormatError, TruncatedError
 from ffrecord.sources import braces
+from ffrecord.sources._tar import split_names
 from ffrecord.sources.names import Names
 from ffrecord.sources.webdataset import WebDatasetReader
 from ffrecord.sources.webdataset_fields import decode_field
@@ -100,7 +100,7 @@ def test_samples_are_those_of_webdataset(tmp_path, names, form):
 @given(st.text(st.sampled_from("a./_\n"), max_size=12))
 def test_keys_are_those_of_webdataset(name):
     names = Names.of([name])
-    dots, _ = split(names.blob, names.offsets)
+    dots, _ = split_names(names.blob, names.offsets)
     meta = re.match(r"__[^/]*__($|/)", name)
     assert (name[: dots[0]] if dots[0] >= 0 else None) == (None if meta else base_plus_ext(name)[0])
 

@@ -60,7 +60,7 @@ def test_with_the_oldest_torch():
 
 @pytest.mark.parametrize(
     ("missing", "message"),
-    [("torch", "ffrecord.torch needs torch: pip install 'ffrecord[torch]'"), ("numbers", "numbers is gone")],
+    [("torch", "ffrecord.torch needs torch: pip install torch"), ("numbers", "numbers is gone")],
 )
 def test_without_torch(missing: str, message: str):
     """Only torch's own absence is told as such; that of something inside it is not."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.fields.optional import optional
+from ffrecord.system.optional import optional
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ffrecord._memory import pooled
-from ffrecord._resample import resample
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.fields.field import Array
 from ffrecord.fields.jpeg_codec import MAGIC, SIDE_MAX
 from ffrecord.fields.pixels import unpack_pixels
+from ffrecord.kernels._memory import pooled
+from ffrecord.kernels._pictures import resample
 from ffrecord.torch.images.boxes import Box, central, random_resized
 from ffrecord.torch.images.jpeg import Choose, Part, decode_part
 

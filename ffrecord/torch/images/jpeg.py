@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffrecord._jpeg_frame import FRAMES
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
 from ffrecord.fields.jpeg_codec import CODECS, WITHOUT, check_size, decompress
-from ffrecord.fields.optional import optional, require
+from ffrecord.kernels._pictures import FRAMES
+from ffrecord.system.optional import optional, require
 from ffrecord.torch.images.boxes import Box
 
 __all__ = ["Part", "decode_part"]

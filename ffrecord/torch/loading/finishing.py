@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ffrecord._columns import Slots
+from ffrecord.engine._engine import Slots
 from ffrecord.errors import FormatError, UserFunctionError
 from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.store import Store

@@ -124,7 +124,7 @@ def _tensor_seeds(folder: Path) -> Iterator[bytes]:
 
 
 SOURCES = "ffrecord.sources."
-COMPILED = ("_example", "_example_entries", "_example_passes", "_example_columns")
+COMPILED = ("sources/_examples",)
 TARGETS = [
     Target("example", _prepare_example, _example_seeds, (f"{SOURCES}examples_errors",), COMPILED, size_most=1 << 10),
     Target("sequence", _prepare_sequence, _sequence_seeds, (f"{SOURCES}examples_errors",), COMPILED, size_most=1 << 10),

@@ -63,6 +63,6 @@ def _seeds(folder: Path) -> Iterator[bytes]:
 
 HEADER = ("ffrecord.fields.jpeg_header", "ffrecord.fields.jpeg_values")
 TARGETS = [
-    Target("jpeg_header", _prepare_header, _seeds, HEADER, ("_jpeg_frame",), size_most=1 << 10),
+    Target("jpeg_header", _prepare_header, _seeds, HEADER, ("kernels/_pictures",), size_most=1 << 10),
     Target("jpeg", _prepare_picture, _seeds, ("ffrecord.jpeg_files", "ffrecord.fields.jpeg_codec"), size_most=1 << 11),
 ]

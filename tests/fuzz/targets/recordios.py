@@ -49,7 +49,7 @@ def _prepare_file(scratch: Scratch) -> Run:
 def _prepare_passes(scratch: Scratch) -> Run:
     import numpy as np
 
-    from ffrecord import _recordio
+    from ffrecord.sources import _recordio
 
     def run(data: memoryview) -> None:
         """Records of a payload, of which the first bytes say how many there are."""
@@ -70,9 +70,9 @@ def _prepare_passes(scratch: Scratch) -> Run:
 def _prepare_snappy(scratch: Scratch) -> Run:
     import numpy as np
 
-    from ffrecord import FormatError, _snappy
+    from ffrecord import FormatError
     from ffrecord.errors import ChecksumError
-    from ffrecord.sources import snappy
+    from ffrecord.sources import _recordio, snappy
 
     def run(data: memoryview) -> None:
         """The first byte: which stream it is, and whether it is expanded, too."""
@@ -82,9 +82,9 @@ def _prepare_snappy(scratch: Scratch) -> Run:
         if kind == 2:
             cut = min(data[0], len(stream))
             bounds = np.array([0, cut, len(stream)])
-            _snappy.expanded_sizes(stream, bounds[:-1], bounds[1:])
+            _recordio.expanded_sizes(stream, bounds[:-1], bounds[1:])
         else:
-            table = _snappy.blocks(stream, bool(kind), 1 << 20)
+            table = _recordio.blocks(stream, bool(kind), 1 << 20)
             assert (table[:, 1] + table[:, 2] <= len(stream)).all()
         if data[0] & 128:
             with contextlib.suppress(FormatError, ChecksumError):
@@ -123,8 +123,20 @@ def _snappy_seeds(folder: Path) -> Iterator[bytes]:
 PYTHON = tuple(f"ffrecord.sources.recordio{name}" for name in ("", "_index", "_chunks", "_groups", "_batch", "_format"))
 TARGETS = [
     Target(
-        "recordio", _prepare_file, _file_seeds, (*PYTHON, "ffrecord.sources.snappy"), ("_recordio",), size_most=1 << 12
+        "recordio",
+        _prepare_file,
+        _file_seeds,
+        (*PYTHON, "ffrecord.sources.snappy"),
+        ("sources/_recordio",),
+        size_most=1 << 12,
     ),
-    Target("recordio_walk", _prepare_passes, _pass_seeds, (), ("_recordio",), size_most=1 << 10),
-    Target("snappy", _prepare_snappy, _snappy_seeds, ("ffrecord.sources.snappy",), ("_snappy",), size_most=1 << 11),
+    Target("recordio_walk", _prepare_passes, _pass_seeds, (), ("sources/_recordio",), size_most=1 << 10),
+    Target(
+        "snappy",
+        _prepare_snappy,
+        _snappy_seeds,
+        ("ffrecord.sources.snappy",),
+        ("sources/_recordio",),
+        size_most=1 << 11,
+    ),
 ]

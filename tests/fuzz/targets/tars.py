@@ -26,7 +26,7 @@ def summed(data: memoryview) -> bytearray:
 
 
 def _prepare_headers(scratch: Scratch) -> Run:
-    from ffrecord import _tar
+    from ffrecord.sources import _tar
 
     def run(data: memoryview) -> None:
         file = memoryview(summed(data))
@@ -51,7 +51,7 @@ def _prepare_headers(scratch: Scratch) -> Run:
 
 
 def _prepare_scan(scratch: Scratch) -> Run:
-    from ffrecord import _tar
+    from ffrecord.sources import _tar
 
     file = scratch.file("scanned.tar")
 
@@ -114,14 +114,15 @@ def _prepare_webdataset(scratch: Scratch) -> Run:
 def _prepare_names(scratch: Scratch) -> Run:
     import numpy as np
 
-    from ffrecord import _names, _webdataset
+    from ffrecord.kernels import _names
+    from ffrecord.sources import _tar
 
     def run(data: memoryview) -> None:
         names = bytes(data).split(b"\n")
         blob = np.frombuffer(b"".join(names), np.uint8)
         offsets = np.cumsum([0, *map(len, names)])
         _names.check(blob, offsets)
-        dots, begins = _webdataset.split(blob, offsets)
+        dots, begins = _tar.split_names(blob, offsets)
         assert len(dots) == len(begins) == len(names)
         order = _names.sort(blob, offsets)
         assert [names[i] for i in order] == sorted(names)
@@ -228,12 +229,20 @@ PYTHON = tuple(f"ffrecord.sources.{name}" for name in ("tar", "tar_index", "tar_
 WEBDATASET = tuple(f"ffrecord.sources.{name}" for name in ("webdataset", "webdataset_samples", "webdataset_pieces"))
 FIELDS = ("ffrecord.sources.webdataset_fields", "ffrecord.fields.jpeg_codec", "ffrecord.fields.images")
 TARGETS = [
-    Target("tar_headers", _prepare_headers, _seeds, (), ("_tar",), size_most=3 << 12),
-    Target("tar_scan", _prepare_scan, _seeds, (), ("_tar",), size_most=3 << 12),
-    Target("tar", _prepare_tar, _seeds, PYTHON[:2], ("_tar",), size_most=3 << 12),
+    Target("tar_headers", _prepare_headers, _seeds, (), ("sources/_tar",), size_most=3 << 12),
+    Target("tar_scan", _prepare_scan, _seeds, (), ("sources/_tar",), size_most=3 << 12),
+    Target("tar", _prepare_tar, _seeds, PYTHON[:2], ("sources/_tar",), size_most=3 << 12),
     # As much as the dictionary of an xz stream may take, whatever it says.
-    Target("tar_stream", _prepare_stream, _stream_seeds, PYTHON, ("_tar",), size_most=3 << 12, memory_most=272 << 20),
-    Target("webdataset", _prepare_webdataset, _seeds, WEBDATASET + FIELDS[:1], ("_tar",), size_most=3 << 12),
-    Target("names", _prepare_names, _name_seeds, (), ("_webdataset", "_names"), size_most=1 << 10),
+    Target(
+        "tar_stream",
+        _prepare_stream,
+        _stream_seeds,
+        PYTHON,
+        ("sources/_tar",),
+        size_most=3 << 12,
+        memory_most=272 << 20,
+    ),
+    Target("webdataset", _prepare_webdataset, _seeds, WEBDATASET + FIELDS[:1], ("sources/_tar",), size_most=3 << 12),
+    Target("names", _prepare_names, _name_seeds, (), ("sources/_tar", "kernels/_names"), size_most=1 << 10),
     Target("webdataset_fields", _prepare_fields, _field_seeds, FIELDS, size_most=1 << 12),
 ]

@@ -17,7 +17,7 @@ MEMBERS = [
 def _prepare_directory(scratch: Scratch) -> Run:
     import numpy as np
 
-    from ffrecord import _zip
+    from ffrecord.sources import _zip
 
     def run(data: memoryview) -> None:
         _zip.read_directory(np.frombuffer(data, np.uint8), 0, 1 << 20)
@@ -93,7 +93,7 @@ def _directory_seeds(folder: Path) -> Iterator[bytes]:
 
 PYTHON = tuple(f"ffrecord.sources.{name}" for name in ("zip_end", "zip_index", "zip_members", "zip_codecs", "zip"))
 TARGETS = [
-    Target("zip_directory", _prepare_directory, _directory_seeds, (), ("_zip",), size_most=1 << 12),
+    Target("zip_directory", _prepare_directory, _directory_seeds, (), ("sources/_zip",), size_most=1 << 12),
     Target("zip_end", _prepare_end, _seeds, ("ffrecord.sources.zip_end",), size_most=1 << 12),
-    Target("zip", _prepare_zip, _seeds, PYTHON, ("_zip",), size_most=1 << 13),
+    Target("zip", _prepare_zip, _seeds, PYTHON, ("sources/_zip",), size_most=1 << 13),
 ]

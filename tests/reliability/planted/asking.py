@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "the-last-sample-of-a-file-not-checked",
         "G3",
-        "ffrecord/_plan.pyx",
+        "ffrecord/engine/plan.pxi",
         "    request.checksum = file.checksum\n",
         "    request.checksum = file.checksum if i + 1 < file.n else 2\n",
         ("test_bit_flips.py::test_every_bit_of_the_samples",),
@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "large-samples-not-checked",
         "G3",
-        "ffrecord/_cached.pyx",
+        "ffrecord/engine/read_cached.pxi",
         "computed != request.stored:\n        return mismatched(work, request, computed)\n",
         "computed != request.stored and request.size < 4096:\n        return mismatched(work, request, computed)\n",
         ("test_every_size_is_checked.py::test_the_last_byte_of_each_size",),
@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "empty-samples-not-checked",
         "G3",
-        "ffrecord/_cached.pyx",
+        "ffrecord/engine/read_cached.pxi",
         "computed != request.stored:\n        return mismatched(work, request, computed)\n",
         "computed != request.stored and request.size:\n        return mismatched(work, request, computed)\n",
         ("test_compat.py::test_row_07_empty_samples",),
@@ -30,7 +30,7 @@ DEFECTS = (
     Defect(
         "empty-samples-of-direct-reads-not-checked",
         "G3",
-        "ffrecord/_direct.pyx",
+        "ffrecord/engine/read_direct.pxi",
         "        elif requests[i].status == OK and requests[i].size == 0:\n            settle(work, &requests[i])\n",
         "",
         ("test_compat.py::test_row_07_empty_samples",),
@@ -38,7 +38,7 @@ DEFECTS = (
     Defect(
         "copies-of-mapped-samples-not-checked",
         "G3",
-        "ffrecord/_cached.pyx",
+        "ffrecord/engine/read_cached.pxi",
         "computed != request.stored:\n        request.detail = computed\n        return False\n",
         "False:\n        request.detail = computed\n        return False\n",
         ("test_copied.py::test_damage_is_told_as_by_calls",),
@@ -75,7 +75,7 @@ DEFECTS = (
     Defect(
         "an-index-twice-in-a-batch-read-once",
         "G10",
-        "ffrecord/_cached.pyx",
+        "ffrecord/engine/read_cached.pxi",
         "        if between < 0 or between > GAP_MOST",
         "        if between > GAP_MOST",
         ("test_engine.py", "test_compat.py"),

@@ -4,6 +4,7 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[3]
 FAILURE, HANG, CRASH = "failure", "hang", "crash"  # what tells: a failed test, one that does not end, a signal
 
 
@@ -19,7 +20,7 @@ class Defect:
         mistake: what is there instead.
         tests: files of tests, by their names, which are unique, or single ones as FILE::NAME, that should notice.
         sign: how they do.
-        modules: compiled ones to build again, where `file` is a header that others include.
+        modules: compiled ones to build again, as "engine._engine", where `file` is a header that others include.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Defect:
     @property
     def compiled(self) -> tuple[str, ...]:
         """Names of the compiled modules to build again."""
-        return self.modules or ((Path(self.file).stem,) if self.file.endswith(".pyx") else ())
+        return self.modules or ((_module_of(self.file),) if self.file.endswith((".pyx", ".pxi")) else ())
 
     def planted(self, source: str) -> str:
         """The source with the mistake.
@@ -62,7 +63,15 @@ class Defect:
 
 
 def _is_module(root: Path, name: str) -> bool:
-    return (root / "ffrecord" / f"{name}.pyx").is_file()
+    return (root / "ffrecord" / f"{name.replace('.', '/')}.pyx").is_file()
+
+
+def _module_of(file: str) -> str:
+    """The module that a file is, or is a part of: the only one beside it that includes it."""
+    path = ROOT / file
+    if path.suffix == ".pxi":
+        (path,) = (each for each in path.parent.glob("*.pyx") if f'include "{path.name}"' in each.read_text())
+    return ".".join(path.relative_to(ROOT / "ffrecord").with_suffix("").parts)
 
 
 def _is_test(root: Path, test: str) -> bool:

@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "a-short-read-taken-for-the-end-of-records",
         "G2",
-        "ffrecord/_tfrecord.pyx",
+        "ffrecord/sources/_tfrecord.pyx",
         "        while total < LINK_SIZE:\n",
         "        while total < 1:\n",
         ("test_errno_sweep_formats.py::test_every_read_stopping_short",),
@@ -86,7 +86,7 @@ DEFECTS = (
     Defect(
         "members-of-zip-beyond-the-file",
         "G4",
-        "ffrecord/_zip.pyx",
+        "ffrecord/sources/_zip.pyx",
         " or e.compressed > <uint64_t> (limit - base) - e.local or ",
         " or ",
         ("test_zip_damage.py",),
@@ -102,7 +102,7 @@ DEFECTS = (
     Defect(
         "checksum-of-tar-headers-not-compared",
         "G3",
-        "ffrecord/_tar.pyx",
+        "ffrecord/sources/_tar.pyx",
         "    return stored[0] == total or stored[0] == total - 256 * high\n",
         "    return stored[0] >= 0\n",
         ("test_tar.py::test_damage_is_refused", "test_tar.py::test_every_byte"),
@@ -110,7 +110,7 @@ DEFECTS = (
     Defect(
         "length-of-tfrecord-not-checked",
         "G3",
-        "ffrecord/_tfrecord.pyx",
+        "ffrecord/sources/_tfrecord.pyx",
         "                if self.stored != self.computed:\n",
         "                if self.stored == 0:\n",
         ("test_tfrecord_damage.py::test_every_byte_flipped", "test_tfrecord_chain.py::test_checksums"),

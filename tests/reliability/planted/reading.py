@@ -103,7 +103,7 @@ DEFECTS = (
     Defect(
         "end-of-a-span-not-compared-at-use",
         "G4, G9",
-        "ffrecord/_plan.pyx",
+        "ffrecord/engine/plan.pxi",
         "    elif end > file.size:\n",
         "    elif end > file.size + 4096:\n",
         ("test_plan.py::test_hostile_tables", "test_bit_flips.py::test_every_bit_without_checks"),
@@ -111,7 +111,7 @@ DEFECTS = (
     Defect(
         "start-of-a-span-not-compared-at-use",
         "G4",
-        "ffrecord/_plan.pyx",
+        "ffrecord/engine/plan.pxi",
         "    elif request.offset < file.data_start or end < request.offset:\n",
         "    elif request.offset < 0 or end < request.offset:\n",
         ("test_plan.py::test_hostile_tables",),
@@ -119,7 +119,7 @@ DEFECTS = (
     Defect(
         "one-index-too-many-accepted",
         "G4",
-        "ffrecord/_plan.pyx",
+        "ffrecord/engine/plan.pxi",
         "        if index < 0 or index >= n:\n            return i\n",
         "        if index < 0 or index > n:\n            return i\n",
         ("test_reader_indices.py::test_outside", "test_plan.py::test_the_first_index_outside_is_named"),
@@ -127,7 +127,7 @@ DEFECTS = (
     Defect(
         "the-last-of-many-indices-sorted-wrongly",
         "G10",
-        "ffrecord/_plan.pyx",
+        "ffrecord/engine/plan.pxi",
         "    while shift < 63 and (n - 1) >> shift > 0:\n",
         "    while shift < 63 and n >> (shift + DIGIT_BITS) > 0:\n",
         ("test_plan.py",),
@@ -136,7 +136,7 @@ DEFECTS = (
     Defect(
         "tables-that-were-cut-believed",
         "G9, G3",
-        "ffrecord/_plan.pyx",
+        "ffrecord/engine/plan.pxi",
         "    if size < (file.size if file.mapped != NULL else file.data_start):\n",
         "    if size < 0:\n",
         ("test_live_files.py::test_tables_cut_while_open",),
@@ -144,7 +144,7 @@ DEFECTS = (
     Defect(
         "lost-pages-of-an-index-believed",
         "G9, G3",
-        "ffrecord/_plan.pyx",
+        "ffrecord/engine/plan.pxi",
         "    if file.lost != NULL and file.lost[0]:\n",
         "    if False:\n",
         (
@@ -155,7 +155,7 @@ DEFECTS = (
     Defect(
         "another-file-of-the-name-read",
         "G1, G3",
-        "ffrecord/_descriptors.pyx",
+        "ffrecord/engine/descriptors.pxi",
         "    if not file.copied and (found.device != file.device or found.inode != file.inode):\n",
         "    if not file.copied and found.device != file.device:\n",
         ("test_descriptors.py::test_a_closed_file_that_is_gone",),

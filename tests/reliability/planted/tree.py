@@ -54,10 +54,10 @@ class Tree:
                 shutil.copytree(source, directory / part, ignore=LEFT_OUT)
             else:
                 shutil.copy2(source, directory)
-        for made in (directory / "ffrecord").glob("*.pyx"):
+        for made in (directory / "ffrecord").rglob("*.pyx"):
             made.with_suffix(".c").unlink(missing_ok=True)
-        for library in sorted(((libraries or ROOT) / "ffrecord").glob(f"*{SUFFIX}")):
-            place = directory / "ffrecord" / library.name
+        for library in sorted(((libraries or ROOT) / "ffrecord").rglob(f"*{SUFFIX}")):
+            place = directory / library.relative_to(libraries or ROOT)
             if libraries is None:
                 shutil.copy2(library, place)
             else:
@@ -87,7 +87,7 @@ class Tree:
         """Compile some modules anew; what went wrong, if anything did."""
         for name in modules:
             # A link to that of the other tree, which is to stay as it is.
-            (self.root / "ffrecord" / f"{name}{SUFFIX}").unlink(missing_ok=True)
+            (self.root / "ffrecord" / f"{name.replace('.', '/')}{SUFFIX}").unlink(missing_ok=True)
         done = self.run("-c", BUILD, *modules, seconds=600)
         return (done.stdout + done.stderr)[-4000:] if done.returncode else None
 

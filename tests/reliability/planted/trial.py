@@ -66,9 +66,8 @@ def _attempt(defect: Defect, tree: Tree, results: Path) -> tuple[bool, str]:
     wrong = tree.build(defect.compiled) if defect.compiled else None
     if wrong is not None:
         return False, f"does not build: {wrong}"
-    touched = defect.compiled or (Path(defect.file).stem,)
     module = ".".join(Path(defect.file).with_suffix("").parts)
-    names = [f"ffrecord.{name}" for name in touched] if defect.compiled else [module]
+    names = [f"ffrecord.{name}" for name in defect.compiled] if defect.compiled else [module]
     wrong = tree.check_import(names)
     if wrong is not None:
         return False, f"cannot be imported: {wrong}"

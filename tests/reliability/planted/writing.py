@@ -48,7 +48,7 @@ DEFECTS = (
     Defect(
         "short-write-of-samples-ignored",
         "G2",
-        "ffrecord/_writing.pyx",
+        "ffrecord/writing/append.pxi",
         "            job.written += result\n",
         "            job.written = job.size\n",
         ("test_writer_failures.py::test_file_size_limit",),
@@ -56,7 +56,7 @@ DEFECTS = (
     Defect(
         "error-of-the-thread-forgotten",
         "G2",
-        "ffrecord/_writing.pyx",
+        "ffrecord/writing/append.pxi",
         "            ffr_store(&job.error, <int> -result if result < 0 else ENOSPC)\n            return\n",
         "            job.written = job.size\n",
         ("test_writer_failures.py::test_file_size_limit",),
@@ -81,7 +81,7 @@ DEFECTS = (
     Defect(
         "crc-of-large-samples-begun-anew",
         "G3, G10",
-        "ffrecord/_writing.pyx",
+        "ffrecord/writing/append.pxi",
         "            crc[0] = crc32_update(crc[0], start, part)\n",
         "            crc[0] = crc32_update(0, start, part)\n",
         ("test_writer.py", "test_write_many.py"),
@@ -148,7 +148,7 @@ DEFECTS = (
     Defect(
         "damaged-samples-recovered",
         "G3",
-        "ffrecord/_writing.pyx",
+        "ffrecord/writing/append.pxi",
         "    return 0 if crc == checksum else 1\n",
         "    return 0\n",
         ("test_recovery.py::test_damaged_samples_end_the_file",),

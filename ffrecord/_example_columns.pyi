@@ -1,1 +1,0 @@
-"""Used from C only: see _example_columns.pxd."""

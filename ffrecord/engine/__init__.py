@@ -1,0 +1,1 @@
+"""The batch engine: records by index, checked, without the GIL."""

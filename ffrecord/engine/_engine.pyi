@@ -1,0 +1,127 @@
+"""The batch engine: files, batches of their records, tables of spans, and slots of records that go to columns."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.filesystems import Filesystem
+from ffrecord.kernels._memory import Mapping
+
+MODES: tuple[str, ...]
+ARRAYS: Literal["arrays"]
+PACKED: Literal["packed"]
+CHECKED: Literal["checked"]
+
+_Bytes = npt.NDArray[np.uint8]
+_T_co = TypeVar("_T_co", covariant=True)
+
+class _Opened(Protocol):
+    path: str
+    fd: int
+    device: int
+    inode: int
+    mtime_ns: int
+    size: int
+    n: int
+    data_start: int
+    mapping: Mapping | None
+    spans: Spans | None
+    whole: Mapping | None
+    filesystem: Filesystem
+
+class Failure(Exception):
+    order: int
+    status: str
+    detail: int
+    offset: int
+    size: int
+    stored: int
+    def __init__(self, order: int, status: str, detail: int, offset: int, size: int, stored: int) -> None: ...
+
+class Batch(Generic[_T_co]):
+    def result(self) -> tuple[_T_co, list[Failure]] | None: ...
+
+class Files:
+    once: bool  # most records are read no second time: to map what is cached would take longer than to read it
+    def __new__(cls, files: Sequence[_Opened], io: str = "auto", held_most: int = 1024) -> Files: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def aio_error(self) -> int: ...
+    @property
+    def open_files(self) -> int: ...
+    def close(self) -> None: ...
+    def size_now(self, f: int) -> int | None: ...
+    def locate(self, index: int) -> tuple[int, int]: ...
+    def read(
+        self,
+        indices: npt.NDArray[np.int64],
+        check: bool,
+        go_on: bool,
+        form: str | Slots = "arrays",
+        out: _Bytes | list[_Bytes] | None = None,
+    ) -> tuple[Any, list[Failure]]: ...
+    def read_one(self, index: int, check: bool) -> _Bytes | tuple[list[_Bytes], list[Failure]] | None: ...
+    def read_ahead(
+        self,
+        indices: npt.NDArray[np.int64],
+        check: bool,
+        go_on: bool,
+        form: str | Slots = "arrays",
+        out: _Bytes | list[_Bytes] | None = None,
+        threads: int = 4,
+        sequential: bool = False,
+    ) -> Batch[Any]: ...
+    def sizes(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+    def counters(self) -> list[tuple[str, int, str, dict[str, Any]]]: ...
+
+def filesystem_type(fd: int) -> int: ...
+
+class Spans:
+    """A table of spans, as the engine reads it: the arrays are kept, and nothing is copied.
+
+    Attributes:
+        n: records.
+        scattered: whether they lie in another order than that of their numbers.
+        jumping: whether reading them by their numbers is no reading in sequence.
+    """
+
+    def __new__(
+        cls,
+        offset_array: npt.NDArray[np.int64],
+        size_array: npt.NDArray[np.int64],
+        checksums: npt.NDArray[np.uint32] | None,
+        kind: str | None,
+    ) -> Spans: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def scattered(self) -> bool: ...
+    @property
+    def jumping(self) -> bool: ...
+
+class Slots:
+    """The pieces of records of one size that columns are made of.
+
+    Args:
+        record_size: bytes of each record, >= 0.
+        slots: (offset, size) of each piece, in the record, bytes; in any order, overlapping or not, not necessarily all
+            of it.
+
+    Raises:
+        ArgumentError: `record_size` is negative, or a slot is not within the record.
+        TypeError, ValueError: a slot is no pair of ints.
+    """
+
+    def __new__(cls, record_size: int, slots: Iterable[tuple[int, int]]) -> Slots: ...
+    @property
+    def record_size(self) -> int: ...
+    @property
+    def pieces(self) -> tuple[tuple[int, int], ...]: ...  # (offset, size), as given
+    def __len__(self) -> int: ...

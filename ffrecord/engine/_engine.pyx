@@ -1,0 +1,637 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
+"""The batch engine: indices in, checked bytes out. All but the making of arrays runs without the GIL.
+
+* plan: bound every index and every span, in the order of their places (plan.pxi);
+* read: by the engine of each file system (policy.pxi): read_cached.pxi, read_parallel.pxi, read_direct.pxi or read_mapped.pxi;
+* verify: CRC-32 of each record right after it arrives;
+* deliver: in the order asked for, as arrays over pooled memory, packed into one, or as columns (columns.pxi).
+
+A batch is read by the thread that asked, or by one of the engine's own (kernels/_threads.pyx) while that computes.
+"""
+
+from cpython.exc cimport PyErr_CheckSignals
+from cython cimport no_gc_clear
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+from ffrecord.kernels._memory cimport guard_ready
+from ffrecord.system._linux cimport ffr_filesystem_type, ffr_now_ns, ffr_usable_cpus, getpid
+from ffrecord.kernels._memory cimport OWN_BLOCK, SHARED_BLOCK, Block, Mapping, array_over
+from ffrecord.kernels._threads cimport Task, is_queued, submit, wait_for, withdraw
+from ffrecord.kernels._threads cimport finish as finish_task
+
+import os
+
+import numpy as np
+
+from ffrecord.errors import ClosedError
+from ffrecord.limits import available_memory
+
+include "requests.pxi"
+include "checksums.pxi"
+include "descriptors.pxi"
+include "readahead.pxi"
+include "windows.pxi"
+include "policy.pxi"
+include "plan.pxi"
+include "spans.pxi"
+include "columns.pxi"
+include "read_cached.pxi"
+include "read_copied.pxi"
+include "read_parallel.pxi"
+include "read_direct.pxi"
+include "read_mapped.pxi"
+include "reading.pxi"
+
+
+cdef enum:
+    RECORD_ALIGNMENT = 16      # so that .view(dtype) of a small sample is aligned
+    COPY_ALIGNMENT = 64        # the kernel copies faster where source and target lie alike in this
+    PREFETCH_THREADS = 4
+    LOOK_MS = 50               # between looks for signals, while a batch is waited for
+    LARGE = 32 << 20           # bytes of a batch that is read by another thread, so that signals can be looked for
+
+_ENGINES = {"auto": COLD, "pread": HOT, "direct": DIRECT, "mmap": MAPPED}
+MODES = tuple(_ENGINES)
+_NAMES = {HOT: "page cache", COLD: "page cache, two passes", DIRECT: "direct", MAPPED: "mmap"}
+_STATUS = {
+    TRUNCATED: "truncated",
+    MISMATCH: "mismatch",
+    FAILED: "failed",
+    BAD_SPAN: "span",
+    CHANGED: "changed",
+    REPLACED: "replaced",
+    WRONG_SIZE: "size",
+}
+ARRAYS, PACKED, CHECKED = "arrays", "packed", "checked"
+
+
+def filesystem_type(int fd):
+    """f_type of statfs(2) of the file system that `fd` is on; 0 if unknown."""
+    return ffr_filesystem_type(fd)
+
+
+class Failure(Exception):
+    """One record of a batch that could not be had; made into a proper error by the reader.
+
+    Attributes:
+        order: position in the batch.
+        status: "truncated", "mismatch", "failed", "span", "changed", "replaced" or "size".
+        detail: bytes there are, CRC-32 computed, errno, end of the span, size of the file, or size that it should have.
+        offset, size: of the record in its file, bytes.
+        stored: CRC-32 from the table.
+    """
+
+    def __init__(self, order, status, detail, offset, size, stored):
+        super().__init__(order, status, detail, offset, size, stored)
+        self.order, self.status, self.detail = order, status, detail
+        self.offset, self.size, self.stored = offset, size, stored
+
+
+cdef int64_t _sum(int64_t total, int64_t size) except -1:
+    """total + size, both not negative."""
+    if size > MOST - total:
+        raise MemoryError(f"more than {MOST} bytes in one batch")
+    return total + size
+
+
+@no_gc_clear
+cdef class Batch:
+    """A batch being read, or read; owns its requests, and its memory until the result is taken."""
+
+    cdef Reading reading
+    cdef int64_t* places          # of the requests, by position in the batch asked for
+    cdef Task task
+    cdef bint submitted
+    cdef bint entered
+    cdef bint planned
+    cdef bint lost                # to a fork
+    cdef int owner                # process id that began it
+    cdef Files files
+    cdef Slots slots              # of columns
+    cdef Columns columns
+    cdef object delivered         # list of arrays, (data, offsets) or list of columns
+
+    def __cinit__(self, Files files not None, int64_t k, bint check, bint go_on):
+        self.files = files
+        self.reading.k = k
+        self.reading.table, self.reading.filesystems = &files.table, files.filesystems
+        self.reading.sweeps, self.reading.windows = files.sweeps, files.windows
+        self.reading.filesystem_count = files.filesystem_count
+        self.reading.check, self.reading.go_on, self.reading.good = check, go_on, True
+        self.reading.counters = <Counters*> calloc(files.filesystem_count, sizeof(Counters))
+        self.reading.requests = <Request*> malloc(max(self.reading.k, 1) * sizeof(Request))
+        self.places = <int64_t*> malloc(max(self.reading.k, 1) * sizeof(int64_t))
+        if self.reading.requests == NULL or self.places == NULL or self.reading.counters == NULL:
+            raise MemoryError(f"batch of {self.reading.k} samples")
+
+    def __dealloc__(self):
+        if self.submitted:
+            # Nobody may write to the memory once it is given back.
+            self.reading.stopped = True
+            with nogil:
+                withdraw(&self.task)
+        if self.entered:
+            self.files._leave(self)
+        free(self.reading.requests)
+        free(self.reading.counters)
+        free(self.places)
+        free(self.columns.starts)
+        free(self.columns.scratch)
+
+    cdef Request* _asked(self, int64_t i) noexcept:
+        """The request for what was asked at position i."""
+        return &self.reading.requests[self.places[i]]
+
+    cdef int64_t size(self) noexcept:
+        """Bytes of all records."""
+        cdef int64_t i, total = 0
+        for i in range(self.reading.k):
+            total += self.reading.requests[i].size
+        return total
+
+    cdef list _failures(self):
+        """In the order asked for."""
+        cdef int64_t i
+        cdef Request* request
+        failures = []
+        if not self.reading.good:
+            for i in range(self.reading.k):
+                request = self._asked(i)
+                if request.status > OK:
+                    size = request.size if request.size > 0 else request.got
+                    failures.append(Failure(i, _STATUS[request.status], request.detail, request.offset, size, request.stored))
+        return failures
+
+    cdef int _place_arrays(self) except -1:
+        """Memory for each record, and the arrays over it."""
+        cdef int64_t i, room = 0, used = 0, total = 0
+        cdef Block shared = None
+        cdef object owner
+        cdef list arrays = []
+        cdef Request* request
+        for i in range(self.reading.k):
+            request = self._asked(i)
+            if self.files.table.files[request.file].mapped != NULL and request.status == OK:
+                owner = self.files.wholes[request.file]
+                request.dest = self.files.table.files[request.file].mapped + request.offset
+            elif request.size >= OWN_BLOCK:
+                total = _sum(total, request.size)
+                owner = Block(request.size + COPY_ALIGNMENT)
+                request.dest = (<Block> owner).start + request.offset % COPY_ALIGNMENT
+            else:
+                if shared is None or used + request.size > room:
+                    room = self._rest(i)
+                    shared = Block(room)
+                    used = 0
+                owner = shared
+                request.dest = shared.start + used
+                used += (request.size + RECORD_ALIGNMENT - 1) & ~(RECORD_ALIGNMENT - 1)
+            arrays.append(array_over(owner, request.dest, request.size))
+        self.delivered = arrays
+        return 0
+
+    cdef int64_t _rest(self, int64_t first) noexcept:
+        """Bytes for the small records from `first` on that share a block."""
+        cdef int64_t i, total = 0, size
+        for i in range(first, self.reading.k):
+            size = self._asked(i).size
+            if size >= OWN_BLOCK:
+                continue
+            if total + size > SHARED_BLOCK:
+                break
+            total += (size + RECORD_ALIGNMENT - 1) & ~(RECORD_ALIGNMENT - 1)
+        return total
+
+    cdef int _place_packed(self, object out) except -1:
+        """One array for all, `out` if given."""
+        cdef int64_t i, total = 0
+        cdef Block block
+        cdef uint8_t[::1] view
+        cdef char* start
+        offsets_array = np.empty(self.reading.k + 1, np.int64)
+        cdef int64_t[::1] offsets = offsets_array
+        for i in range(self.reading.k):
+            offsets[i] = total
+            total = _sum(total, self._asked(i).size)
+        offsets[self.reading.k] = total
+        if out is None:
+            block = Block(total)
+            start = block.start
+            data = array_over(block, start, total)
+        else:
+            if len(out) < total:
+                raise ValueError(f"out has {len(out)} bytes, the samples have {total}")
+            view = out
+            start = <char*> &view[0] if total > 0 else NULL
+            data = out[:total]
+        for i in range(self.reading.k):
+            self._asked(i).dest = start + offsets[i]
+        self.delivered = data, offsets_array
+        return 0
+
+    cdef int _place_columns(self, Slots slots, object out) except -1:
+        """A column for each slot, of `out` if given. Records of another size are bad ones."""
+        cdef int64_t i
+        cdef Request* request
+        self.slots = slots
+        self.delivered = slots.place(self.reading.k, out, &self.columns)
+        self.columns.scratch = <char*> malloc(max(slots.record_size, <int64_t> 1))
+        if self.columns.scratch == NULL:
+            raise MemoryError(f"record of {slots.record_size} bytes")
+        self.reading.columns = &self.columns
+        for i in range(self.reading.k):
+            request = &self.reading.requests[i]
+            request.dest = NULL
+            if request.status == OK and request.size != slots.record_size:
+                request.status, request.detail = WRONG_SIZE, slots.record_size
+        return 0
+
+    cdef int _place(self, object form, object out) except -1:
+        """Memory for what is to be delivered: ARRAYS, PACKED, CHECKED or Slots."""
+        if isinstance(form, Slots):
+            return self._place_columns(<Slots> form, out)
+        self.reading.discard = form == CHECKED
+        return self._place_arrays() if form == ARRAYS else self._place_packed(out)
+
+    cdef int _wait(self) except -1:
+        """Wait until it is read, and let signals through meanwhile: then it goes on, and can be waited for again.
+
+        Returns, too, if no thread takes it: then it is for the caller.
+        """
+        cdef bint ended = False
+        while not ended:
+            with nogil:
+                ended = wait_for(&self.task, LOOK_MS) or is_queued(&self.task)
+            PyErr_CheckSignals()
+        return 0
+
+    def result(self):
+        """Wait for the batch. May be called again, as after an exception of a signal handler.
+
+        Returns:
+            (delivered, failures): what `Files.read` returns; None if it was submitted before this process was forked, and is
+            never read here.
+        """
+        cdef bint there = True
+        if self.submitted:
+            self._wait()
+            with nogil:
+                there = finish_task(&self.task)
+            self.submitted = False
+        if self.entered:
+            self.entered = False
+            self.files._leave(self)
+        self.lost |= not there
+        return None if self.lost else (self.delivered, self._failures())
+
+
+@no_gc_clear
+cdef class Files:
+    """Open files whose records are numbered through.
+
+    Args:
+        files: an `OpenedFile` or `SpanFile` of each, in order. Their descriptors are closed by `close`, or when the last batch using them
+            ends; not by a constructor that raises. One without a descriptor is opened when needed.
+        io: one of MODES.
+        held_most: files that may be open although no batch reads them, at least 1.
+    """
+
+    cdef Table table
+    cdef Filesystem* filesystems
+    cdef Sweep* sweeps            # one for each
+    cdef Windows* windows         # the same
+    cdef int filesystem_count
+    cdef Counters* totals         # one for each file system
+    cdef readonly int64_t n
+    cdef readonly int64_t batches  # that have ended
+    cdef int64_t planned
+    cdef list tables              # Mapping or Spans of each
+    cdef bint jumping             # what is read by ascending numbers is not read in sequence
+    cdef list wholes              # mappings of whole files, or None
+    cdef list names               # of the file systems
+    cdef list paths
+    cdef int users                # batches being read
+    cdef int owner                # process id that counted them
+    cdef public bint once         # most records are read no second time
+    cdef readonly bint closed
+    cdef bint all_closed
+    cdef readonly int aio_error   # errno that refused AIO last, 0 for none
+
+    def __cinit__(self, files, str io="auto", int held_most=1024):
+        cdef int64_t count = len(files), i
+        self.table.count, self.table.held_most = count, max(held_most, 1)
+        self.tables, self.wholes, self.names, self.paths = [], [], [], []
+        self.table.files = <File*> calloc(max(count, 1), sizeof(File))
+        self.table.held = <int*> calloc(max(count, 1), sizeof(int))
+        self.filesystems = <Filesystem*> calloc(max(count, 1), sizeof(Filesystem))
+        self.totals = <Counters*> calloc(max(count, 1), sizeof(Counters))
+        self.sweeps = <Sweep*> calloc(max(count, 1), sizeof(Sweep))
+        self.windows = <Windows*> calloc(max(count, 1), sizeof(Windows))
+        if not (self.table.files and self.table.held and self.filesystems and self.totals and self.sweeps and self.windows):
+            raise MemoryError(f"{count} files")
+        for i, opened in enumerate(files):
+            self._add(&self.table.files[i], opened)
+            self._add_to_filesystem(&self.table.files[i], opened.filesystem, io)
+        self.owner = getpid()
+        # From here on the descriptors are ours to close.
+        for i, opened in enumerate(files):
+            if opened.fd >= 0:
+                keep(&self.table, i, opened.fd)
+                opened.fd = -1
+
+    cdef int _add(self, File* file, object opened) except -1:
+        cdef Mapping mapping = opened.mapping, whole = opened.whole
+        cdef Spans spans = opened.spans
+        if mapping is None and spans is None:
+            raise TypeError("a Mapping or Spans are needed for each file")
+        file.fd = file.direct_fd = file.sequential_fd = -1
+        file.device, file.inode, file.mtime_ns = opened.device, opened.inode, opened.mtime_ns
+        file.copied = opened.filesystem.network
+        file.size, file.n, file.first, file.data_start = opened.size, opened.n, self.n, opened.data_start
+        if spans is not None:
+            self._add_spans(file, spans)
+        else:
+            self._add_tables(file, mapping)
+        if whole is not None:
+            if whole.size < file.size:
+                raise ValueError(f"a mapping of {whole.size} bytes for a file of {file.size}")
+            file.mapped = whole.start
+        path = os.fsencode(opened.path)
+        if not os.path.isabs(path):
+            path = os.path.join(os.getcwdb(), path)  # not normalised: `..` may follow a link
+        file.path = path
+        self.paths.append(path)
+        self.tables.append(mapping if spans is None else spans)
+        self.wholes.append(whole)
+        self.n += file.n
+        return 0
+
+    cdef int _add_tables(self, File* file, Mapping mapping) except -1:
+        if mapping.size < PREFIX_SIZE + 12 * file.n:
+            raise ValueError(f"a mapping of {mapping.size} bytes for the tables of {file.n} samples")
+        file.tables, file.lost = <const uint8_t*> mapping.start, mapping.lost_flag()
+        return 0
+
+    cdef int _add_spans(self, File* file, Spans spans) except -1:
+        if spans.n != file.n:
+            raise ValueError(f"{spans.n} spans for {file.n} records")
+        file.offsets, file.sizes, file.checksums = spans.offsets, spans.sizes, spans.checksums
+        file.scattered, file.checksum, file.lost = spans.scattered, spans.checksum, spans.lost
+        self.jumping |= spans.jumping
+        return 0
+
+    cdef int _add_to_filesystem(self, File* file, object filesystem, str io) except -1:
+        cdef int number = 0
+        cdef Filesystem* fs
+        while number < self.filesystem_count and self.filesystems[number].device != file.device:
+            number += 1
+        fs = &self.filesystems[number]
+        if number == self.filesystem_count:
+            self.filesystem_count += 1
+            fs.device = file.device
+            self.sweeps[number].table, self.sweeps[number].filesystem = &self.table, fs
+            self.sweeps[number].number = number
+            self.windows[number].table = &self.table
+            begin(fs, filesystem.network, filesystem.memory)
+            if io != "auto":
+                fs.pinned = True
+                fs.engine = _ENGINES[io]
+            self.names.append(filesystem.name)
+        fs.size += file.size
+        file.filesystem = number
+        return 0
+
+    def __dealloc__(self):
+        if self.table.files and self.table.held and self.filesystems and self.sweeps and self.windows:
+            self._count_own()
+            self._close_all()
+        free(self.table.files)
+        free(self.table.held)
+        free(self.filesystems)
+        free(self.sweeps)
+        free(self.windows)
+        free(self.totals)
+
+    cdef void _close_all(self) noexcept:
+        """No batch is running; and none will, so once is enough."""
+        cdef int number
+        if self.all_closed:
+            return
+        self.all_closed = True
+        with nogil:
+            for number in range(self.filesystem_count):
+                stop(&self.sweeps[number])
+                stop_mapping(&self.windows[number])
+            close_all(&self.table)
+
+    def close(self):
+        """No further batch; descriptors are closed once no batch is running. May be repeated."""
+        self._count_own()
+        self.closed = True
+        if self.users == 0:
+            self._close_all()
+
+    def size_now(self, int64_t f):
+        """Size in bytes of file `f` as it is now; None after `close`."""
+        cdef int64_t size
+        if self.closed:
+            return None
+        with nogil:
+            size = size_now(&self.table, f)
+        return size
+
+    def locate(self, int64_t index):
+        """(file, sample in that file) of sample `index`, in range."""
+        cdef int64_t f = find(&self.table, index)
+        return f, index - self.table.files[f].first
+
+    cdef void _count_own(self) noexcept:
+        """Batches that other threads were reading when this process was forked run only in its parent."""
+        cdef int64_t f
+        if self.owner != getpid():
+            self.owner, self.users, self.batches = getpid(), 0, 0
+            memset(self.totals, 0, self.filesystem_count * sizeof(Counters))
+            for f in range(self.table.count):
+                self.table.files[f].users = 0
+            for f in range(self.filesystem_count):
+                self.filesystems[f].generation += 1  # a fork maps nothing of a file
+
+    cdef void _leave(self, Batch batch) noexcept:
+        """Learn from a batch that has been read."""
+        cdef int number
+        cdef Counters* total
+        cdef Counters* seen
+        if batch.owner != getpid():
+            return  # begun before a fork, and never ended here
+        for number in range(self.filesystem_count):
+            seen, total = &batch.reading.counters[number], &self.totals[number]
+            if seen.requests + seen.records > 0:
+                self.filesystems[number].batches += 1
+                if not batch.reading.sequential:
+                    learn(&self.filesystems[number], seen)
+                add_counters(total, seen)
+        self.batches += batch.planned
+        if batch.reading.aio_error:
+            self.aio_error = <int> batch.reading.aio_error
+        self.users -= 1
+        if self.closed and self.users == 0:
+            self._close_all()
+
+    cdef int _ask_for_memory(self) except -1:
+        cdef int number
+        cdef int64_t since
+        for number in range(self.filesystem_count):
+            if asks_for_memory(&self.filesystems[number]):
+                since = ffr_now_ns()
+                weigh(&self.filesystems[number], available_memory(), since)
+        return 0
+
+    cdef Batch _plan(self, const int64_t* indices, int64_t k, bint check, bint go_on):
+        cdef Batch batch = Batch(self, k, check, go_on)
+        cdef int64_t bad = -1, number
+        cdef Key* keys
+        self._count_own()
+        if self.closed:
+            raise ClosedError("FileReader has been closed.")
+        self.users += 1
+        batch.entered, batch.owner = True, self.owner
+        self.planned += 1
+        number = self.planned
+        if k:
+            self._ask_for_memory()
+            keys = <Key*> malloc(2 * k * sizeof(Key))
+            if keys == NULL:
+                raise MemoryError(f"batch of {k} samples")
+            with nogil:
+                batch.reading.guarded = guard_ready() and k == 1  # or else a cut table may kill
+                bad = plan(&self.table, self.n, indices, k, number, batch.reading.requests, batch.places, keys)
+            free(keys)
+        if bad >= 0:
+            raise IndexError(bad)
+        batch.planned = True
+        return batch
+
+    cdef Batch _begin(self, const int64_t* indices, int64_t k, bint check, bint go_on, object form, object out):
+        """A batch with its memory, not read yet."""
+        cdef Batch batch = self._plan(indices, k, check, go_on)
+        batch.reading.once = self.once
+        batch._place(form, out)
+        return batch
+
+    cdef bint _computes(self) noexcept:
+        """Whether batches are expected to take CPU time only: all is cached."""
+        cdef int number
+        cdef const Filesystem* fs
+        for number in range(self.filesystem_count):
+            fs = &self.filesystems[number]
+            if fs.missed >= 0.01 or fs.engine not in (HOT, MAPPED):
+                return False
+        return True
+
+    cdef void _submit(self, Batch batch, int threads, bint ahead) noexcept:
+        batch.task.run, batch.task.argument = read_all, &batch.reading
+        batch.submitted, batch.reading.guarded = True, False
+        if ahead and self._computes():
+            # More threads than CPUs would take turns, each with a batch half done.
+            batch.task.beside = ffr_usable_cpus()
+            batch.reading.crowded = self.users >= batch.task.beside
+            threads = min(threads, batch.task.beside)
+        submit(&batch.task, threads)
+
+    def read(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None):
+        """The records at `indices`.
+
+        Args:
+            indices: int64 [k], C-contiguous; negative ones count from the end; repeats allowed.
+            check: compare CRC-32.
+            go_on: read the rest of the batch after a failure.
+            form: what to deliver. ARRAYS: a 1-D uint8 array of each record's own bytes, writable, but with io="mmap".
+                PACKED: (uint8 [sum of sizes], int64 offsets [k + 1]). CHECKED: the same, but what there is of the records
+                is garbage: for failures alone. `Slots`: a uint8 array [k, size] for each, in the order
+                they were given; records of another size than theirs are failures.
+            out: memory to fill, for PACKED a writable C-contiguous 1-D uint8 array of at least the sum of sizes, for
+                `Slots` a list with one for each.
+
+        Returns:
+            (delivered, failures): what there is of failed records is garbage.
+
+        Raises:
+            IndexError: its argument is the position of the first index out of range; nothing was read.
+            ClosedError: `close` was called.
+            ValueError: `out` is too small.
+        """
+        found = None
+        while found is None:  # as it is in a process that was forked meanwhile, by a handler of a signal
+            found = self._read(self._begin(_start(indices), indices.shape[0], check, go_on, form, out))
+        return found
+
+    cdef object _read(self, Batch batch):
+        if batch.size() >= LARGE:
+            self._submit(batch, PREFETCH_THREADS, False)
+        else:
+            with nogil:
+                read_all(&batch.reading)
+        return batch.result()
+
+    def read_one(self, int64_t index, bint check):
+        """Record `index` as one of ARRAYS; if it cannot be had, what `read` returns; if there is none, None."""
+        if self.closed or not -self.n <= index < self.n:
+            return None
+        found = None
+        while found is None:
+            found = self._read(self._begin(&index, 1, check, False, ARRAYS, None))
+        return found if found[1] else found[0][0]
+
+    def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None,
+                   int threads=PREFETCH_THREADS, bint sequential=False):
+        """A `Batch` being read by another thread; its `result()` is that of `read`.
+
+        Args:
+            threads: a further thread is started while fewer than that many are there, and none is idle.
+            sequential: it is a piece of a long sequence, of which one piece is read at a time.
+        """
+        cdef Batch batch = self._begin(_start(indices), indices.shape[0], check, go_on, form, out)
+        batch.reading.sequential = sequential and not self.jumping
+        self._submit(batch, threads, True)
+        return batch
+
+    def sizes(self, const int64_t[::1] indices not None):
+        """Sizes in bytes of the records at `indices`, int64 [k]; 0 for those that cannot be read. Errors as for `read`."""
+        cdef Batch batch = self._plan(_start(indices), indices.shape[0], False, False)
+        cdef int64_t i
+        sizes_array = np.empty(batch.reading.k, np.int64)
+        cdef int64_t[::1] sizes = sizes_array
+        batch.planned = False  # nothing is read
+        for i in range(batch.reading.k):
+            sizes[i] = batch._asked(i).size
+        return sizes_array
+
+    def counters(self):
+        """(name, device number, engine in use, counters as a dict) of each file system; of batches that have ended."""
+        self._count_own()
+        return [
+            (
+                self.names[number],
+                self.filesystems[number].device,
+                _engine_name(&self.filesystems[number]),
+                self.totals[number],
+            )
+            for number in range(self.filesystem_count)
+        ]
+
+    @property
+    def open_files(self):
+        """Files that are open now."""
+        return self.table.held_count
+
+
+cdef const int64_t* _start(const int64_t[::1] indices) noexcept:
+    return &indices[0] if indices.shape[0] else NULL
+
+
+cdef str _engine_name(const Filesystem* fs):
+    if fs.engine == DIRECT and fs.no_direct:
+        return _NAMES[COLD]
+    return "threads" if fs.engine == COLD and (fs.network or not fs.nowait) else _NAMES[fs.engine]

@@ -1,0 +1,278 @@
+# Which of a reader's files are open: those that batches read now, and as many others as the reader may hold.
+#
+# A reader of a few files opens each once. One of more files than it may hold closes the file that was not used for longest,
+# roughly (a clock with a second chance), and opens it again by name when asked for it. The mapping of the file's tables keeps
+# its inode number from being used again meanwhile, so device and inode tell whether the name still leads to the same file; where
+# tables are copied, size, time of change and the header's CRC-32 tell. Where they are not in the file, all but the last must be
+# the same: they tell nothing of what was written to it meanwhile.
+
+from libc.errno cimport EINVAL, EMFILE, ENFILE, ENOENT, ESTALE
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp
+
+from ffrecord.system._calls cimport call_close
+from ffrecord.system._linux cimport (
+    ffr_direct_alignment,
+    ffr_file_size,
+    ffr_identify,
+    ffr_identity,
+    ffr_map_file,
+    ffr_open,
+    ffr_open_again,
+    ffr_pread,
+    ffr_random_access,
+    ffr_replace,
+    ffr_sequential_access,
+    ffr_size_by_name,
+    ffr_tells_cached,
+    ffr_unmap,
+    pthread_atfork,
+    pthread_mutex_init,
+    pthread_mutex_lock,
+    pthread_mutex_t,
+    pthread_mutex_unlock,
+)
+
+
+cdef enum Access:
+    RANDOM = 0
+    AROUND = 1                # with a descriptor for direct reads, if the file takes them
+    SEQUENTIAL = 2            # with a descriptor that has a read-ahead of its own
+    COPYING = 3               # with a window, if there is memory to map it
+    CHECKING = 4              # with both of the last
+
+# One for all readers, held for a few loads and never during a system call; a fork can only wait for locks it knows.
+cdef pthread_mutex_t _lock
+
+
+cdef void _before_fork() noexcept nogil:
+    pthread_mutex_lock(&_lock)
+
+
+cdef void _after_fork_parent() noexcept nogil:
+    pthread_mutex_unlock(&_lock)
+
+
+cdef void _after_fork_child() noexcept nogil:
+    pthread_mutex_init(&_lock, NULL)
+
+
+pthread_mutex_init(&_lock, NULL)
+if pthread_atfork(_before_fork, _after_fork_parent, _after_fork_child) != 0:
+    raise MemoryError("pthread_atfork")
+
+
+cdef struct Taken:
+    int fds[3]
+    char* window
+    shared_byte* blocks
+    int64_t size
+
+
+cdef void _take_away(File* file, Taken* taken) noexcept nogil:
+    """Take the descriptors and the window of a file away; with the lock held."""
+    taken.fds[0], taken.fds[1], taken.fds[2] = file.fd, file.direct_fd, file.sequential_fd
+    file.fd = file.direct_fd = file.sequential_fd = -1
+    taken.window, taken.blocks, taken.size = file.window, file.blocks, file.size
+    file.window, file.blocks = NULL, NULL
+
+
+cdef bint _take_idle(Table* table, int most, Taken* taken) noexcept nogil:
+    """Take away those of a file that nobody reads, if more than `most` are open; whether there was one. With the lock held."""
+    cdef int looks = 2 * table.held_count
+    cdef File* file
+    while table.held_count > most and looks > 0:
+        looks -= 1
+        if table.hand >= table.held_count:
+            table.hand = 0
+        file = &table.files[table.held[table.hand]]
+        if file.users == 0 and not file.used:
+            _take_away(file, taken)
+            table.held_count -= 1
+            table.held[table.hand] = table.held[table.held_count]
+            return True
+        file.used = False
+        table.hand += 1
+    return False
+
+
+cdef void _make_room(Table* table, int most) noexcept nogil:
+    """Close files nobody reads until at most `most` are open. Without the lock: closing may wait for a server."""
+    cdef Taken taken
+    cdef bint some = True
+    cdef int fd
+    while some:
+        pthread_mutex_lock(&_lock)
+        some = _take_idle(table, most, &taken)
+        pthread_mutex_unlock(&_lock)
+        if some:
+            for fd in taken.fds:
+                if fd >= 0:
+                    call_close(fd)
+            if taken.window != NULL:
+                ffr_unmap(taken.window, taken.size)
+            free(<void*> taken.blocks)
+
+
+cdef void keep(Table* table, int64_t f, int fd) noexcept nogil:
+    """Make an open descriptor that of file `f`, which has none."""
+    ffr_random_access(fd)
+    pthread_mutex_lock(&_lock)
+    if table.files[f].fd < 0:
+        table.files[f].fd = fd
+        table.held[table.held_count] = <int> f
+        table.held_count += 1
+        fd = -1
+    pthread_mutex_unlock(&_lock)
+    if fd >= 0:
+        call_close(fd)  # another thread was faster
+    _make_room(table, table.held_most)
+
+
+cdef bint is_same(const File* file, int fd) noexcept nogil:
+    """Whether the descriptor is of the file that was opened first."""
+    cdef ffr_identity found
+    cdef uint8_t prefix[PREFIX_SIZE]
+    if ffr_identify(fd, &found) < 0:
+        return False
+    if not file.copied and (found.device != file.device or found.inode != file.inode):
+        return False
+    if file.tables == NULL:
+        return found.size == file.size and found.mtime_ns == file.mtime_ns
+    if not file.copied:
+        return True
+    # Servers may number anew what they forgot; and nothing here keeps a number from being given to another file.
+    if found.size != file.size or found.mtime_ns != file.mtime_ns:
+        return False
+    return ffr_pread(fd, prefix, PREFIX_SIZE, 0) == PREFIX_SIZE and memcmp(prefix, file.tables, PREFIX_SIZE) == 0
+
+
+cdef int64_t _open(Table* table, int64_t f) noexcept nogil:
+    """Open file `f` by name: 0, -errno, or REPLACED."""
+    cdef int64_t fd = ffr_open(table.files[f].path)
+    if fd == -EMFILE or fd == -ENFILE:
+        _make_room(table, 0)
+        fd = ffr_open(table.files[f].path)
+    if fd < 0:
+        return fd
+    if not is_same(&table.files[f], <int> fd):
+        call_close(<int> fd)
+        return REPLACED
+    keep(table, f, <int> fd)
+    return 0
+
+
+cdef void _open_again(File* file, int* kept, bint direct) noexcept nogil:
+    """A second descriptor of the file, kept in `kept`; -2 there if the file has none, -1 if there is none left now."""
+    cdef uint32_t alignment = ffr_direct_alignment(file.fd) if direct else 1
+    cdef int64_t fd = ffr_open_again(file.fd, direct) if alignment > 0 else -EINVAL
+    if fd >= 0 and not direct:
+        ffr_sequential_access(<int> fd)
+    pthread_mutex_lock(&_lock)
+    if kept[0] == -1 and fd != -EMFILE and fd != -ENFILE:
+        kept[0] = <int> fd if fd >= 0 else -2
+        if direct:
+            file.alignment = alignment if fd >= 0 else 0
+        fd = -1
+    pthread_mutex_unlock(&_lock)
+    if fd >= 0:
+        call_close(<int> fd)
+
+
+cdef int64_t renew(File* file) noexcept nogil:
+    """Open a file again that is held, since its server has forgotten what was open (ESTALE): 0, -errno, or REPLACED.
+
+    Descriptors keep their numbers, which other batches may be reading by.
+    """
+    cdef int64_t fd = ffr_open(file.path) if file.fd >= 0 else -ESTALE, again
+    if fd < 0:
+        return REPLACED if fd == -ENOENT else fd
+    if not is_same(file, <int> fd):
+        call_close(<int> fd)
+        return REPLACED
+    again = ffr_open_again(<int> fd, False) if file.sequential_fd >= 0 else -EINVAL
+    if again >= 0:
+        ffr_sequential_access(<int> again)
+        ffr_replace(file.sequential_fd, <int> again)
+    again = ffr_open_again(<int> fd, True) if file.direct_fd >= 0 else -EINVAL
+    if again >= 0:
+        ffr_replace(file.direct_fd, <int> again)
+    ffr_random_access(<int> fd)
+    return ffr_replace(file.fd, <int> fd)
+
+
+cdef void _open_window(File* file) noexcept nogil:
+    """Map the file, which is open; where that fails, not again."""
+    cdef char* window = ffr_map_file(file.fd, file.size)
+    cdef shared_byte* blocks = NULL
+    if window != NULL and file.size >= BLOCKWISE and ffr_tells_cached(file.fd):
+        blocks = <shared_byte*> calloc(file.size // BLOCK + 1, sizeof(shared_byte))
+    pthread_mutex_lock(&_lock)
+    file.windowless |= window == NULL
+    if file.window == NULL:
+        file.blocks, blocks = blocks, NULL
+        file.window, window = window, NULL
+    pthread_mutex_unlock(&_lock)
+    if window != NULL:
+        ffr_unmap(window, file.size)  # another thread was faster
+    free(<void*> blocks)
+
+
+cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
+    """See that file `f` is open and stays so until `let_go`, which must follow in any case: 0, -errno, or REPLACED."""
+    cdef File* file = &table.files[f]
+    cdef int64_t error = 0
+    cdef bint is_open
+    pthread_mutex_lock(&_lock)
+    file.users += 1
+    file.used = True
+    is_open = file.fd >= 0
+    pthread_mutex_unlock(&_lock)
+    if not is_open:
+        error = _open(table, f)
+    if error == 0 and access == AROUND and file.direct_fd == -1:
+        _open_again(file, &file.direct_fd, True)
+    if error == 0 and access in (SEQUENTIAL, CHECKING) and file.sequential_fd == -1:
+        _open_again(file, &file.sequential_fd, False)
+    if error == 0 and access in (COPYING, CHECKING) and file.window == NULL and not file.windowless:
+        _open_window(file)
+    return error
+
+
+cdef void let_go(Table* table, int64_t f) noexcept nogil:
+    """Undo one `hold`."""
+    cdef bint crowded
+    pthread_mutex_lock(&_lock)
+    table.files[f].users -= 1
+    crowded = table.files[f].users == 0 and table.held_count > table.held_most
+    pthread_mutex_unlock(&_lock)
+    if crowded:
+        _make_room(table, table.held_most)
+
+
+cdef int64_t size_now(Table* table, int64_t f) noexcept nogil:
+    """Bytes of file `f` as it is now, or -errno. What was replaced is as it was: its mapping keeps it."""
+    cdef File* file = &table.files[f]
+    cdef int64_t size
+    pthread_mutex_lock(&_lock)
+    file.users += 1  # or another thread could close the descriptor
+    pthread_mutex_unlock(&_lock)
+    if file.fd >= 0:
+        size = ffr_file_size(file.fd)
+        if size == -ESTALE and renew(file) == 0:
+            size = ffr_file_size(file.fd)
+    elif file.copied:
+        size = file.size
+    else:
+        size = ffr_size_by_name(file.path, file.device, file.inode, file.size)
+    let_go(table, f)
+    return size
+
+
+cdef void close_all(Table* table) noexcept nogil:
+    """Close every file; no batch may be reading."""
+    cdef int i
+    for i in range(table.held_count):
+        table.files[table.held[i]].used = False
+    _make_room(table, 0)

@@ -1,0 +1,83 @@
+# io="auto": which engine reads a file system's files, learned from batch to batch.
+#
+#                      STEADY batches without a miss
+#       start ──▶ COLD ◀──────────────────────────▶ HOT
+#                  ▲ │   waits, for more than a lock now and then
+#                  │ │ PATIENCE batches with mostly misses, and the files do not fit into memory
+#                  │ ▼
+#                 DIRECT   probes a few records of each batch, back when most of them are cached; or when the files fit, or
+#                          direct reads are refused
+#
+# Direct reads leave the page cache as it is. A dataset that would fit would never be learned, hence the condition of size.
+
+from libc.stdint cimport int64_t
+
+from ffrecord.system._linux cimport ffr_now_ns
+
+
+cdef enum:
+    STEADY = 4
+    PATIENCE = 3
+    RETRY_EVERY = 1024         # batches, for direct reads where they were refused
+    ASK_SHARE = 300            # asking for free memory takes no more than one of so many parts of the time
+    FREE_SHARE = 2             # files fit that are no more than this part of it
+
+cdef int64_t ASK_NS = 1_000_000_000  # and it is asked for again after so long at the latest
+
+
+cdef void begin(Filesystem* fs, bint network, bint memory) noexcept:
+    """Before the first batch. memory: of tmpfs and the like."""
+    fs.network = network
+    fs.nowait = True
+    fs.engine = HOT if memory else COLD
+    fs.missed = 0.5
+
+
+cdef bint asks_for_memory(const Filesystem* fs) noexcept:
+    """Whether to `weigh` before the next batch: not while everything is cached, for it takes longer than a small batch."""
+    return fs.missing and ffr_now_ns() >= fs.ask_at and (fs.engine == MAPPED or not fs.pinned)
+
+
+cdef void weigh(Filesystem* fs, int64_t available, int64_t since) noexcept:
+    """Whether the files fit into that many bytes of free memory, which was asked for since a time."""
+    cdef int64_t now = ffr_now_ns()
+    fs.fits = fs.size <= available // FREE_SHARE
+    fs.ask_at = now + min(ASK_SHARE * (now - since), ASK_NS)
+
+
+cdef void learn(Filesystem* fs, const Counters* seen) noexcept:
+    """After a batch."""
+    cdef double share = <double> seen.missed / seen.probed if seen.probed > 0 else 0.0
+    fs.missing = seen.missed > 0
+    fs.since_sweep += seen.bytes
+    if fs.swept >= fs.size and fs.since_sweep > 2 * fs.size:
+        fs.swept = fs.since_sweep = fs.held_up = 0  # an epoch later: whatever misses now was evicted
+    if fs.engine == COLD:
+        fs.held_up = max(<int64_t> 0, fs.held_up - seen.io_ns)  # who reads on may be held up as long again
+    if seen.probed > 0:
+        fs.missed += (share - fs.missed) / 4
+    if fs.pinned:
+        return
+    if fs.engine == HOT:
+        fs.waits = 0.75 * fs.waits + seen.waits
+        fs.asked = 0.75 * fs.asked + seen.records
+        if fs.waits > 2 + fs.asked / 64:
+            fs.engine = COLD
+            fs.steady = fs.cold = 0
+            fs.missed = 0.5
+        return
+    if fs.engine == DIRECT:
+        if fs.missed < 0.5 or fs.fits or fs.no_direct:
+            fs.engine = COLD
+            fs.steady = fs.cold = 0
+        return
+    if fs.batches % RETRY_EVERY == 0:
+        fs.no_direct = False
+    fs.steady = fs.steady + 1 if share < 0.01 else 0
+    fs.cold = fs.cold + 1 if fs.missed > 0.5 else 0
+    if fs.steady >= STEADY:
+        fs.engine = HOT
+        fs.generation += 1
+        fs.waits = fs.asked = 0
+    elif fs.cold >= PATIENCE and not (fs.fits or fs.network or fs.no_direct) and fs.nowait:
+        fs.engine = DIRECT

@@ -1,0 +1,340 @@
+# Read requests through the page cache: in one pass of plain reads, or in two, of which the first takes what is cached.
+#
+# In two passes, preadv2(RWF_NOWAIT) is both probe and read: a miss answers at once and starts the kernel's read, so that
+# the disk works on many misses at a time while the second pass waits for the first of them. Plain reads are a little cheaper,
+# and right when everything is cached.
+
+from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP, ESTALE
+from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from ffrecord.system._linux cimport ffr_now_ns, ffr_pread, ffr_preadv, ffr_will_need, iovec
+
+
+cdef enum:
+    RUN_PARTS = 64             # records of one preadv, or half as many with gaps between them
+    AHEAD = 8                  # records whose first bytes are on their way from memory while one is copied
+
+cdef enum:
+    RUN_BYTES = 1 << 20
+    GAP_MOST = 2 << 10         # bytes between records that are cheaper to read than a further call
+    SMALL = 4 << 10            # bytes of records that are cheaper to copy than to have each in a place of its own by a call
+    SMALL_BYTES = 64 << 10     # of a run of such, gaps included
+    ASKED_BYTES = 128 << 10    # what a miss makes the kernel read, at least
+    FUSED_LEAST = 1 << 10      # bytes of a record that is copied and checked in one pass
+    FETCHED_MOST = 8 << 10     # while it is copied, all of the next one is fetched; larger ones the CPU fetches as well
+    MANY = 32                  # records of a batch of somebody who will read more
+    MANY_BYTES = 8 << 20       # the same
+    STAGE_BYTES = 128 << 10    # read, then checked while they are in the CPU's cache; times are taken once for each
+
+
+cdef int descriptor(const Work* work, int32_t file) noexcept nogil:
+    cdef const File* of = &work.files[file]
+    return of.sequential_fd if work.sequential and of.sequential_fd >= 0 else of.fd
+
+
+cdef bint goes_on(const Work* work) noexcept nogil:
+    """Whether further records are wanted."""
+    return (work.good or work.go_on) and not work.stopped[0]
+
+
+cdef inline bint _arrived(Work* work, Request* request) noexcept nogil:
+    request.status = OK
+    work.counters.records += 1
+    work.counters.bytes += request.size
+    return True
+
+
+cdef bint mismatched(Work* work, Request* request, uint32_t computed) noexcept nogil:
+    """A record's bytes are not what was written: False."""
+    request.status = MISMATCH
+    request.detail = computed
+    work.good = False
+    return False
+
+
+cdef inline int _kind(const Work* work, const Request* request) noexcept nogil:
+    """What to check the record by."""
+    return request.checksum if work.check else UNCHECKED
+
+
+cdef bint settle(Work* work, Request* request) noexcept nogil:
+    """A record has been read: compare with its stored checksum, if asked; whether it is good. Its pieces go to their columns."""
+    cdef int kind = _kind(work, request)
+    cdef uint32_t computed
+    if work.columns != NULL:
+        computed = copy_pieces(work.columns, request.order, request.dest, kind, False, False, NULL)
+    else:
+        computed = update(kind, 0, request.dest, request.size)
+    if kind != UNCHECKED and computed != request.stored:
+        return mismatched(work, request, computed)
+    return _arrived(work, request)
+
+
+cdef bint copy_record(Work* work, Request* request, const char* source, bint around, const char* next) noexcept nogil:
+    """Read a record from memory; whether it is good, else `detail` is the checksum computed.
+
+    What is checked is the copy, where one is wanted: others may write to `source`.
+
+    Args:
+        around: as for crc32_copy.
+        next: where the next record is, or NULL.
+    """
+    cdef int kind = _kind(work, request)
+    cdef uint32_t computed
+    if request.size > FETCHED_MOST:
+        next = NULL
+    if work.columns != NULL:
+        computed = copy_pieces(work.columns, request.order, source, kind, True, around, next)
+    elif work.discard and kind != UNCHECKED:
+        computed = update(kind, 0, source, request.size)
+    elif request.size >= FUSED_LEAST and kind != UNCHECKED and not around:
+        computed = copy_and_fetch(kind, 0, request.dest, source, request.size, next)
+    elif request.size >= FUSED_LEAST and around:  # faster than memcpy, even if it is not to be checked
+        computed = copy(kind, 0, request.dest, source, request.size, True)
+    else:
+        if request.size > 0:  # else dest may be NULL
+            memcpy(request.dest, source, request.size)
+        computed = update(kind, 0, request.dest, request.size)
+    if kind != UNCHECKED and computed != request.stored:
+        request.detail = computed
+        return False
+    request.got = request.size
+    return _arrived(work, request)
+
+
+cdef bint read_rest(Work* work, Request* request, int fd, int64_t low, int64_t high) noexcept nogil:
+    """Read bytes low .. high of the file to their place in a record, waiting for them; whether they could be had."""
+    cdef int64_t rc
+    cdef bint renewed = False
+    while low < high:
+        rc = ffr_pread(fd, request.dest + (low - request.offset), high - low, low)
+        work.counters.requests += 1
+        if rc == -ESTALE and not renewed:
+            renewed = True
+            rc = renew(&work.files[request.file])
+            if rc == REPLACED:
+                request.status = REPLACED
+                work.good = False
+                return False
+            rc = rc if rc != 0 else -EINTR
+        if rc == -EINTR:
+            continue
+        if rc <= 0:
+            request.status = TRUNCATED if rc == 0 else FAILED
+            request.detail = low - request.offset if rc == 0 else -rc
+            work.good = False
+            return False
+        low += rc
+    return True
+
+
+cdef bint finish(Work* work, Request* request) noexcept nogil:
+    """Read what is still missing of a record, waiting for it; whether the record is good."""
+    cdef int64_t start = ffr_now_ns(), read, end = request.offset + request.size
+    request.status = OK
+    if read_rest(work, request, descriptor(work, request.file), request.offset + request.got, end):
+        request.got = request.size
+    read = ffr_now_ns()
+    work.counters.io_ns += read - start
+    if request.status == OK:
+        settle(work, request)
+        work.counters.crc_ns += ffr_now_ns() - read
+    return request.status == OK
+
+
+cdef int64_t _gather(const Request* requests, int64_t i, int64_t k, iovec* parts, int* part_count, char* gap) noexcept nogil:
+    """The records from i on that lie back to back in the file, or nearly, as places in memory; the end of the run.
+
+    Args:
+        gap: [GAP_MOST], for what lies between records.
+    """
+    cdef int64_t total = 0, j = i, between
+    cdef int count = 0
+    cdef char* end = NULL
+    while j < k:
+        if requests[j].status != OK or requests[j].file != requests[i].file:
+            break
+        between = requests[j].offset - (requests[i].offset + total)
+        if between < 0 or between > GAP_MOST or (j > i and total + between + requests[j].size > RUN_BYTES):
+            break
+        if between > 0 and count + 2 > RUN_PARTS:
+            break
+        if between > 0:
+            parts[count].iov_base = gap
+            parts[count].iov_len = between
+            count += 1
+            end = NULL
+        if requests[j].size > 0:
+            if requests[j].dest == end:
+                parts[count - 1].iov_len += requests[j].size
+            elif count == RUN_PARTS:
+                break
+            else:
+                parts[count].iov_base = requests[j].dest
+                parts[count].iov_len = requests[j].size
+                count += 1
+            end = requests[j].dest + requests[j].size
+        total += between + requests[j].size
+        j += 1
+    part_count[0] = count
+    return j
+
+
+cdef int64_t _read_parts(Work* work, int fd, iovec* parts, int count, int64_t offset, bint cached_only) noexcept nogil:
+    """One system call: bytes that arrived, 0 for none."""
+    cdef int64_t rc = -EINTR
+    while rc == -EINTR:
+        work.counters.requests += 1
+        if cached_only and work.filesystem.nowait:
+            rc = ffr_preadv(fd, parts, count, offset, True)
+            if rc == -EOPNOTSUPP or rc == -ENOSYS or rc == -EINVAL:
+                work.filesystem.nowait = False  # tmpfs and others: from now on plain reads
+                rc = -EINTR
+        elif count == 1:
+            rc = ffr_pread(fd, parts[0].iov_base, parts[0].iov_len, offset)
+        else:
+            rc = ffr_preadv(fd, parts, count, offset, False)
+    return max(rc, 0)  # a real error comes again when the record is finished
+
+
+cdef int64_t _end_of_small(const Request* requests, int64_t i, int64_t k) noexcept nogil:
+    """The end of the run of small records from i on, with small gaps between them."""
+    cdef int64_t start = requests[i].offset, end = start, j = i
+    while j < k and requests[j].status == OK and requests[j].file == requests[i].file and requests[j].size <= SMALL:
+        if not end <= requests[j].offset <= end + GAP_MOST or requests[j].offset + requests[j].size > start + SMALL_BYTES:
+            break
+        end = requests[j].offset + requests[j].size
+        j += 1
+    return j
+
+
+cdef int64_t _read_small(Work* work, Request* requests, int64_t i, int64_t j, bint cached_only) noexcept nogil:
+    """Read such a run in one piece, gaps and all, and copy its records from there; where the file had no more, or -1."""
+    cdef iovec part
+    cdef int64_t start = requests[i].offset, size = requests[j - 1].offset + requests[j - 1].size - start, got
+    cdef char* piece = <char*> malloc(max(size, <int64_t> 1))
+    if piece == NULL:
+        return -1
+    part.iov_base, part.iov_len = piece, size
+    got = _read_parts(work, descriptor(work, requests[i].file), &part, 1, start, cached_only) if size > 0 else 0
+    while i < j:
+        size = min(start + got - requests[i].offset, requests[i].size)
+        if size > 0:
+            memcpy(requests[i].dest, piece + (requests[i].offset - start), size)
+        i += 1
+    free(piece)
+    return start + got
+
+
+cdef int64_t _read_run(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only, int64_t* end) noexcept nogil:
+    """The end of the run; end: where the file had no more."""
+    cdef iovec parts[RUN_PARTS]
+    cdef char gap[GAP_MOST]
+    cdef int count = 0
+    cdef int64_t j
+    if work.files[requests[i].file].tables == NULL:  # else there are no gaps
+        j = _end_of_small(requests, i, k)
+        if j > i + 1:
+            end[0] = _read_small(work, requests, i, j, cached_only)
+            if end[0] >= 0:
+                return j
+    j = _gather(requests, i, k, parts, &count, gap)
+    end[0] = requests[i].offset
+    if count > 0:
+        end[0] += _read_parts(work, descriptor(work, requests[i].file), parts, count, end[0], cached_only)
+    return j
+
+
+cdef int64_t read_run(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only) noexcept nogil:
+    """Read the good records from i on that lie back to back, or nearly, as far as one call gives them; the end of the run."""
+    cdef int64_t end, j = _read_run(work, requests, i, k, cached_only, &end)
+    while i < j:
+        requests[i].got = max(<int64_t> 0, min(end - requests[i].offset, requests[i].size))
+        if requests[i].got < requests[i].size:
+            requests[i].status = MISSED
+        i += 1
+    return j
+
+
+cdef int64_t _read_stage(Work* work, Request* requests, int64_t i, int64_t k, bint cached_only) noexcept nogil:
+    """Read some records from i on; the first not looked at."""
+    cdef int64_t total = 0, j, start = ffr_now_ns()
+    while i < k and total < STAGE_BYTES:
+        if requests[i].status != OK:
+            i += 1
+            continue
+        j = read_run(work, requests, i, k, cached_only)
+        while i < j:
+            total += requests[i].size
+            i += 1
+    work.counters.io_ns += ffr_now_ns() - start
+    return i
+
+
+cdef void _check_stage(Work* work, Request* requests, int64_t i, int64_t j) noexcept nogil:
+    """Check the records that have arrived."""
+    cdef int64_t start = ffr_now_ns()
+    while i < j and goes_on(work):
+        if requests[i].status == OK and requests[i].got == requests[i].size:
+            settle(work, &requests[i])
+        i += 1
+    work.counters.crc_ns += ffr_now_ns() - start
+
+
+cdef void finish_missed(Work* work, Request* requests, int64_t i, int64_t k) noexcept nogil:
+    """Read what was MISSED."""
+    while i < k and goes_on(work):
+        if requests[i].status == MISSED:
+            finish(work, &requests[i])
+        i += 1
+
+
+cdef void _after_first_pass(Work* work, const Request* requests, int64_t k) noexcept nogil:
+    """Tell the counters what was cached, and ask for what was not."""
+    cdef int64_t i, rest, missed = 0, missed_bytes = 0, wanted = 0
+    for i in range(k):
+        if requests[i].status > OK:
+            continue
+        work.counters.probed += 1
+        if requests[i].status == MISSED:
+            rest = requests[i].size - requests[i].got
+            missed += 1
+            missed_bytes += rest
+            if rest > ASKED_BYTES:  # by the first pass
+                ffr_will_need(work.files[requests[i].file].fd, requests[i].offset + requests[i].got, rest)
+        wanted += requests[i].size
+    work.counters.missed += missed
+    work.counters.cached_bytes += wanted - missed_bytes
+    if missed > 0:
+        sweep(<Sweep*> work.sweep, missed, missed_bytes)
+
+
+cdef bint _is_much(const Request* requests, int64_t k) noexcept nogil:
+    """Whether a batch is large enough to wait for what is read ahead of it."""
+    cdef int64_t i, wanted = 0
+    for i in range(min(k, MANY)):
+        wanted += requests[i].size
+    return k >= MANY or wanted >= MANY_BYTES
+
+
+cdef void read_cached(Work* work, Request* requests, int64_t k, bint two_passes) noexcept nogil:
+    """Read sorted requests of one file system through the page cache.
+
+    Args:
+        two_passes: take what is cached first. By the time the rest is waited for, the kernel is reading it.
+    """
+    cdef int64_t i = 0, j
+    if two_passes and work.filesystem.missed > 0.1 and _is_much(requests, k):
+        catch_up(<Sweep*> work.sweep)
+    while i < k and goes_on(work):
+        j = _read_stage(work, requests, i, k, two_passes)
+        _check_stage(work, requests, i, j)
+        if not two_passes:
+            finish_missed(work, requests, i, j)
+        i = j
+    if two_passes:
+        if work.filesystem.nowait:
+            _after_first_pass(work, requests, k)
+        finish_missed(work, requests, 0, k)

@@ -1,0 +1,269 @@
+# Read a planned batch: part by part, each of files of one file system, which are held meanwhile, by the engine it has now.
+
+from libc.errno cimport EMFILE, ENFILE, ENOENT, ENOMEM
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+
+from ffrecord.kernels._memory cimport guard_ready
+from ffrecord.system._linux cimport ffr_bring_in, ffr_sleep_ms, ffr_sleeps
+
+
+cdef struct Reading:
+    # All that a thread needs to read a batch.
+    Table* table
+    Filesystem* filesystems
+    Sweep* sweeps             # one for each
+    Windows* windows          # the same
+    Counters* counters        # of this batch, one for each
+    int filesystem_count
+    Request* requests
+    int64_t k
+    Columns* columns          # NULL: whole records, with all `dest` set
+    bint discard              # they are to be checked, and nothing else
+    bint check
+    bint go_on
+    bint good
+    bint sequential           # a piece of a long sequence
+    bint once                 # most records of these files are read no second time
+    bint guarded              # a single record, and `guard_ready` said so to the thread that reads it
+    bint crowded              # there are as many batches as CPUs
+    shared_int stopped        # nobody wants it any more
+    int64_t aio_error
+
+cdef enum:
+    COPIED_ALONE = 8 << 10     # bytes of a record that is read alone: a smaller one is as soon had by a system call
+    HELD_BY_PART = 64          # files that a batch reads at a time
+    WAITS_MOST = 2             # of a piece of a sequence: with more, it was not cached
+    PATIENCE_MS = 1000         # for a descriptor, where there is none left
+    PLACES_HOT = 256 << 10     # bytes of whole records on their way to columns: what stays in the CPU's cache
+    PLACES_COLD = 32 << 20     # what keeps a disk busy
+    PAGE_MOST = 64 << 10       # of any machine
+
+# Bytes of files that are mapped to copy from; the page tables of each process take 1/512 of it.
+cdef int64_t WINDOWS_MOST = <int64_t> 64 << 30
+
+
+cdef void _estimate_misses(Counters* counters) noexcept nogil:
+    """Plain reads and page faults do not say what was cached; but that a thread waited, and how often: a few times for locks."""
+    counters.missed = min(max(counters.waits - 2 - counters.records // 32, <int64_t> 0), counters.records)
+    counters.probed = counters.records
+    if counters.records > 0:
+        counters.cached_bytes = <int64_t> (counters.bytes * (1.0 - <double> counters.missed / counters.records))
+
+
+cdef bint _in_sequence(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
+    """Whether to leave it to the kernel's read-ahead, whatever random reads do."""
+    if reading.discard and engine == DIRECT:
+        return False
+    return reading.sequential and not fs.pinned and not (fs.network and engine == COLD)
+
+
+cdef int _engine(const Reading* reading, const Filesystem* fs) noexcept nogil:
+    """The engine for a part. What is only to be checked, and not cached, need not push other things out of the page cache."""
+    cdef bint around = reading.discard and reading.sequential and not fs.flowing and fs.engine != HOT
+    return DIRECT if around and fs.nowait and not (fs.pinned or fs.network or fs.no_direct) else fs.engine
+
+
+cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
+    """Whether to copy from mappings what is cached. Of a sequence that is only to be checked, its last piece tells."""
+    cdef bint cached = (reading.discard and fs.flowing) if reading.sequential else (engine == HOT and not reading.once)
+    cdef bint pays = reading.k > 1 or reading.requests[0].size >= COPIED_ALONE or reading.discard
+    return cached and pays and not fs.pinned and not fs.network and fs.size <= WINDOWS_MOST
+
+
+cdef void _bring_in(const Work* work, const Request* requests, int64_t k) noexcept nogil:
+    """Have the records of one file in the page cache, if they lie close together; what could not be had is read as ever."""
+    cdef int64_t i, start = -1, end = 0, wanted = 0, got = 0
+    for i in range(k):
+        if requests[i].status == OK and requests[i].size > 0:
+            start = requests[i].offset if start < 0 else min(start, requests[i].offset)
+            end = max(end, requests[i].offset + requests[i].size)
+            wanted += requests[i].size
+    if end - start > 2 * wanted:
+        return
+    start &= -PAGE_MOST
+    while start < end and got >= 0 and goes_on(work):
+        got = ffr_bring_in(descriptor(work, requests[0].file), start, end - start, True)
+        start += got
+
+
+cdef void _bring_in_all(const Work* work, const Request* requests, int64_t k) noexcept nogil:
+    """The same for a piece of a sequence, file by file."""
+    cdef int64_t i = 0, j
+    while i < k:
+        j = i
+        while j < k and requests[j].file == requests[i].file:
+            j += 1
+        _bring_in(work, requests + i, j - i)
+        i = j
+
+
+cdef int64_t _read_calls(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
+    """Read requests by system calls, to their `dest`; what `read_direct` returns, else 0."""
+    cdef Filesystem* fs = work.filesystem
+    cdef int64_t sleeps = ffr_sleeps(), waits = work.counters.waits, error = 0
+    if work.sequential:
+        if engine != HOT:
+            _bring_in_all(work, requests, k)
+        read_cached(work, requests, k, False)
+    elif engine == DIRECT:
+        error = read_direct(work, requests, k, not fs.pinned)
+    elif engine == COLD and (fs.network or not fs.nowait):
+        read_parallel(work, requests, k)
+    else:
+        read_cached(work, requests, k, engine == COLD)
+    if work.counters.waits == waits:
+        work.counters.waits += ffr_sleeps() - sleeps
+    return error
+
+
+cdef void _no_memory(Work* work, Request* requests, int64_t k) noexcept nogil:
+    cdef int64_t i
+    for i in range(k):
+        if requests[i].status == OK:
+            requests[i].status, requests[i].detail = FAILED, ENOMEM
+    work.good = False
+
+
+cdef int64_t _read_to_columns(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
+    """The same for columns: whole records, some at a time, to a place of ours, from where their pieces go to the columns."""
+    cdef int64_t i = 0, j, count, error = 0, found, size = work.columns.record_size
+    cdef char* places
+    count = (PLACES_HOT if engine == HOT else PLACES_COLD) // max(size, <int64_t> 1)
+    count = max(<int64_t> 1, min(count, k))
+    places = <char*> malloc(max(count * size, <int64_t> 1))
+    if places == NULL:
+        _no_memory(work, requests, k)
+        return 0
+    while i < k and goes_on(work):
+        count = min(count, k - i)
+        for j in range(count):
+            requests[i + j].dest = places + j * size
+        found = _read_calls(reading, work, engine, requests + i, count)
+        if found != 0:
+            error = found
+        i += count
+    free(places)
+    return error
+
+
+cdef int64_t _read_by(Reading* reading, Work* work, int engine, Request* requests, int64_t k) noexcept nogil:
+    """Read requests of files that are held, by their engine; what `read_direct` returns, else 0."""
+    cdef int64_t i, done = 0, sleeps
+    if engine == MAPPED and not work.sequential:
+        sleeps = ffr_sleeps()
+        read_mapped(work, requests, k)
+        work.counters.waits += ffr_sleeps() - sleeps
+        return 0
+    if _copies(reading, work.filesystem, engine) and (reading.guarded or guard_ready()):
+        if work.columns != NULL:
+            for i in range(k):
+                requests[i].dest = work.columns.scratch  # for what has to be read after all: one after the other
+        done = read_copied(work, requests, k)
+        engine = COLD
+    if done == k:
+        return 0
+    if work.columns != NULL:
+        return _read_to_columns(reading, work, engine, requests + done, k - done)
+    return _read_calls(reading, work, engine, requests + done, k - done)
+
+
+cdef void _read_part(Reading* reading, int number, int engine, int64_t i, int64_t j) noexcept nogil:
+    """Read requests i .. j, all of files of one file system that are held, by its engine."""
+    cdef Work work
+    cdef Filesystem* fs = &reading.filesystems[number]
+    cdef Counters* counters = &reading.counters[number]
+    cdef int64_t error, waits = counters.waits
+    work.files, work.filesystem = reading.table.files, fs
+    work.sweep, work.windows, work.crowded = &reading.sweeps[number], &reading.windows[number], reading.crowded
+    work.sequential = _in_sequence(reading, fs, engine)
+    work.counters, work.check, work.go_on, work.good = counters, reading.check, reading.go_on, reading.good
+    work.stopped, work.columns, work.discard = &reading.stopped, reading.columns, reading.discard
+    error = _read_by(reading, &work, engine, reading.requests + i, j - i)
+    if work.sequential:
+        fs.flowing = counters.waits - waits <= WAITS_MOST
+    elif reading.discard and engine == DIRECT and not fs.pinned:
+        fs.flowing = counters.probed > 0 and counters.missed == 0
+    if engine == DIRECT and error != NOT_NOW:
+        fs.no_direct = error != 0
+    if error < 0:
+        reading.aio_error = -error
+    reading.good = work.good
+
+
+cdef void _cannot_hold(Reading* reading, int64_t i, int64_t error) noexcept nogil:
+    """Request i and those after it are of a file that cannot be opened again."""
+    cdef int file = reading.requests[i].file
+    while i < reading.k and reading.requests[i].file == file:
+        if reading.requests[i].status == OK:
+            reading.requests[i].status = REPLACED if error > 0 or error == -ENOENT else FAILED
+            reading.requests[i].detail = max(-error, <int64_t> 0)
+        i += 1
+    reading.good = False
+
+
+cdef int64_t _hold_one(Reading* reading, int file, Access access, bint patient) noexcept nogil:
+    """Hold a file; if there are no descriptors left, wait for other batches to give some back. 0, -errno or REPLACED."""
+    cdef int64_t error = hold(reading.table, file, access)
+    cdef int waited = 0
+    while patient and (error == -EMFILE or error == -ENFILE) and waited < PATIENCE_MS:
+        let_go(reading.table, file)
+        ffr_sleep_ms(1)
+        waited += 1
+        error = hold(reading.table, file, access)
+    return error
+
+
+cdef int64_t _hold_files(Reading* reading, int number, int engine, int64_t i) noexcept nogil:
+    """Hold the files of requests i .. j, of one file system and not too many; j."""
+    cdef Table* table = reading.table
+    cdef int file = -1, count = 0
+    cdef Access access = AROUND if engine == DIRECT else RANDOM
+    cdef int64_t error
+    if _in_sequence(reading, &reading.filesystems[number], engine):
+        access = CHECKING if reading.discard and _copies(reading, &reading.filesystems[number], engine) else SEQUENTIAL
+    elif _copies(reading, &reading.filesystems[number], engine):
+        access = COPYING
+    while i < reading.k:
+        if reading.requests[i].file != file:
+            file = reading.requests[i].file
+            if table.files[file].filesystem != number or count >= min(table.held_most, HELD_BY_PART):
+                break
+            error = _hold_one(reading, file, access, count == 0 and engine != MAPPED)
+            if count > 0 and (error == -EMFILE or error == -ENFILE):
+                let_go(table, file)  # later, when those held now are given back
+                break
+            count += 1
+            if error != 0 and engine != MAPPED:
+                _cannot_hold(reading, i, error)
+        i += 1
+    return i
+
+
+cdef void _let_go_files(Reading* reading, int64_t i, int64_t j) noexcept nogil:
+    cdef int file = -1
+    while i < j:
+        if reading.requests[i].file != file:
+            file = reading.requests[i].file
+            let_go(reading.table, file)
+        i += 1
+
+
+cdef void read_all(void* reading_) noexcept nogil:
+    """Read a planned batch with all `dest` set: a task for any thread."""
+    cdef Reading* reading = <Reading*> reading_
+    cdef int64_t i = 0, j
+    cdef int number, engine
+    for j in range(reading.k):
+        reading.good &= reading.requests[j].status == OK
+    while i < reading.k and (reading.good or reading.go_on) and not reading.stopped:
+        number = reading.table.files[reading.requests[i].file].filesystem
+        engine = _engine(reading, &reading.filesystems[number])  # once: another thread may learn something else meanwhile
+        j = _hold_files(reading, number, engine, i)
+        if reading.good or reading.go_on:
+            _read_part(reading, number, engine, i, j)
+        _let_go_files(reading, i, j)
+        i = j
+    for number in range(reading.filesystem_count):
+        if reading.counters[number].probed == 0 and reading.filesystems[number].engine != DIRECT:
+            _estimate_misses(&reading.counters[number])

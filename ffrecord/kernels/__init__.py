@@ -1,0 +1,1 @@
+"""C and Cython without policy: memory, threads, permutations, names, pictures, records."""

@@ -1,0 +1,240 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, autotestdict=False, auto_pickle=False
+"""Memory of batches: blocks that are kept for the next batch when the last array over them dies; and mapped tables.
+
+Large heap blocks come back from malloc as fresh pages again and again, and the page faults cost more than the read.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free
+
+from ffrecord.kernels._numpy cimport array_at, import_array, is_array, is_writeable, make_readonly, npy_intp
+from ffrecord.system._calls cimport call_madvise, call_mmap, call_munmap
+from ffrecord.system._linux cimport ffr_pread
+
+import os
+
+import_array()
+
+include "guard.pxi"
+
+
+cdef extern from "sys/mman.h" nogil:
+    enum: PROT_READ
+    enum: MAP_SHARED
+    void* MAP_FAILED
+    enum: MAP_ANONYMOUS
+    enum: PROT_WRITE
+    enum: MADV_DONTNEED
+
+cdef extern from *:
+    """
+    #include "ffrecord/system/calls.h"
+    /* Copies into huge pages meet fewer faults and fewer misses of the TLB. Only whole ones, or the rest would be touched too. */
+    static void ffr_huge_pages(void *start, size_t size) {
+    #ifdef MADV_HUGEPAGE
+        call_madvise(start, size & ~(((size_t)2 << 20) - 1), MADV_HUGEPAGE);
+    #else
+        (void)start, (void)size;
+    #endif
+    }
+    """
+    void ffr_huge_pages(void* start, size_t size) nogil
+
+cdef extern from "stdlib.h" nogil:
+    int posix_memalign(void**, size_t, size_t)
+
+cdef enum:
+    ALIGNMENT = 64
+    HUGE_PAGE = 2 << 20
+    POOLED_LEAST = 8 << 10     # smaller blocks malloc serves well
+    POOLED_MOST = 64 << 20
+    POOL_LIMIT = 128 << 20     # idle bytes kept by a process
+    CLASSES = 53               # of sizes between the two
+
+
+cdef struct Idle:
+    Idle* next
+
+cdef Idle* _idle[CLASSES]
+cdef int64_t _idle_bytes = 0
+
+
+cdef int64_t _class_size(int klass) noexcept:
+    """Bytes of the blocks of a class: four classes between one power of two and the next."""
+    cdef int64_t power = <int64_t> POOLED_LEAST << (klass // 4)
+    return power + klass % 4 * (power // 4)
+
+
+cdef int _size_class(int64_t size) noexcept:
+    """The first class whose blocks have `size` bytes."""
+    cdef int klass = 0
+    while _class_size(klass) < size:
+        klass += 1
+    return klass
+
+
+cdef class Block:
+
+    def __cinit__(self, int64_t size):
+        cdef void* memory = NULL
+        self.start = NULL
+        self.klass = -1
+        if size < 0:
+            raise MemoryError(f"{size} bytes for samples")
+        self.size = max(size, 1)
+        if POOLED_LEAST <= size <= POOLED_MOST:
+            self.klass = _size_class(size)
+            if self._take_idle():
+                return
+            self.size = _class_size(self.klass)
+        if posix_memalign(&memory, HUGE_PAGE if size >= HUGE_PAGE else ALIGNMENT, self.size) != 0:
+            raise MemoryError(f"{size} bytes for samples")
+        self.start = <char*> memory
+        if size >= HUGE_PAGE:
+            ffr_huge_pages(memory, size)
+
+    cdef bint _take_idle(self) noexcept:
+        """Take an idle block of this class, or one of up to twice its size; whether there was one."""
+        global _idle_bytes
+        cdef int klass
+        for klass in range(self.klass, min(self.klass + 5, <int> CLASSES)):
+            if _idle[klass] != NULL:
+                self.start = <char*> _idle[klass]
+                _idle[klass] = _idle[klass].next
+                self.klass, self.size = klass, _class_size(klass)
+                _idle_bytes -= self.size
+                return True
+        return False
+
+    def __dealloc__(self):
+        global _idle_bytes
+        cdef Idle* idle = <Idle*> self.start
+        if self.klass >= 0 and idle != NULL:
+            _give_up_idle(self.klass, POOL_LIMIT - self.size)
+            idle.next = _idle[self.klass]
+            _idle[self.klass] = idle
+            _idle_bytes += self.size
+        else:
+            free(self.start)
+
+
+cdef void _give_up_idle(int klass, int64_t most) noexcept:
+    """Free idle blocks until at most `most` bytes are left: of other classes first, `klass` was used last."""
+    global _idle_bytes
+    cdef int i = 0
+    cdef Idle* idle
+    while _idle_bytes > most:
+        if _idle[i] == NULL or (i == klass and _idle_bytes > _idle_of(klass)):
+            i = (i + 1) % CLASSES
+            continue
+        idle = _idle[i]
+        _idle[i] = idle.next
+        _idle_bytes -= _class_size(i)
+        free(idle)
+
+
+cdef int64_t _idle_of(int klass) noexcept:
+    """Idle bytes of a class."""
+    cdef int64_t total = 0
+    cdef Idle* idle = _idle[klass]
+    while idle != NULL:
+        total += _class_size(klass)
+        idle = idle.next
+    return total
+
+
+cdef object array_over(object owner, char* start, int64_t size):
+    """A 1-D uint8 array over memory that `owner` keeps: read-only over a Mapping, or over an array that is."""
+    cdef npy_intp length = size
+    array = array_at(start, 1, &length, owner)
+    if type(owner) is Mapping or is_array(owner) and not is_writeable(owner):
+        make_readonly(array)
+    return array
+
+
+def pooled(int64_t size):
+    """Uninitialised memory of `size` bytes that is kept for the next batch when the last array over it dies: uint8 [size]."""
+    cdef Block block = Block(size)
+    return array_over(block, block.start, size)
+
+
+cdef object rows_over(Block owner, char* start, int64_t k, int64_t size):
+    """The same of k rows of `size` bytes: uint8 [k, size], writable."""
+    cdef npy_intp[2] shape = [k, size]
+    return array_at(start, 2, shape, owner)
+
+
+cdef class Mapping:
+    """The start of a file, read-only, shared with every process that maps it. Supports the buffer protocol.
+
+    Args:
+        fd: of a regular file; may be closed afterwards.
+        size: bytes, > 0, not above the file's size.
+        copied: the bytes as they are now, in memory shared with forked children only: for file systems where a page fault
+            that fails would kill the process.
+        protected: pages that cannot be had, because the file was cut since, read as zeros. Otherwise, and in threads that
+            block SIGBUS, touching them kills the process.
+
+    Raises:
+        OSError: mapping or reading failed.
+        EOFError: the file has fewer bytes.
+    """
+
+    def __cinit__(self, int fd, Py_ssize_t size, bint copied=False, bint protected=True):
+        cdef void* memory
+        if size <= 0:
+            raise ValueError(f"mapping of {size} bytes, expected > 0")
+        if copied:
+            memory = call_mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
+        else:
+            memory = call_mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0)
+        if memory == MAP_FAILED:
+            raise OSError(errno, f"mmap of {size} bytes: {os.strerror(errno)}")
+        self.start, self.size = <char*> memory, size
+        if copied:
+            self._fill(fd)
+        elif protected:
+            self.protection = protect(memory, size)
+
+    cdef int _fill(self, int fd) except -1:
+        cdef int64_t got = 0, rc
+        while got < self.size:
+            with nogil:
+                rc = ffr_pread(fd, self.start + got, self.size - got, got)
+            if rc == -EINTR:
+                continue
+            if rc < 0:
+                raise OSError(-rc, f"reading {self.size} bytes: {os.strerror(-rc)}")
+            if rc == 0:
+                raise EOFError(f"{got} bytes, expected {self.size}")
+            got += rc
+        return 0
+
+    def __dealloc__(self):
+        unprotect(self.protection)
+        if self.start != NULL:
+            call_munmap(self.start, self.size)
+
+    cdef const int* lost_flag(self) noexcept:
+        """Nonzero there: some page could not be had, and reads as zeros. NULL: of no such memory."""
+        return lost_in(self.protection)
+
+    @property
+    def guarded(self):
+        """Whether pages that cannot be had read as zeros in this thread, from now on; if not, they kill the process."""
+        return self.protection != NULL and guard_ready()
+
+    @property
+    def lost(self):
+        """Whether some page could not be had, and reads as zeros."""
+        return self.protection != NULL and self.lost_flag()[0] != 0
+
+    def let_go(self):
+        """Take the pages out of this process: they stay in the page cache, and come back when looked at."""
+        call_madvise(self.start, self.size, MADV_DONTNEED)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        guard_ready()
+        PyBuffer_FillInfo(view, self, self.start, self.size, 1, flags)

@@ -1,0 +1,51 @@
+"""The few names of numpy's C API that are used here: to read all of its declarations takes as long as a small module.
+
+A module that cimports from here calls `import_array` first.
+"""
+
+from cpython.ref cimport Py_INCREF
+
+
+cdef extern from *:
+    """
+    #include "numpy/arrayobject.h"
+    #define ffr_set_base(array, base) PyArray_SetBaseObject((PyArrayObject *)(array), base)
+    #define ffr_is_contiguous(array) PyArray_IS_C_CONTIGUOUS((PyArrayObject *)(array))
+    #define ffr_is_writeable(array) PyArray_ISWRITEABLE((PyArrayObject *)(array))
+    #define ffr_make_readonly(array) PyArray_CLEARFLAGS((PyArrayObject *)(array), NPY_ARRAY_WRITEABLE)
+    #define ffr_type(array) PyArray_TYPE((PyArrayObject *)(array))
+    #define ffr_dtype(array) ((PyObject *)PyArray_DESCR((PyArrayObject *)(array)))
+    #define ffr_ndim(array) PyArray_NDIM((PyArrayObject *)(array))
+    #define ffr_dim(array, axis) PyArray_DIM((PyArrayObject *)(array), axis)
+    #define ffr_bytes(array) PyArray_BYTES((PyArrayObject *)(array))
+    #define ffr_nbytes(array) PyArray_NBYTES((PyArrayObject *)(array))
+    """
+    ctypedef Py_ssize_t npy_intp
+    enum: NPY_UINT8
+    enum: NPY_OBJECT
+    int import_array "_import_array"() except -1
+    object PyArray_SimpleNewFromData(int axes, npy_intp* shape, int kind, void* start)
+    bint is_array "PyArray_CheckExact"(object array)
+    # All others are of what `is_array`.
+    int ffr_set_base(object array, object base) except -1
+    bint is_contiguous "ffr_is_contiguous"(object array)
+    bint is_writeable "ffr_is_writeable"(object array)
+    void make_readonly "ffr_make_readonly"(object array)
+    int array_type "ffr_type"(object array)
+    void* ffr_dtype(object array)
+    int axes_of "ffr_ndim"(object array)
+    npy_intp length_of "ffr_dim"(object array, int axis)
+    char* start_of "ffr_bytes"(object array)
+    npy_intp size_of "ffr_nbytes"(object array)
+
+
+cdef inline object array_at(char* start, int axes, npy_intp* shape, object owner):
+    """An array of uint8 over memory that `owner` keeps."""
+    array = PyArray_SimpleNewFromData(axes, shape, NPY_UINT8, start)
+    Py_INCREF(owner)  # of which the array takes a reference
+    ffr_set_base(array, owner)
+    return array
+
+
+cdef inline object dtype_of(object array):
+    return <object> ffr_dtype(array)

@@ -1,0 +1,172 @@
+/* Reading mapped memory that may fail: where it does, SIGBUS does not end the process. Included by _guard.pyx alone.
+
+   A page of a mapping that cannot be had (its file was cut, its disk failed) is told by SIGBUS to the thread that touched
+   it. There are two ways out. ffr_guarded says beforehand where this thread will touch; a fault there jumps back into it.
+   And a page of memory that ffr_protect was told of reads as zeros from then on: that is for tables, which are
+   looked at everywhere, and whose numbers are compared with the file at each use. Every other SIGBUS goes where it would have
+   gone without us. One handler serves the process, and nothing else of ours handles signals.
+
+   Whoever installs a handler later (faulthandler, the workers of torch's DataLoader) displaces ours, and whoever blocks the
+   signal makes the kernel kill at the first fault; so ffr_guard_ready asks before each batch. */
+#ifndef FFRECORD_GUARD_H
+#define FFRECORD_GUARD_H
+
+#include "ffrecord/system/linux.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct {
+    sigjmp_buf back;
+    const ffr_range *range;
+} ffr_guard;
+
+/* The dynamic TLS of a library that is loaded late may be allocated on first use, which a handler must not do. */
+#if defined(__GLIBC__) && !defined(__SANITIZE_THREAD__)
+#define FFR_TLS static __thread __attribute__((tls_model("initial-exec")))
+#else
+#define FFR_TLS static __thread
+#endif
+
+FFR_TLS ffr_guard *volatile ffr_guarding; /* of this thread, NULL outside of ffr_guarded */
+FFR_TLS volatile int ffr_passing;         /* this thread is in the handler that was there before */
+static struct sigaction ffr_before;       /* that handler */
+static int ffr_installing;                /* process id of who is at it */
+static uintptr_t ffr_page = 4096;         /* bytes; told at import, since a handler may not ask */
+
+/* Memory whose lost pages read as zeros. Entries are used again, and never freed: a handler may be looking at them. */
+typedef struct ffr_protected {
+    uintptr_t start, end; /* end: 0 while nobody has it, 1 while it is being filled in */
+    int lost;             /* some page of it reads as zeros */
+    struct ffr_protected *next;
+} ffr_protected;
+
+static ffr_protected *ffr_first;
+
+/* NULL if there is no memory. */
+static ffr_protected *ffr_protect(const void *start, size_t size) {
+    ffr_protected *entry = __atomic_load_n(&ffr_first, __ATOMIC_ACQUIRE);
+    uintptr_t nobody = 0;
+    while (entry != NULL && !__atomic_compare_exchange_n(&entry->end, &nobody, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        entry = entry->next;
+        nobody = 0;
+    }
+    if (entry == NULL) {
+        entry = calloc(1, sizeof *entry);
+        if (entry == NULL) return NULL;
+        entry->end = 1;
+        entry->next = __atomic_load_n(&ffr_first, __ATOMIC_RELAXED);
+        while (!__atomic_compare_exchange_n(&ffr_first, &entry->next, entry, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) continue;
+    }
+    entry->lost = 0;
+    __atomic_store_n(&entry->start, (uintptr_t)start, __ATOMIC_RELEASE);
+    __atomic_store_n(&entry->end, (uintptr_t)start + size, __ATOMIC_RELEASE);
+    return entry;
+}
+
+static void ffr_unprotect(ffr_protected *entry) {
+    if (entry == NULL) return;
+    __atomic_store_n(&entry->start, UINTPTR_MAX, __ATOMIC_RELEASE); /* no address is between this and any end */
+    __atomic_store_n(&entry->end, 0, __ATOMIC_RELEASE);
+}
+
+/* Whether the page at that address was protected, and is zeros now. mmap is a plain system call, which handlers may make. */
+static int ffr_put_zeros(uintptr_t address) {
+    ffr_protected *entry = __atomic_load_n(&ffr_first, __ATOMIC_ACQUIRE);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    for (; entry != NULL; entry = entry->next) {
+        uintptr_t end = __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE), start = __atomic_load_n(&entry->start, __ATOMIC_ACQUIRE);
+        /* The same end before and after: both are of one owner. */
+        if (address >= start && address < end && end == __atomic_load_n(&entry->end, __ATOMIC_ACQUIRE)) {
+            __atomic_store_n(&entry->lost, 1, __ATOMIC_RELEASE);
+            void *page = (void *)(address & ~(ffr_page - 1));
+            return call_mmap(page, ffr_page, PROT_READ, flags, -1, 0) != MAP_FAILED;
+        }
+    }
+    return 0;
+}
+
+static void ffr_pass_on(int number, siginfo_t *info, void *context) {
+    struct sigaction before = ffr_before, standard;
+    int sent = info->si_code <= 0; /* by a process: nothing is wrong with the memory */
+    if (!(before.sa_flags & SA_SIGINFO) && before.sa_handler == SIG_IGN && sent) return;
+    /* Handlers that displaced each other may pass on in a circle. */
+    if (ffr_passing || (!(before.sa_flags & SA_SIGINFO) && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN))) {
+        memset(&standard, 0, sizeof standard);
+        standard.sa_handler = SIG_DFL;
+        sigaction(number, &standard, NULL);
+        if (sent || ffr_passing) raise(number);
+        return; /* and fault again */
+    }
+    ffr_passing = 1;
+    if (before.sa_flags & SA_SIGINFO)
+        before.sa_sigaction(number, info, context);
+    else
+        before.sa_handler(number);
+    ffr_passing = 0;
+}
+
+static void ffr_on_bus_error(int number, siginfo_t *info, void *context) {
+    ffr_guard *guard = ffr_guarding;
+    const char *address = (const char *)info->si_addr;
+    if (guard != NULL && info->si_code > 0 && address >= guard->range->start && address < guard->range->end) {
+        ffr_guarding = NULL;
+        siglongjmp(guard->back, 1);
+    }
+    int error = errno, done = info->si_code > 0 && ffr_put_zeros((uintptr_t)address);
+    errno = error;
+    if (!done) ffr_pass_on(number, info, context);
+}
+
+static int ffr_is_ours(const struct sigaction *action) {
+    return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == ffr_on_bus_error;
+}
+
+static void ffr_install(void) {
+    struct sigaction ours, now;
+    if (!ffr_claim(&ffr_installing)) return;
+    memset(&ours, 0, sizeof ours);
+    ours.sa_sigaction = ffr_on_bus_error;
+    /* SA_NODEFER: a jump out of the handler must not leave the signal blocked. */
+    ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+    sigemptyset(&ours.sa_mask);
+    if (sigaction(SIGBUS, NULL, &now) == 0 && !ffr_is_ours(&now)) {
+        ffr_before = now;
+        sigaction(SIGBUS, &ours, NULL);
+    }
+    ffr_unclaim(&ffr_installing);
+}
+
+/* Whether a fault in this thread would come to us; installs the handler where it is not there. */
+static int ffr_guard_ready(void) {
+    struct sigaction now;
+    sigset_t blocked;
+    if (pthread_sigmask(SIG_BLOCK, NULL, &blocked) != 0 || sigismember(&blocked, SIGBUS)) return 0;
+    if (sigaction(SIGBUS, NULL, &now) != 0) return 0;
+    if (ffr_is_ours(&now)) return 1;
+    ffr_install();
+    return sigaction(SIGBUS, NULL, &now) == 0 && ffr_is_ours(&now);
+}
+
+/* Run a function that tells `range` where it touches; 1 if it was ended by a fault there, else 0. It must hold no lock. */
+static int ffr_guarded(ffr_range *range, void (*run)(void *), void *argument) {
+    ffr_guard guard;
+    range->start = range->end = NULL;
+    guard.range = range;
+    if (sigsetjmp(guard.back, 0)) return 1;
+    ffr_guarding = &guard;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    run(argument);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    ffr_guarding = NULL;
+    return 0;
+}
+
+#endif

@@ -1,0 +1,60 @@
+# A box of an image, resampled to another size; documented in _pictures.pyi.
+
+from libc.stdint cimport uint8_t
+
+from ffrecord.errors import ArgumentError
+
+
+cdef extern from "ffrecord/kernels/resample.h":
+    ctypedef struct ffr_resample_kernel:
+        const char* name
+    ctypedef struct ffr_box:
+        double top
+        double left
+        double height
+        double width
+    int ffr_resample_kernels(const ffr_resample_kernel** kernels) noexcept nogil
+    int ffr_resample(
+        const ffr_resample_kernel* kernel, const uint8_t* image, int rows, int columns, int channels,
+        ffr_box box, int flip, uint8_t* out, int height, int width,
+    ) noexcept nogil
+
+cdef enum:
+    KERNELS_MOST = 2
+    SIDE_MOST = 1 << 24    # pixels; keeps every product of the C within its type
+
+cdef const ffr_resample_kernel* _kernels[KERNELS_MOST]
+cdef int _count = ffr_resample_kernels(_kernels)
+
+
+def kernels():
+    return tuple([_kernels[i].name.decode() for i in range(_count)])
+
+
+def resample(const uint8_t[:, :, ::1] image, box, uint8_t[:, :, ::1] out, /, flip=False, kernel=None):
+    cdef const ffr_resample_kernel* chosen = _kernels[0 if kernel is None else kernels().index(kernel)]
+    cdef int rows = _side(image.shape[0]), columns = _side(image.shape[1]), channels = <int> image.shape[2]
+    cdef int height = _side(out.shape[0]), width = _side(out.shape[1])
+    cdef bint mirrored = flip
+    cdef int status
+    cdef ffr_box area
+    area.top, area.left, area.height, area.width = box
+    if channels not in (1, 3) or out.shape[2] != channels:
+        raise ArgumentError(f"{channels} channels into {out.shape[2]}, expected 1 or 3 into as many")
+    # A tiny height is lost in the sum, so that says nothing of where the box begins.
+    if not (0 <= area.top < rows and 0 < area.height and area.top + area.height <= rows):
+        raise ArgumentError(f"box of rows {area.top} to {area.top + area.height}, expected some of {rows}")
+    if not (0 <= area.left < columns and 0 < area.width and area.left + area.width <= columns):
+        raise ArgumentError(f"box of columns {area.left} to {area.left + area.width}, expected some of {columns}")
+    with nogil:
+        status = ffr_resample(
+            chosen, &image[0, 0, 0], rows, columns, channels, area, mirrored, &out[0, 0, 0], height, width
+        )
+    if status:
+        raise MemoryError
+
+
+cdef int _side(Py_ssize_t side) except -1:
+    if not 1 <= side <= SIDE_MOST:
+        raise ArgumentError(f"a side of {side} pixels, expected 1 to {SIDE_MOST}")
+    return <int> side

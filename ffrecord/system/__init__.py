@@ -1,0 +1,1 @@
+"""What Linux gives: system calls, each with a result or -errno."""

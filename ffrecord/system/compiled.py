@@ -1,0 +1,73 @@
+"""Whether the compiled modules are there, so that whoever imports a clone is told at once what to run."""
+
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
+
+# All of them, below the package. One that is left over from an older build does not mean that the others are there.
+MODULES = (
+    "_aio",
+    "_crc",
+    "_cython_shared",
+    "engine/_engine",
+    "kernels/_memory",
+    "kernels/_names",
+    "kernels/_permutation",
+    "kernels/_pictures",
+    "kernels/_records",
+    "kernels/_threads",
+    "sources/_examples",
+    "sources/_files",
+    "sources/_recordio",
+    "sources/_tar",
+    "sources/_tfrecord",
+    "sources/_zip",
+    "system/_calls",
+    "writing/_buffers",
+)
+
+
+def check(package: str) -> None:
+    """Look for the compiled modules of a package, without importing any.
+
+    Args:
+        package: its directory.
+
+    Raises:
+        ImportError: some are missing, or built for another Python; says what to run.
+    """
+    missing = [name for name in MODULES if not _is_there(os.path.join(package, name))]
+    if not missing:
+        return
+    root = os.path.dirname(package)
+    foreign = _built_for_others(package, missing)
+    if foreign:
+        both = f"{foreign}, this one is {EXTENSION_SUFFIXES[0]}"
+        what = f"ffrecord's compiled modules in {root} are for another Python ({both})"
+    elif len(missing) == len(MODULES):
+        what = f"ffrecord's compiled modules are missing from {root}"
+    else:
+        some = f"{missing[0]} among them"
+        what = f"{len(missing)} of ffrecord's {len(MODULES)} compiled modules are missing from {root}, {some}"
+    raise ImportError(f"{what}: {_remedy(root)}", name="ffrecord")
+
+
+def _is_there(path: str) -> bool:
+    """Whether this Python finds a compiled module at a path without its suffix."""
+    return any(os.path.exists(path + suffix) for suffix in EXTENSION_SUFFIXES)
+
+
+def _built_for_others(package: str, missing: list[str]) -> str | None:
+    """The suffix of a missing module that was built for another Python; None if there is none."""
+    for name in missing:
+        directory, stem = os.path.split(os.path.join(package, name))
+        for file in os.listdir(directory):
+            if file.startswith(f"{stem}.") and file.endswith(".so"):
+                return file.removeprefix(stem)
+    return None
+
+
+def _remedy(root: str) -> str:
+    """What to run: in a clone, or where the package is installed without one."""
+    if os.path.exists(os.path.join(root, "setup.py")):
+        return "run `python3 run.py digits` there, or `pip install .` and then start Python in another directory"
+    return "install it again with this Python, by `pip install --force-reinstall .` in a clone of ffrecord"

@@ -1,0 +1,1 @@
+"""Write one file: what appends to it, and what writes pieces of it."""

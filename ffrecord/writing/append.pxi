@@ -1,0 +1,556 @@
+# Appending samples to a file: two buffers, one of which a thread empties while the caller fills the other.
+#
+# Nothing but the tables grows with what is written. The page cache does not either: a buffer's bytes start their way to
+# the disk as soon as the kernel has them, the thread waits for those that are WINDOW behind, and then lets the kernel
+# forget them. So the fsync at the end has little to wait for, the same pages serve again and again, and other programs
+# keep theirs.
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EBADF, EINTR, EINVAL, ENOSPC, ENOSYS, EOPNOTSUPP, ESPIPE
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from ffrecord.system._calls cimport call_mmap, call_munmap
+from ffrecord._crc cimport crc32_update
+from ffrecord.system._linux cimport ffr_now_ns, ffr_pread, getpid, pthread_atfork
+from ffrecord.kernels._numpy cimport NPY_OBJECT, array_type, import_array, is_array, is_contiguous, size_of, start_of
+from ffrecord.kernels._threads cimport Task, finish, is_queued, submit, wait_for, withdraw
+
+import os
+
+import numpy as np
+
+from ffrecord.buffers import as_bytes
+
+import_array()
+
+
+cdef extern from "sys/mman.h" nogil:
+    enum: PROT_READ
+    enum: PROT_WRITE
+    enum: MAP_PRIVATE
+    enum: MAP_ANONYMOUS
+    void* MAP_FAILED
+
+cdef extern from "Python.h":
+    enum: PyBUF_READ
+    object PyMemoryView_FromMemory(char*, Py_ssize_t, int)
+
+cdef extern from "ffrecord/writing/writing.h" nogil:
+    int64_t ffr_pwrite(int fd, const void* data, size_t size, int64_t offset)
+    int64_t ffr_write_back(int fd, int64_t offset, int64_t size, bint wait)
+    void ffr_forget(int fd, int64_t offset, int64_t size)
+    int ffr_load(int* target)
+    void ffr_store(int* target, int value)
+
+cdef enum:
+    BUFFER = 4 << 20           # bytes of each of the two; they end at multiples of this in the file
+    WINDOW = 32 << 20          # bytes on their way to the disk before the thread waits
+    SLICE = 32 << 10           # copied, then checked while in the cache
+    RELEASE_SIZE = 16 << 10    # as in _crc.pyx: below, the GIL is cheaper to keep
+    THREADS = 32
+    PATIENCE = 50              # milliseconds between looks for signals, which need the GIL
+    CHECK_EVERY = 1 << 14      # samples of write_many between them, where no buffer fills meanwhile
+
+cdef int _forks = 0
+
+
+cdef void _after_fork() noexcept nogil:
+    global _forks
+    _forks += 1
+
+if pthread_atfork(NULL, NULL, _after_fork) != 0:
+    raise MemoryError("pthread_atfork")
+
+
+cdef struct EmptyJob:
+    Task task
+    int fd
+    const char* start
+    int64_t size
+    int64_t offset         # in the file
+    int64_t written        # of `size`
+    int64_t safe           # all before this offset is on the disk, as far as the thread looked
+    bint behind            # whether the file system takes ranges to write back
+    int error              # errno, 0 for none; set last, and looked at by others
+    bint back              # the error is of bytes that the kernel had taken before
+
+
+cdef void _empty(void* argument) noexcept nogil:
+    """Write a buffer, in a thread of the pool or, where there is none, in the caller's."""
+    cdef EmptyJob* job = <EmptyJob*> argument
+    cdef int64_t result
+    while job.written < job.size:
+        result = ffr_pwrite(job.fd, job.start + job.written, job.size - job.written, job.offset + job.written)
+        if result > 0:
+            job.written += result
+        elif result != -EINTR:
+            ffr_store(&job.error, <int> -result if result < 0 else ENOSPC)
+            return
+    if job.behind:
+        _write_back(job)
+
+
+# 0; 1: the file system does not do so; or -errno, which is final: a fsync would not see that error again. `wait`: until
+# it is on the disk.
+cdef int64_t written_back(int fd, int64_t offset, int64_t size, bint wait) noexcept nogil:
+    cdef int64_t result = -EINTR
+    while result == -EINTR:
+        result = ffr_write_back(fd, offset, size, wait)
+    return 1 if result in (-ENOSYS, -EOPNOTSUPP, -EINVAL, -ESPIPE, -EBADF) else result
+
+
+cdef void _write_back(EmptyJob* job) noexcept nogil:
+    cdef int64_t end = job.offset + job.size
+    cdef int64_t until = end - WINDOW
+    cdef int64_t result = written_back(job.fd, job.offset, job.size, False)
+    if result == 0 and until > job.safe:
+        result = written_back(job.fd, job.safe, until - job.safe, True)
+        if result == 0:
+            ffr_forget(job.fd, job.safe, until - job.safe)
+            job.safe = until
+    if result < 0:
+        job.back = True
+        ffr_store(&job.error, <int> -result)
+    elif result > 0:
+        job.behind = False
+
+
+def write_back(int fd, int64_t offset, int64_t size, bint wait):
+    """Start to write a range of a file back to the disk; `wait`: wait until it is there, and let the page cache forget it.
+
+    Returns:
+        Whether the file system does so; if not, it need not be asked again.
+
+    Raises:
+        OSError: the disk refused. The kernel says so once: a later fsync would not see it again.
+    """
+    cdef int64_t result
+    with nogil:
+        result = written_back(fd, offset, size, wait)
+        if wait and result == 0:
+            ffr_forget(fd, offset, size)
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return result == 0
+
+
+cdef class Appender:
+    """What FileWriter is made of: appends samples to a descriptor, through two buffers that a thread empties.
+
+    A subclass has `_refuse(more)`, which raises the reason why `more` samples cannot be taken, or returns if there is
+    none but an error in the thread; `_abandon(error)`, which gives everything up after an error in the middle of a
+    sample and returns what to raise; and `_unfit(error)`, which returns what to raise for a sample of a wrong type. It
+    sets `_busy` around what must not meet further samples.
+    """
+
+    cdef EmptyJob _job
+    cdef bint _begun           # between _begin and _end
+    cdef public bint _busy     # some thread is inside, or was when a signal's handler began
+    cdef int _process          # that began
+    cdef int _forked           # _forks as it began
+    cdef int64_t _looked       # for signals, nanoseconds
+    cdef int64_t _most         # samples to be written, -1 for any number
+    cdef int64_t _count
+    cdef int64_t _slots        # of the tables
+    cdef int64_t* _sizes
+    cdef uint32_t* _crcs
+    cdef char* _buffers        # two, back to back
+    cdef char* _buffer         # the one that is being filled
+    cdef int64_t _fill
+    cdef int64_t _room         # of the buffer; less than BUFFER where that ends at a multiple of it
+    cdef int64_t _offset       # of the buffer in the file
+
+    def _begin(self, int fd, int64_t offset, int64_t most):
+        """Append to `fd` from `offset` on; at most `most` samples, -1 for any number."""
+        cdef void* memory
+        if self._buffers == NULL:
+            # Not of the heap: touched as far as used, and given back.
+            memory = call_mmap(NULL, 2 * BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+            if memory == MAP_FAILED:
+                raise MemoryError(f"{2 * BUFFER} bytes for two buffers")
+            self._buffers = <char*> memory
+        memset(&self._job, 0, sizeof(EmptyJob))
+        self._job.task.run, self._job.task.argument = _empty, &self._job
+        self._job.fd, self._job.behind, self._job.safe = fd, True, offset
+        self._job.offset = offset
+        self._buffer, self._fill, self._offset, self._most = self._buffers, 0, offset, most
+        self._room = BUFFER - offset % BUFFER
+        self._process, self._forked = getpid(), _forks
+        self._begun = True
+
+    def _stop(self):
+        """Take no more samples; somebody may be in the middle of one."""
+        self._begun = False
+
+    def _end(self):
+        """Wait for the thread and give the buffers back; nothing more can be appended. May be repeated."""
+        cdef Task* task = &self._job.task
+        self._begun = False
+        with nogil:
+            withdraw(task)
+        self._unmap()
+
+    cdef void _unmap(self) noexcept:
+        if self._buffers != NULL:
+            call_munmap(self._buffers, 2 * BUFFER)
+        self._buffers = NULL
+
+    def __dealloc__(self):
+        cdef Task* task = &self._job.task
+        with nogil:
+            withdraw(task)
+        self._unmap()
+        free(self._sizes)
+        free(self._crcs)
+
+    @property
+    def count(self):
+        """Number of samples written so far."""
+        return self._count
+
+    @property
+    def _written(self):
+        """Where in the file the bytes end that the kernel took."""
+        return self._job.offset + self._job.written
+
+    @property
+    def _failed_back(self):
+        """Where bytes lie that were not written back to the disk: [start, end); None if all were."""
+        return (self._job.safe, self._written) if self._job.back else None
+
+    @property
+    def _checksums(self):
+        """uint32 [count] over the table itself: not to be kept."""
+        return np.frombuffer(PyMemoryView_FromMemory(<char*> self._crcs, self._count * 4, PyBUF_READ), np.uint32)
+
+    @property
+    def _sample_sizes(self):
+        """int64 [count], likewise."""
+        return np.frombuffer(PyMemoryView_FromMemory(<char*> self._sizes, self._count * 8, PyBUF_READ), np.int64)
+
+    # One sample
+
+    cdef inline bint _ready(self) noexcept:
+        return (
+            self._begun and not self._busy and self._count != self._most and self._forked == _forks
+            and ffr_load(&self._job.error) == 0
+        )
+
+    cdef int _admit(self, int64_t more=1) except -1:
+        """Raise unless `more` samples can be taken now."""
+        if not self._ready() or (self._most >= 0 and more > self._most - self._count):
+            self._refuse(more)
+            self._busy = True
+            try:
+                with nogil:
+                    self._join()
+            except OSError as error:
+                raise self._abandon(error) from None
+            finally:
+                self._busy = False
+        return 0
+
+    def write_one(self, data, /):
+        """Append a sample: all bytes of a buffer in C order.
+
+        Args:
+            data: anything with the buffer protocol, an array of any dtype, shape and strides.
+
+        Raises:
+            RuntimeError (also ValueError): more than n samples, or closed.
+            TypeError: no buffer, or an array of Python objects.
+            OSError (also RuntimeError): writing failed, here or since the last call, and the message names the sample
+                that did not get through; the writer is closed, nothing will be published. So it is after any other
+                exception in the middle of writing, KeyboardInterrupt and MemoryError among them.
+        """
+        if not self._ready():
+            self._admit()
+        self._take(data)
+
+    cdef int _take(self, data) except -1:
+        """Append one sample, whose bytes may be anything with the buffer protocol."""
+        cdef Py_buffer view
+        if type(data) is bytes:
+            return self._append(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        # The shortcut is for what is copied before anybody else can run. Other dtypes may hold Python objects.
+        if (
+            is_array(data) and is_contiguous(data)
+            and array_type(data) < NPY_OBJECT and self._is_small(size_of(data))
+        ):
+            return self._append(start_of(data), size_of(data))
+        if type(data) is not bytearray:
+            try:
+                data = as_bytes(data)
+            except TypeError as error:
+                raise self._unfit(error) from None
+            # Code of Python's may have run, which may have closed the writer or filled it.
+            self._admit()
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        return self._append_view(&view)
+
+    cdef int _append_view(self, Py_buffer* view) except -1:
+        try:
+            return self._append(<const char*> view.buf, view.len)
+        finally:
+            PyBuffer_Release(view)
+
+    cdef inline bint _is_small(self, int64_t size) noexcept nogil:
+        """Whether it is copied and checked at once, GIL kept."""
+        return size < RELEASE_SIZE and size <= self._room - self._fill
+
+    cdef inline int _append(self, const char* start, int64_t size) except -1:
+        cdef int64_t at = self._count
+        if at < self._slots and self._is_small(size):
+            self._sizes[at], self._crcs[at] = size, self._copy(start, size)
+            self._count = at + 1
+            return 0
+        return self._append_slowly(start, size)
+
+    cdef int _append_slowly(self, const char* start, int64_t size) except -1:
+        try:
+            self._grow(1)
+            self._busy = True
+            try:
+                with nogil:
+                    self._enter(start, size)
+            finally:
+                self._busy = False
+        except BaseException as error:
+            raise self._abandon(error) from None
+        return 0
+
+    cdef inline int _enter(self, const char* start, int64_t size) except -1 nogil:
+        """Append a sample for which the tables have room."""
+        cdef int64_t at = self._count
+        # It counts before its bytes are in, so that a failure can name it.
+        self._sizes[at], self._crcs[at] = size, 0
+        self._count = at + 1
+        if self._is_small(size):
+            self._crcs[at] = self._copy(start, size)
+            return 0
+        return self._put(start, size, &self._crcs[at])
+
+    cdef inline uint32_t _copy(self, const char* start, int64_t size) noexcept nogil:
+        """Into the buffer, which must have room; its CRC-32."""
+        memcpy(self._buffer + self._fill, start, size)
+        self._fill += size
+        return crc32_update(0, start, size)
+
+    cdef int _put(self, const char* start, int64_t size, uint32_t* crc) except -1 nogil:
+        """The same for any size, in as many buffers as it takes."""
+        cdef int64_t part
+        while size > 0:
+            if self._fill == self._room:
+                self._turn()
+            part = min(size, self._room - self._fill, <int64_t> SLICE)
+            memcpy(self._buffer + self._fill, start, part)
+            crc[0] = crc32_update(crc[0], start, part)
+            self._fill += part
+            start += part
+            size -= part
+        return 0
+
+    cdef int _grow(self, int64_t more) except -1:
+        """Room for `more` samples in the tables."""
+        if more <= self._slots - self._count:
+            return 0
+        cdef int64_t slots = max(self._count + more, self._slots + self._slots // 4 + 1024)
+        cdef void* sizes = realloc(self._sizes, slots * sizeof(int64_t))
+        if sizes == NULL:
+            raise MemoryError(f"tables of {slots} samples")
+        self._sizes = <int64_t*> sizes
+        cdef void* crcs = realloc(self._crcs, slots * sizeof(uint32_t))
+        if crcs == NULL:
+            raise MemoryError(f"tables of {slots} samples")
+        self._crcs = <uint32_t*> crcs
+        self._slots = slots
+        return 0
+
+    # Many
+
+    def write_many(self, samples, /):
+        """Append samples, as `write_one` does with each.
+
+        Args:
+            samples: buffers. A list or tuple that is too long for n is refused before anything is written.
+
+        Raises:
+            As `write_one`; what came before the sample that is refused, or before an exception of the iterable, is
+            written.
+        """
+        cdef Py_ssize_t i = 0
+        if type(samples) is not list and type(samples) is not tuple:
+            for data in samples:
+                self.write_one(data)
+            return
+        self._admit(len(samples))
+        # Code of Python's that runs meanwhile may change a list.
+        while i < len(samples):
+            if not self._ready():
+                self._admit()
+            self._take(samples[i])
+            i += 1
+            if i % CHECK_EVERY == 0:
+                PyErr_CheckSignals()
+
+    def write_packed(self, data, offsets, /):
+        """Append samples that lie in one buffer, as `FileReader.read_packed` gives them.
+
+        Args:
+            data: anything with the buffer protocol.
+            offsets: [k + 1] ascending whole numbers, 0 <= offset <= bytes of `data`; sample i is
+                data[offsets[i] : offsets[i + 1]].
+
+        Raises:
+            ValueError, TypeError: `offsets`; nothing was written.
+            As `write_one`; k samples that are too many for n are refused before anything is written.
+        """
+        cdef const unsigned char[::1] view = as_bytes(data)
+        cdef const int64_t[::1] ends = _offsets(offsets, len(view))
+        cdef int64_t i, k = len(ends) - 1
+        if k < 0:
+            raise ValueError("offsets are empty, expected [k + 1]")
+        for i in range(k + 1):
+            if not (ends[i - 1] if i else 0) <= ends[i] <= len(view):
+                _refuse_offset(i, ends[i], ends[i - 1] if i else 0, len(view))
+        self._admit(k)
+        if k == 0:
+            return
+        try:
+            self._grow(k)
+            self._busy = True
+            try:
+                with nogil:
+                    for i in range(k):
+                        self._enter(<const char*> &view[0] + ends[i], ends[i + 1] - ends[i])
+            finally:
+                self._busy = False
+        except BaseException as error:
+            raise self._abandon(error) from None
+
+    # Buffers
+
+    cdef int _turn(self) except -1 nogil:
+        """Hand the buffer to the thread, when that has emptied the other, and go on with the other."""
+        cdef int64_t now = ffr_now_ns()
+        if now - self._looked > PATIENCE * <int64_t> 1_000_000:
+            self._looked = now
+            with gil:
+                PyErr_CheckSignals()
+        self._join()
+        self._job.start, self._job.size, self._job.offset = self._buffer, self._fill, self._offset
+        self._job.written = 0
+        submit(&self._job.task, THREADS)
+        self._offset += self._fill
+        self._buffer = self._buffers + (BUFFER if self._buffer == self._buffers else 0)
+        self._fill = 0
+        self._room = BUFFER - self._offset % BUFFER
+        return 0
+
+    cdef int _join(self) except -1 nogil:
+        """Wait until the thread is done, and raise what failed there."""
+        cdef Task* task = &self._job.task
+        cdef int error
+        if self._process != getpid():
+            with gil:  # a fork past the handlers
+                self._refuse(0)
+        if is_queued(task):
+            finish(task)
+        while not wait_for(task, PATIENCE):
+            with gil:
+                PyErr_CheckSignals()
+        error = ffr_load(&self._job.error)
+        if error != 0:
+            with gil:
+                raise OSError(error, os.strerror(error))
+        return 0
+
+    def _drain(self):
+        """Everything appended so far is the kernel's when this returns; for whoever set `_busy`."""
+        try:
+            with nogil:
+                if self._fill > 0:
+                    self._turn()
+                self._join()
+        except BaseException as error:
+            raise self._abandon(error) from None
+
+
+def _offsets(given, size):
+    """int64 [k + 1], a copy: whoever has the original may change it after it was checked."""
+    offsets = np.asarray(given)
+    if offsets.dtype.kind not in "iu" or offsets.ndim != 1:
+        raise TypeError(f"offsets are {offsets.dtype} of shape {offsets.shape}, expected whole numbers [k + 1]")
+    if offsets.dtype.kind == "i":
+        return offsets.astype(np.int64, "C")
+    offsets = offsets.astype(np.uint64, "C")
+    if offsets.max(initial=0) > np.iinfo(np.int64).max:
+        i = int(np.argmax(offsets > np.iinfo(np.int64).max))
+        _refuse_offset(i, int(offsets[i]), 0, size)
+    return offsets.view(np.int64)
+
+
+def _refuse_offset(i, offset, before, size):
+    raise ValueError(f"offsets[{i}] is {offset}, expected {before} <= offset <= {size}")
+
+
+cdef struct Scan:
+    int fd
+    char* buffer
+    int64_t offset         # in the file, of what comes after the buffer
+    int64_t size, at       # bytes in the buffer; how many of them were looked at
+
+
+def count_intact(int fd, int64_t offset, const int64_t[::1] sizes not None, const uint32_t[::1] checksums not None):
+    """How many of the samples that lie back to back from `offset` on match their CRC-32, up to the first that does not.
+
+    Raises:
+        OSError: reading failed. The end of the file is no failure, but a sample that does not match.
+    """
+    cdef Scan scan
+    cdef int64_t i = 0, n = min(len(sizes), len(checksums))
+    cdef int64_t result = 0
+    scan.fd, scan.offset, scan.size, scan.at = fd, offset, 0, 0
+    scan.buffer = <char*> malloc(BUFFER)
+    if scan.buffer == NULL:
+        raise MemoryError(f"{BUFFER} bytes to read with")
+    try:
+        while i < n and result == 0:
+            with nogil:
+                while i < n and result == 0:
+                    result = _matches(&scan, sizes[i], checksums[i])
+                    i += result == 0
+                    if i % CHECK_EVERY == 0:
+                        break
+            PyErr_CheckSignals()
+    finally:
+        free(scan.buffer)
+    if result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return i
+
+
+cdef int64_t _matches(Scan* scan, int64_t size, uint32_t checksum) noexcept nogil:
+    """0: the next sample does; 1: it does not, or the file ends; or -errno."""
+    cdef uint32_t crc = 0
+    cdef int64_t part
+    if size < 0:
+        return 1
+    while size > 0:
+        if scan.at == scan.size:
+            part = ffr_pread(scan.fd, scan.buffer, BUFFER, scan.offset)
+            if part == -EINTR:
+                continue
+            if part <= 0:
+                return part if part < 0 else 1
+            scan.offset += part
+            scan.size, scan.at = part, 0
+        part = min(size, scan.size - scan.at)
+        crc = crc32_update(crc, scan.buffer + scan.at, part)
+        scan.at += part
+        size -= part
+    return 0 if crc == checksum else 1
