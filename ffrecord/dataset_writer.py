@@ -10,8 +10,9 @@ from ffrecord import urls
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
 from ffrecord.sharding import arguments, resume
-from ffrecord.sharding.encoding import Encoding, given, name_of
+from ffrecord.sharding.encoding import Encoding, given, name_of, shape_of, shown
 from ffrecord.sharding.job import Means
+from ffrecord.sharding.layout import FIRST_SAMPLES
 from ffrecord.sharding.ledger import Request
 from ffrecord.sharding.options import Options
 from ffrecord.sharding.probing import choose
@@ -138,6 +139,7 @@ class DatasetWriter:
             _target(path, storage_options, staging),
             arguments.columns(fields, serializer),
             serializer,
+            isinstance(fields, Mapping),
             **cuts,
             workers=arguments.workers(num_workers),
             start_method=start_method_of(start_method),
@@ -226,7 +228,16 @@ class DatasetWriter:
         probes = options.probes(chosen, fields)
         if probes and len(chosen) == len(dataset) and hasattr(dataset, "samples_to_look_at"):
             probes = dataset.samples_to_look_at(len(probes)) or probes  # one here and one there would take long
-        return choose(dataset, probes, fields, options.serializer, means, skips=options.max_skipped is not None)
+        return choose(
+            dataset,
+            probes,
+            fields,
+            options.serializer,
+            means,
+            skips=options.max_skipped is not None,
+            completes=options.declares(fields) is not None,
+            exact=options.samples_per_shard is not None or options.num_shards is not None,
+        )
 
     def from_iterable(self, iterable: Iterable[Any], length: int | None = None, chunksize: int = 100) -> Summary:
         """Write what an iterable gives: a generator, a DataLoader, anything. This process iterates it, workers encode.
@@ -249,7 +260,16 @@ class DatasetWriter:
         total = arguments.count("length", length)
         if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
             raise ArgumentTypeError(f"{type(iterable).__name__} is not iterable")
-        return self._write_once(FromIterable(iterable, total), chunksize)
+        source = FromIterable(iterable, total)
+
+        def encoding(fields: Schema | None) -> Encoding | None:
+            declared = self._options.declares(fields)
+            if declared is None:
+                return self._given(fields)
+            first = source.look(FIRST_SAMPLES)
+            return shown(shape_of(first, declared), declared)
+
+        return self._write_once(source, chunksize, encoding)
 
     def from_list(
         self,
@@ -280,17 +300,27 @@ class DatasetWriter:
         if not isinstance(lines_or_file, Iterable | os.PathLike):
             raise ArgumentTypeError(f"lines_or_file must be a path or an iterable, not {type(lines_or_file).__name__}")
         lines = resume.lines_fingerprint(lines_or_file)
+        means = self._options.means(chunksize)
         if lines is None:
-            return self._write_once(FromList(lines_or_file, function), chunksize)
+            source = FromList(lines_or_file, function)
+            return self._write_once(source, chunksize, lambda fields: self._of_lines(source, fields, means))
         asked: Request = {"call": "from_list", "lines": lines, "function": name_of(function)}
         plan = Plan(
             None,
             lambda start: FromList(lines_or_file, function, start.samples + start.skipped),
-            self._given,
+            lambda fields: self._of_lines(FromList(lines_or_file, function), fields, means),
             asked,
         )
         self._options.cut(None)
-        return self._write(plan, self._options.means(chunksize))
+        return self._write(plan, means)
+
+    def _of_lines(self, source: FromList, fields: Schema | None, means: Means) -> Encoding | None:
+        """Return the encoding of samples of lines, the first of which show what `fields` leaves out."""
+        if self._options.declares(fields) is None:
+            return self._given(fields)
+        first = source.look(FIRST_SAMPLES)
+        skips = self._options.max_skipped is not None
+        return choose(first, [*range(len(first))], fields, None, means, skips=skips, completes=True, exact=True)
 
     def from_webdataset(
         self, shards: str | Iterable[str | os.PathLike[str]], pipeline: Callable[[str], Iterable[Any]]
@@ -317,7 +347,12 @@ class DatasetWriter:
         self._options.check_target()
         if not callable(pipeline):
             raise ArgumentTypeError(f"pipeline must be callable, not {type(pipeline).__name__}")
-        return self._write_once(FromStreams(shard_names(shards), pipeline), 1)
+
+        def encoding(fields: Schema | None) -> Encoding | None:
+            # The first samples show what `fields` leaves out, since no shard is read twice.
+            return None if self._options.declares(fields) else self._given(fields)
+
+        return self._write_once(FromStreams(shard_names(shards), pipeline), 1, encoding)
 
     def _seed(self, seed: int | None) -> int | None:
         """Without one, that of the interrupted write to go on with: any order will do, but not two."""
@@ -328,9 +363,11 @@ class DatasetWriter:
         """What the interrupted write to go on with was asked for; empty if there is none."""
         return resume.earlier(self._options.part()) if self._options.resumes else {}
 
-    def _write_once(self, source: Source, chunksize: int) -> Summary:
+    def _write_once(
+        self, source: Source, chunksize: int, encoding: Callable[[Schema | None], Encoding | None]
+    ) -> Summary:
         """Write what can be had only once, so that nothing an interrupted write has finished is of use."""
-        plan = Plan(source.total, lambda start: source, self._given)
+        plan = Plan(source.total, lambda start: source, encoding)
         self._options.cut(plan.total)
         return self._write(plan, self._options.means(chunksize))
 

@@ -27,6 +27,7 @@ class Options:
     Attributes:
         target: of the dataset.
         fields, serializer: at most one of them.
+        completes: whether `fields` may leave out columns, which samples then show.
         shard_size, samples_per_shard, num_shards: at most one of them; None for all: shards of SHARD_SIZE bytes.
         workers: processes, >= 0.
         start_method, progress, stuck_after: as `Means` takes them.
@@ -38,6 +39,7 @@ class Options:
     target: Target
     fields: Schema | None
     serializer: Callable[[Any], Any] | None
+    completes: bool
     shard_size: int | None
     samples_per_shard: int | None
     num_shards: int | None
@@ -86,12 +88,16 @@ class Options:
         Args:
             fields: their columns, if these are known.
         """
-        known = fields is not None or self.serializer is not None
+        known = (fields is not None and not self.declares(fields)) or self.serializer is not None
         exact = self.samples_per_shard is not None or self.num_shards is not None
         if (known and exact) or not len(indices):
             return []
         spread = sorted({k * (len(indices) - 1) // (PROBES - 1) for k in range(PROBES)})
         return [int(indices[position]) for position in spread]
+
+    def declares(self, fields: Schema | None) -> Schema | None:
+        """Return these fields if samples have to show whether there are other columns."""
+        return fields if self.completes and fields is self.fields else None
 
     def request(self, encoding: Encoding | None, found: Base | None) -> Request:
         """What a later write has to be asked for too, if it is to go on with this one.

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -116,7 +116,13 @@ class FromIterable(Source):
     def __init__(self, iterable: Iterable[Any], length: int | None = None) -> None:
         self.arguments: dict[str, Any] = {}
         self.total = length
-        self._pairs = enumerate(_counted(iterable, length))
+        self._pairs: Iterator[tuple[int, Any]] = enumerate(_counted(iterable, length))
+
+    def look(self, count: int) -> list[Any]:
+        """Return the first samples, which `take` gives nevertheless."""
+        first = list(islice(self._pairs, count))
+        self._pairs = chain(first, self._pairs)
+        return [sample for _, sample in first]
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Assignment | None:
         return carrier.pack(task, slot, self._pairs, most)
@@ -138,13 +144,41 @@ class FromList(Source):
     ) -> None:
         self.arguments = {"function": function}
         numbered = _file_lines(os.fspath(lines)) if isinstance(lines, str | os.PathLike) else _given_lines(lines)
-        self._pairs = islice(_filled(numbered), first, None)
+        self._pairs: Iterator[tuple[int, str]] = islice(_filled(numbered), first, None)
+
+    def look(self, count: int) -> "FirstLines":
+        """Return the first lines, which `take` gives nevertheless."""
+        first = list(islice(self._pairs, count))
+        self._pairs = chain(first, self._pairs)
+        return FirstLines(first, self.arguments["function"])
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Assignment | None:
         return carrier.pack(task, slot, self._pairs, most)
 
     def name(self, beat: Beat) -> str:
         return f"line {beat.index}"
+
+
+class FirstLines:
+    """What a function makes of a few lines, by index.
+
+    Args:
+        lines: with their numbers.
+        function: line → sample.
+    """
+
+    def __init__(self, lines: list[tuple[int, str]], function: Callable[[str], Any]) -> None:
+        self._lines, self._function = lines, function
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._function(self._lines[index][1])
+
+    def sample_name_for_errors(self, index: int) -> str:
+        """Return what messages call a sample."""
+        return f"line {self._lines[index][0]}"
 
 
 class FromStreams(Source):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ffrecord import manifest
 from ffrecord.errors import MismatchError, add_note
 from ffrecord.fields import Schema
+from ffrecord.fields.complete import covers, overlaid
 from ffrecord.manifest import Shard
 from ffrecord.sharding import base, resume
 from ffrecord.sharding.base import Base
@@ -103,9 +104,14 @@ class Writing:
     def _encoding(self, found: Base | None) -> Encoding | None:
         options = self._options
         fields = options.fields
-        if found is not None and fields is None and options.serializer is None and found.listing.schema is not None:
-            fields = Schema.from_builtins(found.listing.schema)
-        self._check_base(found, given(options.fields, options.serializer))  # or its samples might not even fit
+        if found is not None and options.serializer is None and found.listing.schema is not None:
+            there = Schema.from_builtins(found.listing.schema)
+            if fields is None:
+                fields = there
+            elif options.completes and covers(there._tree, fields._tree):
+                fields = Schema(overlaid(there._tree, fields._tree))
+        if options.declares(fields) is None or (found is not None and found.listing.schema is not None):
+            self._check_base(found, given(fields, options.serializer))  # or its samples might not even fit
         encoding = self._plan.encoding(fields)
         if found is not None and not found.blank:
             # Not known: then it is that of what is there, which has no columns.
@@ -136,7 +142,8 @@ class Writing:
         if not shards or start.samples + start.skipped != plan.total:
             files = Files(part.open, options.path, STEM if found is None else found.stem, options.target.made)
             source, cut, backlog = plan.source(start), options.cut(plan.total), options.target.backlog
-            job = Job(source, encoding, cut, files, part.keep, start, options.max_skipped, backlog)
+            declared = options.declares(options.fields)
+            job = Job(source, encoding, cut, files, part.keep, start, options.max_skipped, backlog, declared)
             done = write_shards(job, self._means)
             shards = [*shards, *done.shards]
         self._publish(shards, done, found)
