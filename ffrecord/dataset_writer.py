@@ -3,11 +3,12 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex
 
 from ffrecord import urls
-from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError
 from ffrecord.fields import Schema
 from ffrecord.sharding import arguments, resume
 from ffrecord.sharding.encoding import Encoding, given, name_of, shape_of, shown
@@ -73,6 +74,60 @@ def _target(
     if staging is not None:
         raise ArgumentError(f"staging={os.fspath(staging)!r} is of URLs; {found!r} is none, and written where it is")
     return Directory(urls.local_of(found))
+
+
+class _Taken:
+    """A dataset that is written, or an iterable.
+
+    Args:
+        dataset: given by the user.
+        serializer: given by the user, who then says what records are: those of ours are not copied.
+
+    Attributes:
+        known: its samples where it is a dataset of ours or a table, which know their columns; None for any other.
+        dataset: of which the samples are taken: that, or what `open` has made of it.
+    """
+
+    def __init__(self, dataset: Any, serializer: Any = None) -> None:
+        from ffrecord.inputs.recognised import Ours, input_of  # which takes long to import
+
+        found = input_of(dataset)
+        self.dataset = dataset
+        self.known = None if serializer is not None and isinstance(found, Ours) else found
+        self._once = ExitStack()
+
+    @property
+    def length(self) -> int:
+        """How many samples there are."""
+        return length(self.dataset) if self.known is None else len(self.known)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What tells the samples from others; None for what nobody knows."""
+        return None if self.known is None else self.known.fingerprint
+
+    def open(self, fields: Any, *, skips: bool, once: bool) -> Schema | None:
+        """Begin to take samples that know their columns; see `recognised.Input`.
+
+        Args:
+            once: whether every sample is asked for once.
+
+        Returns:
+            Their columns; None for records without a schema.
+        """
+        if self.known is not None:
+            self.dataset = self.known.dataset(fields, skips=skips)
+            if once and hasattr(self.dataset, "read_once"):
+                self._once.enter_context(self.dataset.read_once())
+        columns = getattr(self.dataset, "columns", None)
+        found: Schema | None = None if columns is None else columns.schema
+        return found
+
+    def __enter__(self) -> "_Taken":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._once.close()
 
 
 class DatasetWriter:
@@ -149,6 +204,7 @@ class DatasetWriter:
             appends=arguments.appends(mode),
             resumes=arguments.flag("resume", resume),
         )
+        self._fields = fields
         self._options.check_target()
 
     def from_indexed_dataset(
@@ -197,12 +253,13 @@ class DatasetWriter:
             raise ArgumentTypeError(f"fingerprint must be str or None, not {type(fingerprint).__name__}")
         if wanted is not None and not shuffles:
             raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
-        chosen = select(length(dataset), indices)
-        asked = resume.of_chosen(chosen, fingerprint)
+        taken = _Taken(dataset, self._options.serializer)
+        chosen = select(taken.length, indices)
+        asked = resume.of_chosen(chosen, taken.fingerprint if fingerprint is None else fingerprint)
         used = None
         if shuffles:
             chosen, used = shuffle(chosen, self._seed(wanted))
-        return self._write_chosen(dataset, chosen, asked, used, chunksize)
+        return self._write_chosen(taken, chosen, asked, used, chunksize)
 
     def _write_chosen(
         self, dataset: Any, chosen: Chosen, asked: Request, seed: int | None = None, chunksize: int = 100
@@ -214,17 +271,26 @@ class DatasetWriter:
             seed: that the manifest tells.
         """
         means = self._options.means(chunksize)
+        taken = dataset if isinstance(dataset, _Taken) else _Taken(dataset, self._options.serializer)
         plan = Plan(
             len(chosen),
-            lambda start: FromDataset(dataset, chosen, start.samples + start.skipped),
-            lambda fields: self._look(dataset, chosen, fields, means),
+            lambda start: FromDataset(taken.dataset, chosen, start.samples + start.skipped),
+            lambda fields: self._look(taken, chosen, fields, means),
             asked,
             seed,
         )
-        return self._write(plan, means)
+        with taken:
+            return self._write(plan, means)
 
-    def _look(self, dataset: Any, chosen: Chosen, fields: Schema | None, means: Means) -> Encoding:
+    def _look(self, taken: "_Taken", chosen: Chosen, fields: Schema | None, means: Means) -> Encoding:
         options = self._options
+        completes = options.declares(fields) is not None
+        if taken.known is not None:
+            # What the user gave as a dict may be the fields of some columns.
+            wanted = self._fields if completes else fields
+            found = taken.open(wanted, skips=options.max_skipped is not None, once=isinstance(chosen, range))
+            fields, completes = (found if options.serializer is None else None), False
+        dataset = taken.dataset
         probes = options.probes(chosen, fields)
         if probes and len(chosen) == len(dataset) and hasattr(dataset, "samples_to_look_at"):
             probes = dataset.samples_to_look_at(len(probes)) or probes  # one here and one there would take long
@@ -235,7 +301,7 @@ class DatasetWriter:
             options.serializer,
             means,
             skips=options.max_skipped is not None,
-            completes=options.declares(fields) is not None,
+            completes=completes,
             exact=options.samples_per_shard is not None or options.num_shards is not None,
         )
 
@@ -258,6 +324,9 @@ class DatasetWriter:
         """
         self._options.check_target()
         total = arguments.count("length", length)
+        taken = _Taken(iterable, self._options.serializer)
+        if taken.known is not None:
+            return self._of_known(taken, total, chunksize)
         if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
             raise ArgumentTypeError(f"{type(iterable).__name__} is not iterable")
         source = FromIterable(iterable, total)
@@ -313,6 +382,14 @@ class DatasetWriter:
         )
         self._options.cut(None)
         return self._write(plan, means)
+
+    def _of_known(self, taken: "_Taken", length: int | None, chunksize: int) -> Summary:
+        """Write an iterable whose samples can be had by index."""
+        count = taken.length
+        if length is not None and count != length:
+            raise CountError(f"the iterable gives {count} samples, but length is {length}")
+        chosen = range(count)
+        return self._write_chosen(taken, chosen, resume.of_chosen(chosen, taken.fingerprint), chunksize=chunksize)
 
     def _of_lines(self, source: FromList, fields: Schema | None, means: Means) -> Encoding | None:
         """Return the encoding of samples of lines, the first of which show what `fields` leaves out."""

@@ -11,10 +11,10 @@ from typing import Any, Literal, SupportsIndex
 from ffrecord import urls
 from ffrecord.conversion.given import Given, given
 from ffrecord.conversion.places import check_outside
-from ffrecord.conversion.stores import OfStore
 from ffrecord.conversion.verifying import compare_all
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ArgumentError
+from ffrecord.inputs.stores import OfStore
 from ffrecord.manifest import load
 from ffrecord.reader import FileReader
 from ffrecord.sharding import arguments

@@ -18,8 +18,8 @@ from ffrecord.torch.registry import ReaderRegistry
 from ffrecord.torch.samplers import BatchSampler as BatchSampler
 from ffrecord.torch.samplers import Sampler as Sampler
 
-# What `from ffrecord.torch import *` brings. Names that torch has too, and that ffrecord 1.x did not have, are public, but
-# leave those of torch in their place.
+# What `from ffrecord.torch import *` brings. Names that torch has too, and that 1.x did not have, are public, but leave
+# torch's own in their place.
 __all__ = [
     "ConcatDataset",
     "DataLoader",

@@ -12,7 +12,7 @@ from test_convert import samples, tarred, zipped
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, MismatchError
 from ffrecord.conversion import convert, export, stores
-from ffrecord.conversion.stores import StoreDataset
+from ffrecord.inputs.stores import StoreDataset
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError
 from ffrecord.fields import BytesField
 from ffrecord.sharding.part_directory import PartDirectory

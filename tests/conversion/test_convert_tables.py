@@ -16,7 +16,7 @@ import pytest
 from ffrecord import FileReader
 from ffrecord.conversion import convert
 from ffrecord.conversion.parquet import ParquetDataset
-from ffrecord.conversion.rows import Rows
+from ffrecord.inputs.rows import Rows
 from ffrecord.errors import ArgumentError, FormatError, WorkerError
 from ffrecord.fields import (
     BytesField,

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ffrecord.conversion.columns import Facts, chosen
-from ffrecord.conversion.rows import RowError, Rows
-from ffrecord.conversion.stores import spread
 from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.inputs.columns import Facts, chosen
+from ffrecord.inputs.rows import RowError, Rows
+from ffrecord.inputs.stores import spread
 
 
 class HuggingFaceDataset:
