@@ -329,16 +329,12 @@ class DatasetWriter:
             return self._of_known(taken, total, chunksize)
         if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
             raise ArgumentTypeError(f"{type(iterable).__name__} is not iterable")
-        source = FromIterable(iterable, total)
+        source, declared = FromIterable(iterable, total), self._options.declares(self._options.fields)
 
-        def encoding(fields: Schema | None) -> Encoding | None:
-            declared = self._options.declares(fields)
-            if declared is None:
-                return self._given(fields)
-            first = source.look(FIRST_SAMPLES)
-            return shown(shape_of(first, declared), declared)
+        def look() -> Encoding | None:
+            return None if declared is None else shown(shape_of(source.look(FIRST_SAMPLES), declared), declared)
 
-        return self._write_once(source, chunksize, encoding)
+        return self._write_once(source, chunksize, look)
 
     def from_list(
         self,
@@ -369,16 +365,17 @@ class DatasetWriter:
         if not isinstance(lines_or_file, Iterable | os.PathLike):
             raise ArgumentTypeError(f"lines_or_file must be a path or an iterable, not {type(lines_or_file).__name__}")
         lines = resume.lines_fingerprint(lines_or_file)
-        means = self._options.means(chunksize)
+        means, declared = self._options.means(chunksize), self._options.declares(self._options.fields)
         if lines is None:
             source = FromList(lines_or_file, function)
-            return self._write_once(source, chunksize, lambda fields: self._of_lines(source, fields, means))
+            return self._write_once(source, chunksize, lambda: self._of_lines(source, declared, means))
         asked: Request = {"call": "from_list", "lines": lines, "function": name_of(function)}
         plan = Plan(
             None,
             lambda start: FromList(lines_or_file, function, start.samples + start.skipped),
-            lambda fields: self._of_lines(FromList(lines_or_file, function), fields, means),
+            self._given_whole,
             asked,
+            look=lambda: self._of_lines(FromList(lines_or_file, function), declared, means),
         )
         self._options.cut(None)
         return self._write(plan, means)
@@ -391,13 +388,13 @@ class DatasetWriter:
         chosen = range(count)
         return self._write_chosen(taken, chosen, resume.of_chosen(chosen, taken.fingerprint), chunksize=chunksize)
 
-    def _of_lines(self, source: FromList, fields: Schema | None, means: Means) -> Encoding | None:
-        """Return the encoding of samples of lines, the first of which show what `fields` leaves out."""
-        if self._options.declares(fields) is None:
-            return self._given(fields)
+    def _of_lines(self, source: FromList, declared: Schema | None, means: Means) -> Encoding | None:
+        """Return the encoding of samples of lines, the first of which show what is not declared."""
+        if declared is None:
+            return None
         first = source.look(FIRST_SAMPLES)
         skips = self._options.max_skipped is not None
-        return choose(first, [*range(len(first))], fields, None, means, skips=skips, completes=True, exact=True)
+        return choose(first, [*range(len(first))], declared, None, means, skips=skips, completes=True, exact=True)
 
     def from_webdataset(
         self, shards: str | Iterable[str | os.PathLike[str]], pipeline: Callable[[str], Iterable[Any]]
@@ -424,12 +421,8 @@ class DatasetWriter:
         self._options.check_target()
         if not callable(pipeline):
             raise ArgumentTypeError(f"pipeline must be callable, not {type(pipeline).__name__}")
-
-        def encoding(fields: Schema | None) -> Encoding | None:
-            # The first samples show what `fields` leaves out, since no shard is read twice.
-            return None if self._options.declares(fields) else self._given(fields)
-
-        return self._write_once(FromStreams(shard_names(shards), pipeline), 1, encoding)
+        # The write itself looks at the first samples for what `fields` leaves out: no shard is read twice.
+        return self._write_once(FromStreams(shard_names(shards), pipeline), 1)
 
     def _seed(self, seed: int | None) -> int | None:
         """Without one, that of the interrupted write to go on with: any order will do, but not two."""
@@ -440,16 +433,15 @@ class DatasetWriter:
         """What the interrupted write to go on with was asked for; empty if there is none."""
         return resume.earlier(self._options.part()) if self._options.resumes else {}
 
-    def _write_once(
-        self, source: Source, chunksize: int, encoding: Callable[[Schema | None], Encoding | None]
-    ) -> Summary:
+    def _write_once(self, source: Source, chunksize: int, look: Callable[[], Encoding | None] | None = None) -> Summary:
         """Write what can be had only once, so that nothing an interrupted write has finished is of use."""
-        plan = Plan(source.total, lambda start: source, encoding)
+        plan = Plan(source.total, lambda start: source, self._given_whole, look=look)
         self._options.cut(plan.total)
         return self._write(plan, self._options.means(chunksize))
 
-    def _given(self, fields: Schema | None) -> Encoding | None:
-        return given(fields, self._options.serializer)
+    def _given_whole(self, fields: Schema | None) -> Encoding | None:
+        """Return the encoding that was given; None if samples have to show it, or some of their columns."""
+        return None if self._options.declares(fields) else given(fields, self._options.serializer)
 
     def _write(self, plan: Plan, means: Means) -> Summary:
         started, path = time.monotonic(), self._options.path

@@ -107,6 +107,8 @@ class Options:
             found: the dataset that is appended to.
         """
         said = encoding.extension if encoding else extension_of()
+        declared = self.declares(self.fields)
+        shown = "as the first samples show it" if declared is None else declared.to_builtins()
         cut = {"samples_per_shard": self.samples_per_shard, "num_shards": self.num_shards}
         if cut == dict.fromkeys(cut):
             cut = {"shard_size": self.shard_size or SHARD_SIZE}
@@ -114,7 +116,7 @@ class Options:
             "mode": "append" if self.appends else "create",
             resume.BASE: None if found is None else found.listing.fingerprint,
             **cut,
-            "schema": encoding.schema if encoding else "as the first samples show it",
+            "schema": encoding.schema if encoding else shown,
             "serializer": None if said is None else said.serializer,
             "writer": None if said is None else said.writer,
             "samples looked at": {

@@ -36,6 +36,8 @@ class Plan:
         encoding: of the samples, with these fields; None if the first ones are to show it.
         asked: what the call was asked for, to be compared by one that goes on; None if none can.
         seed: of the order; None for the order of the source.
+        look: takes a look at the first samples where `encoding` gives None and nothing was written before; None for
+            leaving that to the write itself.
     """
 
     total: int | None
@@ -43,6 +45,7 @@ class Plan:
     encoding: Callable[[Schema | None], Encoding | None]
     asked: Request | None = None
     seed: int | None = None
+    look: Callable[[], Encoding | None] | None = None
 
 
 class Writing:
@@ -93,12 +96,14 @@ class Writing:
             request = plan.asked | {"seed": plan.seed} | options.request(encoding, found)
             kept = resume.go_on(part, request, start, published=published, threads=max(1, self._means.workers))
             if encoding is None and kept.shards and not kept.published:
-                encoding = shown(Shape(part.schema_of(kept.shards[0])))
+                encoding = shown(Shape(part.schema_of(kept.shards[0])), options.declares(options.fields))
         if kept.published:
             return kept.start._replace(shard=len(kept.shards)), len(kept.shards)
         if published:
             options.check_target()
         self._check_skipped(kept.start.skipped)
+        if encoding is None and plan.look is not None:
+            encoding = plan.look()
         return self._go_on(found, encoding, kept), len(kept.shards)
 
     def _encoding(self, found: Base | None) -> Encoding | None:
@@ -110,8 +115,7 @@ class Writing:
                 fields = there
             elif options.completes and covers(there._tree, fields._tree):
                 fields = Schema(overlaid(there._tree, fields._tree))
-        if options.declares(fields) is None or (found is not None and found.listing.schema is not None):
-            self._check_base(found, given(fields, options.serializer))  # or its samples might not even fit
+        self._check_base(found, given(fields, options.serializer))  # or its samples might not even fit
         encoding = self._plan.encoding(fields)
         if found is not None and not found.blank:
             # Not known: then it is that of what is there, which has no columns.
