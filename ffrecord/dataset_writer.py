@@ -4,14 +4,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsIndex
 
 from ffrecord import urls
 from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError
 from ffrecord.fields import Schema
 from ffrecord.sharding import arguments, resume
-from ffrecord.sharding.encoding import Encoding, given, name_of, shape_of, shown
+from ffrecord.sharding.encoding import Encoding, extension_of, given, name_of, shape_of, shown
 from ffrecord.sharding.job import Means
 from ffrecord.sharding.layout import FIRST_SAMPLES
 from ffrecord.sharding.ledger import Request
@@ -294,7 +294,7 @@ class DatasetWriter:
         probes = options.probes(chosen, fields)
         if probes and len(chosen) == len(dataset) and hasattr(dataset, "samples_to_look_at"):
             probes = dataset.samples_to_look_at(len(probes)) or probes  # one here and one there would take long
-        return choose(
+        encoding = choose(
             dataset,
             probes,
             fields,
@@ -304,6 +304,9 @@ class DatasetWriter:
             completes=completes,
             exact=options.samples_per_shard is not None or options.num_shards is not None,
         )
+        # Of copied records the same is true as of those that they are copies of.
+        made_by = None if taken.known is None or encoding.extension is not None else taken.known.serializer
+        return encoding if made_by is None else replace(encoding, extension=extension_of(serializer=made_by))
 
     def from_iterable(self, iterable: Iterable[Any], length: int | None = None, chunksize: int = 100) -> Summary:
         """Write what an iterable gives: a generator, a DataLoader, anything. This process iterates it, workers encode.

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from ffrecord.fields import schema_of
 from ffrecord.folder import PackedFolder
@@ -27,6 +27,10 @@ class Input(Protocol):
     @property
     def fingerprint(self) -> str | None:
         """What tells the samples from others; None for what nobody knows."""
+
+    @property
+    def serializer(self) -> str | None:
+        """The name of what made records without columns of samples; None if nobody says."""
 
     def dataset(self, fields: Any, *, skips: bool = False) -> Any:
         """Return the samples by index, with `columns` of the result; None for records without a schema.
@@ -55,6 +59,19 @@ class Ours:
         """What tells the samples from others."""
         stores = " ".join(StoreFacts(store).fingerprint for store in self.parts.stores)
         return stores if isinstance(self.parts, Whole) else f"{stores} {self.parts.digest()}"
+
+    @property
+    def are_records(self) -> bool:
+        """Whether they are records of `.ffr` files, to be copied."""
+        return all(isinstance(store, FileReader) and _keeps_records(store, None) for store in self.parts.stores)
+
+    @property
+    def serializer(self) -> str | None:
+        """The serializer that records without columns were made by, as all files say; None if they do not."""
+        if not self.are_records:
+            return None
+        said = {getattr(cast(FileReader, store).extension, "serializer", None) for store in self.parts.stores}
+        return said.pop() if len(said) == 1 else None
 
     def dataset(self, fields: Any, *, skips: bool = False) -> Any:
         """Return the samples by index; see `Input`."""

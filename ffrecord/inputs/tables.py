@@ -50,6 +50,7 @@ class Table:
     """
 
     fingerprint: str | None = None
+    serializer: str | None = None
 
     def __init__(self, columns: Mapping[Any, Any], rows: int) -> None:
         self._columns, self._rows = dict(columns), rows

@@ -11,10 +11,11 @@ from test_convert import samples, tarred, zipped
 
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, MismatchError
-from ffrecord.conversion import convert, export, stores
-from ffrecord.inputs.stores import StoreDataset
+from ffrecord.conversion import convert, export
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError
 from ffrecord.fields import BytesField
+from ffrecord.inputs import stores
+from ffrecord.inputs.stores import StoreDataset
 from ffrecord.sharding.part_directory import PartDirectory
 from ffrecord.sources import RecordIOWriter
 from ffrecord.store import Store
