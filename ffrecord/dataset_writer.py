@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsIndex
 
 from ffrecord import urls
-from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, counted
 from ffrecord.fields import Schema
 from ffrecord.sharding import arguments, resume
 from ffrecord.sharding.encoding import Encoding, extension_of, given, name_of, shape_of, shown
@@ -56,7 +56,8 @@ class Summary:
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: {self.samples} samples, {self.bytes / 1e6:.1f} MB in {self.shards} shards, "
+            f"{self.path}: {counted(self.samples, 'sample')}, {self.bytes / 1e6:.1f} MB in "
+            f"{counted(self.shards, 'shard')}, "
             f"{self.seconds:.1f} s, {self.mb_per_second:.1f} MB/s"
         )
 
@@ -387,7 +388,7 @@ class DatasetWriter:
         """Write an iterable whose samples can be had by index."""
         count = taken.length
         if length is not None and count != length:
-            raise CountError(f"the iterable gives {count} samples, but length is {length}")
+            raise CountError(f"the iterable gives {counted(count, 'sample')}, but length is {length}")
         chosen = range(count)
         return self._write_chosen(taken, chosen, resume.of_chosen(chosen, taken.fingerprint), chunksize=chunksize)
 

@@ -241,7 +241,7 @@ def damaged(photos: Path, path: Path) -> Path:
 def test_damage_is_no_sample(tmp_path: Path, photos: Path, workers: int, on_error: Any) -> None:
     path = damaged(photos, tmp_path / "damaged")
     with FileReader(path, on_error=on_error) as reader:
-        with pytest.raises(WorkerError, match="failed at sample 7: .*ChecksumError"):
+        with pytest.raises(WorkerError, match=r"failed at sample 7: .*ChecksumError"):
             writer(tmp_path / "a", num_workers=workers).from_indexed_dataset(reader)
         with pytest.raises(WorkerError, match=r"failed at sample 2 \(.*: record 2\): .*ChecksumError") as caught:
             writer(tmp_path / "a", num_workers=workers).from_indexed_dataset(reader[5:])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.errors import ArgumentError, FormatError, counted
 from ffrecord.inputs.columns import Facts, chosen
 from ffrecord.inputs.rows import RowError, Rows
 from ffrecord.inputs.stores import spread
@@ -37,7 +37,7 @@ class TableDataset:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         if self.columns is None:
-            raise IndexError(f"{len(self)} rows")
+            raise IndexError(f"{counted(len(self), 'row')}")
         return [self.columns.prepared(sample) for sample in self._table.samples(indices)]
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, FormatError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, FormatError, counted
 from ffrecord.sharding.messages import Assignment, Indices, Stream
 from ffrecord.sharding.runs import may_be_asked_ahead
 from ffrecord.sharding.selection import Chosen, as_array
@@ -211,7 +211,9 @@ def shard_names(shards: Any) -> list[str]:
     if isinstance(shards, str | os.PathLike):
         names = list(islice(expand(os.fspath(shards)), NAMES_MOST + 1))
         if len(names) > NAMES_MOST:
-            raise ArgumentError(f"{os.fspath(shards)}: a pattern of more than {NAMES_MOST:,} names")
+            raise ArgumentError(
+                f"{os.fspath(shards)}: a pattern of more than {counted(NAMES_MOST, 'name', commas=True)}"
+            )
         return names
     if not isinstance(shards, Iterable):
         raise ArgumentTypeError(f"shards must be a list of paths or a pattern, not {type(shards).__name__}")
@@ -248,10 +250,10 @@ def _counted(iterable: Iterable[Item], length: int | None) -> Iterator[Item]:
     count = 0
     for count, item in enumerate(iterable, 1):
         if length is not None and count > length:
-            raise CountError(f"the iterable gives at least {count} samples, but length is {length}")
+            raise CountError(f"the iterable gives at least {counted(count, 'sample')}, but length is {length}")
         yield item
     if length is not None and count < length:
-        raise CountError(f"the iterable gives {count} samples, but length is {length}")
+        raise CountError(f"the iterable gives {counted(count, 'sample')}, but length is {length}")
 
 
 def _file_lines(path: str) -> Iterator[tuple[int, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ffrecord import manifest
-from ffrecord.errors import MismatchError, add_note
+from ffrecord.errors import MismatchError, add_note, counted
 from ffrecord.fields import Schema
 from ffrecord.fields.complete import covers, overlaid
 from ffrecord.manifest import Shard
@@ -134,7 +134,8 @@ class Writing:
         most = self._options.max_skipped or 0
         if count > most:
             raise MismatchError(
-                f"{self._options.path}: the interrupted write has left out {count} samples, and this one may leave out "
+                f"{self._options.path}: the interrupted write has left out {counted(count, 'sample')}, and "
+                f"this one may leave out "
                 f"{most}; resume=False discards what it has finished"
             )
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torch.utils.data import Dataset as TorchDataset
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError, counted
 from ffrecord.inputs.parts import Chosen, Joined, Parts, Whole
 from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order.identity import Identity, identity_of
@@ -222,7 +222,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     def __repr__(self) -> str:
         names = [name for reader in self.ffreaders() for name in reader.fnames]
         shown = names if len(names) <= FILES_SHOWN else [names[0], "...", names[-1]]
-        return f"<{type(self).__name__} of {len(self)} samples in {len(names)} files: {', '.join(shown)}>"
+        count = f"{counted(len(self), 'sample')} in {counted(len(names), 'file')}"
+        return f"<{type(self).__name__} of {count}: {', '.join(shown)}>"
 
 
 class Subset(Dataset[T_co]):
@@ -324,7 +325,9 @@ class ConcatDataset(Dataset[T_co]):
             start = self.cumulative_sizes[member - 1] if member else 0
             fetched = self.datasets[member]._get([positions[place] - start for place in own], lazily=lazily)
             if len(fetched.samples) != len(own) and fetched.kept is None:
-                raise ArgumentError(f"datasets[{member}] gave {len(fetched.samples)} samples for {len(own)} indices")
+                raise ArgumentError(
+                    f"datasets[{member}] gave {counted(len(fetched.samples), 'sample')} for {len(own)} indices"
+                )
             parts.append(fetched)
             places.append(own)
         return merged(parts, places, len(positions))
