@@ -140,8 +140,9 @@ class DatasetWriter:
         path: the directory, missing or empty; missing parents are made. Or the URL of one in object storage, such as
             "s3://bucket/name", where shards go as they are finished, and the manifest last; see
             docs/remote-writing.md.
-        fields: the columns of the samples, as `fields.Schema.of` takes them, or a Schema. None: as up to 8 samples
-            spread over the dataset show them; samples of bytes, bytearray or memoryview are written as they are then.
+        fields: the columns of the samples, as `fields.Schema.of` takes them, or a Schema. A dict may leave out some:
+            they are as samples show them. None: as up to 8 samples spread over the dataset show them; samples of bytes,
+            bytearray or memoryview are written as they are then.
         num_workers: processes that read and serialize; -1 for one per usable CPU, 0 for none but this one. More than
             CPUs are of use where a sample has to be waited for, as when dataset[i] opens a file that is not in memory.
         serializer: sample → buffer, `pickle.dumps` for instance, instead of fields.
@@ -220,8 +221,10 @@ class DatasetWriter:
         """Write dataset[i] for every i, or for those of `indices`.
 
         Args:
-            dataset: has len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset. If it has
-                `__getitems__(indices)`, too, up to 80 samples are asked for at once, or as many as its
+            dataset: has len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset. Of one of ours (an
+                open store, its slice, `ffrecord.torch.Dataset`, its subsets) the records are copied, unless a method of
+                yours makes the samples; a table (DataFrame, Arrow, dict of columns) has a sample for each row. If it
+                has `__getitems__(indices)`, too, up to 80 samples are asked for at once, or as many as its
                 `samples_at_once(indices)` says; unless it gives a list of as many, they are asked for one by one. Where
                 several are had together, as of one compressed block, it may say how many of the first of some a worker
                 is to have, by `samples_of_task(indices)`, and which few to look at, by `samples_to_look_at(count)`.
@@ -315,7 +318,8 @@ class DatasetWriter:
         Without fields and serializer the first 8 samples show the columns.
 
         Args:
-            iterable: of samples, which must pickle unless there are no workers.
+            iterable: of samples, which must pickle unless there are no workers. Of one of ours, or a table, as
+                `from_indexed_dataset` says.
             length: how many samples it must give; None for any number.
             chunksize: samples that a worker is given at a time; fewer if they are large, more if they are quick.
 
