@@ -338,6 +338,9 @@ def test_nothing_is_filtered_before_anybody_asks(browser, tmp_path, case):
             whole = len(samples) - len(damaged)
             assert browser.run("document.images.length") == (whole if fields is IMAGE else 0)
             assert browser.run("document.querySelectorAll('.damaged').length") == len(damaged)
+            assert browser.run("column.selectedOptions[0].text") == "all samples"
+            told = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
+            assert browser.run("document.querySelector('#about').innerText") == f"ffrecord · {told}"
 
             look_for_damaged(browser, len(damaged))
             browser.key("Escape")

@@ -165,7 +165,7 @@ function start() {
   document.title = `${name} – ffrecord`;
   part("name").textContent = name;
   part("name").title = begin.source;
-  part("about").textContent = `${begin.format} · ${amount(begin.count)} samples`;
+  part("about").textContent = `${begin.format} · ${counted(begin.count, "sample")}`;
   where.placeholder = begin.named ? "go to index or name" : "go to index";
   for (const each of choices) { const made = make("option", "", each.name); column.append(made); }
   prepareFilter();

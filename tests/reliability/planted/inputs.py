@@ -55,8 +55,8 @@ DEFECTS = (
         "an-int-of-a-list-rounded",
         "G2",
         "ffrecord/fields/numbers.py",
-        '        if not np.array_equal(cast.astype(own), array, equal_nan=own.kind in "fc"):\n            return None\n',
-        "",
+        "        if not np.array_equal(cast.astype(own), array, ",
+        "        if cast.shape != array.shape and not np.array_equal(cast, array, ",
         ("test_field_arrays.py::test_refused",),
     ),
     Defect(
@@ -84,11 +84,11 @@ DEFECTS = (
         ("test_dataset_writer_partial.py::test_the_rest_is_inferred",),
     ),
     Defect(
-        "a-filter-nobody-asked-for",
+        "damaged-samples-chosen-before-anybody-asks",
         "G2",
         "ffrecord/cli/viewing/page.js",
-        '  prepareFilter();\n  tell("");\n',
-        '  column.dispatchEvent(new Event("change"));\n  tell("");\n',
+        '[{ name: "all samples", all: true }, ...begin.columns] : begin.columns',
+        "begin.columns : begin.columns",
         ("test_cli_view_browser.py::test_nothing_is_filtered_before_anybody_asks",),
     ),
 )
