@@ -116,7 +116,7 @@ def parts_of(source: Any) -> Parts | None:
     if told is not None:
         found: Parts | None = told(source)
         return found
-    if isinstance(source, list | tuple):
+    if type(source) in (list, tuple):  # of a subclass nobody knows what it does for an item
         return _joined(source) if source and not isinstance(source[0], str | bytes | int | float | dict) else None
     return _parts_of_torch(source)
 
