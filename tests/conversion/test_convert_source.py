@@ -124,7 +124,7 @@ def test_plain_records_of_which_some_are_left_out(tmp_path):
     (tmp_path / "x.ffr").write_bytes(data)
     with (
         FileReader(tmp_path / "x.ffr", on_error="skip") as store,
-        pytest.raises(FFRecordError, match="failed at sample 199: .*ChecksumError: Sample 199: checksum mismatch"),
+        pytest.raises(FFRecordError, match=r"failed at sample 199: .*ChecksumError: Sample 199: checksum mismatch"),
     ):
         convert(store, tmp_path / "out", num_workers=0)
 
