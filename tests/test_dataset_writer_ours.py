@@ -93,6 +93,10 @@ def test_some_of_them_shuffled(tmp_path: Path, photos: Path) -> None:
         chosen = writer(tmp_path / "a").from_indexed_dataset(reader[3:], indices=[-1, 0, 0, 4])
         assert chosen.samples == 4
         assert same(tmp_path / "a", photos, [COUNT - 1, 3, 3, 7])
+        # As many as are asked for at once.
+        order = [9, 2, 7, 7, 0, 3, 8, 1, 5, 4]
+        writer(tmp_path / "c").from_indexed_dataset(reader[2:], indices=order)
+        assert same(tmp_path / "c", photos, [2 + i for i in order])
         writer(tmp_path / "b").from_indexed_dataset(reader, shuffle_indices=True, seed=7)
     schema, found = records(tmp_path / "b")
     assert found != records(photos)[1] and (schema, sorted(found)) == (records(photos)[0], sorted(records(photos)[1]))
@@ -214,12 +218,14 @@ def test_other_columns_beside_are_refused(tmp_path: Path, photos: Path) -> None:
 
 def test_members_whose_fields_are_made_the_same(tmp_path: Path) -> None:
     for name, shape in (("a", 2), ("b", 3)):
-        writer(tmp_path / name).from_indexed_dataset([{"x": np.full(shape, i, "i4"), "i": i} for i in range(3)])
+        writer(tmp_path / name).from_indexed_dataset([{"x": np.full(shape, i, "i4"), "i": i} for i in range(6)])
     with FileReader(tmp_path / "a") as one, FileReader(tmp_path / "b") as other:
         fields = {"x": NDArrayField("i4", (None,))}
         writer(tmp_path / "c", fields, num_workers=2).from_indexed_dataset([one, other])
+        writer(tmp_path / "d", fields).from_indexed_dataset([one, other], indices=[11, 0, 7, 3, 6, 2, 1, 10])
     schema, found = records(tmp_path / "c")
-    assert [schema.decode(record)["x"].tolist() for record in found] == [[i] * n for n in (2, 3) for i in range(3)]
+    assert [schema.decode(record)["x"].tolist() for record in found] == [[i] * n for n in (2, 3) for i in range(6)]
+    assert records(tmp_path / "d") == (schema, [found[i] for i in (11, 0, 7, 3, 6, 2, 1, 10)])
 
 
 def damaged(photos: Path, path: Path) -> Path:

@@ -17,7 +17,7 @@ DEFECTS = (
         "ffrecord/inputs/selected.py",
         "            for place, sample in zip(places.tolist(), of_member, strict=True):\n",
         "            for place, sample in zip(places.tolist()[::-1], of_member, strict=True):\n",
-        ("test_dataset_writer_ours.py::test_records_are_copied",),
+        ("test_dataset_writer_ours.py::test_members_whose_fields_are_made_the_same",),
     ),
     Defect(
         "process-of-a-subclass-passed-over",
