@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import _tfrecord
-from ffrecord.errors import ChecksumError, FFRecordError
+from ffrecord.errors import ChecksumError, FFRecordError, counted
 from ffrecord.forms import Array
 from ffrecord.sources.inflated import Inflated, OpenStreams
 from ffrecord.sources.tfrecord_index import Index
@@ -93,7 +93,7 @@ class Streams:
                 where = f"{index.path}: record {local[place]}"
                 records[place] = ChecksumError(
                     f"Sample {index_of_all}: checksum mismatch: {where}: CRC-32C {crc:#010x}, stored {expected:#010x} "
-                    f"({sizes[place]} bytes at offset {offsets[place]} of what is decompressed)",
+                    f"({counted(sizes[place], 'byte')} at offset {offsets[place]} of what is decompressed)",
                     path=index.path,
                     index=index_of_all,
                     stored=expected,
