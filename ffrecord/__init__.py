@@ -10,23 +10,34 @@ from typing import TYPE_CHECKING, Any
 from ffrecord.system.compiled import check as _check
 
 if TYPE_CHECKING:
-    from ffrecord import fields, fileio, order, package, utils
-    from ffrecord.conversion import convert, export
-    from ffrecord.dataset_writer import DatasetWriter, Summary
+    # `as` tells type checkers that a name is public though `__all__` leaves it out.
+    from ffrecord import fields as fields
+    from ffrecord import fileio as fileio
+    from ffrecord import order as order
+    from ffrecord import package as package
+    from ffrecord import utils as utils
+    from ffrecord.conversion import convert as convert
+    from ffrecord.conversion import export as export
+    from ffrecord.dataset_writer import DatasetWriter
+    from ffrecord.dataset_writer import Summary as Summary
     from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MismatchError, WorkerError
     from ffrecord.folder import PackedFolder
     from ffrecord.folder_pack import pack_folder
     from ffrecord.fsalign import checkFsAlign
-    from ffrecord.partition import Task, tasks
+    from ffrecord.partition import Task as Task
+    from ffrecord.partition import tasks as tasks
     from ffrecord.reader import FileReader
-    from ffrecord.recovery import Recovered, recover
-    from ffrecord.sources.opening import open
+    from ffrecord.recovery import Recovered as Recovered
+    from ffrecord.recovery import recover as recover
+    from ffrecord.sources.opening import open as open
     from ffrecord.writer import FileWriter
 
     __version__: str
 
 _check(_os.path.dirname(_os.path.abspath(__file__)))
 
+# What `from ffrecord import *` brings, which many programs written for 1.x begin with. Names that programs have for
+# things of their own, such as `open`, `utils` or `tasks`, are public too, but do not come along: see `__dir__`.
 __all__ = [
     "ChecksumError",
     "DatasetWriter",
@@ -36,22 +47,9 @@ __all__ = [
     "FormatError",
     "MismatchError",
     "PackedFolder",
-    "Recovered",
-    "Summary",
-    "Task",
     "WorkerError",
     "checkFsAlign",
-    "convert",
-    "export",
-    "fields",
-    "fileio",
-    "open",
-    "order",
     "pack_folder",
-    "package",
-    "recover",
-    "tasks",
-    "utils",
 ]
 
 MODULES = ("fields", "fileio", "order", "package", "utils")
@@ -86,4 +84,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    """The public names, and those that every module has."""
+    own = [name for name in globals() if name.startswith("__")]
+    return sorted({*own, *MODULES, *(name for names in HOMES.values() for name in names), "__version__"})

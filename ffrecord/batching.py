@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ffrecord.background import Background
 from ffrecord.buffers import as_bytes
 from ffrecord.engine._engine import ARRAYS, PACKED, Slots
-from ffrecord.errors import ArgumentError, ClosedError, FormatError, SampleIndexError, of_files
+from ffrecord.errors import ArgumentError, ClosedError, FormatError, SampleIndexError, counted, of_files
 from ffrecord.forms import Array, Form, Instead, Out, Outcome, delivered, without
 from ffrecord.indices import as_indices, as_int64
 from ffrecord.prefetch import Prefetcher
@@ -142,7 +142,8 @@ class BatchReading(ABC):
         if isinstance(record, Exception) or len(record) == size:
             return record
         return FormatError(
-            f"Sample {index}: {of_files(self._fnames)}: {len(record)} bytes, expected {size} as of every sample"
+            f"Sample {index}: {of_files(self._fnames)}: {counted(len(record), 'byte')}, expected {size} as "
+            f"of every sample"
         )
 
     def _begin_columns(
@@ -265,7 +266,7 @@ def tell_skipped(messages: Iterable[str]) -> None:
     for message in messages:
         alike.setdefault(INDEX.sub("", message, 1), []).append(message)
     for first, *others in alike.values():
-        more = f"; and {len(others)} more samples, of which the same is to be said" if others else ""
+        more = f"; and {counted(len(others), 'more sample')}, of which the same is to be said" if others else ""
         logger.warning("%s%s", first, more)
 
 

@@ -3,15 +3,17 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsIndex
 
 from ffrecord import urls
-from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, counted
 from ffrecord.fields import Schema
 from ffrecord.sharding import arguments, resume
-from ffrecord.sharding.encoding import Encoding, given, name_of
+from ffrecord.sharding.encoding import Encoding, extension_of, given, name_of, shape_of, shown
 from ffrecord.sharding.job import Means
+from ffrecord.sharding.layout import FIRST_SAMPLES
 from ffrecord.sharding.ledger import Request
 from ffrecord.sharding.options import Options
 from ffrecord.sharding.probing import choose
@@ -54,7 +56,8 @@ class Summary:
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: {self.samples} samples, {self.bytes / 1e6:.1f} MB in {self.shards} shards, "
+            f"{self.path}: {counted(self.samples, 'sample')}, {self.bytes / 1e6:.1f} MB in "
+            f"{counted(self.shards, 'shard')}, "
             f"{self.seconds:.1f} s, {self.mb_per_second:.1f} MB/s"
         )
 
@@ -74,6 +77,60 @@ def _target(
     return Directory(urls.local_of(found))
 
 
+class _Taken:
+    """A dataset that is written, or an iterable.
+
+    Args:
+        dataset: given by the user.
+        serializer: given by the user, who then says what records are: those of ours are not copied.
+
+    Attributes:
+        known: its samples where it is a dataset of ours or a table, which know their columns; None for any other.
+        dataset: of which the samples are taken: that, or what `open` has made of it.
+    """
+
+    def __init__(self, dataset: Any, serializer: Any = None) -> None:
+        from ffrecord.inputs.recognised import Ours, input_of  # which takes long to import
+
+        found = input_of(dataset)
+        self.dataset = dataset
+        self.known = None if serializer is not None and isinstance(found, Ours) else found
+        self._once = ExitStack()
+
+    @property
+    def length(self) -> int:
+        """How many samples there are."""
+        return length(self.dataset) if self.known is None else len(self.known)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What tells the samples from others; None for what nobody knows."""
+        return None if self.known is None else self.known.fingerprint
+
+    def open(self, fields: Any, *, skips: bool, once: bool) -> Schema | None:
+        """Begin to take samples that know their columns; see `recognised.Input`.
+
+        Args:
+            once: whether every sample is asked for once.
+
+        Returns:
+            Their columns; None for records without a schema.
+        """
+        if self.known is not None:
+            self.dataset = self.known.dataset(fields, skips=skips)
+            if once and hasattr(self.dataset, "read_once"):
+                self._once.enter_context(self.dataset.read_once())
+        columns = getattr(self.dataset, "columns", None)
+        found: Schema | None = None if columns is None else columns.schema
+        return found
+
+    def __enter__(self) -> "_Taken":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._once.close()
+
+
 class DatasetWriter:
     """Writes a dataset as a directory of `.ffr` files with a manifest, which is there complete or not at all.
 
@@ -83,8 +140,9 @@ class DatasetWriter:
         path: the directory, missing or empty; missing parents are made. Or the URL of one in object storage, such as
             "s3://bucket/name", where shards go as they are finished, and the manifest last; see
             docs/remote-writing.md.
-        fields: the columns of the samples, as `fields.Schema.of` takes them, or a Schema. None: as up to 8 samples
-            spread over the dataset show them; samples of bytes, bytearray or memoryview are written as they are then.
+        fields: the columns of the samples, as `fields.Schema.of` takes them, or a Schema. A dict may leave out some:
+            they are as samples show them. None: as up to 8 samples spread over the dataset show them; samples of bytes,
+            bytearray or memoryview are written as they are then.
         num_workers: processes that read and serialize; -1 for one per usable CPU, 0 for none but this one. More than
             CPUs are of use where a sample has to be waited for, as when dataset[i] opens a file that is not in memory.
         serializer: sample → buffer, `pickle.dumps` for instance, instead of fields.
@@ -138,6 +196,7 @@ class DatasetWriter:
             _target(path, storage_options, staging),
             arguments.columns(fields, serializer),
             serializer,
+            isinstance(fields, Mapping),
             **cuts,
             workers=arguments.workers(num_workers),
             start_method=start_method_of(start_method),
@@ -147,6 +206,7 @@ class DatasetWriter:
             appends=arguments.appends(mode),
             resumes=arguments.flag("resume", resume),
         )
+        self._fields = fields
         self._options.check_target()
 
     def from_indexed_dataset(
@@ -161,8 +221,10 @@ class DatasetWriter:
         """Write dataset[i] for every i, or for those of `indices`.
 
         Args:
-            dataset: has len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset. If it has
-                `__getitems__(indices)`, too, up to 80 samples are asked for at once, or as many as its
+            dataset: has len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset. Of one of ours (an
+                open store, its slice, `ffrecord.torch.Dataset`, its subsets) the records are copied, unless a method of
+                yours makes the samples; a table (DataFrame, Arrow, dict of columns) has a sample for each row. If it
+                has `__getitems__(indices)`, too, up to 80 samples are asked for at once, or as many as its
                 `samples_at_once(indices)` says; unless it gives a list of as many, they are asked for one by one. Where
                 several are had together, as of one compressed block, it may say how many of the first of some a worker
                 is to have, by `samples_of_task(indices)`, and which few to look at, by `samples_to_look_at(count)`.
@@ -195,12 +257,13 @@ class DatasetWriter:
             raise ArgumentTypeError(f"fingerprint must be str or None, not {type(fingerprint).__name__}")
         if wanted is not None and not shuffles:
             raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
-        chosen = select(length(dataset), indices)
-        asked = resume.of_chosen(chosen, fingerprint)
+        taken = _Taken(dataset, self._options.serializer)
+        chosen = select(taken.length, indices)
+        asked = resume.of_chosen(chosen, taken.fingerprint if fingerprint is None else fingerprint)
         used = None
         if shuffles:
             chosen, used = shuffle(chosen, self._seed(wanted))
-        return self._write_chosen(dataset, chosen, asked, used, chunksize)
+        return self._write_chosen(taken, chosen, asked, used, chunksize)
 
     def _write_chosen(
         self, dataset: Any, chosen: Chosen, asked: Request, seed: int | None = None, chunksize: int = 100
@@ -212,21 +275,42 @@ class DatasetWriter:
             seed: that the manifest tells.
         """
         means = self._options.means(chunksize)
+        taken = dataset if isinstance(dataset, _Taken) else _Taken(dataset, self._options.serializer)
         plan = Plan(
             len(chosen),
-            lambda start: FromDataset(dataset, chosen, start.samples + start.skipped),
-            lambda fields: self._look(dataset, chosen, fields, means),
+            lambda start: FromDataset(taken.dataset, chosen, start.samples + start.skipped),
+            lambda fields: self._look(taken, chosen, fields, means),
             asked,
             seed,
         )
-        return self._write(plan, means)
+        with taken:
+            return self._write(plan, means)
 
-    def _look(self, dataset: Any, chosen: Chosen, fields: Schema | None, means: Means) -> Encoding:
+    def _look(self, taken: "_Taken", chosen: Chosen, fields: Schema | None, means: Means) -> Encoding:
         options = self._options
+        completes = options.declares(fields) is not None
+        if taken.known is not None:
+            # What the user gave as a dict may be the fields of some columns.
+            wanted = self._fields if completes else fields
+            found = taken.open(wanted, skips=options.max_skipped is not None, once=isinstance(chosen, range))
+            fields, completes = (found if options.serializer is None else None), False
+        dataset = taken.dataset
         probes = options.probes(chosen, fields)
         if probes and len(chosen) == len(dataset) and hasattr(dataset, "samples_to_look_at"):
             probes = dataset.samples_to_look_at(len(probes)) or probes  # one here and one there would take long
-        return choose(dataset, probes, fields, options.serializer, means, skips=options.max_skipped is not None)
+        encoding = choose(
+            dataset,
+            probes,
+            fields,
+            options.serializer,
+            means,
+            skips=options.max_skipped is not None,
+            completes=completes,
+            exact=options.samples_per_shard is not None or options.num_shards is not None,
+        )
+        # Of copied records the same is true as of those that they are copies of.
+        made_by = None if taken.known is None or encoding.extension is not None else taken.known.serializer
+        return encoding if made_by is None else replace(encoding, extension=extension_of(serializer=made_by))
 
     def from_iterable(self, iterable: Iterable[Any], length: int | None = None, chunksize: int = 100) -> Summary:
         """Write what an iterable gives: a generator, a DataLoader, anything. This process iterates it, workers encode.
@@ -234,7 +318,8 @@ class DatasetWriter:
         Without fields and serializer the first 8 samples show the columns.
 
         Args:
-            iterable: of samples, which must pickle unless there are no workers.
+            iterable: of samples, which must pickle unless there are no workers. Of one of ours, or a table, as
+                `from_indexed_dataset` says.
             length: how many samples it must give; None for any number.
             chunksize: samples that a worker is given at a time; fewer if they are large, more if they are quick.
 
@@ -247,9 +332,17 @@ class DatasetWriter:
         """
         self._options.check_target()
         total = arguments.count("length", length)
+        taken = _Taken(iterable, self._options.serializer)
+        if taken.known is not None:
+            return self._of_known(taken, total, chunksize)
         if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
             raise ArgumentTypeError(f"{type(iterable).__name__} is not iterable")
-        return self._write_once(FromIterable(iterable, total), chunksize)
+        source, declared = FromIterable(iterable, total), self._options.declares(self._options.fields)
+
+        def look() -> Encoding | None:
+            return None if declared is None else shown(shape_of(source.look(FIRST_SAMPLES), declared), declared)
+
+        return self._write_once(source, chunksize, look)
 
     def from_list(
         self,
@@ -280,17 +373,36 @@ class DatasetWriter:
         if not isinstance(lines_or_file, Iterable | os.PathLike):
             raise ArgumentTypeError(f"lines_or_file must be a path or an iterable, not {type(lines_or_file).__name__}")
         lines = resume.lines_fingerprint(lines_or_file)
+        means, declared = self._options.means(chunksize), self._options.declares(self._options.fields)
         if lines is None:
-            return self._write_once(FromList(lines_or_file, function), chunksize)
+            source = FromList(lines_or_file, function)
+            return self._write_once(source, chunksize, lambda: self._of_lines(source, declared, means))
         asked: Request = {"call": "from_list", "lines": lines, "function": name_of(function)}
         plan = Plan(
             None,
             lambda start: FromList(lines_or_file, function, start.samples + start.skipped),
-            self._given,
+            self._given_whole,
             asked,
+            look=lambda: self._of_lines(FromList(lines_or_file, function), declared, means),
         )
         self._options.cut(None)
-        return self._write(plan, self._options.means(chunksize))
+        return self._write(plan, means)
+
+    def _of_known(self, taken: "_Taken", length: int | None, chunksize: int) -> Summary:
+        """Write an iterable whose samples can be had by index."""
+        count = taken.length
+        if length is not None and count != length:
+            raise CountError(f"the iterable gives {counted(count, 'sample')}, but length is {length}")
+        chosen = range(count)
+        return self._write_chosen(taken, chosen, resume.of_chosen(chosen, taken.fingerprint), chunksize=chunksize)
+
+    def _of_lines(self, source: FromList, declared: Schema | None, means: Means) -> Encoding | None:
+        """Return the encoding of samples of lines, the first of which show what is not declared."""
+        if declared is None:
+            return None
+        first = source.look(FIRST_SAMPLES)
+        skips = self._options.max_skipped is not None
+        return choose(first, [*range(len(first))], declared, None, means, skips=skips, completes=True, exact=True)
 
     def from_webdataset(
         self, shards: str | Iterable[str | os.PathLike[str]], pipeline: Callable[[str], Iterable[Any]]
@@ -317,6 +429,7 @@ class DatasetWriter:
         self._options.check_target()
         if not callable(pipeline):
             raise ArgumentTypeError(f"pipeline must be callable, not {type(pipeline).__name__}")
+        # The write itself looks at the first samples for what `fields` leaves out: no shard is read twice.
         return self._write_once(FromStreams(shard_names(shards), pipeline), 1)
 
     def _seed(self, seed: int | None) -> int | None:
@@ -328,14 +441,15 @@ class DatasetWriter:
         """What the interrupted write to go on with was asked for; empty if there is none."""
         return resume.earlier(self._options.part()) if self._options.resumes else {}
 
-    def _write_once(self, source: Source, chunksize: int) -> Summary:
+    def _write_once(self, source: Source, chunksize: int, look: Callable[[], Encoding | None] | None = None) -> Summary:
         """Write what can be had only once, so that nothing an interrupted write has finished is of use."""
-        plan = Plan(source.total, lambda start: source, self._given)
+        plan = Plan(source.total, lambda start: source, self._given_whole, look=look)
         self._options.cut(plan.total)
         return self._write(plan, self._options.means(chunksize))
 
-    def _given(self, fields: Schema | None) -> Encoding | None:
-        return given(fields, self._options.serializer)
+    def _given_whole(self, fields: Schema | None) -> Encoding | None:
+        """Return the encoding that was given; None if samples have to show it, or some of their columns."""
+        return None if self._options.declares(fields) else given(fields, self._options.serializer)
 
     def _write(self, plan: Plan, means: Means) -> Summary:
         started, path = time.monotonic(), self._options.path

@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any
 
 from ffrecord import manifest
+from ffrecord.buffers import as_bytes
+from ffrecord.inputs.recognised import Ours, input_of
 from ffrecord.paths import check_type
 from ffrecord.sharding import resume
-from ffrecord.sharding.encoding import Encoding
+from ffrecord.sharding.encoding import Encoding, extension_of
 from ffrecord.sharding.engine import write_shards
 from ffrecord.sharding.job import Job, Means
 from ffrecord.sharding.layout import shard_count, split_evenly
@@ -39,7 +41,8 @@ def dump(
     """Write dataset[i] for every i.
 
     Args:
-        dataset: has len() and [i]; its samples are buffers.
+        dataset: has len() and [i]; its samples are buffers. Of a `FileReader`, or a torch dataset of ours without a
+            `process` of yours, the records are copied, and the files say which columns these have.
         fname: for one file, its path. For several, a directory, made with its parents; one that is there must hold no
             shards, and gets these when all of them are complete.
         nfiles: number of files of ceil(len(dataset) / nfiles) samples each; if fewer do, a UserWarning says so.
@@ -63,12 +66,29 @@ def dump(
     files = operator.index(nfiles)
     if files < 1:
         raise ValueError(f"nfiles is {files}, expected >= 1")
+    dataset, encoding = _with_encoding(dataset, serializer)
     total = length(dataset)
-    encode = partial(_record, serializer)
     if files == 1:
-        interrupts.exiting(lambda: _dump_here(dataset, total, fname, encode, show))
+        interrupts.exiting(lambda: _dump_here(dataset, total, fname, encoding, show))
     else:
-        _dump_parallel(dataset, total, check_type(fname), files, encode, show)
+        _dump_parallel(dataset, total, check_type(fname), files, encoding, show)
+
+
+def _with_encoding(dataset: Any, serializer: Serializer | None) -> tuple[Any, Encoding]:
+    """Return what gives the samples, and how they become records.
+
+    Records of `.ffr` files are copied, and the new files say of them what those do.
+    """
+    known = None if serializer is not None else input_of(dataset)
+    if isinstance(known, Ours) and known.are_records:
+        records = known.dataset(None)
+        schema = None if records.columns is None else records.columns.schema
+        encode = as_bytes if schema is None else schema.encode
+        said = extension_of(schema=schema.to_builtins()) if schema else extension_of(serializer=known.serializer)
+        told = schema is not None or known.serializer is not None
+        return records, Encoding(encode, {"serializer": encode}, None, said if told else None)
+    encode = partial(_record, serializer)
+    return dataset, Encoding(encode, {"serializer": encode}, None, None)
 
 
 def _record(serializer: Serializer | None, sample: Any) -> Any:
@@ -76,19 +96,19 @@ def _record(serializer: Serializer | None, sample: Any) -> Any:
     return sample if serializer is None or isinstance(sample, bytes | bytearray) else serializer(sample)
 
 
-def _dump_here(dataset: Any, total: int, fname: str | os.PathLike[str], encode: Serializer, verbose: bool) -> None:
-    with FileWriter(fname, total) as writer:
+def _dump_here(dataset: Any, total: int, fname: str | os.PathLike[str], encoding: Encoding, verbose: bool) -> None:
+    with FileWriter(fname, total, extension=encoding.extension) as writer:
         progress = Progress(total, verbose, os.fspath(fname))
         try:
             for i in range(total):
-                record = encode(dataset[i])
+                record = encoding.encode(dataset[i])
                 writer.write_one(record)
                 progress.add(1, memoryview(record).nbytes)
         finally:
             progress.close()
 
 
-def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encode: Serializer, verbose: bool) -> None:
+def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encoding: Encoding, verbose: bool) -> None:
     check_no_shards(directory)
     cut = split_evenly(total, files)
     count = shard_count(total, cut)
@@ -103,7 +123,6 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encode:
             resume.claim(part)
         check_no_shards(directory)
         places = Files(part.open, directory)
-        encoding = Encoding(encode, {"serializer": encode}, None, None)
         job = Job(FromDataset(dataset, range(total)), encoding, cut, places, part.keep)
         workers = min(count, usable_workers(), WORKERS_MAX)
         shards = write_shards(job, Means(workers, progress=verbose)).shards

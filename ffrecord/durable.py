@@ -16,6 +16,7 @@ import sys
 import weakref
 from collections.abc import Callable
 
+from ffrecord import filesystems
 from ffrecord.errors import file_error
 from ffrecord.system._calls import fallocate
 
@@ -218,7 +219,7 @@ class PartFile:
     """
 
     def __init__(self, target: str, left: str | None = None) -> None:
-        self.target = os.path.realpath(target)
+        self.target = filesystems.real(target)
         self._check_target(target)
         self._owner = os.getpid()
         self._published = False

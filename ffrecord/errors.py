@@ -212,6 +212,18 @@ def of_files(paths: Sequence[str]) -> str:
     return f"{paths[0]} …" if len(paths) > 1 else paths[0]
 
 
+def counted(count: int, what: str, *, commas: bool = False) -> str:
+    """Return how many of something, with the plural that it needs: "1 shard", "2 shards", "3 directories".
+
+    Args:
+        what: the singular.
+        commas: whether a comma separates thousands.
+    """
+    if count != 1:
+        what = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{count:,} {what}" if commas else f"{count} {what}"
+
+
 def add_note(error: BaseException, note: str) -> None:
     """Give an exception on its way what stays, or how to go on. As its own `add_note`, which Python has since 3.11."""
     error.__notes__ = [*getattr(error, "__notes__", []), note]

@@ -117,7 +117,7 @@ def decode(header: format.BlockHeader, payload: bytes, path: str) -> Extension:
     computed = crc32(payload, crc32(format.pack_block_header(header)[format.BLOCK_CHECKED_FROM :]))
     if computed != header.crc:
         raise ChecksumError(
-            f"{path}: extension block: checksum of metadata mismached! "
+            f"{path}: extension block: checksum of metadata mismatch: "
             f"CRC-32 {computed:#010x}, stored {header.crc:#010x}",
             path=path,
             stored=header.crc,

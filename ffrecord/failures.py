@@ -4,7 +4,7 @@ from errno import ESTALE
 from typing import Any
 
 from ffrecord.engine._engine import Failure
-from ffrecord.errors import ChecksumError, FormatError, TruncatedError, file_error
+from ffrecord.errors import ChecksumError, FormatError, TruncatedError, counted, file_error
 from ffrecord.opened import OpenedFile
 from ffrecord.span_file import SpanFile, mapping_of
 
@@ -21,11 +21,9 @@ def failure_error(failure: Failure, file: Any, index: int, name: str) -> Excepti
     path, size, offset, detail = file.path, failure.size, failure.offset, failure.detail
     where = f"{path}: {name}"
     if failure.status == "mismatch":
-        # Programs look for the old spelling, in messages of the format that has always had it.
-        wrong = "checksum mismatch:" if isinstance(file, SpanFile) else "checksum mismached!"
         return ChecksumError(
-            f"Sample {index}: {wrong} {where}: {file.checksum} {detail:#010x}, "
-            f"stored {failure.stored:#010x} ({size} bytes at offset {offset})",
+            f"Sample {index}: checksum mismatch: {where}: {file.checksum} {detail:#010x}, "
+            f"stored {failure.stored:#010x} ({counted(size, 'byte')} at offset {offset})",
             path=path,
             index=index,
             stored=failure.stored,
@@ -36,10 +34,10 @@ def failure_error(failure: Failure, file: Any, index: int, name: str) -> Excepti
         if table is not None and table.lost:
             index_path = getattr(table, "path", path)
             return file_error(detail, f"Sample {index}: {where}: a part of the index could not be read", index_path)
-        return file_error(detail, f"Sample {index}: {where}: reading {size} bytes at offset {offset}", path)
+        return file_error(detail, f"Sample {index}: {where}: reading {counted(size, 'byte')} at offset {offset}", path)
     if failure.status == "size":
         return FormatError(
-            f"Sample {index}: {where}: {size} bytes at offset {offset}, expected {detail} as of every sample"
+            f"Sample {index}: {where}: {counted(size, 'byte')} at offset {offset}, expected {detail} as of every sample"
         )
     if failure.status == "span":
         return FormatError(f"Sample {index}: {where}: {_wrong_span(failure, file)}")
@@ -56,12 +54,12 @@ def failure_error(failure: Failure, file: Any, index: int, name: str) -> Excepti
 
 def _wrong_span(failure: Failure, file: OpenedFile | SpanFile) -> str:
     if isinstance(file, SpanFile):
-        found = f"{failure.detail} bytes at offset {failure.offset}"
-        return f"{found}, expected a span within the file's {file.size} bytes"
+        found = f"{counted(failure.detail, 'byte')} at offset {failure.offset}"
+        return f"{found}, expected a span within the file's {counted(file.size, 'byte')}"
     found = f"offsets {failure.offset} .. {failure.detail}"
     return f"{found}, expected ascending from {file.data_start} to at most {file.size}"
 
 
 def _cut(failure: Failure, file: OpenedFile | SpanFile) -> str:
     tables = "" if isinstance(file, SpanFile) else f", {file.data_start} of them tables"
-    return f"the file was cut to {failure.detail} bytes; it had {file.size} when it was opened{tables}"
+    return f"the file was cut to {counted(failure.detail, 'byte')}; it had {file.size} when it was opened{tables}"

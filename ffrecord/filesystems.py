@@ -1,6 +1,45 @@
-"""What kind of file system a file is on, by the type that statfs(2) gives."""
+"""Where a path leads from the working directory, and what kind of file system a file is on, as statfs(2) gives it."""
 
+import errno
+import os
 from typing import NamedTuple
+
+from ffrecord.errors import file_error
+
+GONE = "the working directory of this process is gone: give an absolute path, or change to a directory that is there"
+
+
+def absolute(path: str) -> str:
+    """Return a path from the root.
+
+    Raises:
+        FileNotFoundError (also a RuntimeError): it is relative, and the working directory is gone.
+    """
+    try:
+        return os.path.abspath(path)
+    except OSError as error:
+        raise file_error(error.errno or errno.ENOENT, f"{path}: {GONE}", path) from None
+
+
+def real(path: str) -> str:
+    """Return a path from the root without symbolic links; raises as `absolute`."""
+    try:
+        return os.path.realpath(path)
+    except OSError as error:
+        raise file_error(error.errno or errno.ENOENT, f"{path}: {GONE}", path) from None
+
+
+def working_directory() -> str | None:
+    """Return where this process is, without symbolic links; None where that is gone."""
+    try:
+        return os.path.realpath(os.getcwd())
+    except OSError:
+        return None
+
+
+def remark(path: str) -> str:
+    """Return what to add to a message that nothing is at a path: nothing, or that the working directory is gone."""
+    return f"; {GONE}" if not os.path.isabs(path) and working_directory() is None else ""
 
 
 class Filesystem(NamedTuple):

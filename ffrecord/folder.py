@@ -15,6 +15,7 @@ from ffrecord.errors import (
     NotAFileError,
     NotAFolderError,
     SampleIndexError,
+    counted,
 )
 from ffrecord.folder_index import INDEX_MAX, MAGIC_BYTES, decode_index, walk
 from ffrecord.folder_pack import dump_files, dump_structure, pack_folder
@@ -235,7 +236,7 @@ class PackedFolder:
         return isinstance(path, str | os.PathLike) and self.is_file(path)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.num_files()} files, {_path(self.reader)!r}>"
+        return f"<{type(self).__name__} of {counted(self.num_files(), 'file')}, {_path(self.reader)!r}>"
 
     # Looking up
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord import filesystems
 from ffrecord.errors import ArgumentError, NotAFolderError, file_error
 from ffrecord.folder_index import encode_index, walk
 from ffrecord.folder_pickle import Tree
@@ -51,7 +52,7 @@ def pack_folder(
         OSError (also a RuntimeError): of the path it names: neither a regular file nor a directory, a loop of symbolic
             links, unreadable, changed while it was packed, not writable. Nothing was published.
     """
-    root = Path(folder).absolute()
+    root = Path(filesystems.absolute(os.fspath(folder)))
     try:
         is_directory = root.is_dir()
     except OSError as error:

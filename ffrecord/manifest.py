@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from ffrecord import format
 from ffrecord.durable import PartFile, write_all
-from ffrecord.errors import FormatError, file_error
+from ffrecord.errors import FormatError, counted, file_error
 
 NAME = "dataset.json"
 VERSION = 1
@@ -181,7 +181,7 @@ def read(path: str, most: int) -> bytes:
 
 def _check_size(size: int, most: int) -> None:
     if size > most:
-        raise FormatError(f"{size} bytes, expected at most {most}")
+        raise FormatError(f"{counted(size, 'byte')}, expected at most {most}")
 
 
 def _check(manifest: Manifest) -> None:
@@ -189,12 +189,14 @@ def _check(manifest: Manifest) -> None:
     for shard in manifest.shards:
         _check_name(shard.name)
         if shard.size < format.tables_end(shard.samples):
-            raise FormatError(f"shard {shard.name}: {shard.samples} samples do not fit in {shard.size} bytes")
+            raise FormatError(
+                f"shard {shard.name}: {counted(shard.samples, 'sample')} do not fit in {counted(shard.size, 'byte')}"
+            )
     if len({shard.name for shard in manifest.shards}) != len(manifest.shards):
         raise FormatError("the same shard is listed twice")
     total = sum(shard.samples for shard in manifest.shards)
     if total != manifest.samples:
-        raise FormatError(f"{manifest.samples} samples, but its shards have {total}")
+        raise FormatError(f"{counted(manifest.samples, 'sample')}, but its shards have {total}")
     computed = fingerprint(manifest.shards, manifest.schema)
     if manifest.fingerprint != computed:
         raise FormatError(f"fingerprint {manifest.fingerprint!r}, computed {computed!r}")

@@ -13,7 +13,15 @@ from ffrecord import extension, filesystems, format
 from ffrecord._crc import crc32
 from ffrecord.durable import read_up_to
 from ffrecord.engine._engine import filesystem_type
-from ffrecord.errors import ArgumentError, ChecksumError, FormatError, NotAFileError, TruncatedError, file_error
+from ffrecord.errors import (
+    ArgumentError,
+    ChecksumError,
+    FormatError,
+    NotAFileError,
+    TruncatedError,
+    counted,
+    file_error,
+)
 from ffrecord.kernels._memory import Mapping
 
 CHUNK = 1 << 20
@@ -141,8 +149,8 @@ class OpenedFile:
         self.check_all_there()
         if self.crc not in (0, computed):
             raise ChecksumError(
-                f"{self.path}: checksum of metadata mismached! CRC-32 {computed:#010x} of the tables "
-                f"of {self.n} samples, stored {self.crc:#010x}",
+                f"{self.path}: checksum of metadata mismatch: CRC-32 {computed:#010x} of the tables "
+                f"of {counted(self.n, 'sample')}, stored {self.crc:#010x}",
                 path=self.path,
                 stored=self.crc,
                 computed=computed,
@@ -158,7 +166,9 @@ class OpenedFile:
         header = format.unpack_block_header(data, gap, self.size)
         payload = read_up_to(self.fd, header.payload_size, start + format.BLOCK.size)
         if len(payload) != header.payload_size:
-            raise FormatError(f"extension block: {len(payload)} bytes of payload, expected {header.payload_size}")
+            raise FormatError(
+                f"extension block: {counted(len(payload), 'byte')} of payload, expected {header.payload_size}"
+            )
         if check:
             self._check_zeros(start + format.BLOCK.size + header.payload_size, self.data_start)
         return extension.decode(header, payload, self.path)

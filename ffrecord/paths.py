@@ -6,7 +6,7 @@ import stat
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from ffrecord import manifest, unfinished, urls
+from ffrecord import filesystems, manifest, unfinished, urls
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFileError
 from ffrecord.format import SUFFIX
 
@@ -94,7 +94,7 @@ def expand(fname: Source) -> Expanded:
         items = [_expand_one(_here(fname))]
     expanded = Expanded([path for each in items for path in each.files], [s for each in items for s in each.shards])
     if not expanded.files:
-        raise ArgumentError(f"At least one .ffr file as input, {fname!r} has none{_remark(fname)}")
+        raise ArgumentError(f"{_nothing(fname)}{_remark(fname)}")
     for path in expanded.files:
         check_file(path)
     return expanded
@@ -143,15 +143,33 @@ def _expand_directory(path: str) -> Expanded:
 
 def _interrupted(path: str) -> str:
     """What to say of a dataset that is not there because its writing did not end."""
+    gone = filesystems.remark(path)
+    if gone:
+        return gone
     directory, name = os.path.split(os.path.abspath(path))
     if os.path.isdir(os.path.join(directory, f".{name}.part")):
         return "; a write of it was interrupted, or is going on: the same call again goes on from there"
     return unfinished.remark(directory)
 
 
+def _nothing(fname: Source) -> str:
+    """Return what was given where there is nothing to open, and what is expected."""
+    expected = "expected a file, a list of files, a directory with .ffr files, or a pattern such as 'data/*.ffr'"
+    if isinstance(fname, list | tuple):
+        given = f"the {type(fname).__name__} is empty"
+    elif os.path.isdir(_here(fname)):
+        given = f"{fname!r} is a directory without any; ffrecord.open opens other formats"
+    else:
+        given = f"no file matches {fname!r}"
+    return f"At least one .ffr file as input is needed, and {given}; {expected}"
+
+
 def _remark(fname: Source) -> str:
     """The same of a directory that holds no shards."""
-    return "" if isinstance(fname, list | tuple) else unfinished.remark(check_type(fname))
+    if isinstance(fname, list | tuple):
+        return ""
+    path = check_type(fname)
+    return unfinished.remark(path) + filesystems.remark(path)
 
 
 def check_file(path: str) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ffrecord import durable, extension, format, journal, writer
+from ffrecord import durable, extension, filesystems, format, journal, writer
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ChecksumError, FormatError, file_error
 from ffrecord.journal import Journal, Noted, journal_name
 from ffrecord.opened import OpenedFile
@@ -129,7 +129,7 @@ def _result(part: durable.PartFile, start: int, n: int, noted: Noted) -> Recover
 
 def _find(given: str) -> str:
     """The one part file with a journal."""
-    target = os.path.realpath(given)
+    target = filesystems.real(given)
     parts, damaged = [], ""
     for part in part_files(target):
         try:

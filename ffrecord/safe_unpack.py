@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
+from ffrecord import filesystems
 from ffrecord.durable import fsync_directory
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.paths import PathLike
@@ -115,7 +116,7 @@ def unpack_files(
         raise FormatError(f"{label}: {len(files)} files of {total} bytes, expected at most {max_size} (max_size)")
     # As tar names the directory itself.
     directories = [_parts(name, label) for name in folders if name.strip("/") != "."]
-    path = os.path.abspath(os.fspath(target))
+    path = filesystems.absolute(os.fspath(target))
     _check_target(path)
     base = os.fsdecode(os.fsencode(os.path.basename(path))[:100])
     temporary = os.path.join(os.path.dirname(path), f".{base}.{secrets.token_hex(6)}.unpacking")

@@ -18,6 +18,7 @@ from ffrecord.errors import (
     MissingFileError,
     MissingNamesError,
     SampleIndexError,
+    counted,
     of_files,
 )
 from ffrecord.forms import Array, Outcome, Packed
@@ -105,8 +106,8 @@ class Store(BatchReading, Generic[Sample_co]):
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
         more = " …" if len(self._fnames) > 1 else ""
-        files = f"{len(self._fnames)} files, {self._fnames[0]!r}{more}"
-        return f"<{type(self).__name__} of {self.n} samples in {files}{state}>"
+        files = f"{counted(len(self._fnames), 'file')}, {self._fnames[0]!r}{more}"
+        return f"<{type(self).__name__} of {counted(self.n, 'sample')} in {files}{state}>"
 
     def keys(self) -> Sequence[str]:
         """The name of each record, in order, where the format has names.

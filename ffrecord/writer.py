@@ -14,7 +14,7 @@ import numpy as np
 
 from ffrecord import durable, extension, format, urls
 from ffrecord._crc import crc32
-from ffrecord.errors import ArgumentError, ArgumentTypeError, ClosedError, CountError, StateError, file_error
+from ffrecord.errors import ArgumentError, ArgumentTypeError, ClosedError, CountError, StateError, counted, file_error
 from ffrecord.journal import About, Journal
 from ffrecord.writing._buffers import Appender
 
@@ -162,7 +162,7 @@ class FileWriter(Appender):
             durable.reserve(self._part.fd, self._data_start)
         except (OSError, OverflowError) as error:
             code = getattr(error, "errno", None) or errno.EFBIG
-            raise file_error(code, f"{self._path}: reserving {self._data_start} bytes", self._path) from None
+            raise file_error(code, f"{self._path}: reserving {counted(self._data_start, 'byte')}", self._path) from None
 
     @property
     def n(self) -> int | None:
@@ -198,7 +198,7 @@ class FileWriter(Appender):
     def _give_up(self, error: BaseException) -> None:
         """Discard all: interrupted between table and data, what followed would be damaged."""
         self._discard()
-        interrupted = StateError(f"{self._path}: interrupted after {self.count} samples, discarded")
+        interrupted = StateError(f"{self._path}: interrupted after {counted(self.count, 'sample')}, discarded")
         self._failure = error if isinstance(error, OSError) else interrupted
 
     @contextmanager
@@ -269,7 +269,7 @@ class FileWriter(Appender):
             os.fsync(self._part.fd)
             self._journal.note_samples(about, self._sample_sizes[known:], self._checksums[known:])
         except OSError as error:
-            sentence = f"{self._path}: flushing {self.count} samples"
+            sentence = f"{self._path}: flushing {counted(self.count, 'sample')}"
             raise file_error(error.errno or errno.EIO, sentence, self._path) from None
 
     def close(self) -> None:
@@ -305,7 +305,9 @@ class FileWriter(Appender):
             sentence = f"{self._path}: comparing its size with its tables"
             raise file_error(error.errno or errno.EIO, sentence, self._path) from None
         if size != end:
-            sentence = f"{self._path}: {size} bytes on the disk, its {self.count} samples end at {end}"
+            sentence = (
+                f"{self._path}: {counted(size, 'byte')} on the disk, its {counted(self.count, 'sample')} end at {end}"
+            )
             raise file_error(errno.EIO, sentence, self._path)
 
     def _write_tables(self, end: int) -> int:
@@ -318,7 +320,7 @@ class FileWriter(Appender):
             offsets = offsets_of(self._sample_sizes, self._data_start)
             write_tables(self._part.fd, self._checksums, offsets, self._payload, end)
         except OSError as error:
-            sentence = f"{self._path}: writing the tables of {self.count} samples"
+            sentence = f"{self._path}: writing the tables of {counted(self.count, 'sample')}"
             raise file_error(error.errno or errno.EIO, sentence, self._path) from None
         return end
 
@@ -390,7 +392,7 @@ class FileWriter(Appender):
             self._warn(f"complete, but never closed; {outcome}")
         else:
             self._discard()
-            self._warn(f"dropped after {self.count} samples and never closed; discarded")
+            self._warn(f"dropped after {counted(self.count, 'sample')} and never closed; discarded")
 
     def _warn(self, what: str) -> None:
         warnings.warn(f"{self._path}: {what}", ResourceWarning, stacklevel=3, source=self)

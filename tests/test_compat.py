@@ -119,7 +119,7 @@ def test_row_07_empty_samples(damage, io, size):
         for array in reader.read([0] * size):
             assert (array.shape, array.dtype) == ((0,), np.uint8)
     with FileReader(damage(set_checksum(0, 1), fix_checksum), io=io) as reader:
-        with pytest.raises(ChecksumError, match="Sample 0: checksum mismached!"):
+        with pytest.raises(ChecksumError, match="Sample 0: checksum mismatch:"):
             reader.read([0] * size)
         assert reader.read_one(1).tobytes() == builders.small()[1]
 
@@ -192,7 +192,7 @@ def test_row_17_a_bad_checksum_names_the_global_index(damage, io):
     path = damage(builders.flip_in_sample(3))
     with (
         FileReader([path, path], io=io) as reader,
-        pytest.raises(ChecksumError, match=r"^Sample 11: checksum mismached!"),
+        pytest.raises(ChecksumError, match=r"^Sample 11: checksum mismatch:"),
     ):
         reader.read([8, 9, 10, 11])
     with FileReader(path, io=io, on_error="skip") as reader:

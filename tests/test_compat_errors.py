@@ -177,14 +177,14 @@ ROWS = [
     (one_too_many, (RuntimeError, ValueError), "Exceed total number of samples: 0", "a.ffr"),
     (after_close, (RuntimeError, ValueError), "Exceed total number of samples: 0", "a.ffr"),
     (wrong_count, (RuntimeError, ValueError), "Number of samples mismatched! Wrote 1 samples but expected 2", "a.ffr"),
-    (sample_checksum, (ChecksumError, RuntimeError, ValueError), "Sample 3: checksum mismached!", "a.ffr: sample 3"),
+    (sample_checksum, (ChecksumError, RuntimeError, ValueError), "Sample 3: checksum mismatch:", "a.ffr: sample 3"),
     (
         header_checksum,
         (ChecksumError, RuntimeError, ValueError),
-        "a.ffr: checksum of metadata mismached!",
+        "a.ffr: checksum of metadata mismatch:",
         "0x00000005",
     ),
-    (header_checksum_later, (ChecksumError, RuntimeError, ValueError), "a.ffr: checksum of metadata mismached!", "0x"),
+    (header_checksum_later, (ChecksumError, RuntimeError, ValueError), "a.ffr: checksum of metadata mismatch:", "0x"),
     (cut_before_opening, (FormatError, OSError, RuntimeError), "Sample 6: length 100 but read 35 bytes", "a.ffr"),
     (
         cut_before_opening_and_packed,

@@ -449,7 +449,7 @@ def test_summary(tmp_path: Path) -> None:
     summary = write(tmp_path / "set", [bytes(1000)] * 50)
     assert summary.seconds > 0 and summary.bytes == 50_000
     assert summary.mb_per_second == pytest.approx(0.05 / summary.seconds)
-    assert "50 samples, 0.1 MB in 1 shards" in str(summary)
+    assert "50 samples, 0.1 MB in 1 shard," in str(summary)
     with pytest.raises(FrozenInstanceError):
         summary.samples = 3  # type: ignore[misc]
 

@@ -95,7 +95,7 @@ def test_no_samples(tmp_path: Path, source: str, workers: int, options: dict[str
     [
         (10, "the iterable gives 7 samples, but length is 10"),
         (6, "the iterable gives at least 7 samples, but length is 6"),
-        (0, "the iterable gives at least 1 samples, but length is 0"),
+        (0, "the iterable gives at least 1 sample, but length is 0"),
     ],
 )
 def test_length_that_is_not_true(tmp_path: Path, workers: int, length: int, words: str) -> None:

@@ -138,7 +138,7 @@ def test_too_many(tmp_path: Path, workers: int, source: str) -> None:
     assert write_from(source, tmp_path / "enough", dataset, max_skipped=50, **how).skipped == 50
     with pytest.raises(WorkerError, match=r"50 samples could not be written, max_skipped is 49; the latest, .*no pict"):
         write_from(source, tmp_path / "set", dataset, max_skipped=49, **how)
-    with pytest.raises(WorkerError, match="1 samples could not be written, max_skipped is 0"):
+    with pytest.raises(WorkerError, match="1 sample could not be written, max_skipped is 0"):
         write_from(source, tmp_path / "set", dataset, max_skipped=0, **how)
     assert left_behind(tmp_path) == ["enough"]
 

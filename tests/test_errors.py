@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from ffrecord import errors
+from ffrecord import DatasetWriter, FileReader, errors
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MismatchError, WorkerError, file_error
 
 BASES = [
@@ -92,3 +92,16 @@ def test_file_error_pickles(number):
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert (again.errno, again.filename, str(again)) == (number, "a.ffr", str(error))
+
+
+def test_plurals():
+    assert [errors.counted(count, "sample") for count in (0, 1, 2)] == ["0 samples", "1 sample", "2 samples"]
+    assert errors.counted(3, "directory") == "3 directories"
+    assert errors.counted(12345, "finished shard", commas=True) == "12,345 finished shards"
+
+
+def test_a_summary_of_one(tmp_path):
+    summary = DatasetWriter(tmp_path / "a", num_workers=0, progress=False).from_indexed_dataset([b"x"])
+    assert f"{tmp_path}/a: 1 sample, 0.0 MB in 1 shard, " in str(summary)
+    with FileReader(tmp_path / "a") as reader:
+        assert repr(reader).startswith("<FileReader of 1 sample in 1 file, ")

@@ -1,5 +1,6 @@
 """Public names: where they are and what they are called with. Façades have test_facades.py."""
 
+import builtins
 import importlib
 import inspect
 import pkgutil
@@ -38,10 +39,48 @@ OF_THE_ORIGINAL = {"FileReader", "FileWriter", "PackedFolder", "checkFsAlign", "
 MODULES = {"fields", "fileio", "order", "package", "utils"}
 
 
+# Words that programs have for things of their own.
+UNSTARRED = {"Recovered", "Summary", "Task", "convert", "export", "open", "recover", "tasks"}
+
+
 def test_all():
-    assert set(ffrecord.__all__) == OWNERS.keys() | MODULES
+    assert {name for name in dir(ffrecord) if not name.startswith("_")} == OWNERS.keys() | MODULES
+    assert set(ffrecord.__all__) == OWNERS.keys() - UNSTARRED
     assert ffrecord.__all__ == sorted(ffrecord.__all__)
     assert set(ffrecord.__all__) >= OF_THE_ORIGINAL
+
+
+BEFORE_STAR = """
+import utils, order  # of the program itself
+from torch.utils.data import BatchSampler, IterableDataset, Sampler, default_collate as collate
+own = {name: globals()[name] for name in ("utils", "order", "BatchSampler", "IterableDataset", "Sampler", "collate")}
+from ffrecord import *
+from ffrecord.torch import *
+from ffrecord.sources import *
+import builtins
+assert {name for name in globals() if hasattr(builtins, name) and not name.startswith("_")} == set()
+assert {name for name in own if own[name] is not globals()[name]} == set()
+with open("notes.txt", "w") as file:
+    file.write("as ever")
+with open("notes.txt") as file:
+    assert file.read() == "as ever"
+assert FileReader and FileWriter and PackedFolder and Dataset and DataLoader
+"""
+
+
+def test_a_star_replaces_nothing_of_a_program(tmp_path):
+    """Programs written for ffrecord 1.x begin so."""
+    for name in ("utils", "order"):
+        (tmp_path / f"{name}.py").touch()
+    (tmp_path / "program.py").write_text(BEFORE_STAR)
+    children.run(
+        f"import os, runpy, sys\nos.chdir({str(tmp_path)!r})\nsys.path.insert(0, '')\nrunpy.run_path('program.py')"
+    )
+
+
+@pytest.mark.parametrize("name", ["ffrecord", "ffrecord.fields", "ffrecord.order", "ffrecord.sources"])
+def test_no_star_replaces_a_builtin(name):
+    assert [each for each in importlib.import_module(name).__all__ if hasattr(builtins, each)] == []
 
 
 @pytest.mark.parametrize("name", OWNERS)
@@ -68,7 +107,7 @@ def test_names_are_loaded_when_they_are_asked_for():
     code = """
 import sys
 import ffrecord
-assert {"FileReader", "__version__", *ffrecord.__all__} <= {*dir(ffrecord)}
+assert {"FileReader", "__version__", "open", *ffrecord.__all__} <= {*dir(ffrecord)}
 loaded = {name for name in sys.modules if name.startswith(("numpy", "torch", "ffrecord."))}
 assert loaded == {"ffrecord.system", "ffrecord.system.compiled"}, loaded
 from ffrecord import *

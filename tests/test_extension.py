@@ -104,7 +104,7 @@ def test_payload_of_another_shape(value):
 @pytest.mark.parametrize("field", ["block_size", "payload_size", "file_size"])
 def test_checksum_covers_the_header(field):
     header, payload = sealed(extension.encode(FULL), 24)
-    with pytest.raises(ChecksumError, match=r"a\.ffr: extension block: checksum of metadata mismached!") as caught:
+    with pytest.raises(ChecksumError, match=r"a\.ffr: extension block: checksum of metadata mismatch:") as caught:
         extension.decode(header._replace(**{field: getattr(header, field) + 1}), payload, "a.ffr")
     assert caught.value.path == "a.ffr"
     assert caught.value.stored != caught.value.computed

@@ -318,7 +318,7 @@ def test_damaged_index(path):
     data = bytearray(path.read_bytes())
     data[-2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(ffrecord.ChecksumError, match="Sample 5: checksum mismached!"):
+    with pytest.raises(ffrecord.ChecksumError, match="Sample 5: checksum mismatch:"):
         PackedFolder(path)
     with pytest.raises(ffrecord.FormatError, match="is not a packed folder: "):
         PackedFolder(path, check_data=False)
@@ -329,7 +329,7 @@ def test_damaged_file(path):
     data[12 + 12 * 6] ^= 1
     path.write_bytes(data)
     with PackedFolder(path) as packed:
-        with pytest.raises(ffrecord.ChecksumError, match="Sample 0: checksum mismached!"):
+        with pytest.raises(ffrecord.ChecksumError, match="Sample 0: checksum mismatch:"):
             packed.read_one("a")
         assert bytes(packed.read_one("b/x")) == b"22"
 

@@ -120,8 +120,8 @@ REFUSED = [
     ("5 reserved", EXTENDED, put(RESERVED + 99, "<B", 1), FormatError, "reserved space", IF_CHECKED),
     ("6 n = 0", bytes(13), bytes, FormatError, "unfinished file: no samples and no checksum in 13 bytes", ALWAYS),
     ("6 n = 0", bytes(1000), bytes, FormatError, "unfinished file", ALWAYS),
-    ("7 checksum", PLAIN, set_header_crc(1), ChecksumError, "metadata mismached! .* 0x00000001", IF_CHECKED),
-    ("7 checksum", PLAIN, builders.set_checksum(3, 1), ChecksumError, "checksum of metadata mismached!", IF_CHECKED),
+    ("7 checksum", PLAIN, set_header_crc(1), ChecksumError, "metadata mismatch: .* 0x00000001", IF_CHECKED),
+    ("7 checksum", PLAIN, builders.set_checksum(3, 1), ChecksumError, "checksum of metadata mismatch:", IF_CHECKED),
     ("9 offsets", PLAIN, chain(swap_offsets(3, 5), set_header_crc(0)), FormatError, "sample 4: offset", ALWAYS),
     ("9 offsets", PLAIN, chain(set_offset(7, 405), set_header_crc(0)), FormatError, "sample 7: offset 405", ALWAYS),
 ]  # fmt: skip

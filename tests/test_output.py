@@ -103,7 +103,7 @@ def test_what_is_refused_at_once(output: Output, limited: None) -> None:
     output.write(Segment(2, LIMIT - 6, 4), memoryview(b"room"), "sample 3")
     with pytest.raises(OSError, match="File too large") as caught:
         output.write(Segment(2, LIMIT - 2, 1), memoryview(b"none"), "sample 4")
-    what = "/final/PART_00002.ffr: 1 samples, the last of them sample 4, could not be written at byte"
+    what = "/final/PART_00002.ffr: 1 sample, the last of them sample 4, could not be written at byte"
     assert f"{what} {LIMIT - 2}" in str(caught.value)
 
 

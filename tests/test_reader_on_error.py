@@ -28,7 +28,7 @@ def io(request) -> str:
 
 def test_raise_names_file_index_and_both_checksums(damaged, io):
     with FileReader([damaged, damaged], io=io) as reader:
-        with pytest.raises(ChecksumError, match="Sample 11: checksum mismached!") as caught:
+        with pytest.raises(ChecksumError, match="Sample 11: checksum mismatch:") as caught:
             reader.read([8, 11, 9])
         error = caught.value
         assert (error.path, error.index, error.stored) == (damaged, 11, builders.ffr_twin.zlib.crc32(SAMPLES[3]))
@@ -157,7 +157,7 @@ def test_each_is_said_and_they_have_a_limit(damaged, io, policy, caplog, monkeyp
         reader.read([3, 0, 6])
         said = [record.getMessage() for record in caplog.records]
         assert [message.split(damaged)[0] for message in said] == [
-            f"skipped or replaced: Sample {i}: checksum mismached! " for i in DAMAGED
+            f"skipped or replaced: Sample {i}: checksum mismatch: " for i in DAMAGED
         ]
         reader.read([3, 3, 3, 0])
         assert reader.skipped == 5

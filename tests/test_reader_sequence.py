@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 def test_length_and_repr(small_file):
     reader = FileReader(small_file.path)
     assert len(reader) == reader.n == 8
-    assert "8 samples in 1 files" in repr(reader)
+    assert "8 samples in 1 file" in repr(reader)
     assert "closed" not in repr(reader)
     reader.close()
     assert "closed" in repr(reader)

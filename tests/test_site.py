@@ -47,6 +47,8 @@ def found(name: str) -> object:
 def public() -> list[str]:
     modules = ["ffrecord" if name == "ffrecord" else f"ffrecord.{name}" for name in PUBLIC]
     names = [f"{module}.{name}" for module in modules for name in importlib.import_module(module).__all__]
+    names += [f"ffrecord.{name}" for name in dir(importlib.import_module("ffrecord")) if not name.startswith("_")]
+    names += [f"ffrecord.torch.{name}" for name in ("BatchSampler", "IterableDataset", "Sampler", "collate")]
     return [name for name in names if not isinstance(found(name), type(sys))]
 
 

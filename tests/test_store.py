@@ -88,7 +88,7 @@ WANTED = [RECORDS[i] for i in INDICES]
 def test_what_it_is(store, path):
     assert (store.n, len(store), store.fnames, store.check_data, store.closed) == (N, N, [path], True, False)
     assert (store.format, store.checksum, store.skipped) == ("lines", None, 0)
-    assert repr(store) == f"<Lines of 100 samples in 1 files, {path!r}>"
+    assert repr(store) == f"<Lines of 100 samples in 1 file, {path!r}>"
     assert store.locate(-1) == (path, 99)
     with pytest.raises(MissingNamesError, match=r"a\.txt: records of lines have no names"):
         store.keys()

@@ -233,7 +233,7 @@ def test_an_unfinished_writer_dropped_is_discarded(tmp_path, n):
     (tmp_path / "a.ffr").write_bytes(b"old")
     writer = FileWriter(tmp_path / "a.ffr", n)
     writer.write_one(b"x")
-    with pytest.warns(ResourceWarning, match=r"a\.ffr: dropped after 1 samples and never closed"):
+    with pytest.warns(ResourceWarning, match=r"a\.ffr: dropped after 1 sample and never closed"):
         del writer
     assert (tmp_path / "a.ffr").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.ffr"]

@@ -159,7 +159,7 @@ def test_after_a_failure_every_call_repeats_it(tmp_path, monkeypatch):
     opened.write_one(b"x")
     monkeypatch.setattr(durable.os, "fsync", failing("fsync", 1, errno.ENOSPC))
     for call in (opened.flush, lambda: opened.write_one(b"y"), lambda: opened.write_many([b"y"]), opened.close):
-        with pytest.raises(OSError, match="flushing 1 samples") as caught:
+        with pytest.raises(OSError, match="flushing 1 sample") as caught:
             call()
         assert caught.value.errno == errno.ENOSPC
 

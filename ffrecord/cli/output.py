@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+from ffrecord import errors
 from ffrecord.cli.tables import aligned
 
 PIPED_WIDTH = 80
@@ -145,7 +146,7 @@ def _naming_standard_output() -> Iterator[None]:
 
 def counted(count: int, what: str) -> str:
     """How many of something, with the plural that it needs."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return errors.counted(count, what, commas=True)
 
 
 def json_of(value: Any, indent: int | None = None) -> str:

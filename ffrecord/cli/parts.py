@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from errno import EEXIST, EIO
 from typing import Any
 
-from ffrecord import manifest
+from ffrecord import filesystems, manifest
 from ffrecord.cli.hidden import HiddenDirectory
 from ffrecord.dataset_writer import Summary
 from ffrecord.durable import PART_SUFFIX, fsync_directory
@@ -46,9 +46,9 @@ class Part:
 
     def __init__(self, path: str, *, restart: bool = False) -> None:
         self.path, self._restart = path, restart
-        self.target = os.path.realpath(path)
+        self.target = filesystems.real(path)
         parent, self._name = os.path.split(self.target)
-        if os.path.ismount(self.target) or self.target == os.path.realpath(os.getcwd()):
+        if os.path.ismount(self.target) or self.target == filesystems.working_directory():
             raise ArgumentError(f"{path}: nothing can take the place of this directory; name a new one in it")
         self.hidden = os.path.join(parent, f".{self._name}.split")
         self._written = os.path.join(self.hidden, self._name)

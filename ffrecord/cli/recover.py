@@ -3,6 +3,7 @@
 import argparse
 import os
 
+from ffrecord import filesystems
 from ffrecord.cli import exits
 from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.sources import path_of
@@ -30,13 +31,18 @@ def run(given: argparse.Namespace, out: Output) -> int:
     else:
         out.line(f"{_as_given(found.path)}: {counted(found.samples, 'sample')}, {in_bytes(found.bytes)}")
         if found.dropped:
-            out.line(f"{found.dropped:,} bytes were written after the last flush: nothing tells what they were")
+            out.line(
+                f"{counted(found.dropped, 'byte')} were written after the last flush: nothing tells what they were"
+            )
         if found.damaged:
-            out.line(f"{found.damaged:,} samples had been flushed and are damaged: the disk did not keep what it said")
+            out.line(
+                f"{counted(found.damaged, 'sample')} had been flushed, and came damaged: the disk did not "
+                f"keep what it said"
+            )
     return exits.BAD_NEWS if found.damaged else exits.DONE
 
 
 def _as_given(path: str) -> str:
     """A path as it is from here, if it lies below."""
-    here = os.path.join(os.path.realpath(os.getcwd()), "")
-    return path.removeprefix(here)
+    here = filesystems.working_directory()
+    return path if here is None else path.removeprefix(os.path.join(here, ""))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ffrecord import manifest
+from ffrecord import filesystems, manifest
 from ffrecord.errors import ArgumentError, FormatError, add_note
 from ffrecord.sources.opening import FORMATS, open
 from ffrecord.store import Store
@@ -110,7 +110,7 @@ def manifest_of(given: argparse.Namespace) -> manifest.Manifest | None:
 def refuse_inside(sources: Iterable[str], *outs: str) -> None:
     """Raise ArgumentError if something is to be written into a directory that is read."""
     for source in sources:
-        top = os.path.join(os.path.realpath(source), "")
-        wrong = next((out for out in outs if os.path.isdir(source) and os.path.realpath(out).startswith(top)), None)
+        top = os.path.join(filesystems.real(source), "")
+        wrong = next((out for out in outs if os.path.isdir(source) and filesystems.real(out).startswith(top)), None)
         if wrong is not None:
             raise ArgumentError(f"{wrong} lies in {source}, which would then have it as a part: name a place outside")

@@ -3,7 +3,6 @@
 import argparse
 import itertools
 import math
-import os
 from contextlib import ExitStack
 from fractions import Fraction
 from typing import Any
@@ -11,13 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord import filesystems
 from ffrecord.cli import exits
 from ffrecord.cli.making import add_writing, conclude, indexed, options_of, told_apart, write_some
 from ffrecord.cli.output import Output
 from ffrecord.cli.parts import Part, publish
 from ffrecord.cli.sources import add_source, refuse_inside, seed_of
 from ffrecord.conversion.given import Given
-from ffrecord.errors import ArgumentError, add_note
+from ffrecord.errors import ArgumentError, add_note, counted
 from ffrecord.order import Random
 from ffrecord.sharding.resume import fingerprint
 
@@ -103,10 +103,12 @@ def sizes(parts: list[tuple[str, float | int | None]], n: int) -> list[int]:
     known = sum(count for count in counts if count is not None)
     if None in counts:
         if known > n:
-            raise ArgumentError(f"the parts ask for {known} samples, and there are {n}")
+            raise ArgumentError(f"the parts ask for {counted(known, 'sample')}, and there are {n}")
         return [n - known if count is None else count for count in counts]
     if known != n:
-        raise ArgumentError(f"the parts ask for {known} samples, and there are {n}: every sample goes into one part")
+        raise ArgumentError(
+            f"the parts ask for {counted(known, 'sample')}, and there are {n}: every sample goes into one part"
+        )
     return counts  # type: ignore[return-value]
 
 
@@ -136,7 +138,7 @@ def _part(text: str) -> tuple[str, float | int | None]:
 
 def _check(parts: list[tuple[str, float | int | None]]) -> None:
     """Refuse before anything is written what would be refused at a later part."""
-    paths = [os.path.realpath(path) for path, _ in parts]
+    paths = [filesystems.real(path) for path, _ in parts]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
         raise ArgumentError(f"{twice} is given twice")

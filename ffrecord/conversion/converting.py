@@ -11,10 +11,10 @@ from typing import Any, Literal, SupportsIndex
 from ffrecord import urls
 from ffrecord.conversion.given import Given, given
 from ffrecord.conversion.places import check_outside
-from ffrecord.conversion.stores import OfStore
 from ffrecord.conversion.verifying import compare_all
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ArgumentError
+from ffrecord.inputs.stores import OfStore
 from ffrecord.manifest import load
 from ffrecord.reader import FileReader
 from ffrecord.sharding import arguments
@@ -48,11 +48,11 @@ def convert(
 
     Args:
         source: what `ffrecord.open` takes; a store that is open, and stays so; Parquet files; a Hugging Face dataset; a
-            compressed tar; anything with len() and [i]; any other iterable of samples.
+            compressed tar; a table, or a torch dataset of ours; anything with len() and [i]; any other iterable of
+            samples.
         out: the directory, as `DatasetWriter` takes it; not inside of a directory that is the source.
         num_workers: processes that read and encode; -1 for one per usable CPU, 0 for none but this one.
-        fields: column → field, of those columns that are to be stored in another way than samples show, of all of them
-            where `source` is an object of the user's; or a Schema.
+        fields: column → field, of those columns that are to be stored in another way than samples show; or a Schema.
         verify: read source and result again afterwards, and compare every sample.
         format: of `source`, as `ffrecord.open` takes it, and "parquet".
         resume, mode, shard_size, samples_per_shard, num_shards, start_method, progress: as for `DatasetWriter`. What

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from ffrecord.buffers import as_bytes
 from ffrecord.conversion.export_names import Naming
 from ffrecord.conversion.export_values import Content, content_of, of_bytes
-from ffrecord.conversion.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS, names_of
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
 from ffrecord.fields import Field, JPEGField, LabelField, ListField, OptionalField, Schema, schema_of
 from ffrecord.fields.tree import as_mapping
+from ffrecord.inputs.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS, names_of
 from ffrecord.reader import FileReader
 from ffrecord.sources.examples_encode import encode_example
 from ffrecord.sources.tfrecord import TFRecordReader

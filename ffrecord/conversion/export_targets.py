@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from errno import EIO
 from typing import Any
 
+from ffrecord import filesystems
 from ffrecord.conversion.export_names import key_of
 from ffrecord.conversion.export_samples import File, Packed, Sample, SampleSource
 from ffrecord.durable import PartFile, fsync_directory, part_name
@@ -179,7 +180,7 @@ class FolderTarget(_Files):
 
     def __init__(self, path: str, shown: str, source: SampleSource) -> None:
         super().__init__(path, shown, source)
-        self._target = os.path.realpath(path)
+        self._target = filesystems.real(path)
         self._part = part_name(self._target)
         os.mkdir(self._part)
         self._made = {""}

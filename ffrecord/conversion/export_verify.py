@@ -9,7 +9,7 @@ from typing import Any
 from ffrecord._crc import crc32
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
-from ffrecord.errors import MismatchError
+from ffrecord.errors import MismatchError, counted
 from ffrecord.sources.opening import open as open_store
 
 NAMED = 20  # differences
@@ -40,15 +40,15 @@ def verify_files(samples: SampleSource, kind: str, files: Sequence[str], shown: 
         while part := list(islice(expected, AT_ONCE)):
             for (name, data), other in zip(part, read(count, [name for name, _ in part]), strict=True):
                 if other is None or len(data) != len(other) or crc32(data) != crc32(other):
-                    size = "nothing" if other is None else f"{len(other)} bytes"
-                    found.append(f"{name}: {size}, its source has {len(data)} bytes with another CRC-32")
+                    size = "nothing" if other is None else f"{counted(len(other), 'byte')}"
+                    found.append(f"{name}: {size}, its source has {counted(len(data), 'byte')} with another CRC-32")
             count += len(part)
     if total is not None and total != count:
-        found.append(f"{total} records, its source has {count}")
+        found.append(f"{counted(total, 'record')}, its source has {count}")
     if kind == "webdataset":
         with open_store(list(files), kind) as store:
             if len(store) != samples.n:
-                found.append(f"{len(store)} samples, its source has {samples.n}")
+                found.append(f"{counted(len(store), 'sample')}, its source has {samples.n}")
     if found:
         raise MismatchError(f"{shown}: {len(found)} of {count} differ from their source: {found[0]}", found[:NAMED])
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ffrecord import filesystems
 from ffrecord.conversion.export_parts import Part, Written, check_names, write_by_crew
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
@@ -140,7 +141,7 @@ def _write(
     Returns:
         How many files, and their bytes.
     """
-    target = os.path.realpath(path)
+    target = filesystems.real(path)
     inside = part_name(target)
     parts = _parts(samples.n, path, inside, kind, per_shard)
     held: list[int] = []

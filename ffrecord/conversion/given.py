@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.conversion import examples, huggingface, parquet, typed
-from ffrecord.conversion.columns import Facts, chosen
-from ffrecord.conversion.stores import KEY, PROBED_BYTES, PROBES, WEB_KEY, StoreDataset, is_text, with_bytes_key
+from ffrecord.conversion import parquet
 from ffrecord.errors import ArgumentTypeError, FormatError
-from ffrecord.fields import BytesField, Schema, schema_of
+from ffrecord.fields import BytesField, Schema
+from ffrecord.inputs import huggingface
+from ffrecord.inputs.columns import Facts, chosen
+from ffrecord.inputs.recognised import input_of, of_store
+from ffrecord.inputs.stores import KEY, PROBED_BYTES, PROBES, WEB_KEY, is_text, with_bytes_key
 from ffrecord.paths import is_remote
-from ffrecord.reader import FileReader
 from ffrecord.sources.detect import detect
 from ffrecord.sources.files import expand
 from ffrecord.sources.opening import check_options, first_of, located, open_for, recognised
@@ -78,7 +79,7 @@ def given(
             yield found
     else:
         _refuse({**options, **_if_given(format)}, type(source).__name__)
-        yield _of_object(source, fields)
+        yield _of_object(source, fields, skips)
 
 
 def _is_path(source: Any) -> bool:
@@ -120,18 +121,7 @@ def _is_compressed(path: str) -> bool:
 
 
 def _of_store(store: Store, fields: Any, skips: bool) -> Given:
-    if isinstance(store, FileReader) and _as_it_is(store, fields):
-        return _indexed(typed.of_reader(store, fields))
-    if store.format == "tfrecord" and fields is None and getattr(store, "parser", None) is None:
-        found = examples.of_store(store, skips)
-        if found is not None:
-            return _indexed(found)
-    return _indexed(StoreDataset(store, fields, skips=skips))
-
-
-def _as_it_is(store: FileReader, fields: Any) -> bool:
-    """Whether its samples are what the schema of its files says, or bytes that are to stay so."""
-    return type(store)._decode is FileReader._decode and (not fields or schema_of(store) is not None)
+    return _indexed(of_store(store, fields, skips))
 
 
 def _indexed(dataset: Any) -> Given:
@@ -142,10 +132,13 @@ def _indexed(dataset: Any) -> Given:
     )
 
 
-def _of_object(source: Any, fields: Any) -> Given:
+def _of_object(source: Any, fields: Any, skips: bool) -> Given:
     known = huggingface.of_object(source, fields)
     if known is not None:
         return _indexed(known)
+    found = input_of(source)
+    if found is not None:
+        return _indexed(found.dataset(fields, skips=skips))
     if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
         return Given(source, lambda: map(source.__getitem__, range(len(source))), fields)
     if not isinstance(source, Iterable):

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import filesystems
-from ffrecord.conversion.columns import Facts, chosen
-from ffrecord.conversion.rows import RowError, Rows
-from ffrecord.conversion.stores import readable, spread
 from ffrecord.engine._engine import filesystem_type
 from ffrecord.errors import FormatError, file_error
+from ffrecord.inputs.columns import Facts, chosen
+from ffrecord.inputs.rows import RowError, Rows
+from ffrecord.inputs.stores import readable, spread
 from ffrecord.kernels._memory import Mapping
 from ffrecord.sources.files import expand
 from ffrecord.sources.suffixes import SUFFIXES

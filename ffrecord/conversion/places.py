@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from ffrecord import urls
+from ffrecord import filesystems, urls
 from ffrecord.errors import ArgumentError
 from ffrecord.sources.image_folder import ImageFolderReader
 
@@ -19,9 +19,9 @@ def check_outside(source: Any, out: str | os.PathLike[str]) -> None:
     """
     if urls.is_remote(out):
         return
-    written = os.path.realpath(urls.local_of(os.fspath(out)))
+    written = filesystems.real(urls.local_of(os.fspath(out)))
     for directory in _directories(source):
-        read = os.path.realpath(directory)
+        read = filesystems.real(directory)
         if written != read and os.path.commonpath([written, read]) == read:
             raise ArgumentError(
                 f"{os.fspath(out)} is inside {directory}, which is read: expected a place outside of the source"

@@ -11,7 +11,7 @@ import msgspec
 from ffrecord._crc import crc32
 from ffrecord.buffers import as_bytes
 from ffrecord.conversion.given import Given
-from ffrecord.errors import MismatchError
+from ffrecord.errors import MismatchError, counted
 from ffrecord.fields import schema_of
 from ffrecord.reader import FileReader
 from ffrecord.sharding.encoding import as_it_is
@@ -152,7 +152,7 @@ def _compared(start: int, expected: list[Any], reader: FileReader, before: int) 
         data = as_bytes(wanted)
         size += len(data)
         if len(data) != len(record) or data != record.data:
-            text = f"{len(data)} bytes with CRC-32 {crc32(data):#010x} in the source"
+            text = f"{counted(len(data), 'byte')} with CRC-32 {crc32(data):#010x} in the source"
             words.append((i, f"sample {i}: {text}, {len(record)} with {crc32(record.data):#010x} in the result"))
     return Compared(len(words), len(expected), size, words[:NAMED])
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ffrecord.fields.dtypes import array_dtype, dtype_repr, spec_dtype
 from ffrecord.fields.field import Array, Encoded, Field, Fixed, mismatch, register
+from ffrecord.fields.numbers import as_array
 from ffrecord.fields.shapes import (
     Shape,
     advise,
@@ -28,7 +29,7 @@ from ffrecord.fields.shapes import (
 @register
 @dataclass(frozen=True, repr=False)
 class NDArrayField(Field):
-    """Numpy arrays of one dtype.
+    """Numpy arrays of one dtype. A list of numbers is taken for the array of them, where the dtype holds each exactly.
 
     Args:
         dtype: of the arrays: bool, numbers, datetime64, timedelta64, S and U, in either byte order.
@@ -66,6 +67,8 @@ class NDArrayField(Field):
         return to_bytes(value, self.shape, self._fixed)
 
     def _checked(self, value: Any) -> Array:
+        if isinstance(value, list):
+            return self._of_list(value)
         if not isinstance(value, np.ndarray):
             raise TypeError(mismatch(self, value))
         if isinstance(value, np.ma.MaskedArray):
@@ -75,6 +78,23 @@ class NDArrayField(Field):
         if not holds(self.shape, value.shape):
             raise ValueError(mismatch(self, value, advise(NDArrayField, self.dtype, self.shape, value.shape)))
         return np.asarray(value)
+
+    def _of_list(self, value: list[Any]) -> Array:
+        """Return a list of numbers as the array that it means."""
+        array = as_array(value, self.dtype, self.shape)
+        if array is None:
+            raise TypeError(
+                mismatch(
+                    self,
+                    value,
+                    f"a list is taken if it holds numbers, in rows of equal length, that {self.dtype} holds exactly; "
+                    f"np.asarray(value, {self.dtype.name!r}) rounds",
+                )
+            )
+        if not holds(self.shape, array.shape):
+            shape = advise(NDArrayField, self.dtype, self.shape, array.shape)
+            raise ValueError(f"expected {self.expects}, found a list of shape {array.shape}; {shape}")
+        return array
 
     def decode(self, data: memoryview) -> Array:
         return from_bytes(data, self.dtype, self.shape, self._fixed)

@@ -1,18 +1,21 @@
 """Probe samples -> the tree of fields that holds them all."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from ffrecord.fields.arrays import NDArrayField
-from ffrecord.fields.blobs import BytesField, StrField
+from ffrecord.fields.blobs import BytesField, JSONField, StrField
 from ffrecord.fields.decimals import DecimalField
 from ffrecord.fields.describe import describe, is_image, is_tensor, torch_dtype_name
 from ffrecord.fields.dtypes import array_dtype
 from ffrecord.fields.field import Field
 from ffrecord.fields.images import ImageField
+from ffrecord.fields.lists import ListField
+from ffrecord.fields.numbers import array_of_lists
 from ffrecord.fields.scalars import BoolField, FloatField, IntField, NoneField, ScalarField
 from ffrecord.fields.shapes import common
 from ffrecord.fields.tensors import TensorField
@@ -22,6 +25,32 @@ SUPPORTED = (
     "int, float, bool, str, bytes, None, decimals, numpy scalars and arrays, torch tensors, PIL images, and dicts, "
     "tuples and lists of these; other types need a field of their own, or serializer=pickle.dumps"
 )
+ADVICE = "declare JSONField() or ListField(...) for what varies in length, or an array of varying shape"
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """The lists that some samples have at the same place: only all of them together show what they are.
+
+    Attributes:
+        values: of each sample.
+        depth: of the place, below the root.
+    """
+
+    values: tuple[list[Any], ...]
+    depth: int
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """A dict or tuple of which not everything is known yet; see `Node`."""
+
+    kind: str
+    keys: tuple[str, ...]
+    children: tuple["_Seen", ...]
+
+
+_Seen = Field | _Branch | _Lists  # what samples show
 
 
 def infer_tree(samples: Sequence[Any]) -> Tree:
@@ -33,23 +62,124 @@ def infer_tree(samples: Sequence[Any]) -> Tree:
     """
     if not len(samples):
         raise ValueError("no sample to infer columns from; pass explicit fields")
-    tree = _infer(samples[0], "", 0, NodeCount())
-    for probe in range(1, len(samples)):
-        tree = _merge(tree, _infer(samples[probe], "", 0, NodeCount()), "", probe)
-    return tree
+    return _tree_of(samples, "", 0, NodeCount())
 
 
-def _infer(value: Any, path: str, depth: int, nodes: NodeCount) -> Tree:
+def _tree_of(values: Sequence[Any], path: str, depth: int, nodes: NodeCount) -> Tree:
+    """Return the tree of what some samples have at `path`."""
+    nodes.add(path, depth)
+    seen = _see(values[0], path, depth, NodeCount())
+    for probe in range(1, len(values)):
+        seen = _merge(seen, _see(values[probe], path, depth, NodeCount()), path, probe)
+    return _settled(seen, path, nodes)
+
+
+def _see(value: Any, path: str, depth: int, nodes: NodeCount) -> _Seen:
     nodes.add(path, depth)
     mapping = as_mapping(value)
     if mapping is not None:
         keys = tuple(check_key(key, path) for key in mapping)
-        children = [_infer(mapping[key], key_path(path, key), depth + 1, nodes) for key in keys]
-        return Node("dict", keys, tuple(children))
-    if isinstance(value, (tuple, list)):
-        children = [_infer(each, f"{path}[{i}]", depth + 1, nodes) for i, each in enumerate(value)]
-        return Node("tuple" if isinstance(value, tuple) else "list", (), tuple(children))
+        children = [_see(mapping[key], key_path(path, key), depth + 1, nodes) for key in keys]
+        return _Branch("dict", keys, tuple(children))
+    if isinstance(value, tuple):
+        children = [_see(each, f"{path}[{i}]", depth + 1, nodes) for i, each in enumerate(value)]
+        return _Branch("tuple", (), tuple(children))
+    if isinstance(value, list):
+        return _Lists((value,), depth)
     return _leaf(value, path)
+
+
+def _settled(seen: _Seen, path: str, nodes: NodeCount) -> Tree:
+    """Return the tree of what was seen, its lists decided."""
+    if isinstance(seen, Field):
+        return seen
+    if isinstance(seen, _Lists):
+        return _of_lists(seen.values, path, seen.depth, nodes)
+    children = []
+    for child, child_path in zip(seen.children, child_paths(seen, path), strict=True):
+        nodes.add(child_path, 0)
+        children.append(_settled(child, child_path, nodes))
+    return Node(seen.kind, seen.keys, tuple(children))
+
+
+def _of_lists(values: Sequence[list[Any]], path: str, depth: int, nodes: NodeCount) -> Tree:
+    """Return what lists are: an array of numbers, any number of texts, JSON, or a structure of as many columns."""
+    array = None if _are_rows(values, path) else array_of_lists(values)
+    if array is not None:
+        return NDArrayField(*array)
+    items = [item for value in values for item in value]
+    text = _field_of_texts(items)
+    if text is not None:
+        return ListField(text)
+    nested = any(item is None or as_mapping(item) is not None or isinstance(item, list) for item in items)
+    if (nested or not items) and _are_json(values):
+        return JSONField()
+    if len(set(map(len, values))) == 1:
+        return _structure(values, path, depth, nodes)
+    inner = _field_of_all(items)
+    if inner is not None:
+        return ListField(inner)
+    if _are_json(values):
+        return JSONField()
+    raise _different_lengths(values, path)
+
+
+def _are_rows(values: Sequence[list[Any]], path: str) -> bool:
+    """Tell whether samples are lists of an int here and a float there, such as a number and its label: no array."""
+    if path or len(set(map(len, values))) != 1 or any(not isinstance(item, (int, float)) for item in values[0]):
+        return False
+    kinds = [{type(value[i]) for value in values} for i in range(len(values[0]))]
+    return all(len(kind) == 1 for kind in kinds) and len(set().union(*kinds)) > 1
+
+
+def _structure(values: Sequence[list[Any]], path: str, depth: int, nodes: NodeCount) -> Tree:
+    """Return the list of as many columns; JSON if their kinds differ between samples, and it holds them."""
+    try:
+        children = [
+            _tree_of([value[i] for value in values], f"{path}[{i}]", depth + 1, nodes) for i in range(len(values[0]))
+        ]
+    except (TypeError, ValueError):
+        if _are_json(values):
+            return JSONField()
+        raise
+    return Node("list", (), tuple(children))
+
+
+def _field_of_texts(items: Sequence[Any]) -> Field | None:
+    """Return the field of each item, if all are texts, bytes or decimals."""
+    for kinds, field in (
+        ((str,), StrField()),
+        ((bytes, bytearray, memoryview), BytesField()),
+        ((Decimal,), DecimalField()),
+    ):
+        if items and all(isinstance(item, kinds) for item in items):
+            return field
+    return None
+
+
+def _field_of_all(items: Sequence[Any]) -> Field | None:
+    """Return the field that holds each item, if there is one; there is none for lists of tensors."""
+    try:
+        tree = infer_tree(items)
+    except (TypeError, ValueError):
+        return None
+    return tree if isinstance(tree, Field) and tree.torch_dtype is None else None
+
+
+def _are_json(values: Sequence[Any]) -> bool:
+    field = JSONField()
+    try:
+        return all(field.encode(value) for value in values)
+    except (TypeError, ValueError):
+        return False
+
+
+def _different_lengths(values: Sequence[list[Any]], path: str) -> ValueError:
+    probe = next(probe for probe, value in enumerate(values) if len(value) != len(values[0]))
+    return ValueError(
+        f"{label(path)}: a list of {len(values[0])} in the first sample, a list of {len(values[probe])} in probe "
+        f"{probe}; {ADVICE}"
+    )
 
 
 def _leaf(value: Any, path: str) -> Field:
@@ -90,32 +220,33 @@ def _array_field(value: Any) -> Field | None:
     return ImageField() if is_image(value) else None
 
 
-def _merge(tree: Tree, other: Tree, path: str, probe: int) -> Tree:
+def _merge(tree: _Seen, other: _Seen, path: str, probe: int) -> _Seen:
     """The tree that holds what `tree` and `other` hold, the latter of sample number `probe`."""
     if isinstance(tree, Field) and isinstance(other, Field):
         merged = _widen(tree, other)
         if merged is None:
             raise _different(path, tree.expects, other.expects, probe)
         return merged
-    if isinstance(tree, Field) or isinstance(other, Field) or tree.kind != other.kind:
-        raise _different(path, _words(tree), _words(other), probe)
-    return _merge_nodes(tree, other, path, probe)
+    if isinstance(tree, _Lists) and isinstance(other, _Lists):
+        return _Lists((*tree.values, *other.values), tree.depth)
+    if isinstance(tree, _Branch) and isinstance(other, _Branch) and tree.kind == other.kind:
+        return _merge_branches(tree, other, path, probe)
+    raise _different(path, _words(tree), _words(other), probe)
 
 
-def _merge_nodes(tree: Node, other: Node, path: str, probe: int) -> Node:
+def _merge_branches(tree: _Branch, other: _Branch, path: str, probe: int) -> _Branch:
     if len(tree.children) != len(other.children) or set(tree.keys) != set(other.keys):
         changed = sorted(set(tree.keys) ^ set(other.keys))
         detail = f", key {changed[0]!r} is in one only" if changed else ""
         raise ValueError(
-            f"{label(path)}: {_words(tree)} in the first sample, {_words(other)} in probe {probe}{detail}; declare "
-            "JSONField() or ListField(...) for what varies in length, or an array of varying shape"
+            f"{label(path)}: {_words(tree)} in the first sample, {_words(other)} in probe {probe}{detail}; {ADVICE}"
         )
     order = [other.keys.index(key) for key in tree.keys] or range(len(other.children))
     children = [
         _merge(child, other.children[i], child_path, probe)
         for child, i, child_path in zip(tree.children, order, child_paths(tree, path), strict=True)
     ]
-    return Node(tree.kind, tree.keys, tuple(children))
+    return _Branch(tree.kind, tree.keys, tuple(children))
 
 
 def _widen(field: Field, other: Field) -> Field | None:
@@ -128,8 +259,10 @@ def _widen(field: Field, other: Field) -> Field | None:
     return None
 
 
-def _words(tree: Tree) -> str:
-    return tree.expects if isinstance(tree, Field) else f"a {tree.kind} of {len(tree.children)}"
+def _words(tree: _Seen) -> str:
+    if isinstance(tree, Field):
+        return tree.expects
+    return f"a list of {len(tree.values[0])}" if isinstance(tree, _Lists) else f"a {tree.kind} of {len(tree.children)}"
 
 
 def _different(path: str, one: str, other: str, probe: int) -> TypeError:

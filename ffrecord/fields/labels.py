@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ffrecord.errors import FormatError
+from ffrecord.errors import FormatError, counted
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import register
 from ffrecord.fields.scalars import IntField
@@ -39,7 +39,9 @@ class LabelField(IntField):
             raise TypeError(f"names has {describe(wrong[0])}, expected str only")
         numbers = {name: number for number, name in enumerate(names)}
         if not names or len(numbers) != len(names):
-            raise ValueError(f"{len(names)} names, {len(numbers)} different ones: expected one at least, each once")
+            raise ValueError(
+                f"{counted(len(names), 'name')}, {len(numbers)} different ones: expected one at least, each once"
+            )
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "_numbers", numbers)
 

@@ -7,7 +7,7 @@ The leaves of a tree, from left to right, are the columns. A column's name is it
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Field
@@ -48,7 +48,18 @@ def key_path(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def child_paths(node: Node, path: str) -> list[str]:
+class Container(Protocol):
+    """What the paths of children depend on."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    @property
+    def children(self) -> tuple[Any, ...]: ...
+
+
+def child_paths(node: Container, path: str) -> list[str]:
     """The paths of the children of the node at `path`."""
     if node.kind == "dict":
         return [key_path(path, key) for key in node.keys]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ffrecord.errors import counted
 from ffrecord.reader import FileReader
 from ffrecord.store import Store
 
@@ -30,8 +31,8 @@ class Identity:
     def difference(self, before: "Identity") -> str | None:
         """What distinguishes this dataset from the one of before, in words with both values; None if nothing does."""
         counts = [
-            f"{then} {name} then, {now} now"
-            for name, then, now in (("samples", before.samples, self.samples), ("shards", before.shards, self.shards))
+            f"{counted(then, name)} then, {now} now"
+            for name, then, now in (("sample", before.samples, self.samples), ("shard", before.shards, self.shards))
             if then != now
         ]
         if counts:

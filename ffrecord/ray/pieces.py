@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ffrecord import format, paths, urls
-from ffrecord.errors import FormatError
+from ffrecord.errors import FormatError, counted
 from ffrecord.opened import OpenedFile
 from ffrecord.reader import FileReader
 
@@ -33,7 +33,7 @@ class Whole(NamedTuple):
     crc: int
 
     def __repr__(self) -> str:
-        return f"<{self.samples} samples of {self.shown}>"
+        return f"<{counted(self.samples, 'sample')} of {self.shown}>"
 
     @property
     def shown(self) -> str:

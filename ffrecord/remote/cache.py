@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord import limits
+from ffrecord import filesystems, limits
 from ffrecord.background import Background
 from ffrecord.batching import Indices
 from ffrecord.buffers import as_bytes
@@ -60,7 +60,7 @@ class Cache:
 
     def __init__(self, directory: str | os.PathLike[str], limit: int | str | None = None) -> None:
         size = parse_limit(limit)
-        self._given = os.path.abspath(os.fspath(directory))
+        self._given = filesystems.absolute(os.fspath(directory))
         self.directory = usable_directory(self._given)
         self.changes = 0
         self._change = itertools.count(1)

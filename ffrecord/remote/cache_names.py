@@ -17,6 +17,7 @@ import re
 import stat
 from typing import NamedTuple
 
+from ffrecord import filesystems
 from ffrecord.errors import NotAFolderError, file_error
 from ffrecord.remote.tables import Facts
 
@@ -37,7 +38,7 @@ def usable_directory(given: str | os.PathLike[str]) -> str:
         NotADirectoryError (also an AssertionError): it is a file.
         OSError (also a RuntimeError): it is not there and cannot be made; the user's own part belongs to somebody else.
     """
-    path = os.path.abspath(os.fspath(given))
+    path = filesystems.absolute(os.fspath(given))
     _make(path, 0o777)
     if not os.stat(path).st_mode & stat.S_IWOTH:
         return path

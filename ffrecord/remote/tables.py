@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ffrecord import format
 from ffrecord._crc import crc32
-from ffrecord.errors import ChecksumError
+from ffrecord.errors import ChecksumError, counted
 
 K = TypeVar("K")
 
@@ -64,7 +64,7 @@ def parse(data: Any, n: int, size: int, path: str, *, check: bool) -> Tables:
     computed = crc32(memoryview(data)[format.CHECKED_FROM : format.tables_end(n)]) if check else crc
     if crc not in (0, computed):
         raise ChecksumError(
-            f"{path}: checksum of metadata mismached! CRC-32 {computed:#010x} of the tables of {n} samples, "
+            f"{path}: checksum of metadata mismatch: CRC-32 {computed:#010x} of the tables of {counted(n, 'sample')}, "
             f"stored {crc:#010x}",
             path=path,
             stored=crc,

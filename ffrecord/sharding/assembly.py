@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from ffrecord import format
-from ffrecord.errors import FFRecordError
+from ffrecord.errors import FFRecordError, counted
 from ffrecord.manifest import Shard
 from ffrecord.sharding import shard_file
 from ffrecord.sharding.finisher import Finisher
@@ -145,7 +145,7 @@ class Assembly:
         size = self._record_size or 0
         if message.samples * size != expected:
             what = f"task {message.task} has {message.samples} samples of {size} bytes"
-            raise FFRecordError(f"{self._job.files.label}: {what}, expected {expected} bytes")
+            raise FFRecordError(f"{self._job.files.label}: {what}, expected {counted(expected, 'byte')}")
         start = 0
         for segment in segments:
             first = (segment.offset - self._layout.data_starts[segment.shard]) // size
@@ -239,5 +239,5 @@ class Assembly:
         """Raise FFRecordError unless everything was accounted for."""
         if not self.complete or self._early or self._open or self.samples != self._end.samples:
             raise FFRecordError(
-                f"{self._job.files.label}: {self.samples} samples written, expected {self._end.samples}"
+                f"{self._job.files.label}: {counted(self.samples, 'sample')} written, expected {self._end.samples}"
             )

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from ffrecord import format, manifest
+from ffrecord import filesystems, format, manifest
 from ffrecord.errors import FormatError, MismatchError, MissingFileError
 from ffrecord.extension import Extension
 from ffrecord.manifest import Manifest, Shard
@@ -55,7 +55,7 @@ def check_extendable(path: str) -> None:
     """Raise FileNotFoundError unless `path` is a directory with a manifest or shards."""
     there = os.listdir(path) if os.path.isdir(path) else []
     if not any(name == manifest.NAME or name.endswith(format.SUFFIX) for name in there):
-        raise MissingFileError(2, f"{path} holds no dataset to append to", path)
+        raise MissingFileError(2, f"{path} holds no dataset to append to{filesystems.remark(path)}", path)
 
 
 def look(path: str) -> Base:

@@ -2,7 +2,7 @@
 
 from ffrecord.errors import FFRecordError
 from ffrecord.sharding.assembly import Assembly
-from ffrecord.sharding.encoding import Encoding, Shape, shown
+from ffrecord.sharding.encoding import Encoding, Shape, given, shown
 from ffrecord.sharding.finisher import Finisher
 from ffrecord.sharding.job import Job
 from ffrecord.sharding.layout import ByCount, Layout
@@ -89,8 +89,12 @@ class Books:
             OSError (also a RuntimeError): a shard cannot be made.
         """
         if self._assembly is None:
-            # Not one sample: the file is an empty one of ffrecord 1.x, whatever the cut.
-            self._begin(shown(Shape(None)), None)
+            known = given(self._job.declared, None)
+            if known is not None:
+                self.choose(known)
+            else:
+                # Not one sample: the file is an empty one of ffrecord 1.x, whatever the cut.
+                self._begin(shown(Shape(None)), None)
         return self._known.end(tasks)
 
     def wrote(self, message: Written | Filled) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from ffrecord.fields import Schema
 from ffrecord.sharding.encoding import Encode, Shape, shape_of, shown
 from ffrecord.sharding.layout import FIRST_SAMPLES
 from ffrecord.sharding.messages import Assignment, Chosen, Indices, Items, Place, Shown, Stream
@@ -37,15 +38,17 @@ def pack(
     carrier: Carrier | None = None,
     serializer: Encode | None = None,
     fields: Encode | None = None,
+    declared: Schema | None = None,
 ) -> None:
     """The work of a worker, until the link ends; see `Packer` and `Opener`.
 
-    At most one of `serializer` and `fields` encodes the samples; with neither, the first samples show how.
+    At most one of `serializer` and `fields` encodes the samples; with neither, the first samples show how, but for the
+    columns that are declared.
     """
     packer = Packer(files, heart, skips=skips)
     if (encode := serializer or fields) is not None:
         packer.encode_by(encode)
-    Desk(link, heart, packer, Opener(dataset, function, pipeline, carrier, heart)).work()
+    Desk(link, heart, packer, Opener(dataset, function, pipeline, carrier, heart), declared).work()
 
 
 class Desk:
@@ -56,10 +59,14 @@ class Desk:
         heart: told when this waits.
         packer: makes pieces and writes them.
         opener: of tasks.
+        declared: fields of some columns, where samples are to show the others.
     """
 
-    def __init__(self, link: Link, heart: Heart, packer: Packer, opener: Opener) -> None:
+    def __init__(
+        self, link: Link, heart: Heart, packer: Packer, opener: Opener, declared: Schema | None = None
+    ) -> None:
         self._link, self._heart, self._packer, self._opener = link, heart, packer, opener
+        self._declared = declared
         self._runs: deque[Run] = deque()  # tasks, opened when they come, so that what can be is read ahead
         self._places: deque[Place] = deque()  # of pieces that can be written
         self._held: dict[tuple[int, int], Piece] = {}
@@ -106,7 +113,7 @@ class Desk:
     def _show(self, run: Run) -> Run:
         """Tell the parent what the first samples are like, and wait until it says how to encode them."""
         samples, run = self._packer.look(run, FIRST_SAMPLES)
-        shape = shape_of(samples) if samples else Shape(None)
+        shape = shape_of(samples, self._declared) if samples else Shape(None)
         self._link.send(msgspec.msgpack.encode(Shown(run.task, bool(samples), shape.schema)))
         while samples and not self._packer.ready:
             self._read_mail(wait=True)
@@ -130,7 +137,7 @@ class Desk:
 
     def _take(self, message: Assignment | Chosen | Place) -> None:
         if isinstance(message, Chosen):
-            self._packer.encode_by(shown(Shape(message.schema)).encode)
+            self._packer.encode_by(shown(Shape(message.schema), self._declared).encode)
         elif isinstance(message, Place):
             self._places.append(message)
         else:

@@ -12,6 +12,7 @@ from ffrecord import extension
 from ffrecord.buffers import as_bytes
 from ffrecord.extension import Extension
 from ffrecord.fields import Schema
+from ffrecord.fields.complete import completed, overlaid
 from ffrecord.kernels._records import Pieces
 from ffrecord.sharding.layout import ByBytes, ByCount
 
@@ -77,11 +78,12 @@ def given(fields: Schema | None, serializer: Encode | None) -> Encoding | None:
     return _of_schema(fields)
 
 
-def shown(shape: Shape) -> Encoding:
-    """The encoding of samples like these."""
+def shown(shape: Shape, declared: Schema | None = None) -> Encoding:
+    """Return the encoding of samples like these, by the fields that are declared for some of their columns."""
     if shape.schema is None:
         return Encoding(as_it_is, {"serializer": as_it_is}, None, None)
-    return _of_schema(Schema.from_builtins(shape.schema))
+    schema = Schema.from_builtins(shape.schema)
+    return _of_schema(schema if declared is None else Schema(overlaid(schema._tree, declared._tree)))
 
 
 def for_records(encode: Encode) -> Callable[[Any], bytes | memoryview | Pieces]:
@@ -97,12 +99,17 @@ def for_records(encode: Encode) -> Callable[[Any], bytes | memoryview | Pieces]:
     return flat
 
 
-def shape_of(samples: Sequence[Any]) -> Shape:
+def shape_of(samples: Sequence[Any], declared: Schema | None = None) -> Shape:
     """What `samples`, one or more, are like.
+
+    Args:
+        declared: fields of some of their columns.
 
     Raises:
         TypeError, ValueError: no schema fits them.
     """
+    if declared is not None:
+        return Shape(Schema(completed(declared._tree, samples)).to_builtins())
     plain = all(isinstance(sample, PLAIN) for sample in samples)
     return Shape(None if plain else Schema.infer(samples).to_builtins())
 

@@ -123,7 +123,7 @@ class _Alone:
     def _show(self, run: Run) -> Run:
         samples, run = self._packer.look(run, FIRST_SAMPLES)
         if samples:
-            encoding = shown(shape_of(samples))
+            encoding = shown(shape_of(samples, self._job.declared), self._job.declared)
             self._books.choose(encoding)
             self._packer.encode_by(encoding.encode)
         return run

@@ -92,7 +92,7 @@ class Foreman:
 
     def _crew(self) -> Crew:
         job, means = self._job, self._means
-        encoding = {} if job.encoding is None else job.encoding.arguments
+        encoding = {"declared": job.declared} if job.encoding is None else job.encoding.arguments
         arguments = {**job.source.arguments, **encoding, "files": job.files, "skips": job.max_skipped is not None}
         return Crew(
             pack,
@@ -187,7 +187,7 @@ class Foreman:
             self._send_places(crew, self._books.sized(message))
         elif message.found:
             self._chosen = True
-            self._books.choose(shown(Shape(message.schema)))
+            self._books.choose(shown(Shape(message.schema), self._job.declared))
             for number in range(self._count):
                 crew.send(number, msgspec.msgpack.encode(Chosen(message.schema)))
 

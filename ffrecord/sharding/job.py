@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ffrecord.fields import Schema
 from ffrecord.manifest import Shard
 from ffrecord.sharding.encoding import Encoding
 from ffrecord.sharding.layout import BEGINNING, ByBytes, ByCount, Start
@@ -23,6 +24,7 @@ class Job:
     Attributes:
         source: of the samples.
         encoding: of the samples; None if the first of them are to show it.
+        declared: fields of some of their columns, where the first samples are to show the others.
         cut: into shards.
         files: where the shards are made, and what they will be called.
         keep: called with every finished, durable shard, and the start of the next one, from a thread.
@@ -40,6 +42,7 @@ class Job:
     start: Start = BEGINNING
     max_skipped: int | None = None
     backlog: int = BACKLOG
+    declared: Schema | None = None
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ class Options:
     Attributes:
         target: of the dataset.
         fields, serializer: at most one of them.
+        completes: whether `fields` may leave out columns, which samples then show.
         shard_size, samples_per_shard, num_shards: at most one of them; None for all: shards of SHARD_SIZE bytes.
         workers: processes, >= 0.
         start_method, progress, stuck_after: as `Means` takes them.
@@ -38,6 +39,7 @@ class Options:
     target: Target
     fields: Schema | None
     serializer: Callable[[Any], Any] | None
+    completes: bool
     shard_size: int | None
     samples_per_shard: int | None
     num_shards: int | None
@@ -86,12 +88,16 @@ class Options:
         Args:
             fields: their columns, if these are known.
         """
-        known = fields is not None or self.serializer is not None
+        known = (fields is not None and not self.declares(fields)) or self.serializer is not None
         exact = self.samples_per_shard is not None or self.num_shards is not None
         if (known and exact) or not len(indices):
             return []
         spread = sorted({k * (len(indices) - 1) // (PROBES - 1) for k in range(PROBES)})
         return [int(indices[position]) for position in spread]
+
+    def declares(self, fields: Schema | None) -> Schema | None:
+        """Return these fields if samples have to show whether there are other columns."""
+        return fields if self.completes and fields is self.fields else None
 
     def request(self, encoding: Encoding | None, found: Base | None) -> Request:
         """What a later write has to be asked for too, if it is to go on with this one.
@@ -101,6 +107,8 @@ class Options:
             found: the dataset that is appended to.
         """
         said = encoding.extension if encoding else extension_of()
+        declared = self.declares(self.fields)
+        shown = "as the first samples show it" if declared is None else declared.to_builtins()
         cut = {"samples_per_shard": self.samples_per_shard, "num_shards": self.num_shards}
         if cut == dict.fromkeys(cut):
             cut = {"shard_size": self.shard_size or SHARD_SIZE}
@@ -108,7 +116,7 @@ class Options:
             "mode": "append" if self.appends else "create",
             resume.BASE: None if found is None else found.listing.fingerprint,
             **cut,
-            "schema": encoding.schema if encoding else "as the first samples show it",
+            "schema": encoding.schema if encoding else shown,
             "serializer": None if said is None else said.serializer,
             "writer": None if said is None else said.writer,
             "samples looked at": {

@@ -5,7 +5,7 @@ import os
 
 from ffrecord import filesystems
 from ffrecord.engine._engine import filesystem_type
-from ffrecord.errors import FFRecordError, file_error
+from ffrecord.errors import FFRecordError, counted, file_error
 from ffrecord.sharding.layout import Segment
 from ffrecord.sharding.shard_file import Files
 from ffrecord.sharding.spool import Spool
@@ -104,7 +104,7 @@ class Output:
         segment, last = at
         path = self._files.final(segment.shard)
         known = "" if last is None else f", the last of them {last},"
-        what = f"{segment.samples} samples{known} could not be written at byte {segment.offset}"
+        what = f"{counted(segment.samples, 'sample')}{known} could not be written at byte {segment.offset}"
         return file_error(error.errno or errno.EIO, f"{path}: {what}", path)
 
     def _open(self, shard: int) -> None:

@@ -28,7 +28,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from ffrecord import format, manifest
+from ffrecord import filesystems, format, manifest
 from ffrecord.durable import NAME_BYTES, PART_SUFFIX, fsync_directory
 from ffrecord.errors import FFRecordError, StateError, file_error
 from ffrecord.manifest import Manifest, Shard
@@ -120,7 +120,7 @@ class PartDirectory:
     """
 
     def __init__(self, target: str, *, among_others: bool = False) -> None:
-        self.target = self.label = os.path.realpath(target)
+        self.target = self.label = filesystems.real(target)
         inside = str(Path(self.target) / INSIDE)
         others = among_others and os.path.isdir(self.target) and bool(os.listdir(self.target))
         self.inside = others or os.path.isdir(inside) or _irreplaceable(self.target)
@@ -526,9 +526,8 @@ def _irreplaceable(target: str) -> bool:
     """Whether a directory that is there cannot, or should not, become another one by a rename."""
     if not os.path.isdir(target):
         return False
-    with contextlib.suppress(OSError):  # the working directory may be gone, or closed to us
-        if os.path.realpath(os.getcwd()) == target:
-            return True
+    if filesystems.working_directory() == target:
+        return True
     return os.path.ismount(target) or not os.access(os.path.dirname(target), os.W_OK | os.X_OK)
 
 

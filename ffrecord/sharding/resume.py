@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from ffrecord.errors import MismatchError
+from ffrecord.errors import MismatchError, counted
 from ffrecord.manifest import Shard
 from ffrecord.sharding.differences import differences
 from ffrecord.sharding.layout import Start
@@ -126,7 +126,8 @@ def claim(part: PartDirectory, *, added: bool = False) -> None:
     if story.request and there:
         part.release()
         raise MismatchError(
-            f"{part.label}: {part.places} has {len(there)} finished shards of an interrupted write, and this one "
+            f"{part.label}: {part.places} has {counted(len(there), 'finished shard')} of an interrupted "
+            f"write, and this one "
             "cannot go on with it; resume=False of DatasetWriter discards them"
         )
     part.claimed = True
@@ -162,7 +163,7 @@ def go_on(part: PartDirectory, request: Request, start: Start, *, published: boo
     whole = _whole(part, _in_order(story, start.shard), threads)
     part.go_on_from(start.shard, [entry.shard.name for entry in whole])
     if whole:
-        _log.warning("%s: keeping %d finished shards of an interrupted write", part.label, len(whole))
+        _log.warning("%s: keeping %s of an interrupted write", part.label, counted(len(whole), "finished shard"))
     return Kept([entry.shard for entry in whole], whole[-1].next if whole else start)
 
 
@@ -204,7 +205,8 @@ def _whole(part: PartDirectory, finished: list[Finished], threads: int) -> list[
 
 def _refusal(part: PartDirectory, count: int, found: list[str]) -> str:
     return (
-        f"{part.label}: {part.places} has {count} finished shards of an interrupted write that was asked for something "
+        f"{part.label}: {part.places} has {counted(count, 'finished shard')} of an interrupted write that "
+        f"was asked for something "
         f"else: {'; '.join(found)}. Ask for the same to go on with it, or pass resume=False to discard them"
     )
 
@@ -217,6 +219,7 @@ def remark(part: PartDirectory) -> str | None:
     if not kept:
         return None
     return (
-        f"{part.label}: nothing was published. {len(kept)} finished shards stay in {part.places}; the same call goes "
+        f"{part.label}: nothing was published. {counted(len(kept), 'finished shard')} "
+        f"stay{'s' if len(kept) == 1 else ''} in {part.places}; the same call goes "
         "on from there, and resume=False discards them"
     )

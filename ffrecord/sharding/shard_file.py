@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ffrecord import format
 from ffrecord.durable import move_range, reserve
-from ffrecord.errors import CountError, file_error
+from ffrecord.errors import CountError, counted, file_error
 from ffrecord.manifest import Shard
 from ffrecord.sharding.layout import STEM, shard_name
 from ffrecord.writer import offsets_of, write_tables
@@ -108,7 +108,7 @@ def finish(
         try:
             size = os.fstat(fd).st_size
             if size != end:
-                raise CountError(f"{label}: {size} bytes, but its {len(sizes)} samples end at {end}")
+                raise CountError(f"{label}: {size} bytes, but its {counted(len(sizes), 'sample')} end at {end}")
             os.ftruncate(fd, end)  # gives back what was reserved behind
             crc = write_tables(fd, checksums, offsets_of(sizes, data_start), payload, end)
             os.fsync(fd)

@@ -2,7 +2,7 @@
 
 import logging
 
-from ffrecord.errors import WorkerError
+from ffrecord.errors import WorkerError, counted
 from ffrecord.sharding.messages import Sized
 from ffrecord.sharding.sources import Source
 from ffrecord.workers import heartbeats
@@ -37,7 +37,8 @@ class Skipping:
             name = self._source.name(Beat(heartbeats.SAMPLE, skipped.index, 0, piece.task))
             if self._count > self._most:
                 raise WorkerError(
-                    f"{self._count} samples could not be written, max_skipped is {self._most}; the latest, {name}: "
+                    f"{counted(self._count, 'sample')} could not be written, max_skipped is {self._most}; the "
+                    f"latest, {name}: "
                     f"{skipped.reason}",
                     index=skipped.index,
                 )

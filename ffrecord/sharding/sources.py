@@ -4,13 +4,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, FormatError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, FormatError, counted
 from ffrecord.sharding.messages import Assignment, Indices, Stream
 from ffrecord.sharding.runs import may_be_asked_ahead
 from ffrecord.sharding.selection import Chosen, as_array
@@ -116,7 +116,13 @@ class FromIterable(Source):
     def __init__(self, iterable: Iterable[Any], length: int | None = None) -> None:
         self.arguments: dict[str, Any] = {}
         self.total = length
-        self._pairs = enumerate(_counted(iterable, length))
+        self._pairs: Iterator[tuple[int, Any]] = enumerate(_counted(iterable, length))
+
+    def look(self, count: int) -> list[Any]:
+        """Return the first samples, which `take` gives nevertheless."""
+        first = list(islice(self._pairs, count))
+        self._pairs = chain(first, self._pairs)
+        return [sample for _, sample in first]
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Assignment | None:
         return carrier.pack(task, slot, self._pairs, most)
@@ -138,13 +144,41 @@ class FromList(Source):
     ) -> None:
         self.arguments = {"function": function}
         numbered = _file_lines(os.fspath(lines)) if isinstance(lines, str | os.PathLike) else _given_lines(lines)
-        self._pairs = islice(_filled(numbered), first, None)
+        self._pairs: Iterator[tuple[int, str]] = islice(_filled(numbered), first, None)
+
+    def look(self, count: int) -> "FirstLines":
+        """Return the first lines, which `take` gives nevertheless."""
+        first = list(islice(self._pairs, count))
+        self._pairs = chain(first, self._pairs)
+        return FirstLines(first, self.arguments["function"])
 
     def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Assignment | None:
         return carrier.pack(task, slot, self._pairs, most)
 
     def name(self, beat: Beat) -> str:
         return f"line {beat.index}"
+
+
+class FirstLines:
+    """What a function makes of a few lines, by index.
+
+    Args:
+        lines: with their numbers.
+        function: line → sample.
+    """
+
+    def __init__(self, lines: list[tuple[int, str]], function: Callable[[str], Any]) -> None:
+        self._lines, self._function = lines, function
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._function(self._lines[index][1])
+
+    def sample_name_for_errors(self, index: int) -> str:
+        """Return what messages call a sample."""
+        return f"line {self._lines[index][0]}"
 
 
 class FromStreams(Source):
@@ -177,7 +211,9 @@ def shard_names(shards: Any) -> list[str]:
     if isinstance(shards, str | os.PathLike):
         names = list(islice(expand(os.fspath(shards)), NAMES_MOST + 1))
         if len(names) > NAMES_MOST:
-            raise ArgumentError(f"{os.fspath(shards)}: a pattern of more than {NAMES_MOST:,} names")
+            raise ArgumentError(
+                f"{os.fspath(shards)}: a pattern of more than {counted(NAMES_MOST, 'name', commas=True)}"
+            )
         return names
     if not isinstance(shards, Iterable):
         raise ArgumentTypeError(f"shards must be a list of paths or a pattern, not {type(shards).__name__}")
@@ -214,10 +250,10 @@ def _counted(iterable: Iterable[Item], length: int | None) -> Iterator[Item]:
     count = 0
     for count, item in enumerate(iterable, 1):
         if length is not None and count > length:
-            raise CountError(f"the iterable gives at least {count} samples, but length is {length}")
+            raise CountError(f"the iterable gives at least {counted(count, 'sample')}, but length is {length}")
         yield item
     if length is not None and count < length:
-        raise CountError(f"the iterable gives {count} samples, but length is {length}")
+        raise CountError(f"the iterable gives {counted(count, 'sample')}, but length is {length}")
 
 
 def _file_lines(path: str) -> Iterator[tuple[int, str]]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ffrecord import urls
+from ffrecord import filesystems, urls
 from ffrecord.durable import LOCK_TRIES, lock
 from ffrecord.errors import file_error
 
@@ -40,7 +40,9 @@ def place(url: str, storage_options: Mapping[str, Any] | None, staging: str | os
             told.append(f"{key.lower()}={value}")
     told += [os.environ.get(name, "") for name in ENVIRONMENT]
     name = urls.name_of(url)[-SHOWN:] or host[-SHOWN:]
-    return str(Path(os.path.abspath(root)) / f"{name}-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}")
+    return str(
+        Path(filesystems.absolute(os.fspath(root))) / f"{name}-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
+    )
 
 
 def _root(purpose: str) -> Path:

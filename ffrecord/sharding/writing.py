@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ffrecord import manifest
-from ffrecord.errors import MismatchError, add_note
+from ffrecord.errors import MismatchError, add_note, counted
 from ffrecord.fields import Schema
+from ffrecord.fields.complete import covers, overlaid
 from ffrecord.manifest import Shard
 from ffrecord.sharding import base, resume
 from ffrecord.sharding.base import Base
@@ -35,6 +36,8 @@ class Plan:
         encoding: of the samples, with these fields; None if the first ones are to show it.
         asked: what the call was asked for, to be compared by one that goes on; None if none can.
         seed: of the order; None for the order of the source.
+        look: takes a look at the first samples where `encoding` gives None and nothing was written before; None for
+            leaving that to the write itself.
     """
 
     total: int | None
@@ -42,6 +45,7 @@ class Plan:
     encoding: Callable[[Schema | None], Encoding | None]
     asked: Request | None = None
     seed: int | None = None
+    look: Callable[[], Encoding | None] | None = None
 
 
 class Writing:
@@ -92,20 +96,26 @@ class Writing:
             request = plan.asked | {"seed": plan.seed} | options.request(encoding, found)
             kept = resume.go_on(part, request, start, published=published, threads=max(1, self._means.workers))
             if encoding is None and kept.shards and not kept.published:
-                encoding = shown(Shape(part.schema_of(kept.shards[0])))
+                encoding = shown(Shape(part.schema_of(kept.shards[0])), options.declares(options.fields))
         if kept.published:
             return kept.start._replace(shard=len(kept.shards)), len(kept.shards)
         if published:
             options.check_target()
         self._check_skipped(kept.start.skipped)
+        if encoding is None and plan.look is not None:
+            encoding = plan.look()
         return self._go_on(found, encoding, kept), len(kept.shards)
 
     def _encoding(self, found: Base | None) -> Encoding | None:
         options = self._options
         fields = options.fields
-        if found is not None and fields is None and options.serializer is None and found.listing.schema is not None:
-            fields = Schema.from_builtins(found.listing.schema)
-        self._check_base(found, given(options.fields, options.serializer))  # or its samples might not even fit
+        if found is not None and options.serializer is None and found.listing.schema is not None:
+            there = Schema.from_builtins(found.listing.schema)
+            if fields is None:
+                fields = there
+            elif options.completes and covers(there._tree, fields._tree):
+                fields = Schema(overlaid(there._tree, fields._tree))
+        self._check_base(found, given(fields, options.serializer))  # or its samples might not even fit
         encoding = self._plan.encoding(fields)
         if found is not None and not found.blank:
             # Not known: then it is that of what is there, which has no columns.
@@ -124,7 +134,8 @@ class Writing:
         most = self._options.max_skipped or 0
         if count > most:
             raise MismatchError(
-                f"{self._options.path}: the interrupted write has left out {count} samples, and this one may leave out "
+                f"{self._options.path}: the interrupted write has left out {counted(count, 'sample')}, and "
+                f"this one may leave out "
                 f"{most}; resume=False discards what it has finished"
             )
 
@@ -136,7 +147,8 @@ class Writing:
         if not shards or start.samples + start.skipped != plan.total:
             files = Files(part.open, options.path, STEM if found is None else found.stem, options.target.made)
             source, cut, backlog = plan.source(start), options.cut(plan.total), options.target.backlog
-            job = Job(source, encoding, cut, files, part.keep, start, options.max_skipped, backlog)
+            declared = options.declares(options.fields)
+            job = Job(source, encoding, cut, files, part.keep, start, options.max_skipped, backlog, declared)
             done = write_shards(job, self._means)
             shards = [*shards, *done.shards]
         self._publish(shards, done, found)

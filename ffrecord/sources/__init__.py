@@ -6,7 +6,8 @@ A reader's module is imported when the reader is first asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ffrecord.sources.opening import FORMATS, open
+from ffrecord.sources.opening import FORMATS
+from ffrecord.sources.opening import open as open
 
 if TYPE_CHECKING:
     from ffrecord.sources.archives import Archives
@@ -61,6 +62,7 @@ _MODULES = {
     "unpack": "unpacking",
 }
 
+# `open` is public, but `from ffrecord.sources import *` leaves Python's own in its place.
 __all__ = [
     "FORMATS",
     "Archives",
@@ -86,7 +88,6 @@ __all__ = [
     "infer",
     "iter_members",
     "iter_samples",
-    "open",
     "stream_tfrecord",
     "unpack",
 ]

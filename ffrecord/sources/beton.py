@@ -13,7 +13,7 @@ from ffrecord import filesystems
 from ffrecord._crc import crc32
 from ffrecord.durable import read_all, read_up_to
 from ffrecord.engine._engine import PACKED, Failure, filesystem_type
-from ffrecord.errors import ArgumentError, FormatError, file_error
+from ffrecord.errors import ArgumentError, FormatError, counted, file_error
 from ffrecord.forms import Array
 from ffrecord.kernels._memory import Mapping as FileMapping
 from ffrecord.opened import naming
@@ -76,7 +76,7 @@ class BetonFile(SpanFile):
         n = check_columns(arrays, offsets=np.int64, sizes=np.int64)
         check_columns(arrays, allocated_at=np.uint64, allocated=np.int64)
         if n != self.layout.n:
-            raise FormatError(f"{n} samples, the file has {self.layout.n}")
+            raise FormatError(f"{counted(n, 'sample')}, the file has {self.layout.n}")
 
     def _find(self, fd: int, check: bool) -> dict[str, npt.NDArray[Any]]:
         """The values of all samples, by the table of allocations."""
@@ -266,7 +266,7 @@ class BetonReader(RecordReader):
         if len(other):
             index = positions[other[0]]
             raise FormatError(
-                f"Sample {index}: {sizes[other[0]]} bytes, its metadata in {self.locate(index)[0]} says "
+                f"Sample {index}: {counted(sizes[other[0]], 'byte')}, its metadata in {self.locate(index)[0]} says "
                 f"{found.totals[other[0]]}"
             )
         return rows, found

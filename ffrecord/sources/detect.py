@@ -1,5 +1,6 @@
 """Which format something is in, by what is in it; names decide only where formats cannot be told apart otherwise."""
 
+import glob
 import json
 import os
 import stat
@@ -51,7 +52,8 @@ def detect(path: str) -> str:
     if os.path.isdir(path):
         return _of_directory(path)
     if not os.path.exists(path):
-        raise MissingFileError(2, f"{path} does not exist{hints.of_missing(path)}", path)
+        told = f"no file matches {path!r}" if glob.has_magic(path) else f"{path} does not exist"
+        raise MissingFileError(2, f"{told}{hints.of_missing(path)}", path)
     with doing("looking what it is", path), open(path, "rb", opener=_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):

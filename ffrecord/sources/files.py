@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from ffrecord import filesystems
 from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError
 from ffrecord.paths import PathLike, Source, check_type
 from ffrecord.sources import hints
@@ -31,7 +32,7 @@ def expand(source: Source, suffixes: Sequence[str]) -> list[str]:
     given: list[PathLike] = list(source) if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
     files = [path for each in given for path in _expand_one(check_type(each), suffixes)]
     if not files:
-        raise ArgumentError(f"nothing to open in {source!r}")
+        raise ArgumentError(f"nothing to open: the {type(source).__name__} is empty")
     for path in files:
         check_file(path)
     return files
@@ -46,7 +47,7 @@ def _expand_one(path: str, suffixes: Sequence[str]) -> list[str]:
     if glob.has_magic(path) and not os.path.exists(path):
         found = sorted(glob.glob(path))
         if not found:
-            raise MissingFileError(2, f"{path}: nothing matches", path)
+            raise MissingFileError(2, f"no file matches {path!r}{filesystems.remark(path)}", path)
         return found
     return [path]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 
+from ffrecord import filesystems, manifest
 from ffrecord import format as ffr
-from ffrecord import manifest
 from ffrecord.sources.suffixes import IMAGES, SUFFIXES
 
 CONVERTED = "ffrecord.convert takes any iterable of samples"
@@ -100,6 +100,7 @@ def _is_dataset(path: str) -> bool:
 
 def of_missing(path: str) -> str:
     """The same of a path where nothing is."""
-    if "}" not in path.partition("{")[2]:
-        return ""
+    gone = filesystems.remark(path)
+    if gone or "}" not in path.partition("{")[2]:
+        return gone
     return '; braces are expanded with format="webdataset" only, elsewhere use a list, or a pattern with *'

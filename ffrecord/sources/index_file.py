@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord import filesystems
 from ffrecord._crc import crc32
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import ArgumentTypeError, FormatError, file_error
@@ -155,7 +156,7 @@ def index_path(path: str, format: str, index_cache: IndexCache) -> str | None:
         return f"{path}.{format}{SUFFIX}"
     if not isinstance(index_cache, str | os.PathLike):
         raise ArgumentTypeError(f"index_cache must be a bool or a directory, not {type(index_cache).__name__}")
-    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32]
+    name = hashlib.sha256(os.fsencode(filesystems.real(path))).hexdigest()[:32]
     return os.path.join(os.fspath(index_cache), f"{name}.{format}{SUFFIX}")
 
 

@@ -10,7 +10,7 @@ from errno import EIO, ESTALE
 from typing import Any, NamedTuple
 
 from ffrecord.durable import read_up_to
-from ffrecord.errors import FormatError, TruncatedError, doing, file_error
+from ffrecord.errors import FormatError, TruncatedError, counted, doing, file_error
 from ffrecord.forms import Array
 from ffrecord.sources.forks import renew_in_children
 from ffrecord.span_file import identity
@@ -127,7 +127,7 @@ class Inflated:
                     view[done : done + len(part)] = part
                     done += len(part)
                 elif not self._advance():
-                    where = f"{len(view)} bytes at offset {offset} of what it decompresses to"
+                    where = f"{counted(len(view), 'byte')} at offset {offset} of what it decompresses to"
                     raise TruncatedError(f"{self.path}: {where}, which has {self._at}")
 
     def pieces(self) -> Generator[bytes, None, None]:
@@ -240,7 +240,7 @@ class Inflated:
         try:
             return read_up_to(fd, size, self.source)
         except OSError as error:
-            sentence = f"{self.path}: reading {size} bytes at offset {self.source}"
+            sentence = f"{self.path}: reading {counted(size, 'byte')} at offset {self.source}"
             raise file_error(error.errno or EIO, sentence, self.path) from None
 
     def _opened(self) -> int:

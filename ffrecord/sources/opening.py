@@ -135,7 +135,7 @@ def detected(paths: list[str]) -> str:
 def recognised(paths: list[str]) -> str:
     """The same, or "parquet"."""
     if not paths:
-        raise ArgumentError("nothing to open in an empty list")
+        raise ArgumentError("nothing to open: the list is empty")
     if is_remote(paths):
         return _remote_format(paths, None)
     first = first_of(paths)

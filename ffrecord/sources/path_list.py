@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord import filesystems
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, NotAFolderError, doing
 from ffrecord.paths import PathLike
 from ffrecord.sources.file_store import FileStore
@@ -68,7 +69,7 @@ class PathListReader(FileStore):
     ) -> None:
         if not isinstance(labels, bool):
             raise ArgumentTypeError(f"labels must be True or False, not {type(labels).__name__}")
-        directory = os.path.abspath(os.getcwd() if root is None else os.fspath(root))
+        directory = filesystems.absolute("." if root is None else os.fspath(root))
         if not os.path.isdir(directory):
             raise NotAFolderError(20, f"{directory} is not a directory", directory)
         self._labelled = labels

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ffrecord.engine._engine import PACKED, Failure
-from ffrecord.errors import ChecksumError, FFRecordError, FormatError
+from ffrecord.errors import ChecksumError, FFRecordError, FormatError, counted
 from ffrecord.failures import failure_error
 from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.read_stats import ReadStats
@@ -245,7 +245,9 @@ class ChunkTable:
         if isinstance(reason, Unread):
             return failure_error(reason.failure, self.payloads._files[file], index, f"chunk {local}")
         offset = self._files[file].offsets[local]
-        sentence = f"Sample {index}: {path}: chunk {local}, {self._sizes[chunk]} bytes at offset {offset}: {reason}"
+        sentence = (
+            f"Sample {index}: {path}: chunk {local}, {counted(self._sizes[chunk], 'byte')} at offset {offset}: {reason}"
+        )
         if isinstance(reason, ChecksumError):
             return ChecksumError(sentence, path=path, index=index, stored=reason.stored, computed=reason.computed)
         return FormatError(sentence)

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Literal, NoReturn, SupportsIndex
 
+from ffrecord import filesystems
 from ffrecord._crc import crc32, crc32c
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import PartFile, write_all
-from ffrecord.errors import ArgumentError, ClosedError, FormatError, StateError, file_error
+from ffrecord.errors import ArgumentError, ClosedError, FormatError, StateError, counted, file_error
 from ffrecord.paths import PathLike, check_type
 from ffrecord.sources import snappy
 from ffrecord.sources.files import check_file
@@ -109,7 +110,7 @@ class RecordIOWriter:
 
     def _begin_append(self, dialect: str | None, cut: bool) -> None:
         check_file(self._path)
-        real = os.path.realpath(self._path)
+        real = filesystems.real(self._path)
         self._part = PartFile(real, left=real)
         try:
             self._dialect, self._end = self._look(dialect, cut)
@@ -160,7 +161,9 @@ class RecordIOWriter:
         data = record if type(record) is bytes else bytes(as_bytes(record))
         most = (SIZE_MOST if self._compressor == NONE else COMPRESSED_MOST) - LENGTH.size
         if len(data) > most:
-            raise ArgumentError(f"{self._path}: record {self.count} has {len(data)} bytes, expected at most {most}")
+            raise ArgumentError(
+                f"{self._path}: record {self.count} has {counted(len(data), 'byte')}, expected at most {most}"
+            )
         if self._records and (self._pending + len(data) > self._chunk_size or len(self._records) == RECORDS_MOST):
             self._write_chunk()
         self._records.append(data)
@@ -222,7 +225,9 @@ class RecordIOWriter:
         parts = [part for record in self._records for part in (LENGTH.pack(len(record)), record)]
         payload = self._compress(b"".join(parts))
         if len(payload) > SIZE_MOST:
-            raise ArgumentError(f"{self._path}: a chunk has {len(payload)} bytes, expected at most {SIZE_MOST}")
+            raise ArgumentError(
+                f"{self._path}: a chunk has {counted(len(payload), 'byte')}, expected at most {SIZE_MOST}"
+            )
         checksum = (crc32c if self._dialect.checksum_kind == "crc32c" else crc32)(payload)
         return self._dialect.header(len(self._records), checksum, self._compressor, len(payload)) + payload
 
@@ -255,7 +260,7 @@ class RecordIOWriter:
             try:
                 os.ftruncate(self._part.fd, self._safe_end)
             except OSError as error:
-                warnings.warn(f"{self._path}: not cut back to {self._safe_end} bytes: {error}", stacklevel=3)
+                warnings.warn(f"{self._path}: not cut back to {counted(self._safe_end, 'byte')}: {error}", stacklevel=3)
         self._part.discard()
 
     def __enter__(self) -> "RecordIOWriter":
@@ -275,7 +280,7 @@ class RecordIOWriter:
             owned = self._part.owned
             self._discard()
             if owned:
-                sentence = f"{self._path}: dropped after {self.count} records and never closed; discarded"
+                sentence = f"{self._path}: dropped after {counted(self.count, 'record')} and never closed; discarded"
                 warnings.warn(sentence, ResourceWarning, stacklevel=2, source=self)
 
     def __reduce__(self) -> Any:

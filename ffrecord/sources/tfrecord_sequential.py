@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ffrecord.batching import tell_skipped
-from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, doing
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, counted, doing
 from ffrecord.forms import Array
 from ffrecord.kernels._memory import Mapping, pooled
 from ffrecord.paths import Source
@@ -287,7 +287,7 @@ class _Windows:
         of = "" if self._file.compression is None else " of what is decompressed"
         return ChecksumError(
             f"checksum mismatch: {where}: CRC-32C {computed:#010x}, stored {stored:#010x} "
-            f"({size} bytes at offset {self._base + start}{of})",
+            f"({counted(size, 'byte')} at offset {self._base + start}{of})",
             path=self._path,
             stored=stored,
             computed=computed,

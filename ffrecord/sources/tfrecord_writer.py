@@ -14,7 +14,7 @@ import numpy as np
 from ffrecord._crc import crc32c, mask
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import PartFile, write_all
-from ffrecord.errors import ArgumentError, ClosedError, StateError, file_error
+from ffrecord.errors import ArgumentError, ClosedError, StateError, counted, file_error
 from ffrecord.sources import _tfrecord
 
 LENGTH, WORD = struct.Struct("<Q"), struct.Struct("<I")
@@ -123,7 +123,8 @@ class TFRecordWriter:
         try:
             write_all(part.fd, data, self._offset)
         except OSError as error:
-            sentence = f"{self.path}: writing {len(data)} bytes at offset {self._offset}, after {self.n} records"
+            before = counted(self.n, "record")
+            sentence = f"{self.path}: writing {counted(len(data), 'byte')} at offset {self._offset}, after {before}"
             self._failure = file_error(error.errno or errno.EIO, sentence, self.path)
             self._discard()
             raise self._failure from None
@@ -183,7 +184,7 @@ class TFRecordWriter:
             return
         self._discard()
         if part.owned:
-            message = f"{self.path}: dropped after {self.n} records and never closed; discarded"
+            message = f"{self.path}: dropped after {counted(self.n, 'record')} and never closed; discarded"
             warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
     def __reduce__(self) -> Any:

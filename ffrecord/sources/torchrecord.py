@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ffrecord import filesystems
 from ffrecord.errors import FormatError
 from ffrecord.forms import Array
 from ffrecord.paths import PathLike, Source, check_type
@@ -103,5 +104,5 @@ def _database(pages: Pages, name: bytes | None, index_cache: IndexCache) -> Inde
     if len(sizes) and sizes.min() != sizes.max():
         # Of one width, they are in order already; so a longer one comes after all the shorter ones.
         found = found.reordered(np.argsort(sizes, kind="stable"))
-    prefix = name if name is not None else os.path.basename(os.path.dirname(os.path.abspath(pages.path))).encode()
+    prefix = name if name is not None else os.path.basename(os.path.dirname(filesystems.absolute(pages.path))).encode()
     return found.prefixed(prefix + b"/")

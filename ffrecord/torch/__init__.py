@@ -9,29 +9,28 @@ except ModuleNotFoundError as error:
         raise
     raise ImportError(f"ffrecord.torch needs torch: {install('torch')}", name="torch") from error
 
-from ffrecord.torch.collating import collate
+from ffrecord.torch.collating import collate as collate
 from ffrecord.torch.dataloader import DataLoader
 from ffrecord.torch.dataset import ConcatDataset, Dataset, Subset
-from ffrecord.torch.iterable import IterableDataset
+from ffrecord.torch.iterable import IterableDataset as IterableDataset
 from ffrecord.torch.loader import Loader
 from ffrecord.torch.loading.ragged import Padded
 from ffrecord.torch.loading.stats import LoaderStats
 from ffrecord.torch.registry import ReaderRegistry
-from ffrecord.torch.samplers import BatchSampler, Sampler
+from ffrecord.torch.samplers import BatchSampler as BatchSampler
+from ffrecord.torch.samplers import Sampler as Sampler
 
+# What `from ffrecord.torch import *` brings. Names that torch has too, and that 1.x did not have, are public, but leave
+# torch's own in their place.
 __all__ = [
-    "BatchSampler",
     "ConcatDataset",
     "DataLoader",
     "Dataset",
-    "IterableDataset",
     "Loader",
     "LoaderStats",
     "Padded",
     "ReaderRegistry",
-    "Sampler",
     "Subset",
-    "collate",
 ]
 
 ReaderResitry = ReaderRegistry  # spelt so by programs written for ffrecord 1.2

@@ -11,7 +11,9 @@ import numpy.typing as npt
 from torch.utils.data import Dataset as TorchDataset
 
 from ffrecord._crc import crc32
-from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError
+from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError, counted
+from ffrecord.inputs.parts import Chosen, Joined, Parts, Whole
+from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order.identity import Identity, identity_of
 from ffrecord.paths import PathLike, Source, shown
 from ffrecord.reader import FileReader
@@ -27,6 +29,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 FILES_SHOWN = 2
 CHUNK = 1 << 16  # indices compared at once
+ASKED = ("__getitem__", "__getitems__", "__iter__", "__len__", "_fetch")  # where a subclass may give other samples
 
 
 class Dataset(ReaderRegistry, TorchDataset[T_co]):
@@ -178,6 +181,16 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         overridden = getattr(self.process, "__func__", None) is not Dataset.process
         return fetch(self.reader, positions, self.process if overridden else None, self, lazily=lazily)
 
+    def _parts_of_dataset(self) -> Parts | None:
+        """Return which records the samples are; None where they are what `process`, or another method, of yours makes.
+
+        A `DatasetWriter` then copies the records.
+        """
+        reader = vars(self).get("reader")
+        if not isinstance(reader, Store) or not is_untouched(self, ("process", *ASKED)):
+            return None
+        return Whole(reader)
+
     def _identity(self) -> Identity:
         """What the dataset is, as far as a saved place depends on it."""
         readers = self.ffreaders()
@@ -209,7 +222,8 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     def __repr__(self) -> str:
         names = [name for reader in self.ffreaders() for name in reader.fnames]
         shown = names if len(names) <= FILES_SHOWN else [names[0], "...", names[-1]]
-        return f"<{type(self).__name__} of {len(self)} samples in {len(names)} files: {', '.join(shown)}>"
+        count = f"{counted(len(self), 'sample')} in {counted(len(names), 'file')}"
+        return f"<{type(self).__name__} of {count}: {', '.join(shown)}>"
 
 
 class Subset(Dataset[T_co]):
@@ -244,6 +258,10 @@ class Subset(Dataset[T_co]):
 
     def _fetch(self, positions: list[int], *, lazily: bool = False) -> Fetched:
         return self.dataset._get(self.dataset._positions(at(self._held, positions)), lazily=lazily)
+
+    def _parts_of_dataset(self) -> Parts | None:
+        inner = parts_of(self.dataset) if is_untouched(self, ASKED) else None
+        return None if inner is None else Chosen(inner, self._held)
 
     def _identity(self) -> Identity:
         inside, text = self.dataset._identity(), _described(self._held)
@@ -307,10 +325,17 @@ class ConcatDataset(Dataset[T_co]):
             start = self.cumulative_sizes[member - 1] if member else 0
             fetched = self.datasets[member]._get([positions[place] - start for place in own], lazily=lazily)
             if len(fetched.samples) != len(own) and fetched.kept is None:
-                raise ArgumentError(f"datasets[{member}] gave {len(fetched.samples)} samples for {len(own)} indices")
+                raise ArgumentError(
+                    f"datasets[{member}] gave {counted(len(fetched.samples), 'sample')} for {len(own)} indices"
+                )
             parts.append(fetched)
             places.append(own)
         return merged(parts, places, len(positions))
+
+    def _parts_of_dataset(self) -> Parts | None:
+        members = [parts_of(member) for member in self.datasets] if is_untouched(self, ASKED) else [None]
+        known = [member for member in members if member is not None]
+        return Joined(known) if len(known) == len(members) else None
 
     def _identity(self) -> Identity:
         return _combined(len(self), [member._identity() for member in self.datasets])

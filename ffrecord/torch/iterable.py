@@ -10,6 +10,8 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import get_worker_info
 
 from ffrecord.errors import ArgumentTypeError
+from ffrecord.inputs.parts import Chosen, Parts
+from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order import Order, Run
 from ffrecord.sample_types import UNTOLD
 from ffrecord.torch.dataset import Dataset
@@ -156,6 +158,15 @@ class IterableDataset(TorchIterableDataset[T_co]):
 
     def __iter__(self) -> Walk[T_co]:
         return Walk(self.dataset, self._begin)
+
+    def _parts_of_dataset(self) -> Parts | None:
+        """Return which records an iteration in this process gives; None where samples are what code of yours makes."""
+        inner = parts_of(self.dataset) if is_untouched(self, ("__iter__", "__len__")) else None
+        if inner is None or get_worker_info() is not None:
+            return None
+        run, _ = self._begin(None)
+        batches = [run[number].indices for number in range(len(run))]
+        return Chosen(inner, np.concatenate([np.empty(0, np.int64), *batches]))
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Let iterations be of this epoch: from its start, but where it is the one they are of already."""

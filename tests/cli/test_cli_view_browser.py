@@ -8,7 +8,22 @@ import pytest
 from chromium import PATH, Chromium
 from cli_runs import run
 from PIL import Image
-from viewed import CLASSES, COUNT, DAMAGED, NASTY, viewed, write_numbers, write_odd_values, write_pictures
+from viewed import (
+    CLASSES,
+    COUNT,
+    DAMAGED,
+    NASTY,
+    damage,
+    picture,
+    viewed,
+    write_numbers,
+    write_odd_values,
+    write_pictures,
+)
+
+import ffrecord
+from ffrecord.extension import Extension
+from ffrecord.fields import BytesField, IntField, NDArrayField, Schema
 
 pytestmark = pytest.mark.skipif(PATH is None, reason="no Chromium here: apt-get install chromium; the page is UNTESTED")
 
@@ -276,3 +291,85 @@ def test_more_samples_than_pixels(browser, tmp_path):
 @pytest.mark.long
 def test_ten_million_samples(browser, tmp_path):
     see_the_middle_of(browser, 10_000_000, tmp_path / "a.ffr")
+
+
+def written(path, fields, samples, damaged=()):
+    """A file of samples, some of which do not match their checksums any more."""
+    schema = Schema.of(fields)
+    with ffrecord.FileWriter(path, len(samples), extension=Extension(schema=schema.to_builtins())) as writer:
+        writer.write_many(map(schema.encode, samples))
+    for index in damaged:
+        damage(path, index)
+    return path
+
+
+IMAGE = {"image": NDArrayField("uint8", (24, 32, 3))}
+WITHOUT_NUMBERS = {
+    "images alone": (IMAGE, [{"image": picture(i)} for i in range(5)], []),
+    "one image": (IMAGE, [{"image": picture(7)}], []),
+    "images, one damaged": (IMAGE, [{"image": picture(i)} for i in range(5)], [3]),
+    "images, all damaged": (IMAGE, [{"image": picture(i)} for i in range(3)], [0, 1, 2]),
+    "bytes alone": ({"raw": BytesField()}, [{"raw": b"\xff" * (20 + i)} for i in range(5)], []),
+    "no samples": (IMAGE, [], []),
+    "numbers, all damaged": (
+        {"number": IntField(), "raw": BytesField()},
+        [{"number": 1, "raw": bytes(9)}] * 3,
+        [0, 1, 2],
+    ),
+    "numbers, no samples": ({"number": IntField()}, [], []),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT_NUMBERS)
+def test_nothing_is_filtered_before_anybody_asks(browser, tmp_path, case):
+    """Where no column can be filtered by, the choice began with damaged samples, and the page with "Nothing found"."""
+    fields, samples, damaged = WITHOUT_NUMBERS[case]
+    path = written(tmp_path / "a.ffr", fields, samples, damaged)
+    assert run("view", path, "--export", tmp_path / "a.html").code == bool(damaged)
+    with viewed(path) as page:
+        for url in (page.url, f"file://{tmp_path}/a.html"):
+            browser.go(url)
+            browser.until(f"document.querySelectorAll('.cell:not(.waiting)').length == {len(samples)}")
+            text = browser.run("document.querySelector('main').innerText")
+            assert ("no samples" in text) == (not samples)
+            assert "Nothing found" not in text
+            status = browser.run(STATUS)
+            assert status == (f"0 – {len(samples) - 1} of {len(samples)}" if samples else "no samples")
+            whole = len(samples) - len(damaged)
+            assert browser.run("document.images.length") == (whole if fields is IMAGE else 0)
+            assert browser.run("document.querySelectorAll('.damaged').length") == len(damaged)
+            assert browser.run("column.selectedOptions[0].text") == "all samples"
+            told = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
+            assert browser.run("document.querySelector('#about').innerText") == f"ffrecord · {told}"
+
+            look_for_damaged(browser, len(damaged))
+            browser.key("Escape")
+            assert (
+                browser.until(f"document.querySelectorAll('.cell:not(.waiting)').length == {len(samples)} && {STATUS}")
+                == status
+            )
+            look_for_damaged(browser, len(damaged))  # it can be chosen again
+            browser.click("#clear")
+            browser.until(f"{STATUS} == {status!r}")
+
+
+def look_for_damaged(browser, count):
+    browser.run(
+        "column.selectedIndex = [...column.options].findIndex((each) => each.text == 'damaged'); "
+        "column.dispatchEvent(new Event('change'))"
+    )
+    browser.until(f"{STATUS} == 'damaged: {count} found'")
+    assert browser.run("wanted.disabled")
+    assert browser.until("document.querySelector('main').innerText").count("Nothing found") == (not count)
+
+
+def test_the_first_column_is_ready_again_after_damaged_ones(browser, pictures):
+    with viewed(pictures) as page:
+        browser.go(page.url)
+        browser.until(SHOWN)
+        look_for_damaged(browser, 1)
+        browser.key("Escape")
+        browser.until(f"{SHOWN} && {STATUS}.endsWith('of {COUNT}')")
+        assert browser.run("[column.selectedIndex, wanted.disabled, choices.length]") == [0, False, 4]
+        browser.type("#wanted", CLASSES[1])
+        browser.until(f"{STATUS} == 'label {CLASSES[1]}: 100 found, 1 unreadable'")

@@ -13,8 +13,6 @@ from test_convert import JPEGS, fields, samples, tarred, zipped
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, WorkerError
 from ffrecord.conversion import convert
-from ffrecord.conversion.columns import loose_field
-from ffrecord.conversion.typed import of_reader
 from ffrecord.errors import ArgumentError
 from ffrecord.fields import (
     BytesField,
@@ -30,6 +28,8 @@ from ffrecord.fields import (
     StrField,
     ZstdField,
 )
+from ffrecord.inputs.columns import loose_field
+from ffrecord.inputs.passthrough import of_reader
 from ffrecord.sources import TFRecordWriter, encode_example
 from ffrecord.store import Store
 

@@ -16,7 +16,6 @@ import pytest
 from ffrecord import FileReader
 from ffrecord.conversion import convert
 from ffrecord.conversion.parquet import ParquetDataset
-from ffrecord.conversion.rows import Rows
 from ffrecord.errors import ArgumentError, FormatError, WorkerError
 from ffrecord.fields import (
     BytesField,
@@ -32,6 +31,7 @@ from ffrecord.fields import (
     StrField,
     schema_of,
 )
+from ffrecord.inputs.rows import Rows
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet files are not converted")
 pq = pytest.importorskip("pyarrow.parquet")

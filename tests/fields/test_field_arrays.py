@@ -7,7 +7,7 @@ import pytest
 from field_cases import pack, same
 
 from ffrecord.errors import FormatError
-from ffrecord.fields import NDArrayField, Schema
+from ffrecord.fields import IntField, NDArrayField, Schema
 
 VALUES = np.arange(24).reshape(2, 3, 4)
 
@@ -110,7 +110,22 @@ def test_payload_of_varying_shapes() -> None:
         (NDArrayField("<f4", (2,)), np.zeros(2, ">f4"), TypeError, "expected a float32 array .* found a >f4 array"),
         (NDArrayField("M8[s]", ()), np.zeros((), "M8[D]"), TypeError, r"datetime64\[s\]"),
         (NDArrayField("f4", ()), np.float32(1), TypeError, "found numpy float32"),
-        (NDArrayField("f4", (2,)), [1.0, 2.0], TypeError, "found a list of 2"),
+        (
+            NDArrayField("f4", (2,)),
+            [1.0, 0.1],
+            TypeError,
+            r"found a list of 2; .* np.asarray\(value, 'float32'\) rounds",
+        ),
+        (NDArrayField("f4", (2,)), [1.0], ValueError, r"a list of shape \(1,\); NDArrayField\('float32', \(None,\)\)"),
+        (NDArrayField("i8", (None,)), [1, 2.0], TypeError, "found a list of 2"),
+        (NDArrayField("i8", (None,)), [1, True], TypeError, "found a list of 2"),
+        (NDArrayField("u1", (None,)), [1, 256], TypeError, "found a list of 2"),
+        (NDArrayField("u8", (None,)), [-1], TypeError, "found a list of 1"),
+        (NDArrayField("i8", (None, None)), [[1], [2, 3]], TypeError, "found a list of 2"),
+        (NDArrayField("U1", (None,)), ["a"], TypeError, "found a list of 1"),
+        (NDArrayField("bool", (None,)), [0, 1], TypeError, "found a list of 2"),
+        (NDArrayField("f8", (None,)), [2**53 + 1], TypeError, "found a list of 1"),
+        (NDArrayField("f8", (2,)), (1.0, 2.0), TypeError, "found a tuple of 2"),
         (NDArrayField("f4", (2,)), np.ma.zeros(2, "f4"), TypeError, "its mask would be lost"),
         (NDArrayField("f4", None), np.zeros([1] * 33, "f4"), ValueError, "at most 32 axes"),
     ],
@@ -219,3 +234,26 @@ def test_samples_of_a_batch_are_independent() -> None:
     first[1][()] = 9
     assert [(list(a), float(b)) for a, b in others] == [([1] * 4, 1.0), ([2] * 4, 2.0)]
     assert (data == original).all()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "shape"),
+    [
+        (NDArrayField("i8", (3,)), [1, 2, 3], (3,)),
+        (NDArrayField("u1", (None,)), [0, 255], (2,)),
+        (NDArrayField("u8", (None,)), [2**64 - 1, 0], (2,)),
+        (NDArrayField("f4", (2, 2)), [[1, 2.5], (3, float("inf"))], (2, 2)),
+        (NDArrayField("f8", (None,)), [float("nan"), -0.0], (2,)),
+        (NDArrayField("bool", (2,)), [True, False], (2,)),
+        (NDArrayField("i4", (None,)), [np.int64(7)], (1,)),
+        (NDArrayField("f8", (None, 4)), [], (0, 4)),
+        (NDArrayField("f8", (None, None, 3)), [], (0, 0, 3)),
+        (NDArrayField("f8", (None,)), [], (0,)),
+        (NDArrayField("f8", None), [[], []], (2, 0)),
+    ],
+)
+def test_lists_of_numbers(field: NDArrayField, value: Any, shape: Any) -> None:
+    schema = Schema.of({"x": field, "y": IntField()})
+    record = schema.encode({"x": value, "y": 1})
+    assert same(schema.decode(record)["x"], np.array(value, field.dtype).reshape(shape))
+    assert schema.encode({"x": np.array(value, field.dtype).reshape(shape), "y": 1}) == record

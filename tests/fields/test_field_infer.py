@@ -12,6 +12,8 @@ from ffrecord.fields import (
     BytesField,
     FloatField,
     IntField,
+    JSONField,
+    ListField,
     NDArrayField,
     NoneField,
     ScalarField,
@@ -44,6 +46,74 @@ from ffrecord.fields import (
 def test_kinds(value: Any, field: Any) -> None:
     assert Schema.infer([value]).fields == {"value": field}
     assert Schema.infer((value, value)) == Schema.of(field)
+
+
+def array(dtype: str, *shape: int | None) -> NDArrayField:
+    return NDArrayField(dtype, shape)
+
+
+@pytest.mark.parametrize(
+    ("lists", "field"),
+    [
+        ([[1, 2, 3]], array("int64", 3)),
+        ([[1, 2], [3, 4, 5], []], array("int64", None)),
+        ([[0.5, 1.5]], array("float64", 2)),
+        ([[0.5, 1], [2, 3]], array("float64", 2)),
+        ([[1, 2], [0.5, 1.5]], array("float64", 2)),
+        ([[True, False]], array("bool", 2)),
+        ([[np.float32(1), np.float32(2)]], array("float32", 2)),
+        ([[[1, 2], [3, 4]]], array("int64", 2, 2)),
+        ([[(1, 2), (3, 4)], [(5, 6)]], array("int64", None, 2)),
+        ([[[0.5, 1, 2, 3]], []], array("float64", None, 4)),
+        ([[], [[0.5, 1, 2, 3]]], array("float64", None, 4)),
+        ([[[1], [2]], [3]], NDArrayField("int64", None)),
+        ([["a", "b"], []], ListField(StrField())),
+        ([["a"]], ListField(StrField())),
+        ([[b"a"], [b"b", b"c"]], ListField(BytesField())),
+        ([[np.zeros(2)], [np.zeros(2)] * 2], ListField(array("float64", 2))),
+        ([[]], JSONField()),
+        ([[[1], [2, 3]]], JSONField()),
+        ([[1, None]], JSONField()),
+        ([[2**64]], JSONField()),
+        ([[{"box": [1, 2]}], []], JSONField()),
+        ([["a", 1], ["b"]], JSONField()),
+        ([["a", 1], [2, "b"]], JSONField()),
+    ],
+)
+def test_lists(lists: list[Any], field: Any) -> None:
+    """Numbers are arrays, texts lists of any length, what JSON alone holds is JSON."""
+    probes = [{"x": each, "y": 1} for each in lists]
+    schema = Schema.infer(probes)
+    assert schema.fields == {"x": field, "y": IntField()}
+    assert Schema.infer([{"meta": (each, 1)} for each in lists]).fields == {"meta[0]": field, "meta[1]": IntField()}
+    for probe in probes:
+        back = schema.decode(schema.encode(probe))["x"]
+        assert np.array_equal(back, np.array(probe["x"]).reshape(back.shape)) if isinstance(back, np.ndarray) else True
+        assert isinstance(back, np.ndarray) or isinstance(field, ListField) or back == probe["x"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "fields"),
+    [
+        ([{"x": [np.zeros(2), 3]}], {"x[0]": array("float64", 2), "x[1]": IntField()}),
+        ([["text", 3], ["other", 4]], {"[0]": StrField(), "[1]": IntField()}),
+        ([[True, 3]], {"[0]": BoolField(), "[1]": IntField()}),
+        ([[0.5, 3], [1.5, 4]], {"[0]": FloatField(), "[1]": IntField()}),
+        ([([1, 2], 3)], {"[0]": array("int64", 2), "[1]": IntField()}),
+        ([(1, 2)], {"[0]": IntField(), "[1]": IntField()}),
+        ([{"x": [{"a": np.zeros(2)}]}], {"x[0].a": array("float64", 2)}),
+    ],
+)
+def test_structures(samples: list[Any], fields: Any) -> None:
+    """Tuples, and lists of values of several kinds, keep a column for each."""
+    assert Schema.infer(samples).fields == fields
+
+
+def test_records_of_lists_as_columns_are_read_and_written_as_ever() -> None:
+    """So were lists of numbers inferred before."""
+    schema = Schema.of({"x": [IntField(), IntField()]})
+    assert schema.decode(schema.encode({"x": [1, 2]})) == {"x": [1, 2]}
+    assert Schema.from_builtins(schema.to_builtins()).columns == ("x[0]", "x[1]")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +162,14 @@ def test_keys_in_another_order() -> None:
             TypeError,
             "^size: an int in the first sample, a str in probe 1; a column has one kind",
         ),
-        ([{"x": [1, 2.0]}, {"x": [1, 2]}], TypeError, r"^x\[1\]: a float in the first sample, an int in probe 1"),
+        ([{"x": [b"", 2.0]}, {"x": [b"", 2]}], TypeError, r"^x\[1\]: a float in the first sample, an int in probe 1"),
+        (
+            [{"x": [b"", 2.0]}, {"x": [b""]}],
+            ValueError,
+            "^x: a list of 2 in the first sample, a list of 1 in probe 1; decl",
+        ),
+        ([{"x": [1, 2]}, {"x": 3}], TypeError, "^x: a list of 2 in the first sample, an int in probe 1"),
+        ([{"x": (1, 2)}, {"x": [1, 2]}], TypeError, "^x: a tuple of 2 in the first sample, a list of 2 in probe 1"),
         ([1, None], TypeError, r"an int in the first sample, None in probe 1; .*JSONField\(\) what JSON holds"),
         ([1, 1, True], TypeError, "an int in the first sample, a bool in probe 2"),
         ([1, np.int64(1)], TypeError, r"a numpy int64 scalar in probe 1; .*IntField\(\) numpy integers"),

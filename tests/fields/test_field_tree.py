@@ -18,14 +18,17 @@ Point = namedtuple("Point", "x y")
     [
         (1, ("value",)),
         ((1, 2), ("[0]", "[1]")),
-        ([1], ("[0]",)),
+        (["x", 1], ("[0]", "[1]")),
         ({"image": 1, "label": 2}, ("image", "label")),
-        ({"meta": {"size": (1, 2), "tags": [3]}}, ("meta.size[0]", "meta.size[1]", "meta.tags[0]")),
-        (({"a": 1}, [[2]]), ("[0].a", "[1][0][0]")),
+        (
+            {"meta": {"size": (1, 2), "tags": [3, "x"]}},
+            ("meta.size[0]", "meta.size[1]", "meta.tags[0]", "meta.tags[1]"),
+        ),
+        (({"a": 1}, [(2, b"x")]), ("[0].a", "[1][0][0]", "[1][0][1]")),
         ({"a.b": 1, "a": {"b": 2}, "": 3, "[0]": 4}, ("['a.b']", "a.b", "['']", "['[0]']")),
         ({}, ()),
         ((), ()),
-        ({"a": {}, "b": [], "c": 1}, ("c",)),
+        ({"a": {}, "b": (), "c": 1}, ("c",)),
     ],
 )
 def test_columns(sample: Any, columns: tuple[str, ...]) -> None:
@@ -109,7 +112,7 @@ def test_many_keys_are_cut_in_the_message() -> None:
         ({"a": {("x",): None}}, TypeError, "a: a key that is a tuple of 1"),
         ({"k" * 257: None}, ValueError, "sample: a key of 257 characters, expected at most 256"),
         ({"a\ud800": None}, ValueError, "text that UTF-8 does not hold"),
-        ([None] * 5000, ValueError, "more than 4096 columns; a list of numbers is better stored as one array"),
+        ((None,) * 5000, ValueError, "more than 4096 columns; a list of numbers is better stored as one array"),
     ],
 )
 def test_structures_refused(make: Any, tree: Any, error: type[Exception], words: str) -> None:
@@ -121,11 +124,11 @@ def test_structures_refused(make: Any, tree: Any, error: type[Exception], words:
 def test_depth_is_bounded(make: Any) -> None:
     tree: Any = None
     for _ in range(32):
-        tree = [tree]
+        tree = (tree,)
     schema = make(tree)
     assert schema.decode(schema.encode(tree)) == tree
     with pytest.raises(ValueError, match="nested deeper than 32"):
-        make([tree])
+        make((tree,))
     tree = []
     tree.append(tree)
     with pytest.raises(ValueError, match="nested deeper than 32"):

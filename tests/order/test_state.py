@@ -112,10 +112,10 @@ def test_identity_of_a_reader():
 NOW = identity_of(Shards(a=3, b=4))
 DIFFERENCES = [
     (Shards(a=3, b=4), None, False),
-    (Shards(a=3), "3 samples then, 7 now; 1 shards then, 2 now", True),
-    (Shards(a=4), "4 samples then, 7 now; 1 shards then, 2 now", False),
+    (Shards(a=3), "3 samples then, 7 now; 1 shard then, 2 now", True),
+    (Shards(a=4), "4 samples then, 7 now; 1 shard then, 2 now", False),
     (Shards(b=4, a=3), "as many samples and shards, 7 and 2, but other contents: fingerprint .* then, .* now", False),
-    (Shards(a=7), "1 shards then, 2 now", False),
+    (Shards(a=7), "1 shard then, 2 now", False),
     (Shards(a=3, b=5), "8 samples then, 7 now", False),
     (Shards(a=3, b=4, c=1), "8 samples then, 7 now; 3 shards then, 2 now", False),
     (Shards(), "0 samples then, 7 now; 0 shards then, 2 now", True),

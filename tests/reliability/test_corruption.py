@@ -18,13 +18,13 @@ pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 # One row for each field of the format
 
 VOCABULARY = [
-    ("header crc", PLAIN, flip(0), "checksum of metadata mismached"),
+    ("header crc", PLAIN, flip(0), "checksum of metadata mismatch"),
     ("n", PLAIN, flip(32), "do not fit|checksum of metadata|sample 0"),
     ("n", PLAIN, builders.set_n(2**60), "1152921504606846976 samples do not fit in 404 bytes"),
     ("n", PLAIN, chain(builders.set_n(7), fix_checksum), "sample 0 at offset|between the tables"),
-    ("checksum", PLAIN, builders.set_checksum(3, 7), "checksum of metadata mismached"),
-    ("checksum", PLAIN, chain(builders.set_checksum(3, 7), fix_checksum), "Sample 3: checksum mismached!.*0x00000007"),
-    ("offset", PLAIN, builders.swap_offsets(2, 3), "checksum of metadata mismached"),
+    ("checksum", PLAIN, builders.set_checksum(3, 7), "checksum of metadata mismatch"),
+    ("checksum", PLAIN, chain(builders.set_checksum(3, 7), fix_checksum), "Sample 3: checksum mismatch:.*0x00000007"),
+    ("offset", PLAIN, builders.swap_offsets(2, 3), "checksum of metadata mismatch"),
     ("offset", PLAIN, chain(builders.swap_offsets(2, 3), fix_checksum), "Sample [123]: "),
     ("gap", ffr_twin.build(SAMPLES, b"hidden"), bytes, "6 bytes between the tables and the first sample are no ext"),
     ("block magic", EXTENDED, chain(set_block("magic", b"\x89FFRexT\n"), fix_block), "no extension block"),
@@ -36,9 +36,9 @@ VOCABULARY = [
     ("block payload", EXTENDED, flip(8 * (BLOCK_START + 41)), "extension block: checksum"),
     ("block payload", EXTENDED, chain(put(BLOCK_START + 40, "<B", 0xC1), fix_block), "extension block: "),
     ("block reserved", EXTENDED, put(BLOCK_START + 40 + len(PAYLOAD), "<B", 1), "reserved space .* is not zeros"),
-    ("sample", PLAIN, builders.flip_in_sample(3), "Sample 3: checksum mismached!"),
-    ("end of the last sample", PLAIN, truncate(-1), "Sample 7: checksum mismached!"),
-    ("end of the last sample", PLAIN, append(b"\0"), "Sample 7: checksum mismached!"),
+    ("sample", PLAIN, builders.flip_in_sample(3), "Sample 3: checksum mismatch:"),
+    ("end of the last sample", PLAIN, truncate(-1), "Sample 7: checksum mismatch:"),
+    ("end of the last sample", PLAIN, append(b"\0"), "Sample 7: checksum mismatch:"),
     ("end of the last sample", EXTENDED, append(b"\0"), "its extension block says"),
 ]
 

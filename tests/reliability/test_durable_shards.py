@@ -76,7 +76,7 @@ def test_a_shard_of_another_length_is_not_finished(tmp_path: Path, more: int) ->
     path = str(tmp_path / "PART_00000.ffr")
     shard_file.create(path, "label", 24)
     os.truncate(path, 24 + 100 + more)
-    with pytest.raises(CountError, match=f"label: {124 + more} bytes, but its 1 samples end at 124"):
+    with pytest.raises(CountError, match=f"label: {124 + more} bytes, but its 1 sample end at 124"):
         shard_file.finish(path, "label", 24, np.array([100]), np.array([0], np.uint32), None)
     assert Path(path).read_bytes() == bytes(124 + more)
 

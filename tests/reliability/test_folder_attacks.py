@@ -204,7 +204,7 @@ def test_trailing_bytes(tmp_path, check_data):
     path = write(tmp_path / "x.ffr", NEW + b".")
     with PackedFolder(path, check_data) as packed:
         assert len(packed) == 0
-    refuse(write(tmp_path / "y.ffr", NEW + b".\0"), "1 bytes after the tree")
+    refuse(write(tmp_path / "y.ffr", NEW + b".\0"), "1 byte after the tree")
 
 
 def test_bytes_appended_to_the_file(tmp_path):
@@ -234,7 +234,7 @@ def test_body_cut(tmp_path):
         ({"a": None, "b": 0}, "opcode 0x4e"),
         ({"a": 0, "b": 0}, "sample 0 has two names"),
         ({"a": 0, "d": OrderedDict(b=0)}, "sample 0 has two names"),
-        ({"a": 0}, "1 files in the tree, expected 2"),
+        ({"a": 0}, "1 file in the tree, expected 2"),
         ({}, "0 files in the tree, expected 2"),
     ],
 )

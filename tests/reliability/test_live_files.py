@@ -103,7 +103,7 @@ def test_validate_looks_again(small_file):
         with open(small_file.path, "r+b") as file:
             file.seek(12)
             file.write(b"\1")
-        with pytest.raises(RuntimeError, match="checksum of metadata mismached!"):
+        with pytest.raises(RuntimeError, match="checksum of metadata mismatch:"):
             reader.validate()
 
 

@@ -359,7 +359,7 @@ def test_damaged_tables(place: Path, served: Nginx) -> None:
     data[40] ^= 1
     (place / "part 000.ffr").write_bytes(data)
     with FileReader(f"{served.url}/damaged", on_error="skip") as reader:
-        with pytest.raises(ChecksumError, match=r"part 000.ffr: checksum of metadata mismached"):
+        with pytest.raises(ChecksumError, match=r"part 000.ffr: checksum of metadata mismatch"):
             reader.read([3])
         assert reader.read([80])[0].tobytes() == DATA[80]  # another shard
 

@@ -221,7 +221,7 @@ def test_on_error(tmp_path, kind, caplog):
     path = write(tmp_path, twin.PACK[kind](bytes(data)))
     with TFRecordReader(path) as reader:
         with pytest.raises(
-            ChecksumError, match=r"Sample 1: .*x.tfrecord: record 1: CRC-32C 0x.*1 bytes at offset 28"
+            ChecksumError, match=r"Sample 1: .*x.tfrecord: record 1: CRC-32C 0x.*1 byte at offset 28"
         ) as caught:
             reader.read([0, 1])
         error = caught.value

@@ -137,7 +137,7 @@ def test_closed(tmp_path):
 def test_dropped(tmp_path):
     writer = TFRecordWriter(tmp_path / "x")
     writer.write(b"one")
-    with pytest.warns(ResourceWarning, match="dropped after 1 records and never closed"):
+    with pytest.warns(ResourceWarning, match="dropped after 1 record and never closed"):
         del writer
         gc.collect()
     assert os.listdir(tmp_path) == []
@@ -150,7 +150,7 @@ def test_a_full_disk(tmp_path):
     writer = TFRecordWriter(path)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, hard))
     try:
-        with pytest.raises(OSError, match=r"writing .* bytes at offset .*, after 1 records") as caught:
+        with pytest.raises(OSError, match=r"writing .* bytes at offset .*, after 1 record") as caught:
             for _ in range(5):
                 writer.write(b"x" * 1_200_000)
     finally:
@@ -158,7 +158,7 @@ def test_a_full_disk(tmp_path):
         signal.signal(signal.SIGXFSZ, ignored)
     assert caught.value.filename == str(path) and os.listdir(tmp_path) == []
     for later in (lambda: writer.write(b""), writer.close):
-        with pytest.raises(OSError, match="after 1 records"):
+        with pytest.raises(OSError, match="after 1 record"):
             later()
 
 

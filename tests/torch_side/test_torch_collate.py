@@ -89,8 +89,18 @@ def outcome(function: Any, batch: Any) -> Any:
         return False, (type(error), str(error))
 
 
+def declared(samples: list[Any]) -> Any:
+    """The fields of samples, each list a column for each of its items, as files of before have it."""
+    first = samples[0]
+    if isinstance(first, dict):
+        return {name: declared([sample[name] for sample in samples]) for name in first}
+    if isinstance(first, list | tuple):
+        return type(first)(declared([sample[i] for sample in samples]) for i in range(len(first)))
+    return Schema.infer(samples).fields["value"]
+
+
 def samples_of(samples: list[Any]) -> Samples:
-    schema = Schema.infer(samples)
+    schema = Schema.of(declared(samples))
     records = [np.frombuffer(schema.encode(each), np.uint8) for each in samples]
     offsets = np.cumsum([0, *map(len, records)], dtype=np.int64)
     return Samples(Records(schema, np.concatenate([*records, np.empty(0, np.uint8)]), offsets))

@@ -347,7 +347,7 @@ def test_our_errors_cross_with_their_type(path: str, tmp_path: Path):
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"\xff")
     error = failure(DataLoader(Ints(damaged), 3, num_workers=1))
     assert type(error) is ChecksumError
-    assert f"Sample 2: checksum mismached! {damaged}" in str(error)
+    assert f"Sample 2: checksum mismatch: {damaged}" in str(error)
 
 
 class Slow(Ints):

@@ -126,10 +126,10 @@ def test_copies(dataset: Dataset[int], values: list[int], clone: Any):
 
 def test_repr(path: str):
     whole, subset, both = ways(path)
-    assert repr(whole) == f"<Ints of 23 samples in 1 files: {path}>"
-    assert repr(Subset(whole, [1])) == f"<Subset of 1 samples in 1 files: {path}>"
+    assert repr(whole) == f"<Ints of 23 samples in 1 file: {path}>"
+    assert repr(Subset(whole, [1])) == f"<Subset of 1 sample in 1 file: {path}>"
     assert repr(whole + both) == f"<ConcatDataset of 46 samples in 3 files: {path}, ..., {path}>"
-    assert repr(NewStyle(path)) == f"<NewStyle of 23 samples in 1 files: {path}>"
+    assert repr(NewStyle(path)) == f"<NewStyle of 23 samples in 1 file: {path}>"
     assert subset.ffreaders() == [whole.reader]
 
 

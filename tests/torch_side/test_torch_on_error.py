@@ -111,7 +111,7 @@ def test_a_process_that_drops_samples_itself(path: str):
 
     dataset = Positive(path, on_error="skip")
     assert dataset[[0, 1, 2]] == [1]
-    with pytest.raises(ValueError, match=r"datasets\[0\] gave 1 samples for 3 indices"):
+    with pytest.raises(ValueError, match=r"datasets\[0\] gave 1 sample for 3 indices"):
         (dataset + dataset)[[0, 1, 2]]
 
 

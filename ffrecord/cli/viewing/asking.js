@@ -40,7 +40,7 @@ const thisFile = {
   async find(what) {
     const index = /^-?\d+$/.test(what) ? Number(what) : data.cells.findIndex((cell) => cell.name === what);
     const found = index < 0 && what.startsWith("-") ? begin.count + index : index;
-    if (found < 0 || found >= begin.kept) throw new Error(`${what} is not among the ${amount(begin.kept)} samples of this page`);
+    if (found < 0 || found >= begin.kept) throw new Error(`${what} is not among the ${counted(begin.kept, "sample")} of this page`);
     return found;
   },
   facts: async () => data.facts,
@@ -60,6 +60,7 @@ const source = data.cells ? thisFile : server;
 // Words for numbers, and elements. Text is always text: nothing from a dataset becomes HTML.
 
 const amount = (number) => number.toLocaleString("en-US");
+const counted = (number, what) => `${amount(number)} ${what}${number === 1 ? "" : "s"}`;
 
 function inBytes(size) {
   const units = ["B", "kB", "MB", "GB", "TB", "PB"];

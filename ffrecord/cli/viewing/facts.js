@@ -50,7 +50,7 @@ function showFacts(box, schemaBox, told) {
   }
   box.replaceChildren(heading("Dataset"), list);
   const columns = Object.entries(told.schema || {});
-  schemaBox.replaceChildren(heading("Schema", columns.length ? `${amount(columns.length)} columns` : ""));
+  schemaBox.replaceChildren(heading("Schema", columns.length ? counted(columns.length, "column") : ""));
   if (!columns.length) schemaBox.append(make("p", "soft", "none: the records of this format are bytes, or describe themselves"));
   const schema = make("dl", "told");
   for (const [name, field] of columns) row(schema, name, field, true);
@@ -59,7 +59,7 @@ function showFacts(box, schemaBox, told) {
 
 function showSizes(box, told) {
   const estimated = told.histogram_of_every > 1 ? `; bars estimated from one record in ${told.histogram_of_every}` : "";
-  box.replaceChildren(heading("Sizes of records", `${amount(told.records)} records, ${inBytes(told.bytes)}${estimated}`));
+  box.replaceChildren(heading("Sizes of records", `${counted(told.records, "record")}, ${inBytes(told.bytes)}${estimated}`));
   if (!told.records) return;
   const most = Math.max(...told.histogram), bars = make("div", "bars"), edges = make("div", "edges");
   told.histogram.forEach((found, i) => {
@@ -80,7 +80,7 @@ const short = (number) => Intl.NumberFormat("en-US", { notation: "compact", maxi
 
 function showColumns(inner, box, told) {
   const columns = Object.entries(told.columns);
-  box.replaceChildren(heading("Columns", `by ${amount(told.total)} samples, spread over the dataset`));
+  box.replaceChildren(heading("Columns", `by ${counted(told.total, "sample")}, spread over the dataset`));
   box.hidden = !columns.length;
   for (const [name, { kind, frequent, samples, ...rest }] of columns) {
     const list = make("dl", "told");

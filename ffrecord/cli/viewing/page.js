@@ -43,11 +43,17 @@ part("filter").addEventListener("submit", (event) => {
   startFilter();
 });
 
-const columnChosen = () => begin.columns[column.selectedIndex];
+// Without a column of values to look for, the choice would begin with "damaged", and could not be changed to it.
+const choices = begin.columns.every((each) => each.damaged) ? [{ name: "all samples", all: true }, ...begin.columns] : begin.columns;
+const columnChosen = () => choices[column.selectedIndex];
+
+function prepareFilter() {
+  part("choices").replaceChildren(...(columnChosen().classes || []).slice(0, 2000).map((name) => { const made = make("option"); made.value = name; return made; }));
+  wanted.disabled = Boolean(columnChosen().damaged || columnChosen().all);
+}
 
 column.addEventListener("change", () => {
-  part("choices").replaceChildren(...(columnChosen().classes || []).slice(0, 2000).map((name) => { const made = make("option"); made.value = name; return made; }));
-  wanted.disabled = Boolean(columnChosen().damaged);
+  prepareFilter();
   if (columnChosen().damaged) startFilter();
   else if (filter) { showAll(); wanted.value = ""; }
 });
@@ -80,6 +86,7 @@ async function startFilter() {
 function showAll() {
   if (filter) filter.stop = true;
   filter = null;
+  if (columnChosen().damaged) { column.selectedIndex = 0; prepareFilter(); }
   const index = view.matches && view.chosen >= 0 ? view.matches[view.chosen] : -1;
   view.matches = null;
   view.chosen = index;
@@ -158,10 +165,10 @@ function start() {
   document.title = `${name} – ffrecord`;
   part("name").textContent = name;
   part("name").title = begin.source;
-  part("about").textContent = `${begin.format} · ${amount(begin.count)} samples`;
+  part("about").textContent = `${begin.format} · ${counted(begin.count, "sample")}`;
   where.placeholder = begin.named ? "go to index or name" : "go to index";
-  for (const each of begin.columns) { const made = make("option", "", each.name); column.append(made); }
-  if (begin.columns.length) column.dispatchEvent(new Event("change"));
+  for (const each of choices) { const made = make("option", "", each.name); column.append(made); }
+  prepareFilter();
   tell("");
   new ResizeObserver(fit).observe(grid);
   refresh(0);

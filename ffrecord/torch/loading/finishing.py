@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ffrecord.engine._engine import Slots
-from ffrecord.errors import FormatError, UserFunctionError
+from ffrecord.errors import FormatError, UserFunctionError, counted
 from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.store import Store
 from ffrecord.torch.loading.columns import Columns, Seeds
@@ -235,4 +235,4 @@ def _since(start: float) -> tuple[float, float]:
 
 
 def _span(rows: Rows) -> str:
-    return f"{len(rows.indices)} samples, {int(rows.indices[0])} and on"
+    return f"{counted(len(rows.indices), 'sample')}, {int(rows.indices[0])} and on"

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from ffrecord.errors import ArgumentTypeError, BatchTimeoutError, UserFunctionError, WorkerError, file_error
+from ffrecord.errors import ArgumentTypeError, BatchTimeoutError, UserFunctionError, WorkerError, counted, file_error
 from ffrecord.order import Run
 from ffrecord.order.keys import key_of
 from ffrecord.torch.loading.finishing import Doing, Finished, Finisher
@@ -131,7 +131,7 @@ class Workers:
 
     def _name(self, step: int) -> str:
         indices = self._run[step].indices
-        return f"the batch of {len(indices)} samples, {int(indices[0])} and on"
+        return f"the batch of {counted(len(indices), 'sample')}, {int(indices[0])} and on"
 
     def _death(self, number: int, code: int) -> WorkerError:
         """Of a worker, which its heart tells where it was."""

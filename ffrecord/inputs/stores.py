@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.conversion.columns import JPEG_SUFFIXES, Columns, Facts, chosen, labels_fit
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError, of_files
 from ffrecord.fields import BytesField, Schema
+from ffrecord.inputs.columns import JPEG_SUFFIXES, Columns, Facts, chosen, labels_fit
 from ffrecord.sources.names import Names
 from ffrecord.sources.webdataset_fields import DECODERS
 from ffrecord.store import Store
@@ -36,10 +36,13 @@ class OfStore(ABC):
 
     Attributes:
         store: of the samples.
+        columns: of the result; None for records without a schema.
         may_be_asked_ahead: by a thread of whoever asks.
     """
 
     may_be_asked_ahead = True
+
+    columns: Any  # Columns, or None
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -110,6 +113,8 @@ class StoreDataset(OfStore):
         return [self.columns.prepared(self._named(*pair), here=True) for pair in self._pairs(indices)]
 
     def _pairs(self, indices: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        if len(indices) == 1:
+            return iter([(indices[0], self.store.sample(indices[0]))])  # which says what is wrong
         return zip(indices, all_of(self.store, indices, self.store.samples(indices)), strict=True)
 
     def _named(self, index: int, sample: Any) -> Any:
@@ -157,7 +162,7 @@ def all_of(store: Store, indices: Sequence[int], found: list[Any]) -> list[Any]:
     """
     if len(found) != len(indices):
         raise FFRecordError(
-            f"{of_files(store.fnames)}: {len(found)} of {len(indices)} samples could be had; a store to convert "
+            f"{of_files(store.fnames)}: {len(found)} of {len(indices)} samples could be had; a store to write from "
             'must not leave any out (on_error="skip")'
         )
     return found

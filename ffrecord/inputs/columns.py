@@ -8,11 +8,13 @@ import numpy as np
 
 from ffrecord.errors import ArgumentError
 from ffrecord.fields import BytesField, JPEGField, JSONField, LabelField, ListField, NDArrayField, OptionalField, Schema
+from ffrecord.fields.complete import completed
 from ffrecord.fields.declare import declared
 from ffrecord.fields.field import Field
 from ffrecord.fields.infer import infer_tree
 from ffrecord.fields.jpeg_codec import MAGIC
 from ffrecord.fields.jpeg_values import checked_frame
+from ffrecord.fields.numbers import array_of_lists
 from ffrecord.fields.tree import Node, Tree
 
 JPEG = JPEGField()
@@ -28,12 +30,14 @@ class Facts:
         labels: names of the classes that the numbers of a column are.
         fields: of columns whose types the source says.
         suffixed: column → whether every name of it is that of a JPEG file; without an entry, values alone decide.
+        arrays: whether lists of numbers are meant as arrays, not as JSON.
     """
 
     records: frozenset[str] = frozenset()
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
     suffixed: Mapping[str, bool] = field(default_factory=dict)
+    arrays: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,13 @@ class Columns:
         schema: of the result.
         flat: columns whose arrays, 1-D and of uint8, become bytes, as their fields take no arrays for that.
         optional: columns that samples may be without, which then are None.
+        classes: names of the classes of columns whose fields number them otherwise.
     """
 
     schema: Schema
     flat: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def prepared(self, sample: Any, *, here: bool = False) -> Any:
         """The sample, as its fields take it; a dict may be changed in place.
@@ -59,6 +65,9 @@ class Columns:
         for name in self.optional:
             if name not in sample:
                 sample[name] = None
+        for name, names in self.classes.items():
+            if isinstance(sample.get(name), int | np.integer):
+                sample[name] = names[sample[name]]
         for name in self.flat:
             value = sample.get(name)
             if _is_flat(value):
@@ -79,7 +88,8 @@ def chosen(samples: Sequence[Any], wanted: Any, facts: Facts) -> Columns:
         TypeError, ValueError: no columns fit the samples; a column that they do not have.
     """
     if isinstance(wanted, Schema):
-        return Columns(wanted, _flat(samples, wanted.fields, facts), _optional(wanted, []))
+        flat = _flat(samples, wanted.fields, facts)
+        return Columns(wanted, flat, _optional(wanted, []), _other_classes(wanted, facts))
     if not all(isinstance(sample, dict) for sample in samples):
         return Columns(Schema(infer_tree(samples)) if wanted is None else Schema.of(wanted))
     if wanted is not None and not isinstance(wanted, Mapping):
@@ -98,7 +108,22 @@ def chosen(samples: Sequence[Any], wanted: Any, facts: Facts) -> Columns:
     flat = _flat(samples, known, facts)
     schema = Schema(_tree(samples, names + unseen, known, flat, facts))
     bare = frozenset(name for name in flat if type(schema.fields.get(name)) is not BytesField)
-    return Columns(schema, bare, _optional(schema, [name for sample in samples for name in set(names) - sample.keys()]))
+    missing = [name for sample in samples for name in set(names) - sample.keys()]
+    return Columns(schema, bare, _optional(schema, missing), _other_classes(schema, facts))
+
+
+def _other_classes(schema: Schema, facts: Facts) -> dict[str, Sequence[str]]:
+    """Return the names that the source has for the classes of a column, where its field has others, or another order:
+    the same number is another class there."""
+    known: dict[str, Sequence[str]] = {
+        name: field.names for name, field in facts.fields.items() if isinstance(field, LabelField)
+    }
+    found = {}
+    for name, names in (known | dict(facts.labels)).items():
+        field = schema.fields.get(name)
+        if isinstance(field, LabelField) and tuple(field.names) != tuple(names):
+            found[name] = names
+    return found
 
 
 def _optional(schema: Schema, missing: Sequence[str]) -> frozenset[str]:
@@ -118,7 +143,12 @@ def _tree(
             inferred[name] = _relaxed(tree)
         if isinstance(tree, BytesField) and _are_jpegs([each[name] for each in rest], facts.suffixed.get(name)):
             inferred[name] = JPEG
-    children: list[Tree] = [_declared(known[name]) if name in known else inferred[name] for name in names]
+    children: list[Tree] = [
+        completed(_declared(known[name]), [each[name] for each in samples if name in each])
+        if name in known
+        else inferred[name]
+        for name in names
+    ]
     return Node("dict", tuple(names), tuple(children))
 
 
@@ -127,10 +157,16 @@ def _loose(samples: Sequence[dict[str, Any]], names: Sequence[str], facts: Facts
     found = {}
     for name in names:
         values = [_probe(sample.get(name), name in facts.records) for sample in samples]
-        field = loose_field(values)
+        field = (_array_field(values) if facts.arrays else None) or loose_field(values)
         if field is not None:
             found[name] = field
     return found
+
+
+def _array_field(values: Sequence[Any]) -> Field | None:
+    """Return the field of lists of numbers, whose lengths may differ more than among a few samples."""
+    found = array_of_lists(values) if values and all(isinstance(value, list) for value in values) else None
+    return None if found is None else _relaxed(NDArrayField(*found))
 
 
 def loose_field(values: Sequence[Any]) -> Field | None:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ffrecord.conversion.columns import Columns, Facts, chosen
-from ffrecord.conversion.stores import OfStore, listed, probed, readable
 from ffrecord.errors import FFRecordError, FormatError
+from ffrecord.inputs.columns import Columns, Facts, chosen
+from ffrecord.inputs.stores import OfStore, listed, probed, readable
 from ffrecord.sources.examples import ExampleError, ExampleParser, infer
 from ffrecord.sources.examples_infer import describe, first_list
 from ffrecord.store import Store

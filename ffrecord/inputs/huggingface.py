@@ -4,10 +4,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ffrecord.conversion.columns import Facts, chosen
-from ffrecord.conversion.rows import RowError, Rows
-from ffrecord.conversion.stores import spread
-from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.errors import ArgumentError, FormatError, counted
+from ffrecord.inputs.columns import Facts, chosen
+from ffrecord.inputs.rows import RowError, Rows
+from ffrecord.inputs.stores import spread
 
 
 class HuggingFaceDataset:
@@ -47,7 +47,7 @@ class HuggingFaceDataset:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         if self.columns is None:
-            raise IndexError(f"{len(self)} rows")
+            raise IndexError(f"{counted(len(self), 'row')}")
         return [self.columns.prepared(sample) for sample in self._read(indices)]
 
     def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:

@@ -1,0 +1,123 @@
+"""Stores, some of their samples, several of them one after the other: which record of which store each sample is."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import SampleIndexError
+from ffrecord.store import Store
+
+Positions = npt.NDArray[np.int64]
+HASHED = 1 << 16  # positions at once
+
+
+class Found(NamedTuple):
+    """Where samples are.
+
+    Attributes:
+        stores: number of the store of each, int64 [k].
+        indices: of the record there, int64 [k].
+    """
+
+    stores: Positions
+    indices: Positions
+
+
+class Parts(ABC):
+    """Samples that are records of stores, in an order of their own.
+
+    Attributes:
+        stores: that they are of, each once.
+    """
+
+    stores: list[Store]
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return how many samples there are."""
+
+    @abstractmethod
+    def find(self, positions: Positions) -> Found:
+        """Return where the samples at `positions`, each in [0, len), are."""
+
+    def digest(self) -> str:
+        """Return a text that is the same for the same records in the same order."""
+        digest = hashlib.blake2b(digest_size=16)
+        for start in range(0, len(self), HASHED):
+            found = self.find(np.arange(start, min(start + HASHED, len(self)), dtype=np.int64))
+            digest.update(found.stores.tobytes() + found.indices.tobytes())
+        return digest.hexdigest()
+
+
+class Whole(Parts):
+    """All records of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self.stores = [store]
+
+    def __len__(self) -> int:
+        return self.stores[0].n
+
+    def find(self, positions: Positions) -> Found:
+        return Found(np.zeros(len(positions), np.int64), positions)
+
+
+class Chosen(Parts):
+    """Some samples of others.
+
+    Args:
+        inner: of which they are.
+        indices: of the samples, each in [-len(inner), len(inner)).
+    """
+
+    def __init__(self, inner: Parts, indices: Any) -> None:
+        self._inner, self.stores = inner, inner.stores
+        self._indices: Any = indices if isinstance(indices, range | np.ndarray) else np.asarray(list(indices), np.int64)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def find(self, positions: Positions) -> Found:
+        held = self._indices
+        if isinstance(held, range):
+            indices = held.start + positions * held.step
+        else:
+            indices = np.asarray(held[positions], np.int64)
+        n = len(self._inner)
+        wrong = np.flatnonzero((indices < -n) | (indices >= n))
+        if len(wrong):
+            place, index = int(positions[wrong[0]]), int(indices[wrong[0]])
+            raise SampleIndexError(f"indices[{place}] of a subset is {index}, expected {-n} <= index < {n}")
+        return self._inner.find(np.where(indices < 0, indices + n, indices))
+
+
+class Joined(Parts):
+    """Several, one after the other."""
+
+    def __init__(self, members: Sequence[Parts]) -> None:
+        self._members = list(members)
+        self._ends = np.cumsum([len(member) for member in members], dtype=np.int64)
+        self.stores = []
+        numbers: dict[int, int] = {}  # of a store, by identity: one may be in several members
+        for store in (store for member in members for store in member.stores):
+            if id(store) not in numbers:
+                numbers[id(store)] = len(self.stores)
+                self.stores.append(store)
+        self._numbers = [np.array([numbers[id(store)] for store in member.stores], np.int64) for member in members]
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def find(self, positions: Positions) -> Found:
+        stores, indices = np.empty(len(positions), np.int64), np.empty(len(positions), np.int64)
+        owners = np.searchsorted(self._ends, positions, side="right")
+        for owner in np.unique(owners):
+            mine = np.flatnonzero(owners == owner)
+            start = int(self._ends[owner - 1]) if owner else 0
+            found = self._members[owner].find(positions[mine] - start)
+            stores[mine], indices[mine] = self._numbers[owner][found.stores], found.indices
+        return Found(stores, indices)

@@ -1,0 +1,169 @@
+"""An object → the samples that it has, where that is better known than by `source[i]`: ours, and tables."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+from ffrecord.fields import schema_of
+from ffrecord.folder import PackedFolder
+from ffrecord.inputs import examples, passthrough
+from ffrecord.inputs.parts import Chosen, Joined, Parts, Whole
+from ffrecord.inputs.selected import SelectedDataset
+from ffrecord.inputs.stores import TFRECORD, OfStore, StoreDataset
+from ffrecord.inputs.tables import table_of
+from ffrecord.reader import FileReader
+from ffrecord.sample_slice import SampleSlice
+from ffrecord.store import Store
+
+# What a subclass may do otherwise: then its samples are what it says, not what the records are.
+ASKED = ("__getitem__", "__iter__", "__len__", "read", "read_one", "read_packed", "sample", "samples")
+
+
+class Input(Protocol):
+    """Samples that know their columns."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What tells the samples from others; None for what nobody knows."""
+
+    @property
+    def serializer(self) -> str | None:
+        """The name of what made records without columns of samples; None if nobody says."""
+
+    def dataset(self, fields: Any, *, skips: bool = False) -> Any:
+        """Return the samples by index, with `columns` of the result; None for records without a schema.
+
+        Args:
+            fields: that the user asks for: a Schema; or a mapping, of some columns or of all.
+            skips: whether samples that cannot be read show no columns, instead of raising.
+        """
+
+
+class Ours:
+    """Samples of stores.
+
+    Args:
+        parts: that say which sample is which record.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells the samples from others."""
+        stores = " ".join(StoreFacts(store).fingerprint for store in self.parts.stores)
+        return stores if isinstance(self.parts, Whole) else f"{stores} {self.parts.digest()}"
+
+    @property
+    def are_records(self) -> bool:
+        """Whether they are records of `.ffr` files, to be copied."""
+        return all(isinstance(store, FileReader) and _keeps_records(store, None) for store in self.parts.stores)
+
+    @property
+    def serializer(self) -> str | None:
+        """The serializer that records without columns were made by, as all files say; None if they do not."""
+        if not self.are_records:
+            return None
+        said = {getattr(cast(FileReader, store).extension, "serializer", None) for store in self.parts.stores}
+        return said.pop() if len(said) == 1 else None
+
+    def dataset(self, fields: Any, *, skips: bool = False) -> Any:
+        """Return the samples by index; see `Input`."""
+        members = [of_store(store, fields, skips) for store in self.parts.stores]
+        return members[0] if isinstance(self.parts, Whole) else SelectedDataset(self.parts, members)
+
+
+class StoreFacts(OfStore):
+    """A store of which only the fingerprint is asked."""
+
+    columns = None
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        raise NotImplementedError
+
+
+def input_of(source: Any) -> Input | None:
+    """Return the samples of an object of ours, of several in a list, or of a table; None for anything else.
+
+    Ours are open stores, their slices, packed folders, and torch datasets over them that neither subclass nor torch's
+    wrappers change: with a `process` of the user's, samples are what that makes.
+
+    Raises:
+        ValueError: a table whose columns differ in length.
+    """
+    parts = parts_of(source)
+    return table_of(source) if parts is None else Ours(parts)
+
+
+def parts_of(source: Any) -> Parts | None:
+    """Return which records the samples of an object are; None if they are no records of ours."""
+    if isinstance(source, Store):
+        return Whole(source) if is_untouched(source, ASKED) else None
+    if isinstance(source, SampleSlice):
+        inner = parts_of(source._reader)
+        return None if inner is None else Chosen(inner, source._indices)
+    if isinstance(source, PackedFolder):
+        from ffrecord.sources.packed_folder import PackedFolderReader
+
+        return Whole(PackedFolderReader(source.reader.fnames, source.reader.check_data))
+    told = getattr(type(source), "_parts_of_dataset", None)
+    if told is not None:
+        found: Parts | None = told(source)
+        return found
+    if type(source) in (list, tuple):  # of a subclass nobody knows what it does for an item
+        return _joined(source) if source and not isinstance(source[0], str | bytes | int | float | dict) else None
+    return _parts_of_torch(source)
+
+
+def _parts_of_torch(source: Any) -> Parts | None:
+    """Return the parts of torch's own wrappers of datasets of ours; there are none before torch was imported."""
+    torch = sys.modules.get("torch.utils.data")
+    if torch is None:
+        return None
+    if type(source) is torch.Subset:
+        inner = parts_of(source.dataset)
+        return None if inner is None else Chosen(inner, source.indices)
+    return _joined(source.datasets) if type(source) is torch.ConcatDataset else None
+
+
+def _joined(members: Sequence[Any]) -> Parts | None:
+    found: list[Parts] = []
+    for member in members:
+        parts = parts_of(member)
+        if parts is None:
+            return None
+        found.append(parts)
+    return Joined(found)
+
+
+def is_untouched(source: Any, names: Sequence[str]) -> bool:
+    """Tell whether an object has methods of ours by these names, none of a subclass or of its own."""
+    ours = (getattr(getattr(type(source), name, None), "__module__", None) or "ffrecord." for name in names)
+    return all(module.startswith("ffrecord.") for module in ours) and not any(name in vars(source) for name in names)
+
+
+def of_store(store: Store, fields: Any, skips: bool = False) -> OfStore:
+    """Return the samples of a store: records as they are where they have a schema, or are bytes that are to stay so.
+
+    Args:
+        fields: that the user asks for, see `columns.chosen`.
+        skips: whether samples that cannot be read show no columns, instead of raising.
+    """
+    if isinstance(store, FileReader) and _keeps_records(store, fields):
+        return passthrough.of_reader(store, fields)
+    if store.format == TFRECORD and fields is None and getattr(store, "parser", None) is None:
+        found = examples.of_store(store, skips)
+        if found is not None:
+            return found
+    return StoreDataset(store, fields, skips=skips)
+
+
+def _keeps_records(store: FileReader, fields: Any) -> bool:
+    """Tell whether its samples are what the schema of its files says, or bytes that are to stay so."""
+    return type(store)._decode is FileReader._decode and (not fields or schema_of(store) is not None)

@@ -1,0 +1,311 @@
+"""DatasetWriter of stores, slices and packed folders: their columns, classes and the bytes of their records stay."""
+
+import io
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import ffrecord
+from ffrecord import ChecksumError, DatasetWriter, FileReader, MismatchError, WorkerError
+from ffrecord.fields import (
+    BytesField,
+    IntField,
+    JPEGField,
+    JSONField,
+    LabelField,
+    NDArrayField,
+    StrField,
+    ZstdField,
+    schema_of,
+)
+from ffrecord.utils import dump
+
+FIELDS = {
+    "image": JPEGField(),
+    "label": LabelField(["cat", "dog"]),
+    "facts": JSONField(),
+    "values": NDArrayField("f4", (3,)),
+}
+COUNT = 12
+
+
+def jpeg(seed: int) -> bytes:
+    noise = np.random.default_rng(seed).integers(0, 255, (8 + seed, 12, 3), np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(noise).save(out, "JPEG", quality=70)
+    return out.getvalue()
+
+
+def sample(i: int) -> dict[str, Any]:
+    return {"image": jpeg(i), "label": i % 2, "facts": {"score": i / 2}, "values": np.full(3, i, "f4")}
+
+
+def writer(path: Path, fields: Any = None, **options: Any) -> DatasetWriter:
+    return DatasetWriter(path, fields, **{"num_workers": 0, "progress": False, **options})
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ours") / "photos"
+    writer(path, FIELDS, samples_per_shard=5).from_indexed_dataset([sample(i) for i in range(COUNT)])
+    return path
+
+
+def records(path: Path) -> tuple[Any, list[bytes]]:
+    with FileReader(path) as reader:
+        return schema_of(reader), [record.tobytes() for record in reader]
+
+
+def same(path: Path, photos: Path, indices: Any) -> bool:
+    schema, all_records = records(photos)
+    return records(path) == (schema, [all_records[i] for i in indices])
+
+
+SOURCES = {
+    "a reader": (lambda reader: reader, range(COUNT)),
+    "a slice": (lambda reader: reader[2:9:3], range(2, 9, 3)),
+    "a slice of a slice": (lambda reader: reader[::-1][1:4], range(COUNT - 2, COUNT - 5, -1)),
+    "several": (lambda reader: [reader, reader[:2], reader], [*range(COUNT), 0, 1, *range(COUNT)]),
+    "no samples": (lambda reader: reader[:0], []),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("source", SOURCES)
+def test_records_are_copied(tmp_path: Path, photos: Path, source: str, workers: int) -> None:
+    make, indices = SOURCES[source]
+    with FileReader(photos) as reader:
+        writer(tmp_path / "a", num_workers=workers).from_indexed_dataset(make(reader))
+        writer(tmp_path / "b", num_workers=workers, samples_per_shard=3).from_iterable(
+            make(reader), length=len(indices)
+        )
+        ffrecord.convert(make(reader), tmp_path / "c", num_workers=workers, verify=True)
+    assert all(same(tmp_path / name, photos, indices) for name in "abc")
+
+
+def test_some_of_them_shuffled(tmp_path: Path, photos: Path) -> None:
+    with FileReader(photos) as reader:
+        chosen = writer(tmp_path / "a").from_indexed_dataset(reader[3:], indices=[-1, 0, 0, 4])
+        assert chosen.samples == 4
+        assert same(tmp_path / "a", photos, [COUNT - 1, 3, 3, 7])
+        # As many as are asked for at once.
+        order = [9, 2, 7, 7, 0, 3, 8, 1, 5, 4]
+        writer(tmp_path / "c").from_indexed_dataset(reader[2:], indices=order)
+        assert same(tmp_path / "c", photos, [2 + i for i in order])
+        writer(tmp_path / "b").from_indexed_dataset(reader, shuffle_indices=True, seed=7)
+    schema, found = records(tmp_path / "b")
+    assert found != records(photos)[1] and (schema, sorted(found)) == (records(photos)[0], sorted(records(photos)[1]))
+
+
+def test_a_length_that_is_another(tmp_path: Path, photos: Path) -> None:
+    with FileReader(photos) as reader, pytest.raises(ValueError, match=f"gives {COUNT} samples, but length is 3"):
+        writer(tmp_path / "a").from_iterable(reader, length=3)
+
+
+def test_appended(tmp_path: Path, photos: Path) -> None:
+    with FileReader(photos) as reader:
+        writer(tmp_path / "a").from_indexed_dataset(reader[:3])
+        for number in range(2):
+            writer(tmp_path / "a", mode="append").from_indexed_dataset(reader[3 + number : 5])
+    assert same(tmp_path / "a", photos, [0, 1, 2, 3, 4, 4])
+
+
+def test_appended_to_other_fields_of_the_same_columns(tmp_path: Path, photos: Path) -> None:
+    """In another order, arrays of varying shape, other numbers for the same classes."""
+    there = {
+        "label": LabelField(["dog", "cow", "cat"]),
+        "values": NDArrayField("f4", (None,)),
+        "image": JPEGField(quality=50),
+        "facts": JSONField(),
+    }
+    writer(tmp_path / "a", there).from_indexed_dataset([sample(0) | {"values": np.zeros(1, "f4"), "label": "cow"}])
+    with FileReader(photos) as reader:
+        writer(tmp_path / "a", mode="append").from_indexed_dataset(reader[1:3])
+    schema, found = records(tmp_path / "a")
+    read = schema.replace({"image": JPEGField(as_bytes=True)})
+    decoded = [read.decode(record) for record in found]
+    assert [each["label"] for each in decoded] == [1, 0, 2]
+    assert [each["image"] for each in decoded] == [jpeg(0), jpeg(1), jpeg(2)]
+    assert decoded[2]["values"].tolist() == [2, 2, 2]
+
+
+def test_fields_are_encoded_anew_only_where_they_differ(tmp_path: Path, photos: Path) -> None:
+    with FileReader(photos) as reader:
+        writer(tmp_path / "a", {"facts": ZstdField(JSONField())}).from_indexed_dataset(reader)
+        writer(tmp_path / "b", FIELDS).from_indexed_dataset(reader)
+        with pytest.raises(ValueError, match="fields has 'mask', which is no column; there are image, label, facts"):
+            writer(tmp_path / "c", {"mask": BytesField()}).from_indexed_dataset(reader)
+    schema, found = records(tmp_path / "a")
+    assert schema.fields == {**FIELDS, "facts": ZstdField(JSONField())}
+    read = schema.replace({"image": JPEGField(as_bytes=True)})
+    assert [read.decode(record)["image"] for record in found] == [jpeg(i) for i in range(COUNT)]
+    assert schema.decode(found[5])["facts"] == {"score": 2.5}
+    assert same(tmp_path / "b", photos, range(COUNT))
+
+
+def test_classes_inside_of_another_field_are_not_mistaken(tmp_path: Path) -> None:
+    writer(tmp_path / "a", {"x": ZstdField(LabelField(["a", "b"]))}).from_indexed_dataset([{"x": 0}])
+    with (
+        FileReader(tmp_path / "a") as reader,
+        pytest.raises(ValueError, match="have other classes, or in another order"),
+    ):
+        writer(tmp_path / "b", {"x": ZstdField(LabelField(["b", "a"]))}).from_indexed_dataset(reader)
+
+
+def test_bytes_stay_bytes(tmp_path: Path) -> None:
+    plain = [b"one", b"", bytes(range(256))]
+    with ffrecord.FileWriter(tmp_path / "a.ffr") as file:
+        file.write_many(plain)
+    with FileReader(tmp_path / "a.ffr") as reader:
+        writer(tmp_path / "b").from_indexed_dataset(reader)
+        writer(tmp_path / "c").from_iterable(reader[1:])
+    assert records(tmp_path / "b") == (None, plain)
+    assert records(tmp_path / "c") == (None, plain[1:])
+
+
+def test_the_name_of_the_serializer_stays(tmp_path: Path) -> None:
+    writer(tmp_path / "a", serializer=pickle.dumps).from_indexed_dataset([1, 2])
+    with FileReader(tmp_path / "a") as reader:
+        writer(tmp_path / "b").from_indexed_dataset(reader)
+        dump(reader, tmp_path / "c.ffr", 1)
+        writer(tmp_path / "a", mode="append").from_indexed_dataset(reader)
+        # Another serializer takes what reader[i] gives.
+        writer(tmp_path / "d", serializer=bytes).from_indexed_dataset(reader)
+    for name in ("b", "c.ffr"):
+        with FileReader(tmp_path / name) as reader:
+            assert reader.extension is not None and reader.extension.serializer == "_pickle.dumps"
+            assert [pickle.loads(record) for record in reader] == [1, 2]
+    assert [pickle.loads(record) for record in records(tmp_path / "a")[1]] == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_dumped(tmp_path: Path, photos: Path, files: int) -> None:
+    path = tmp_path / ("a.ffr" if files == 1 else "a")
+    with FileReader(photos) as reader:
+        dump(reader[1:], path, files)
+    assert same(path, photos, range(1, COUNT))
+
+
+class Own(FileReader[Any]):
+    """A reader whose samples are its own."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return {"size": len(super().__getitem__(index))}
+
+
+def test_a_reader_that_decodes_gives_its_samples(tmp_path: Path, photos: Path) -> None:
+    with Own(photos) as reader:
+        writer(tmp_path / "a").from_indexed_dataset(reader)
+    schema, found = records(tmp_path / "a")
+    assert (schema.fields, len(found)) == ({"size": IntField()}, COUNT)
+
+
+def test_other_columns_beside_are_refused(tmp_path: Path, photos: Path) -> None:
+    writer(tmp_path / "a").from_indexed_dataset([{"x": 1}])
+    with (
+        FileReader(photos) as reader,
+        FileReader(tmp_path / "a") as other,
+        pytest.raises(MismatchError, match=r"its columns are not those of .*photos.*: x IntField\(\), there image"),
+    ):
+        writer(tmp_path / "b").from_indexed_dataset([reader, other])
+    assert not (tmp_path / "b").exists()
+
+
+def test_members_whose_fields_are_made_the_same(tmp_path: Path) -> None:
+    for name, shape in (("a", 2), ("b", 3)):
+        writer(tmp_path / name).from_indexed_dataset([{"x": np.full(shape, i, "i4"), "i": i} for i in range(6)])
+    with FileReader(tmp_path / "a") as one, FileReader(tmp_path / "b") as other:
+        fields = {"x": NDArrayField("i4", (None,))}
+        writer(tmp_path / "c", fields, num_workers=2).from_indexed_dataset([one, other])
+        writer(tmp_path / "d", fields).from_indexed_dataset([one, other], indices=[11, 0, 7, 3, 6, 2, 1, 10])
+    schema, found = records(tmp_path / "c")
+    assert [schema.decode(record)["x"].tolist() for record in found] == [[i] * n for n in (2, 3) for i in range(6)]
+    assert records(tmp_path / "d") == (schema, [found[i] for i in (11, 0, 7, 3, 6, 2, 1, 10)])
+
+
+def damaged(photos: Path, path: Path) -> Path:
+    """A copy in which record 7 is damaged."""
+    path.mkdir()
+    for file in photos.iterdir():
+        (path / file.name).write_bytes(file.read_bytes())
+    with FileReader(path) as reader:
+        name, local = reader.locate(7)
+        offset = int(reader.get_offsets(1)[local])
+    data = bytearray(Path(name).read_bytes())
+    data[offset + 5] ^= 1
+    Path(name).write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_damage_is_no_sample(tmp_path: Path, photos: Path, workers: int, on_error: Any) -> None:
+    path = damaged(photos, tmp_path / "damaged")
+    with FileReader(path, on_error=on_error) as reader:
+        with pytest.raises(WorkerError, match=r"failed at sample 7: .*ChecksumError"):
+            writer(tmp_path / "a", num_workers=workers).from_indexed_dataset(reader)
+        with pytest.raises(WorkerError, match=r"failed at sample 2 \(.*: record 2\): .*ChecksumError") as caught:
+            writer(tmp_path / "a", num_workers=workers).from_indexed_dataset(reader[5:])
+        assert workers or isinstance(caught.value.__cause__, ChecksumError)
+        done = writer(tmp_path / "b", num_workers=workers, on_error="skip").from_indexed_dataset(reader)
+    assert (done.samples, done.skipped) == (COUNT - 1, 1)
+    assert same(tmp_path / "b", photos, [i for i in range(COUNT) if i != 7])
+
+
+def test_a_write_of_other_records_is_not_gone_on_with(tmp_path: Path, photos: Path) -> None:
+    path = damaged(photos, tmp_path / "damaged")
+    with FileReader(path) as reader:
+        with pytest.raises(WorkerError):
+            writer(tmp_path / "a", samples_per_shard=2).from_indexed_dataset(reader, chunksize=1)
+        with pytest.raises(MismatchError, match="fingerprint was"):
+            writer(tmp_path / "a", samples_per_shard=2).from_indexed_dataset(reader[:])
+
+
+def test_archives_and_folders_are_written_as_convert_does(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for i in range(5):
+            archive.writestr(f"{i}.txt", "x" * i)
+    for name in ("cat", "dog"):
+        (tmp_path / "folder" / name).mkdir(parents=True)
+        for i in range(2):
+            (tmp_path / "folder" / name / f"{i}.jpg").write_bytes(jpeg(i))
+    ffrecord.pack_folder(tmp_path / "folder", tmp_path / "packed.ffr")
+    sources = [
+        ffrecord.open(tmp_path / "a.zip"),
+        ffrecord.open(tmp_path / "folder"),
+        ffrecord.PackedFolder(tmp_path / "packed.ffr"),
+    ]
+    for number, source in enumerate(sources):
+        with source:
+            paths = [tmp_path / f"{number}{kind}" for kind in ("converted", "written", "iterated")]
+            ffrecord.convert(source, paths[0], num_workers=0)
+            writer(paths[1]).from_indexed_dataset(source)
+            writer(paths[2]).from_iterable(source)
+        assert records(paths[0]) == records(paths[1]) == records(paths[2])
+    assert records(tmp_path / "1written")[0].fields == {
+        "key": StrField(),
+        "image": JPEGField(),
+        "label": LabelField(["cat", "dog"]),
+    }
+    assert records(tmp_path / "2written")[0].columns == ("key", "data")
+
+
+@pytest.mark.parametrize("call", ["convert", "write"])
+def test_classes_in_another_order(tmp_path: Path, call: str) -> None:
+    """The numbers of a folder's classes are those of its names, not of the field that is asked for."""
+    for name in ("cat", "dog"):
+        (tmp_path / "folder" / name).mkdir(parents=True)
+        (tmp_path / "folder" / name / "a.jpg").write_bytes(jpeg(1))
+    fields = {"label": LabelField(["dog", "cow", "cat"])}
+    with ffrecord.open(tmp_path / "folder") as store:
+        if call == "convert":
+            ffrecord.convert(store, tmp_path / "a", fields=fields, num_workers=0, verify=True)
+        else:
+            writer(tmp_path / "a", fields).from_indexed_dataset(store)
+    with FileReader(tmp_path / "a") as reader:
+        assert {each["key"]: each["label"] for each in reader.samples([0, 1])} == {"cat/a.jpg": 2, "dog/a.jpg": 0}

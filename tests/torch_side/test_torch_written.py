@@ -1,0 +1,154 @@
+"""DatasetWriter of torch datasets of ours: records are copied, unless samples are what code of users makes."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils import data
+
+from ffrecord import DatasetWriter, FileReader
+from ffrecord.fields import IntField, LabelField, StrField, TensorField, ZstdField, schema_of
+from ffrecord.torch import ConcatDataset, Dataset, IterableDataset, Subset
+from ffrecord.utils import dump
+
+COUNT = 20
+# Neither would be inferred again from samples.
+FIELDS = {
+    "number": LabelField([str(i) for i in range(COUNT)]),
+    "text": ZstdField(StrField()),
+    "x": TensorField("float32", (2,)),
+}
+
+
+def writer(path, fields=None, **options):
+    return DatasetWriter(path, fields, **{"num_workers": 0, "progress": False, **options})
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    path = tmp_path_factory.mktemp("written") / "numbers"
+    samples = [{"number": i, "text": "x" * i, "x": torch.full((2,), float(i))} for i in range(COUNT)]
+    writer(path, FIELDS, samples_per_shard=6).from_indexed_dataset(samples)
+    return path
+
+
+def records(path):
+    with FileReader(path) as reader:
+        return schema_of(reader), [record.tobytes() for record in reader]
+
+
+def same(path, numbers, indices):
+    schema, all_records = records(numbers)
+    return records(path) == (schema, [all_records[i] for i in indices])
+
+
+def split(whole):
+    return data.random_split(whole, [5, COUNT - 5], generator=torch.Generator().manual_seed(3))[0]
+
+
+SOURCES = {
+    "dataset": (lambda whole: whole, range(COUNT)),
+    "subset": (lambda whole: whole.subset([7, -1, 5, 5]), [7, COUNT - 1, 5, 5]),
+    "array": (lambda whole: Subset(whole, np.array([3, 1])), [3, 1]),
+    "slice": (lambda whole: whole[4:1:-1], [4, 3, 2]),
+    "subset of a subset": (lambda whole: Subset(whole.subset([9, 8, 7]), [2, 0]), [7, 9]),
+    "both": (lambda whole: whole.subset([1]) + Dataset(whole.fnames), [1, *range(COUNT)]),
+    "torch's subset": (lambda whole: data.Subset(whole, [3, -2]), [3, COUNT - 2]),
+    "torch's both": (lambda whole: data.ConcatDataset([whole, data.Subset(whole, [4])]), [*range(COUNT), 4]),
+    "random_split": (split, None),
+    "a list of them": (lambda whole: [whole.subset([2]), whole], [2, *range(COUNT)]),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("case", SOURCES)
+def test_records_are_copied(tmp_path, numbers, case, workers):
+    make, indices = SOURCES[case]
+    with Dataset(numbers) as whole:
+        source = make(whole)
+        indices = source.indices if indices is None else indices
+        writer(tmp_path / "a", num_workers=workers).from_indexed_dataset(source)
+        writer(tmp_path / "b", num_workers=workers).from_iterable(source)
+        dump(source, tmp_path / "c.ffr", 1)
+    assert [same(tmp_path / name, numbers, indices) for name in ("a", "b", "c.ffr")] == [True] * 3
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_iterable_dataset_in_its_order(tmp_path, numbers, rank):
+    with Dataset(numbers) as whole:
+        source = IterableDataset(whole, 3, num_replicas=2, rank=rank, shuffle=True, seed=5)
+        source.set_epoch(4)
+        order = [sample["number"] for sample in source]
+        assert writer(tmp_path / "a").from_iterable(source, length=len(source)).samples == len(order)
+    assert same(tmp_path / "a", numbers, order)
+
+
+class Lengths(Dataset):
+    """Samples that `process` makes."""
+
+    def process(self, indices, data):
+        return [{"size": len(each)} for each in data]
+
+
+class Doubled(Subset):
+    """Samples that `__getitem__` makes."""
+
+    def __getitem__(self, indices):
+        return {"twice": 2 * super().__getitem__(indices)["number"]}
+
+    __getitems__ = None
+
+
+class Transformed(data.Dataset):
+    """A wrapper as people write it."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __len__(self):
+        return len(self.inner)
+
+    def __getitem__(self, index):
+        return {"number": self.inner[index]["number"] + 1}
+
+
+@pytest.mark.parametrize(
+    ("make", "column"),
+    [
+        (Lengths, "size"),
+        (lambda path: Lengths(path).subset([1, 2, 3]), "size"),
+        (lambda path: ConcatDataset([Dataset(path), Lengths(path)]).datasets[1], "size"),
+        (lambda path: data.Subset(Lengths(path), [1]), "size"),
+        (lambda path: Transformed(Dataset(path)), "number"),
+        (lambda path: data.Subset(Transformed(Dataset(path)), [0, 4]), "number"),
+    ],
+)
+def test_samples_that_code_of_users_makes_are_written(tmp_path, numbers, make, column):
+    writer(tmp_path / "a").from_indexed_dataset(make(numbers))
+    schema, _ = records(tmp_path / "a")
+    assert schema.fields == {column: IntField()}
+
+
+def test_a_process_of_the_object_itself(tmp_path, numbers):
+    with Dataset(numbers) as whole:
+        whole.process = lambda indices, data: [{"size": len(each)} for each in data]
+        writer(tmp_path / "a").from_indexed_dataset(whole.subset([1]))
+    assert records(tmp_path / "a")[0].columns == ("size",)
+
+
+def test_tensors_of_another_shape_are_appended(tmp_path, numbers):
+    fields = {**FIELDS, "x": TensorField("float32", (None,))}
+    writer(tmp_path / "a", fields).from_indexed_dataset([{"number": 0, "text": "", "x": torch.zeros(5)}])
+    with Dataset(numbers) as whole:
+        writer(tmp_path / "a", mode="append").from_indexed_dataset(whole.subset([7]))
+    with Dataset(tmp_path / "a") as found:
+        assert [len(sample["x"]) for sample in found] == [5, 2]
+        assert torch.equal(found[1]["x"], torch.full((2,), 7.0))
+
+
+def test_a_batch_of_lists_is_one_tensor(tmp_path):
+    writer(tmp_path / "a").from_indexed_dataset([{"x": [i, i + 1, i + 2], "tokens": [1] * (i + 1)} for i in range(4)])
+    with Dataset(tmp_path / "a") as dataset:
+        batch = next(iter(data.DataLoader(dataset, batch_size=4, collate_fn=lambda samples: samples)))
+        assert [sample["tokens"].tolist() for sample in batch] == [[1], [1, 1], [1, 1, 1], [1, 1, 1, 1]]
+        loaded = next(iter(data.DataLoader(dataset.subset([0, 0]), batch_size=2)))
+    assert loaded["x"].tolist() == [[0, 1, 2], [0, 1, 2]]
