@@ -16,6 +16,7 @@ import sys
 import weakref
 from collections.abc import Callable
 
+from ffrecord import access
 from ffrecord._calls import fallocate
 from ffrecord.errors import file_error
 
@@ -184,13 +185,6 @@ def lock(fd: int, path: str) -> bool:
         return False
 
 
-def _kept_mode(old: os.stat_result, new: os.stat_result) -> int:
-    """The mode of a file that replaces another: as that had it, less what would run as somebody. Of a stranger's file
-    only what the new one allows anyway: whoever put it there does not choose who may write to ours."""
-    kept = stat.S_IMODE(old.st_mode) & 0o777
-    return kept if old.st_uid == new.st_uid else kept & new.st_mode
-
-
 _open_parts: "weakref.WeakSet[PartFile]" = weakref.WeakSet()
 
 
@@ -209,6 +203,8 @@ class PartFile:
     Args:
         target: the final path; a symbolic link is followed. Missing or replaced whole.
         left: an existing part file whose writer is gone, to go on with; only `publish` removes its name.
+        beside: an existing file that the new one will be used with, wherever it is; who may read that may read this.
+            None: the file at the target, which it replaces.
 
     Attributes:
         in_doubt: whether it is under its final name, and a crash may undo that.
@@ -217,7 +213,7 @@ class PartFile:
         OSError (also a RuntimeError): the file cannot be created, or `left` be opened (EBUSY: its writer lives).
     """
 
-    def __init__(self, target: str, left: str | None = None) -> None:
+    def __init__(self, target: str, left: str | None = None, *, beside: str | None = None) -> None:
         self.target = os.path.realpath(target)
         self._check_target(target)
         self._owner = os.getpid()
@@ -227,6 +223,7 @@ class PartFile:
         self.path = left or part_name(self.target)
         try:
             self._make(target, left)
+            access.keep(self.fd, beside or self.target, target, adds=beside is not None)
         except BaseException:
             self.discard()  # not only once it is let go of: a debugger keeps what a signal's handler has raised
             raise
@@ -240,14 +237,6 @@ class PartFile:
                 sentence += ", its writer lives"
             raise file_error(error.errno or errno.EIO, sentence, left or target) from None
         _open_parts.add(self)
-        if self._keeps:
-            return
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                os.fchmod(self.fd, _kept_mode(os.stat(self.target), os.fstat(self.fd)))
-        except OSError as error:
-            sentence = f"{target}: giving the new file the mode of the old one"
-            raise file_error(error.errno or errno.EIO, sentence, target) from None
 
     def _check_target(self, target: str) -> None:
         """Replace nothing but files; a name that is too long shows here, too."""

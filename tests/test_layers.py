@@ -13,6 +13,7 @@ ROWS = [
     {"errors", "_calls", "_linux", "_requests", "_wire"},
     {
         "_guard",
+        "access",
         "buffers",
         "filesystems",
         "format",
@@ -36,6 +37,7 @@ ROWS = [
         "_threads",
     },
     {
+        "durable_directory",
         "_checking",
         "_choice",
         "_descriptors",

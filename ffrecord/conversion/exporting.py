@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ffrecord import durable_directory
 from ffrecord.conversion.export_parts import Part, Written, check_names, write_by_crew
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
@@ -216,7 +217,7 @@ def _publish(written: str, target: str, path: str) -> None:
     """Give what is complete its name; what has come there meanwhile stays."""
     try:
         if os.path.isdir(written):
-            os.rename(written, target)
+            durable_directory.replace(written, target)
         else:
             os.link(written, target)
     except OSError as error:
