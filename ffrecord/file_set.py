@@ -3,13 +3,18 @@
 from errno import EMFILE, ENFILE
 
 from ffrecord import limits, manifest, paths
-from ffrecord.errors import FormatError
+from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
+
+TRIES = 10  # to open a dataset while others take its place
 
 
 def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:
     """The files that `fname` stands for, in order; those that are too many are closed again, their tables stay.
+
+    All are of one directory, if it is one that they are looked for in: a link may lead elsewhere meanwhile, and another
+    directory may take its place.
 
     Args:
         fname: as for `FileReader`.
@@ -19,7 +24,23 @@ def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFil
     Raises:
         What `FileReader` says; nothing is left open.
     """
-    names, shards = paths.expand(fname)
+    for tries_left in reversed(range(TRIES)):
+        before = paths.generation(fname)
+        try:
+            files = _open_all(fname, check=check, whole=whole)
+        except (OSError, FFRecordError, ValueError):
+            if not tries_left or paths.generation(fname) == before:
+                raise
+            continue
+        if not tries_left or paths.stays(before):
+            return files
+        for opened in files:
+            opened.close()
+    raise AssertionError("the last try returns or raises")
+
+
+def _open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:
+    names, shards = paths.expand(fname, resolve=True)
     held_most = limits.descriptors()
     files: list[OpenedFile] = []
     try:

@@ -91,15 +91,18 @@ def open_source(given: argparse.Namespace, **options: Any) -> Store:
         raise
 
 
-def manifest_of(given: argparse.Namespace) -> manifest.Manifest | None:
+def manifest_of(given: argparse.Namespace, directory: str | None = None) -> manifest.Manifest | None:
     """What dataset.json says, where `source` is a directory that has one.
+
+    Args:
+        directory: that the path of the source leads to, if others look there, too.
 
     Raises:
         FormatError: it is damaged; says what can be done.
     """
     if isinstance(given.source, str) and given.format in (None, "ffrecord") and os.path.isdir(given.source):
         try:
-            return manifest.load(given.source)
+            return manifest.load(directory or given.source)
         except FormatError as error:
             if given.command != "verify":
                 add_note(error, "ffrecord verify reads the shards without it")
