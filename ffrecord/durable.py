@@ -22,7 +22,8 @@ from ffrecord.errors import file_error
 
 PART_SUFFIX = ".part"
 FALLOC_FL_INSERT_RANGE = 0x20  # <linux/falloc.h>
-CANNOT_INSERT = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # file systems that do not, or not there
+# What a kernel, a container or a file system says of a call that it does not have, or does not allow.
+REFUSED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)
 COPY_CHUNK = 8 << 20
 LOCK_TRIES = 3  # new files, each of which somebody might take for a leftover before it is locked
 NAME_BYTES = 200  # of the target's in the temporary name, which must stay under NAME_MAX, 255
@@ -70,7 +71,7 @@ def reserve(fd: int, size: int) -> None:
     try:
         os.posix_fallocate(fd, 0, size)
     except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL) or size <= 0:
+        if error.errno not in REFUSED or size <= 0:
             raise
         write_zeros(fd, 0, size)
 
@@ -128,7 +129,7 @@ def insert_range(fd: int, start: int, size: int, end: int) -> bool:
         except InterruptedError:
             continue
         except OSError as error:
-            if error.errno in CANNOT_INSERT:
+            if error.errno in REFUSED:
                 return False
             raise
     return False

@@ -6,13 +6,11 @@ import os
 from collections.abc import Sequence
 
 from ffrecord import access
-from ffrecord.durable import fsync_directory
+from ffrecord.durable import REFUSED, fsync_directory
 from ffrecord.errors import file_error
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# What a kernel, a container or a file system says of a call that it does not have.
-REFUSED = (errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def publish(source: str, target: str) -> None:

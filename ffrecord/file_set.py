@@ -1,11 +1,12 @@
 """The `.ffr` files that a reader is given, opened."""
 
-from errno import EMFILE, ENFILE
+from errno import EMFILE, ENFILE, ENOMEM
 
 from ffrecord import limits, manifest, paths
-from ffrecord.errors import FFRecordError, FormatError
+from ffrecord.errors import FFRecordError, FormatError, file_error
 from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
+from ffrecord.table_room import TableRoom
 
 TRIES = 10  # to open a dataset while others take its place
 
@@ -43,9 +44,10 @@ def _open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFi
     names, shards = paths.expand(fname, resolve=True)
     held_most = limits.descriptors()
     files: list[OpenedFile] = []
+    room = TableRoom()
     try:
         for path in names:
-            files.append(_open(path, files, check=check, whole=whole))
+            files.append(_open(path, files, room, check=check, whole=whole))
             if len(files) > held_most:
                 files[-1].close()
         for opened, shard in zip(files, shards, strict=True):
@@ -59,16 +61,21 @@ def _open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFi
     return files
 
 
-def _open(path: str, files: list[OpenedFile], *, check: bool, whole: bool) -> OpenedFile:
+def _open(path: str, files: list[OpenedFile], room: TableRoom, *, check: bool, whole: bool) -> OpenedFile:
     try:
-        return OpenedFile(path, check=check, whole=whole)
+        return OpenedFile(path, check=check, whole=whole, room=room)
     except OSError as error:
+        if error.errno == ENOMEM:
+            sentence = f"{path}: mapping it, file {len(files) + 1} of this reader, of which a process may have "
+            sentence += f"{limits.mappings() * limits.MAPPINGS_SHARE} in all (vm.max_map_count)"
+            sentence += "; io='mmap' maps each file, other ways to read do not" if whole else ""
+            raise file_error(ENOMEM, sentence, path) from None
         if error.errno not in (EMFILE, ENFILE):
             raise
         # Other readers have the rest: this one does with what it holds, and opens its files when it reads them.
         for opened in files:
             opened.close()
-        return OpenedFile(path, check=check, whole=whole)
+        return OpenedFile(path, check=check, whole=whole, room=room)
 
 
 def difference(path: str, shard: Shard) -> str:

@@ -1,5 +1,7 @@
 """What kind of file system a file is on, by the type that statfs(2) gives."""
 
+import contextlib
+import os
 from typing import NamedTuple
 
 
@@ -53,3 +55,10 @@ _KINDS = {
 def of_type(number: int) -> Filesystem:
     """The kind with this f_type; an unknown one counts as local."""
     return _KINDS.get(number, Filesystem(hex(number)))
+
+
+def let_wait(fd: int) -> None:
+    """Take O_NONBLOCK from a regular file, which was opened with it because it could have been a FIFO. To reads of such
+    files it should make no difference, so a system that does not allow this is read all the same."""
+    with contextlib.suppress(OSError):
+        os.set_blocking(fd, True)

@@ -16,7 +16,7 @@ from ffrecord.errors import FormatError, file_error
 
 NAME = "dataset.json"
 VERSION = 1
-SIZE_MAX = 16 << 20  # bytes; about 160,000 shards. What a reader takes in, whatever a file says
+SIZE_MAX = 256 << 20  # bytes; about two million shards. What a reader takes in, whatever a file says
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Crc = Annotated[int, Meta(ge=0, le=2**32 - 1)]

@@ -26,25 +26,24 @@ measures_memory = pytest.mark.unsanitized("it keeps what is freed, and much besi
 forks = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 # An exception of a handler may come between open and with, where limits.py asks how much memory is free.
 interrupts = pytest.mark.filterwarnings("ignore:Exception ignored in.*_io:pytest.PytestUnraisableExceptionWarning")
+# Not all are on aarch64, where their C functions make others.
 SYSCALLS = {
     "x86_64": {
-        "io_setup": 206,
-        "fsync": 74,
-        "rename": 82,
-        "pwrite64": 18,
-        "preadv2": 327,
-        "statx": 332,
-        "fallocate": 285,
-        "madvise": 28,
+        **{"ioctl": 16, "pread64": 17, "pwrite64": 18, "mincore": 27, "madvise": 28, "socketpair": 53, "fcntl": 72},
+        **{"flock": 73, "fsync": 74, "ftruncate": 77, "rename": 82, "mkdir": 83, "link": 86, "fchmod": 91, "fchown": 93},
+        **{"getrlimit": 97, "getrusage": 98, "sysinfo": 99, "fstatfs": 138, "prctl": 157, "fsetxattr": 190},
+        **{"getxattr": 191, "fgetxattr": 193, "sched_getaffinity": 204, "io_setup": 206, "io_destroy": 207},
+        **{"io_getevents": 208, "io_submit": 209, "getdents64": 217, "fadvise64": 221, "sync_file_range": 277},
+        **{"fallocate": 285, "dup3": 292, "preadv": 295, "prlimit64": 302, "syncfs": 306, "memfd_create": 319},
+        **{"membarrier": 324, "copy_file_range": 326, "preadv2": 327, "statx": 332, "pidfd_open": 434, "close_range": 436},
     },
     "aarch64": {
-        "io_setup": 0,
-        "fsync": 82,
-        "pwrite64": 68,
-        "preadv2": 286,
-        "statx": 291,
-        "fallocate": 47,
-        "madvise": 233,
+        **{"io_setup": 0, "io_destroy": 1, "io_submit": 2, "io_getevents": 4, "fsetxattr": 7, "getxattr": 8, "fgetxattr": 10},
+        **{"dup3": 24, "fcntl": 25, "ioctl": 29, "flock": 32, "fstatfs": 44, "ftruncate": 46, "fallocate": 47, "fchmod": 52},
+        **{"fchown": 55, "getdents64": 61, "pread64": 67, "pwrite64": 68, "preadv": 69, "fsync": 82, "sync_file_range": 84},
+        **{"sched_getaffinity": 123, "getrlimit": 163, "getrusage": 165, "prctl": 167, "sysinfo": 179, "socketpair": 199},
+        **{"fadvise64": 223, "mincore": 232, "madvise": 233, "prlimit64": 261, "syncfs": 267, "memfd_create": 279},
+        **{"membarrier": 283, "copy_file_range": 285, "preadv2": 286, "statx": 291, "pidfd_open": 434, "close_range": 436},
     },
 }
 

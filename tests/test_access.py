@@ -134,7 +134,10 @@ def test_nothing_to_keep(tmp_path: Path) -> None:
 
 def test_an_old_file_that_cannot_be_asked_is_named(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    with open(tmp_path / "new", "xb") as file, pytest.raises(OSError, match=rf"new: giving .* the mode of the old one \({tmp_path}"):
+    with (
+        open(tmp_path / "new", "xb") as file,
+        pytest.raises(OSError, match=rf"new: giving .* the mode of the old one \({tmp_path}"),
+    ):
         access.keep(file.fileno(), str(tmp_path / "loop"), "new")
 
 

@@ -56,7 +56,7 @@ ROWS = [
     {"_copied", "_direct", "_example", "_mapped", "_parallel"},
     {"_files", "_reading", "_tar", "_webdataset"},
     {"extension", "journal", "_engine"},
-    {"manifest"},
+    {"manifest", "table_room"},
     {"unfinished"},
     {"opened", "paths"},
     {"file_set", "forms", "partition", "span_file"},

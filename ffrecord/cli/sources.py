@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ffrecord import manifest
+from ffrecord import limits, manifest
 from ffrecord.errors import ArgumentError, FormatError, add_note
 from ffrecord.sources.opening import FORMATS, open
 from ffrecord.store import Store
@@ -38,7 +38,7 @@ def path_of(text: str) -> str:
 
 def add_jobs(parser: argparse.ArgumentParser, what: str) -> None:
     """The option --jobs; all CPUs by default."""
-    cpus = len(os.sched_getaffinity(0))
+    cpus = limits.usable_cpus()
     parser.add_argument(
         "-j", "--jobs", type=_jobs, default=cpus, metavar="N", help=f"{what} (default: {cpus}, one for each CPU)"
     )

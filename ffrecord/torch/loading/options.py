@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ffrecord import limits
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.torch.loading.placement import as_device
 
@@ -76,7 +77,7 @@ class Options:
 
 def usable_cpus() -> int:
     """The CPUs this process may use, at most THREADS_MOST."""
-    return min(THREADS_MOST, len(os.sched_getaffinity(0)))
+    return min(THREADS_MOST, limits.usable_cpus())
 
 
 def check_count(name: str, value: Any, least: int) -> int:
