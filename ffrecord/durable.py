@@ -94,6 +94,25 @@ def read_all(fd: int, size: int, offset: int) -> bytes:
     return data
 
 
+def read_into(fd: int, out: memoryview, offset: int) -> int:
+    """Read bytes of a file into memory; fewer at the end of the file, or where the kernel stops short.
+
+    Returns:
+        How many.
+
+    Raises:
+        OSError: of the failed call.
+    """
+    try:
+        return os.preadv(fd, [out], offset)  # of which Python makes preadv2(2), which some containers refuse
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+    data = os.pread(fd, len(out), offset)
+    out[: len(data)] = data
+    return len(data)
+
+
 def read_up_to(fd: int, size: int, offset: int) -> bytes:
     """The same, but fewer bytes at the end of the file.
 

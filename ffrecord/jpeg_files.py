@@ -1,7 +1,6 @@
 """JPEG files that were read → their pixels, by one thread or several."""
 
 import contextlib
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator

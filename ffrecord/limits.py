@@ -37,7 +37,7 @@ def usable_cpus() -> int:
     """CPUs that this process may use, 1 or more; all of the machine where a container does not say."""
     try:
         return len(os.sched_getaffinity(0))
-    except OSError:
+    except (OSError, OverflowError):  # the latter where EINVAL is taken for a sign of very many CPUs
         return os.cpu_count() or 1
 
 

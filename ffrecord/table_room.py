@@ -11,8 +11,8 @@ ALIGNMENT = 64
 class TableRoom:
     """A place for the tables of each file of a reader.
 
-    The first files, and those with large tables, are mapped, so that their pages are shared by all processes. The tables
-    of others are copied side by side into memory that forked children share.
+    The first files, and those with large tables, are mapped, so that their pages are shared by all processes. The
+    tables of others are copied side by side into memory that forked children share.
     """
 
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from ffrecord import _tfrecord
 from ffrecord._memory import Mapping, pooled
 from ffrecord.batching import tell_skipped
+from ffrecord.durable import read_into
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, doing
 from ffrecord.forms import Array
 from ffrecord.paths import Source
@@ -146,7 +147,7 @@ class _Plain(_File):
 
     def fill(self, out: memoryview) -> int:
         with doing("reading it", self._path):
-            got = os.preadv(self._fd, [out[: self.size - self._at]], self._at)
+            got = read_into(self._fd, out[: self.size - self._at], self._at)
         self._at += got
         return got
 

@@ -161,6 +161,7 @@ class Crew:
                 self._start_one(number)
         except OSError as error:
             sentence = f"worker {number} of {self.count} could not be started: {os.strerror(error.errno or errno.EIO)}"
+            sentence += "; num_workers=0 needs none"
             raise OSError(error.errno or errno.EIO, sentence) from None
         except Exception as error:
             if self._method != "fork":

@@ -11,8 +11,7 @@ from typing import Any
 from ffrecord.durable import REFUSED, reserve
 from ffrecord.errors import file_error
 
-
-SHARED = "/dev/shm"  # noqa: S108  # nothing is found there by its name
+SHARED = "/dev/shm"  # nothing is found there by its name
 
 
 class SharedMemory:

@@ -1,7 +1,6 @@
 """The arguments of a `Loader` that say how, checked."""
 
 import math
-import os
 from dataclasses import dataclass
 from typing import Any
 
