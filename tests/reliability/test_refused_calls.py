@@ -36,6 +36,11 @@ NEEDLESS = (
 )
 # Of these not every use must fail.
 NEEDED = ("fsync", "ftruncate", "pwrite64", "pread64", "getdents64", "mkdir", "rename", "link", "socketpair", "fchmod")
+# Refused by container runtimes that are in use, or by kernels that somebody has.
+EVERYDAY = (
+    *("fallocate", "fsync", "io_setup", "memfd_create", "preadv2", "prlimit64"),
+    *("sched_getaffinity", "sync_file_range"),
+)
 pytestmark = [children.forks, pytest.mark.unsanitized("a sanitizer does not live without these calls")]
 
 Work = Callable[[Path], None]
@@ -159,8 +164,14 @@ def known(call: str) -> None:
         pytest.skip(f"{platform.machine()} has no call {call}")
 
 
+def each(calls: tuple[str, ...]) -> pytest.MarkDecorator:
+    """A test of each call; in everyday runs of a few."""
+    given = [call if call in EVERYDAY else pytest.param(call, marks=pytest.mark.long) for call in calls]
+    return pytest.mark.parametrize("call", given)
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("call", NEEDLESS)
+@each(NEEDLESS)
 def test_what_can_be_done_without(call: str, counted: Counted) -> None:
     known(call)
     for number in ERRORS:
@@ -171,7 +182,7 @@ def test_what_can_be_done_without(call: str, counted: Counted) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("call", NEEDED)
+@each(NEEDED)
 def test_what_cannot_be_done_without_names_the_file(call: str, counted: Counted) -> None:
     known(call)
     for number in ERRORS:
