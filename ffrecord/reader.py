@@ -297,7 +297,7 @@ def _first(fnames: paths.Source) -> paths.PathLike:
 
 def _by_link(fname: paths.Source, first: str) -> str | None:
     """The directory as it was given, if its first file was found by following a link."""
-    if isinstance(fname, list | tuple) or not os.path.isdir(fname):
+    if not isinstance(fname, str | os.PathLike) or not os.path.isdir(fname):
         return None
     path = os.path.abspath(os.fspath(fname))
     return None if os.path.dirname(os.path.abspath(first)) == path else path
