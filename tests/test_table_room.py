@@ -3,17 +3,14 @@
 import itertools
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import builders
 import children
-import numpy as np
 import pytest
-from mds_twin import write_mds
+from many_files import in_memory, many_names
 
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, limits, manifest, table_room
@@ -22,7 +19,6 @@ from ffrecord.sources import TFRecordWriter
 from ffrecord.table_room import TableRoom
 
 COUNT = 40
-MANY = 80_000  # more than a process may have mappings
 
 
 def samples_of(number: int) -> list[bytes]:
@@ -148,24 +144,9 @@ def test_kept_indexes(tmp_path: Path) -> None:
 
 @pytest.fixture
 def memory() -> Iterator[Path]:
-    """A directory of tmpfs, where a file may have any number of names."""
-    shared = Path("/dev/shm")
-    if not shared.is_dir() or os.statvfs(shared).f_favail < 2_200_000:
-        pytest.skip("no tmpfs at /dev/shm with room for two million names")
-    directory = shared / f"ffrecord-many-{os.getpid()}"
-    directory.mkdir()
-    yield directory
-    shutil.rmtree(directory)
-
-
-def many_names(directory: Path, name: str, count: int) -> list[str]:
-    """More names of a file, of which it has the first one now."""
-    stem, suffix = name.split("-")[0], Path(name).suffix
-    made = [f"{stem}-{number:07}{suffix}" for number in range(count)]
-    os.rename(directory / name, directory / made[0])
-    for each in made[1:]:
-        os.link(directory / made[0], directory / each)
-    return made
+    """A directory of tmpfs."""
+    with in_memory() as made:
+        yield made
 
 
 def many_shards(directory: Path, count: int) -> Path:
@@ -221,57 +202,6 @@ def test_very_many_shards(memory: Path, capsys: pytest.CaptureFixture[str], coun
     with FileReader(path, check_data=False) as reader:
         assert len(reader.fnames) == count + 1 and reader.n == 5 * count + 5
     print(f"{count} shards: {found}; all else took {time.monotonic() - began:.0f} s")
-
-
-def tfrecords(directory: Path) -> str:
-    with TFRecordWriter(directory / "a-0.tfrecord") as writer:
-        writer.write(b"x")
-    return "a-0.tfrecord"
-
-
-def tars(directory: Path) -> str:
-    ffrecord.export([{"a.txt": b"x"}], directory / "a-0.tar", "webdataset", progress=False)
-    return "a-0.tar"
-
-
-def mds(directory: Path) -> str:
-    write_mds(directory, {"a": "bytes"}, [{"a": b"x"}])
-    index = json.loads((directory / "index.json").read_bytes())
-    (shard,) = index["shards"]
-    os.rename(directory / shard["raw_data"]["basename"], directory / "a-0.mds")
-    index["shards"] = [
-        shard | {"raw_data": shard["raw_data"] | {"basename": f"a-{number:07}.mds"}} for number in range(MANY)
-    ]
-    (directory / "index.json").write_text(json.dumps(index))
-    return "a-0.mds"
-
-
-def images(directory: Path) -> str:
-    (directory / "a-0.png").write_bytes(b"x")
-    return "a-0.png"
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    ("made", "options"),
-    [
-        (tfrecords, {"format": "tfrecord"}),
-        (tfrecords, {"format": "tfrecord", "index_cache": True}),
-        (tars, {"format": "webdataset"}),
-        (tars, {"format": "tar", "index_cache": True}),
-        (mds, {"format": "mds"}),
-        (images, {"format": "image folder"}),
-    ],
-)
-def test_very_many_files_of_other_formats(memory: Path, made: Any, options: dict[str, Any]) -> None:
-    names = many_names(memory, made(memory), MANY)
-    for _ in range(2 if "index_cache" in options else 1):
-        with ffrecord.open(memory, **options) as store:
-            assert len(store) == len(names)
-            assert len(Path("/proc/self/maps").read_text().splitlines()) < 20_000
-            indices = np.random.default_rng(0).integers(0, len(store), 300)
-            assert {bytes(record)[-1:] for record in store.read(indices)} == {b"x"}
 
 
 def test_names_are_of_one_file(tmp_path: Path) -> None:
