@@ -72,4 +72,5 @@ def test_very_many_files_of_other_formats(memory: Path, made: Callable[[Path], s
             assert len(store) == len(names)
             assert len(Path("/proc/self/maps").read_text().splitlines()) < 20_000
             indices = np.random.default_rng(0).integers(0, len(store), 300)
-            assert {bytes(record)[-1:] for record in store.read(indices)} == {b"x"}
+            (found,) = {bytes(record) for record in store.read(indices)}  # all are the same file
+            assert b"x" in found
