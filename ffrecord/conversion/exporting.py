@@ -217,6 +217,7 @@ def _publish(written: str, target: str, path: str) -> None:
     """Give what is complete its name; what has come there meanwhile stays."""
     try:
         if os.path.isdir(written):
+            fsync_directory(written)  # or a temporary name that was removed might be there again
             durable_directory.replace(written, target)
         else:
             os.link(written, target)

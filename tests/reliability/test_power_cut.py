@@ -84,7 +84,7 @@ def test_directories_of_files(
 ) -> None:
     """Under its final name a directory has all of its files, with all that is in them."""
     library = preloadable("reliability/disk_calls.c")
-    given = json.dumps({"cases": dict.fromkeys([*DIRECTORIES, *UNPACKED], 20), "seed": seed})
+    given = json.dumps({"cases": dict.fromkeys(DIRECTORIES, 30) | dict.fromkeys(UNPACKED, 120), "seed": seed})
     found = json.loads(disk_calls.in_child(RUN, library, memory, given))
     counted.add("power cuts replayed", sum(found.values()))
 

@@ -19,7 +19,7 @@ from builders import IO_MODES
 from figures import Counted, counts
 
 import ffrecord
-from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter
+from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter, manifest
 from ffrecord.cli import main
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
@@ -289,6 +289,23 @@ def test_commands_on_a_link_that_leads_to_another_dataset_meanwhile(
             said = json.loads(capsys.readouterr().out)
             assert said["path"] == str(tmp_path / "current" / "set")
             assert (said.get("samples") or said["records"]) in (60, 61)
+
+
+def test_info_on_a_link_that_is_swapped_once_the_manifest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_datasets(tmp_path)
+    real = manifest.load
+
+    def load(directory: str) -> manifest.Manifest | None:
+        found = real(directory)
+        point(tmp_path / "current", "v1")
+        return found
+
+    monkeypatch.setattr(manifest, "load", load)
+    assert main(["info", str(tmp_path / "current" / "set"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["samples"], said["wrong"]) == (60, [])
 
 
 @counts(40, 500)

@@ -73,7 +73,7 @@ DEFECTS = (
         "ffrecord/cli/info.py",
         "    directory = real(given.source)",
         "    directory = given.source",
-        ("test_replaced_files.py::test_commands_on_a_link_that_leads_to_another_dataset_meanwhile",),
+        ("test_replaced_files.py::test_info_on_a_link_that_is_swapped_once_the_manifest_is_read",),
     ),
     Defect(
         "refused-fallocate-ends-writing",
