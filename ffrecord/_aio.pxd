@@ -16,4 +16,5 @@ cdef struct Piece:
 # during the call), or a result of -errno.
 ctypedef int (*on_piece)(void* state, const Piece* piece, const char* data, int64_t result) noexcept nogil
 
+cdef void fit_contexts(int64_t available) noexcept nogil
 cdef int64_t read_pieces(const Piece* pieces, int64_t count, on_piece done, void* state) noexcept nogil

@@ -43,6 +43,7 @@ cdef enum:
     DEPTH_LEAST = 8
     ALIGNMENT = 4096
     PATIENCE_MS = 1000    # of a batch, for refusals to submit with nothing in flight
+    MEMORY_SHARE = 16     # the buffers of a context take no more than one of so many parts of the memory there is
     POOL_MOST = 4         # idle contexts kept: making one takes 0.1 ms, destroying it 30 ms
 
 
@@ -67,6 +68,14 @@ cdef struct Context:
 cdef Context* _pool = NULL
 cdef pthread_mutex_t _lock
 cdef int64_t _made = 0, _stale = 0, _refused = 0
+cdef int _depth_most = DEPTH
+
+
+cdef void fit_contexts(int64_t available) noexcept nogil:
+    """Give contexts that are made from now on the slots whose buffers fit into that many bytes of free memory."""
+    global _depth_most
+    cdef int64_t slots = available // (MEMORY_SHARE * SLOT_SIZE)
+    _depth_most = <int> max(<int64_t> DEPTH_LEAST, min(slots, <int64_t> DEPTH))
 
 
 cdef void _before_fork() noexcept nogil:
@@ -96,7 +105,7 @@ cdef Context* _make(int64_t* error) noexcept nogil:
     if context == NULL:
         error[0] = -ENOMEM
         return NULL
-    context.depth = DEPTH
+    context.depth = _depth_most
     context.owner = getpid()
     error[0] = ffr_io_setup(context.depth, &context.id)
     while error[0] == -EAGAIN and context.depth > DEPTH_LEAST:

@@ -16,13 +16,14 @@ import sys
 import weakref
 from collections.abc import Callable
 
-from ffrecord import filesystems
+from ffrecord import access, filesystems
 from ffrecord.errors import file_error
 from ffrecord.system._calls import fallocate
 
 PART_SUFFIX = ".part"
 FALLOC_FL_INSERT_RANGE = 0x20  # <linux/falloc.h>
-CANNOT_INSERT = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)  # file systems that do not, or not there
+# What a kernel, a container or a file system says of a call that it does not have, or does not allow.
+REFUSED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM)
 COPY_CHUNK = 8 << 20
 LOCK_TRIES = 3  # new files, each of which somebody might take for a leftover before it is locked
 NAME_BYTES = 200  # of the target's in the temporary name, which must stay under NAME_MAX, 255
@@ -70,7 +71,7 @@ def reserve(fd: int, size: int) -> None:
     try:
         os.posix_fallocate(fd, 0, size)
     except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL) or size <= 0:
+        if error.errno not in REFUSED or size <= 0:
             raise
         write_zeros(fd, 0, size)
 
@@ -91,6 +92,25 @@ def read_all(fd: int, size: int, offset: int) -> bytes:
     if len(data) < size:
         raise OSError(errno.EIO, f"{size - len(data)} bytes missing at offset {offset + len(data)}")
     return data
+
+
+def read_into(fd: int, out: memoryview, offset: int) -> int:
+    """Read bytes of a file into memory; fewer at the end of the file, or where the kernel stops short.
+
+    Returns:
+        How many.
+
+    Raises:
+        OSError: of the failed call.
+    """
+    try:
+        return os.preadv(fd, [out], offset)  # of which Python makes preadv2(2), which some containers refuse
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+    data = os.pread(fd, len(out), offset)
+    out[: len(data)] = data
+    return len(data)
 
 
 def read_up_to(fd: int, size: int, offset: int) -> bytes:
@@ -128,7 +148,7 @@ def insert_range(fd: int, start: int, size: int, end: int) -> bool:
         except InterruptedError:
             continue
         except OSError as error:
-            if error.errno in CANNOT_INSERT:
+            if error.errno in REFUSED:
                 return False
             raise
     return False
@@ -185,13 +205,6 @@ def lock(fd: int, path: str) -> bool:
         return False
 
 
-def _kept_mode(old: os.stat_result, new: os.stat_result) -> int:
-    """The mode of a file that replaces another: as that had it, less what would run as somebody. Of a stranger's file
-    only what the new one allows anyway: whoever put it there does not choose who may write to ours."""
-    kept = stat.S_IMODE(old.st_mode) & 0o777
-    return kept if old.st_uid == new.st_uid else kept & new.st_mode
-
-
 _open_parts: "weakref.WeakSet[PartFile]" = weakref.WeakSet()
 
 
@@ -210,6 +223,8 @@ class PartFile:
     Args:
         target: the final path; a symbolic link is followed. Missing or replaced whole.
         left: an existing part file whose writer is gone, to go on with; only `publish` removes its name.
+        beside: an existing file that the new one will be used with, wherever it is; who may read that may read this.
+            None: the file at the target, which it replaces.
 
     Attributes:
         in_doubt: whether it is under its final name, and a crash may undo that.
@@ -218,7 +233,7 @@ class PartFile:
         OSError (also a RuntimeError): the file cannot be created, or `left` be opened (EBUSY: its writer lives).
     """
 
-    def __init__(self, target: str, left: str | None = None) -> None:
+    def __init__(self, target: str, left: str | None = None, *, beside: str | None = None) -> None:
         self.target = filesystems.real(target)
         self._check_target(target)
         self._owner = os.getpid()
@@ -228,6 +243,7 @@ class PartFile:
         self.path = left or part_name(self.target)
         try:
             self._make(target, left)
+            access.keep(self.fd, beside or self.target, target, adds=beside is not None)
         except BaseException:
             self.discard()  # not only once it is let go of: a debugger keeps what a signal's handler has raised
             raise
@@ -241,14 +257,6 @@ class PartFile:
                 sentence += ", its writer lives"
             raise file_error(error.errno or errno.EIO, sentence, left or target) from None
         _open_parts.add(self)
-        if self._keeps:
-            return
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                os.fchmod(self.fd, _kept_mode(os.stat(self.target), os.fstat(self.fd)))
-        except OSError as error:
-            sentence = f"{target}: giving the new file the mode of the old one"
-            raise file_error(error.errno or errno.EIO, sentence, target) from None
 
     def _check_target(self, target: str) -> None:
         """Replace nothing but files; a name that is too long shows here, too."""

@@ -3,6 +3,7 @@
 The framing of the block (magic, sizes, where its checksum is) belongs to format.py.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ from ffrecord._crc import crc32
 from ffrecord.errors import ChecksumError, FormatError
 
 NIL = msgspec.Raw(b"\xc0")
+KEPT = 16  # different payloads that were decoded last
+KEPT_MOST = 64 << 10  # bytes of one of them
 
 
 class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -123,11 +126,16 @@ def decode(header: format.BlockHeader, payload: bytes, path: str) -> Extension:
             stored=header.crc,
             computed=computed,
         )
-    if not payload:
-        return Extension()
+    return _said(payload) if len(payload) <= KEPT_MOST else _said.__wrapped__(payload)
+
+
+@lru_cache(KEPT)
+def _said(payload: bytes) -> Extension:
+    """What a payload says. Shards of a dataset have the same one, and there may be a million of them."""
+    extension = Extension()
     try:
-        extension = Extension()
-        extension.stored = msgspec.msgpack.decode(payload, type=Stored)
+        if payload:
+            extension.stored = msgspec.msgpack.decode(payload, type=Stored)
         return extension
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise FormatError(f"extension block: {error}") from None

@@ -1,15 +1,21 @@
 """The `.ffr` files that a reader is given, opened."""
 
-from errno import EMFILE, ENFILE
+from errno import EMFILE, ENFILE, ENOMEM
 
 from ffrecord import limits, manifest, paths
-from ffrecord.errors import FormatError
+from ffrecord.errors import FFRecordError, FormatError, file_error
 from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
+from ffrecord.table_room import TableRoom
+
+TRIES = 10  # to open a dataset while others take its place
 
 
 def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:
     """The files that `fname` stands for, in order; those that are too many are closed again, their tables stay.
+
+    All are of one directory, if it is one that they are looked for in: a link may lead elsewhere meanwhile, and another
+    directory may take its place.
 
     Args:
         fname: as for `FileReader`.
@@ -19,12 +25,29 @@ def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFil
     Raises:
         What `FileReader` says; nothing is left open.
     """
-    names, shards = paths.expand(fname)
+    for tries_left in reversed(range(TRIES)):
+        before = paths.generation(fname)
+        try:
+            files = _open_all(fname, check=check, whole=whole)
+        except (OSError, FFRecordError, ValueError):
+            if not tries_left or paths.generation(fname) == before:
+                raise
+            continue
+        if not tries_left or paths.stays(before):
+            return files
+        for opened in files:
+            opened.close()
+    raise AssertionError("the last try returns or raises")
+
+
+def _open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:
+    names, shards = paths.expand(fname, resolve=True)
     held_most = limits.descriptors()
     files: list[OpenedFile] = []
+    room = TableRoom()
     try:
         for path in names:
-            files.append(_open(path, files, check=check, whole=whole))
+            files.append(_open(path, files, room, check=check, whole=whole))
             if len(files) > held_most:
                 files[-1].close()
         for opened, shard in zip(files, shards, strict=True):
@@ -38,16 +61,21 @@ def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFil
     return files
 
 
-def _open(path: str, files: list[OpenedFile], *, check: bool, whole: bool) -> OpenedFile:
+def _open(path: str, files: list[OpenedFile], room: TableRoom, *, check: bool, whole: bool) -> OpenedFile:
     try:
-        return OpenedFile(path, check=check, whole=whole)
+        return OpenedFile(path, check=check, whole=whole, room=room)
     except OSError as error:
+        if error.errno == ENOMEM:
+            sentence = f"{path}: mapping it, file {len(files) + 1} of this reader, of which a process may have "
+            sentence += f"{limits.mappings() * limits.MAPPINGS_SHARE} in all (vm.max_map_count)"
+            sentence += "; io='mmap' maps each file, other ways to read do not" if whole else ""
+            raise file_error(ENOMEM, sentence, path) from None
         if error.errno not in (EMFILE, ENFILE):
             raise
         # Other readers have the rest: this one does with what it holds, and opens its files when it reads them.
         for opened in files:
             opened.close()
-        return OpenedFile(path, check=check, whole=whole)
+        return OpenedFile(path, check=check, whole=whole, room=room)
 
 
 def difference(path: str, shard: Shard) -> str:

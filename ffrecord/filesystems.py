@@ -1,5 +1,6 @@
 """Where a path leads from the working directory, and what kind of file system a file is on, as statfs(2) gives it."""
 
+import contextlib
 import errno
 import os
 from typing import NamedTuple
@@ -92,3 +93,10 @@ _KINDS = {
 def of_type(number: int) -> Filesystem:
     """The kind with this f_type; an unknown one counts as local."""
     return _KINDS.get(number, Filesystem(hex(number)))
+
+
+def let_wait(fd: int) -> None:
+    """Take O_NONBLOCK from a regular file, which was opened with it because it could have been a FIFO. To reads of such
+    files it should make no difference, so a system that does not allow this is read all the same."""
+    with contextlib.suppress(OSError):
+        os.set_blocking(fd, True)

@@ -1,13 +1,13 @@
 """JPEG files that were read → their pixels, by one thread or several."""
 
 import contextlib
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from ffrecord import limits
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.fields.jpeg_codec import decompress
 from ffrecord.forms import Array
@@ -52,7 +52,7 @@ def jpeg_pixels_of(records: list[Array], name: Callable[[int], str], grey: bool,
     """
     if threads is not None and whole_number("threads", threads) < 1:
         raise ArgumentError(f"threads is {threads}, expected > 0")
-    count = min(len(records), threads or min(THREADS_MOST, len(os.sched_getaffinity(0))))
+    count = min(len(records), threads or min(THREADS_MOST, limits.usable_cpus()))
     made: list[Any] = [None] * len(records)
     failures: dict[int, BaseException] = {}
     places = iter(range(len(records)))  # each goes to one thread, in ascending order

@@ -16,7 +16,7 @@ from ffrecord.errors import FormatError, counted, file_error
 
 NAME = "dataset.json"
 VERSION = 1
-SIZE_MAX = 16 << 20  # bytes; about 160,000 shards. What a reader takes in, whatever a file says
+SIZE_MAX = 256 << 20  # bytes; about two million shards. What a reader takes in, whatever a file says
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Crc = Annotated[int, Meta(ge=0, le=2**32 - 1)]
@@ -124,11 +124,12 @@ def parse(data: bytes, path: str) -> Manifest | None:
     return manifest
 
 
-def save(directory: str, manifest: Manifest, label: str | None = None) -> None:
+def save(directory: str, manifest: Manifest, label: str | None = None, beside: str | None = None) -> None:
     """Write the manifest of a directory, durable; an older one is replaced whole.
 
     Args:
         label: the directory's final path, for messages, if that is another one.
+        beside: a file of the dataset that is there; who may read that may read the manifest, too.
 
     Raises:
         FormatError: its numbers contradict each other, or it is too large; nothing was written.
@@ -141,7 +142,7 @@ def save(directory: str, manifest: Manifest, label: str | None = None) -> None:
         _check_size(len(data), SIZE_MAX)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
-    part = PartFile(path)
+    part = PartFile(path, beside=beside)
     try:
         write_all(part.fd, memoryview(data), 0)
         part.publish()

@@ -7,6 +7,7 @@ from errno import ESTALE
 from typing import TYPE_CHECKING
 
 from ffrecord._crc import crc32
+from ffrecord.durable import read_into
 from ffrecord.errors import ChecksumError, FormatError, TruncatedError, doing, file_error
 from ffrecord.opened import OpenedFile
 from ffrecord.span_file import SpanFile
@@ -129,7 +130,7 @@ class SpanRaw(_ContentRaw):
         if not len(out):
             self._checked.empty()
             return 0
-        got = os.preadv(self._fd, [out], self._offset + position)
+        got = read_into(self._fd, out, self._offset + position)
         if got == 0:
             raise TruncatedError(
                 f"{self._checked.path}: {self._checked.name}: {position} bytes, expected {self._checked.size}: "

@@ -23,6 +23,7 @@ from ffrecord.errors import (
     file_error,
 )
 from ffrecord.kernels._memory import Mapping
+from ffrecord.table_room import TableRoom
 
 CHUNK = 1 << 20
 TABLES_KEPT = 8 << 20  # bytes; larger tables do not stay resident only because they were checked
@@ -49,6 +50,7 @@ class OpenedFile:
         path: of the file.
         check: compare the CRC-32 of the tables, and see that reserved space is zeros.
         whole: map all of the file, not only its tables.
+        room: for its tables; None: they are mapped.
 
     Attributes:
         fd, path, size, n: descriptor, or -1 after `close` or when another took it over; name, bytes, samples.
@@ -56,8 +58,8 @@ class OpenedFile:
         filesystem: that it is on.
         crc: stored CRC-32 of the tables; 0 in old files that have none.
         data_start: offset of the first sample, bytes.
-        mapping: bytes [0, tables_end(n)) of the file; on a network file system a copy, since there a page fault can
-            fail.
+        mapping: bytes [0, tables_end(n)) of the file; a copy on a network file system, since there a page fault can
+            fail, and of very many files.
         whole: the mapping of the whole file, or None.
         checksums, offsets: uint32 [n] and int64 [n], read-only views of the mapping.
         extension: what the file says about itself, or None.
@@ -68,18 +70,23 @@ class OpenedFile:
         ChecksumError: tables or extension block do not match their CRC-32.
     """
 
+    # There may be a million of them.
+    __slots__ = (
+        *("path", "fd", "size", "n", "device", "inode", "mtime_ns", "filesystem"),
+        *("crc", "data_start", "mapping", "whole", "extension"),
+    )
     spans = None  # the tables of the file are used
     checksum = "CRC-32"
 
-    def __init__(self, path: str, *, check: bool, whole: bool = False) -> None:
+    def __init__(self, path: str, *, check: bool, whole: bool = False, room: TableRoom | None = None) -> None:
         self.path = path
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             with naming(path):
                 self._identify()
-                os.set_blocking(self.fd, True)
-                self._map()
+                filesystems.let_wait(self.fd)
+                self._map(room or TableRoom())
                 self.whole = Mapping(self.fd, self.size, protected=False) if whole else None
                 self.extension = self._read_gap(check)
             if check:
@@ -110,7 +117,7 @@ class OpenedFile:
         self.mtime_ns = status.st_mtime_ns
         self.filesystem = filesystems.of_type(filesystem_type(self.fd))
 
-    def _map(self) -> None:
+    def _map(self, room: TableRoom) -> None:
         self.crc, self.n = format.unpack_prefix(read_up_to(self.fd, format.PREFIX.size, 0), self.size)
         self.data_start = self.size
         if self.n > 0:
@@ -118,7 +125,7 @@ class OpenedFile:
             first = read_up_to(self.fd, format.OFFSET.itemsize, format.offsets_start(self.n))
             self.data_start = int.from_bytes(first, "little", signed=True)
             format.check_first_offset(self.data_start, self.n, self.size)
-        self.mapping = Mapping(self.fd, format.tables_end(self.n), self.filesystem.network)
+        self.mapping = room.place(self.fd, format.tables_end(self.n), self.filesystem.network)
 
     @property
     def checksums(self) -> npt.NDArray[np.uint32]:

@@ -74,13 +74,53 @@ class Expanded(NamedTuple):
     shards: list[manifest.Shard | None]
 
 
-def expand(fname: Source) -> Expanded:
+def real(directory: str) -> str:
+    """The directory that a path leads to now: as it is written, unless a symbolic link is on the way.
+
+    Who looks for several files in a directory does so by this path: the link may lead to another one a moment later.
+    """
+    found = os.path.realpath(directory)
+    return directory if found == os.path.abspath(directory) else found
+
+
+Generation: TypeAlias = dict[str, tuple[str, int, int] | None]
+
+
+def generation(fname: Source) -> Generation:
+    """Tell the directories that files are looked for in from others that take their names: path, device and inode of
+    each, by the path that was given; None for one that is not there."""
+    items = [urls.local_of(check_type(each)) for each in (fname if isinstance(fname, list | tuple) else [fname])]
+    found: Generation = {}
+    for path in items:
+        # Of a long list of files, none is looked at here.
+        whole = (len(items) == 1 or not path.endswith(SUFFIX)) and os.path.isdir(path)
+        directory = path if whole else os.path.dirname(path) or "."
+        if directory not in found:
+            found[directory] = _identity(os.path.realpath(directory))
+    return found
+
+
+def _identity(path: str) -> tuple[str, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return path, status.st_dev, status.st_ino
+
+
+def stays(found: Generation) -> bool:
+    """Whether the directories are still where they were, whatever links lead to by now."""
+    return all(each is None or _identity(each[0]) == each for each in found.values())
+
+
+def expand(fname: Source, *, resolve: bool = False) -> Expanded:
     """The files that `fname` stands for.
 
     Args:
         fname: a file, a directory, or a glob pattern; or a list or tuple of such, one after the other, order and
             repeats kept. A directory with a dataset.json is the shards that lists; without one, its `*.ffr` sorted as
             strings.
+        resolve: follow the links on the way to a directory now, so that all its files are of the same one.
 
     Raises:
         TypeError: of another type.
@@ -89,9 +129,9 @@ def expand(fname: Source) -> Expanded:
         FormatError: a directory that is left half written, or whose dataset.json is damaged.
     """
     if isinstance(fname, list | tuple):
-        items = [_expand_item(path) for path in [_here(each) for each in fname]]
+        items = [_expand_item(path, resolve) for path in [_here(each) for each in fname]]
     else:
-        items = [_expand_one(_here(fname))]
+        items = [_expand_one(_here(fname), resolve)]
     expanded = Expanded([path for each in items for path in each.files], [s for each in items for s in each.shards])
     if not expanded.files:
         raise ArgumentError(f"{_nothing(fname)}{_remark(fname)}")
@@ -108,17 +148,20 @@ def _here(fname: object) -> str:
     return urls.local_of(path)
 
 
-def _expand_item(path: str) -> Expanded:
+def _expand_item(path: str, resolve: bool) -> Expanded:
     """The same for one of several, none of which may be there for nothing: a directory without files is no file."""
-    found = _expand_one(path)
+    found = _expand_one(path, resolve)
     return found if found.files else Expanded([path], [None])
 
 
-def _expand_one(path: str) -> Expanded:
+def _expand_one(path: str, resolve: bool) -> Expanded:
     files = [path]
     if os.path.isdir(path):
-        return _expand_directory(path)
+        return _expand_directory(real(path) if resolve else path)
     if glob.has_magic(path) and not os.path.exists(path):
+        directory, pattern = os.path.split(path)
+        if resolve and directory and not glob.has_magic(directory):
+            path = os.path.join(glob.escape(real(directory)), pattern)
         files = sorted(glob.glob(path))
     return Expanded(files, [None] * len(files))
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import operator
+import os
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, SupportsIndex
@@ -67,7 +68,7 @@ class FileReader(RecordReader[Sample_co]):
     """
 
     # With no __dict__ of ours: what is in it is a subclass's, and pickled.
-    __slots__ = ("_remote", "_schema")
+    __slots__ = ("_given", "_remote", "_schema")
 
     format: ClassVar[str] = "ffrecord"
     checksum = "CRC-32"
@@ -88,6 +89,7 @@ class FileReader(RecordReader[Sample_co]):
         self._schema: list[Schema | None] = []
         files: list[Any]
         engine = self._remote = None
+        self._given: str | None = None
         if isinstance(fname, paths.Pinned) or paths.is_remote(fname):
             from ffrecord.remote import opening
 
@@ -95,6 +97,7 @@ class FileReader(RecordReader[Sample_co]):
             files, engine = self._remote.open(check=bool(check_data), io=io)
         else:
             files = file_set.open_all(fname, check=bool(check_data), whole=io == "mmap")
+            self._given = _by_link(fname, files[0].path)
         super().__init__(files, check_data, io=io, on_error=on_error, engine=engine)
         if self._check_data:
             self._warn_legacy()
@@ -260,7 +263,7 @@ class FileReader(RecordReader[Sample_co]):
         source = self._fnames if self._remote is None else paths.Pinned(self._remote.source, self._remote.counts)
         return (
             _reopen,
-            (type(self), source, self._check_data, self._options(), self.fingerprint()),
+            (type(self), source, self._check_data, self._options(), self.fingerprint(), self._given),
             self.__dict__ or None,
         )
 
@@ -271,14 +274,33 @@ def _reopen(
     check_data: bool,
     options: dict[str, Any],
     fingerprint: str,
+    given: str | None = None,
 ) -> FileReader:
-    """Unpickle: open the same files by name; a subclass gets its own attributes back afterwards."""
+    """Unpickle: open the same files by name; a subclass gets its own attributes back afterwards.
+
+    Args:
+        given: a directory whose path has a link on the way, which on another machine may lead elsewhere.
+    """
     reader = cls.__new__(cls)
+    if given is not None and not isinstance(fnames, paths.Pinned) and not os.path.exists(_first(fnames)):
+        fnames = given
     FileReader.__init__(reader, fnames, check_data, **options)
     if reader.fingerprint() != fingerprint:
         reader.close()
         raise FFRecordError(f"{of_files(reader.fnames)}: the files differ from those this reader was pickled with")
     return reader
+
+
+def _first(fnames: paths.Source) -> paths.PathLike:
+    return fnames[0] if isinstance(fnames, list | tuple) else fnames  # type: ignore[return-value]
+
+
+def _by_link(fname: paths.Source, first: str) -> str | None:
+    """The directory as it was given, if its first file was found by following a link."""
+    if not isinstance(fname, str | os.PathLike) or not os.path.isdir(fname):
+        return None
+    path = os.path.abspath(os.fspath(fname))
+    return None if os.path.dirname(os.path.abspath(first)) == path else path
 
 
 def _apart(one: Extension, other: Extension) -> str:

@@ -9,8 +9,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-from ffrecord import filesystems
-from ffrecord.durable import fsync_directory
+from ffrecord import durable_directory, filesystems
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.paths import PathLike
 
@@ -135,11 +134,10 @@ def unpack_files(
                     _write(made, places[place], name, size, source, path)
                 if on_file is not None:
                     on_file(done, len(files))
-        os.rename(temporary, path)
+        durable_directory.publish(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    fsync_directory(os.path.dirname(path))
     return Unpacked(path, len(files), total)
 
 

@@ -76,7 +76,7 @@ class SpanFile:
         try:
             with doing("opening it", path):
                 self._identify(status)
-                os.set_blocking(self.fd, True)
+                filesystems.let_wait(self.fd)
                 if whole and self.size > 0:
                     self.whole = Mapping(self.fd, self.size, protected=False)
         except BaseException:

@@ -118,12 +118,12 @@ def memory_group() -> Iterator[MemoryGroup]:
         try:
             yield group
         finally:
-            _remove(path)
+            remove_group(path)
         return
     pytest.skip(f"no control group with a limit of memory can be made here: {reason}")
 
 
-def _remove(group: Path) -> None:
+def remove_group(group: Path) -> None:
     """The processes in it have ended, but may still be leaving."""
     for _ in range(100):
         try:

@@ -217,6 +217,7 @@ def test_a_failing_step_leaves_the_old_file(tmp_path, monkeypatch, call, number)
 def test_a_mode_that_cannot_be_set(tmp_path, monkeypatch, number):
     target = tmp_path / "a.ffr"
     target.write_bytes(b"old")
+    target.chmod(0o751)
     with monkeypatch.context() as patch:
         patch.setattr(durable.os, "fchmod", fail(number))
         with pytest.raises(OSError, match=os.strerror(number)) as caught:

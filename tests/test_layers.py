@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "ffrecord"
 ROWS = [
     {"errors", "system"},
     {
+        "access",
         "buffers",
         "filesystems",
         "format",
@@ -23,9 +24,9 @@ ROWS = [
         "urls",
     },
     {"durable", "fsalign", "limits", "_crc", "_aio"},
-    {"kernels"},
+    {"durable_directory", "kernels"},
     {"engine", "extension", "journal", "writing"},
-    {"manifest"},
+    {"manifest", "table_room"},
     {"unfinished"},
     {"opened", "paths"},
     {"file_set", "forms", "partition", "span_file"},

@@ -70,6 +70,10 @@ GROUPS_2 = {
     "used/memory.max": "5000",
     "used/memory.current": "1000",
     "used/memory.stat": "anon 600\nfile 400\nfile_dirty 3",
+    # Shared memory is counted among them, and makes no room.
+    "shared/memory.max": "5000",
+    "shared/memory.current": "1000",
+    "shared/memory.stat": "anon 600\nfile 400\nshmem 150",
     "full/memory.max": "500",
     "full/memory.current": "1000",
     "slowed/memory.max": "9000",
@@ -87,7 +91,10 @@ def in_version_1(path: str) -> str:
     return f"memory/{group}/{NAMES_1.get(name, name)}"
 
 
-GROUPS_1 = {in_version_1(path): text.replace("file 400", "total_cache 400") for path, text in GROUPS_2.items()}
+GROUPS_1 = {
+    in_version_1(path): text.replace("file 400", "total_cache 400").replace("shmem", "total_shmem")
+    for path, text in GROUPS_2.items()
+}
 MEMBERSHIPS = {
     "0::/a/b": 3000,
     "0::/a": 3000,
@@ -98,6 +105,8 @@ MEMBERSHIPS = {
     "0::/broken": limits.UNLIMITED,
     "0::/a:odd:name": 3000,
     "0::/used": 4400,
+    "0::/shared": 4250,
+    "4:memory:/shared": 4250,
     "0::/full": 0,
     "0::/slowed": 7000,
     "4:memory:/used": 4400,

@@ -19,6 +19,7 @@ from ffrecord.extension import Extension
 from ffrecord.fields import Field, Schema
 from ffrecord.fields.spec import field_spec
 from ffrecord.opened import OpenedFile
+from ffrecord.paths import real
 from ffrecord.store import Store
 
 SIZE, PER_SAMPLE = "size", "bytes per sample"
@@ -38,12 +39,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, out: Output) -> int:
     """Print the facts; BAD_NEWS if shards are missing or of another size, or a file was cut."""
-    listed = manifest_of(given)
+    directory = real(given.source)  # once: a link may lead to another one, with other shards, a moment later
+    listed = manifest_of(given, directory)
     if listed is None:
         with open_source(given, check_data=False) as store:
             facts = facts_of(given.source, store)
     else:
-        facts = facts_of(given.source, listed)
+        facts = facts_of(directory, listed) | {"path": given.source}
     out.facts(as_json(facts) if out.json else in_words(facts))
     return exits.BAD_NEWS if facts["wrong"] else exits.DONE
 

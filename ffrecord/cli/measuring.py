@@ -71,7 +71,7 @@ def machine() -> dict[str, Any]:
             name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
     except OSError:
         name = ""
-    return {"cpu": name or platform.machine(), "cpus": len(os.sched_getaffinity(0)), "kernel": platform.release()}
+    return {"cpu": name or platform.machine(), "cpus": limits.usable_cpus(), "kernel": platform.release()}
 
 
 def cached(store: Store, batch_size: int, seconds: float) -> Measured:

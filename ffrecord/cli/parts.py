@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from errno import EEXIST, EIO
 from typing import Any
 
-from ffrecord import filesystems, manifest
+from ffrecord import durable_directory, filesystems, manifest
 from ffrecord.cli.hidden import HiddenDirectory
 from ffrecord.dataset_writer import Summary
 from ffrecord.durable import PART_SUFFIX, fsync_directory
@@ -139,7 +139,7 @@ class Part:
 
     def publish(self) -> None:
         """Give it its final name."""
-        publishing.replace(self._name, self.target, self._own.fd)
+        durable_directory.replace(self._name, self.target, self._own.fd)
 
     def take_back(self) -> None:
         """Undo that, if it happened."""

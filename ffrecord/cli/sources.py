@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ffrecord import filesystems, manifest
+from ffrecord import filesystems, limits, manifest
 from ffrecord.errors import ArgumentError, FormatError, add_note
 from ffrecord.sources.opening import FORMATS, open
 from ffrecord.store import Store
@@ -38,7 +38,7 @@ def path_of(text: str) -> str:
 
 def add_jobs(parser: argparse.ArgumentParser, what: str) -> None:
     """The option --jobs; all CPUs by default."""
-    cpus = len(os.sched_getaffinity(0))
+    cpus = limits.usable_cpus()
     parser.add_argument(
         "-j", "--jobs", type=_jobs, default=cpus, metavar="N", help=f"{what} (default: {cpus}, one for each CPU)"
     )
@@ -91,15 +91,18 @@ def open_source(given: argparse.Namespace, **options: Any) -> Store:
         raise
 
 
-def manifest_of(given: argparse.Namespace) -> manifest.Manifest | None:
+def manifest_of(given: argparse.Namespace, directory: str | None = None) -> manifest.Manifest | None:
     """What dataset.json says, where `source` is a directory that has one.
+
+    Args:
+        directory: that the path of the source leads to, if others look there, too.
 
     Raises:
         FormatError: it is damaged; says what can be done.
     """
     if isinstance(given.source, str) and given.format in (None, "ffrecord") and os.path.isdir(given.source):
         try:
-            return manifest.load(given.source)
+            return manifest.load(directory or given.source)
         except FormatError as error:
             if given.command != "verify":
                 add_note(error, "ffrecord verify reads the shards without it")

@@ -15,6 +15,7 @@ from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.sources import FILE_EACH, add_jobs, add_source, open_source
 from ffrecord.errors import FFRecordError
 from ffrecord.format import SUFFIX
+from ffrecord.paths import real
 from ffrecord.reader import FileReader
 from ffrecord.store import Store
 
@@ -90,8 +91,9 @@ def _found(given: argparse.Namespace) -> Iterator[Part | Bad]:
         yield Part(open_source(given), 0)
         return
     except (FFRecordError, OSError) as error:
-        listed, damaged = _listed(given.source)
-        shards = list(_shards(given.source, listed))
+        directory = real(given.source)  # once: a link may lead to another one a moment later
+        listed, damaged = _listed(directory)
+        shards = list(_shards(directory, listed))
         if not shards:
             raise
         whole = error

@@ -1,7 +1,6 @@
 """What `export` writes: archives, TFRecords, folders. Each is there whole, or not at all."""
 
 import contextlib
-import ctypes
 import io
 import os
 import shutil
@@ -11,10 +10,10 @@ from abc import ABC, abstractmethod
 from errno import EIO
 from typing import Any
 
-from ffrecord import filesystems
+from ffrecord import durable_directory, filesystems
 from ffrecord.conversion.export_names import key_of
 from ffrecord.conversion.export_samples import File, Packed, Sample, SampleSource
-from ffrecord.durable import PartFile, fsync_directory, part_name
+from ffrecord.durable import PartFile, part_name
 from ffrecord.errors import FormatError, file_error
 from ffrecord.sources.tfrecord_writer import TFRecordWriter
 
@@ -200,24 +199,10 @@ class FolderTarget(_Files):
             ) from None
 
     def publish(self) -> None:
-        sync_files_of(self._part)
-        os.rename(self._part, self._target)
-        fsync_directory(os.path.dirname(self._target))
+        durable_directory.publish(self._part, self._target)
 
     def discard(self) -> None:
         shutil.rmtree(self._part, ignore_errors=True)
-
-
-def sync_files_of(directory: str) -> None:
-    """Bring all files of the file system that a directory is on to the disk: one call for any number of files."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.syncfs(fd):
-            code = ctypes.get_errno()
-            raise file_error(code, f"{directory}: syncfs", directory)
-    finally:
-        os.close(fd)
 
 
 # Format → (what writes it, the end of names of its files).

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ffrecord import filesystems
+from ffrecord import durable_directory, filesystems
 from ffrecord.conversion.export_parts import Part, Written, check_names, write_by_crew
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
@@ -217,7 +217,8 @@ def _publish(written: str, target: str, path: str) -> None:
     """Give what is complete its name; what has come there meanwhile stays."""
     try:
         if os.path.isdir(written):
-            os.rename(written, target)
+            fsync_directory(written)  # or a temporary name that was removed might be there again
+            durable_directory.replace(written, target)
         else:
             os.link(written, target)
     except OSError as error:

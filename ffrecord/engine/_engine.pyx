@@ -15,9 +15,10 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
+from ffrecord._aio cimport fit_contexts
 from ffrecord.kernels._memory cimport guard_ready
 from ffrecord.system._linux cimport ffr_filesystem_type, ffr_now_ns, ffr_usable_cpus, getpid
-from ffrecord.kernels._memory cimport OWN_BLOCK, SHARED_BLOCK, Block, Mapping, array_over
+from ffrecord.kernels._memory cimport OWN_BLOCK, SHARED_BLOCK, Block, Mapping, array_over, fit_pool
 from ffrecord.kernels._threads cimport Task, is_queued, submit, wait_for, withdraw
 from ffrecord.kernels._threads cimport finish as finish_task
 
@@ -335,6 +336,7 @@ cdef class Files:
             self._add(&self.table.files[i], opened)
             self._add_to_filesystem(&self.table.files[i], opened.filesystem, io)
         self.owner = getpid()
+        _available()
         # From here on the descriptors are ours to close.
         for i, opened in enumerate(files):
             if opened.fd >= 0:
@@ -348,7 +350,7 @@ cdef class Files:
             raise TypeError("a Mapping or Spans are needed for each file")
         file.fd = file.direct_fd = file.sequential_fd = -1
         file.device, file.inode, file.mtime_ns = opened.device, opened.inode, opened.mtime_ns
-        file.copied = opened.filesystem.network
+        file.copied = opened.filesystem.network if mapping is None else mapping.copied
         file.size, file.n, file.first, file.data_start = opened.size, opened.n, self.n, opened.data_start
         if spans is not None:
             self._add_spans(file, spans)
@@ -485,7 +487,7 @@ cdef class Files:
         for number in range(self.filesystem_count):
             if asks_for_memory(&self.filesystems[number]):
                 since = ffr_now_ns()
-                weigh(&self.filesystems[number], available_memory(), since)
+                weigh(&self.filesystems[number], _available(), since)
         return 0
 
     cdef Batch _plan(self, const int64_t* indices, int64_t k, bint check, bint go_on):
@@ -625,6 +627,14 @@ cdef class Files:
     def open_files(self):
         """Files that are open now."""
         return self.table.held_count
+
+
+cdef int64_t _available() except -1:
+    """Bytes of free memory; what this process keeps for batches is made to fit into it."""
+    cdef int64_t available = available_memory()
+    fit_contexts(available)
+    fit_pool(available)
+    return available
 
 
 cdef const int64_t* _start(const int64_t[::1] indices) noexcept:

@@ -4,7 +4,7 @@
 # the disk works on many misses at a time while the second pass waits for the first of them. Plain reads are a little cheaper,
 # and right when everything is cached.
 
-from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP, ESTALE
+from libc.errno cimport EINTR, EINVAL, ENOSYS, EOPNOTSUPP, EPERM, ESTALE
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
@@ -189,7 +189,7 @@ cdef int64_t _read_parts(Work* work, int fd, iovec* parts, int count, int64_t of
         work.counters.requests += 1
         if cached_only and work.filesystem.nowait:
             rc = ffr_preadv(fd, parts, count, offset, True)
-            if rc == -EOPNOTSUPP or rc == -ENOSYS or rc == -EINVAL:
+            if rc == -EOPNOTSUPP or rc == -ENOSYS or rc == -EINVAL or rc == -EPERM:
                 work.filesystem.nowait = False  # tmpfs and others: from now on plain reads
                 rc = -EINTR
         elif count == 1:

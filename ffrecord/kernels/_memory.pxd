@@ -20,9 +20,13 @@ cdef class Mapping:
     cdef char* start
     cdef Py_ssize_t size
     cdef void* protection
+    cdef object room           # the memory that this is a part of, or None
+    cdef bint part             # whether it is one
+    cdef readonly bint copied
     cdef int _fill(self, int fd) except -1
     cdef const int* lost_flag(self) noexcept
 
+cdef void fit_pool(int64_t available) noexcept
 cdef object array_over(object owner, char* start, int64_t size)
 cdef object rows_over(Block owner, char* start, int64_t k, int64_t size)
 

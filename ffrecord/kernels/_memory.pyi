@@ -8,7 +8,17 @@ class Block:
     def __new__(cls, size: int) -> Block: ...
 
 class Mapping:
-    def __new__(cls, fd: int, size: int, copied: bool = False, protected: bool = True) -> Self: ...
+    def __new__(
+        cls,
+        fd: int,
+        size: int,
+        copied: bool = False,
+        protected: bool = True,
+        room: Mapping | None = None,
+        at: int = 0,
+    ) -> Self: ...
+    @property
+    def copied(self) -> bool: ...
     @property
     def guarded(self) -> bool: ...
     @property

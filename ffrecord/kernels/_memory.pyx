@@ -50,7 +50,8 @@ cdef enum:
     HUGE_PAGE = 2 << 20
     POOLED_LEAST = 8 << 10     # smaller blocks malloc serves well
     POOLED_MOST = 64 << 20
-    POOL_LIMIT = 128 << 20     # idle bytes kept by a process
+    POOL_LIMIT = 128 << 20     # idle bytes kept by a process, at most
+    MEMORY_SHARE = 16          # and no more than one of so many parts of the memory there is
     CLASSES = 53               # of sizes between the two
 
 
@@ -59,6 +60,15 @@ cdef struct Idle:
 
 cdef Idle* _idle[CLASSES]
 cdef int64_t _idle_bytes = 0
+cdef int64_t _pool_limit = POOL_LIMIT
+
+
+cdef void fit_pool(int64_t available) noexcept:
+    """Keep no more idle memory than fits into that many bytes of free memory."""
+    global _pool_limit
+    _pool_limit = min(<int64_t> POOL_LIMIT, available // MEMORY_SHARE)
+    if _idle_bytes > _pool_limit:
+        _give_up_idle(0, _pool_limit)
 
 
 cdef int64_t _class_size(int klass) noexcept:
@@ -111,8 +121,8 @@ cdef class Block:
     def __dealloc__(self):
         global _idle_bytes
         cdef Idle* idle = <Idle*> self.start
-        if self.klass >= 0 and idle != NULL:
-            _give_up_idle(self.klass, POOL_LIMIT - self.size)
+        if self.klass >= 0 and idle != NULL and self.size <= _pool_limit:
+            _give_up_idle(self.klass, _pool_limit - self.size)
             idle.next = _idle[self.klass]
             _idle[self.klass] = idle
             _idle_bytes += self.size
@@ -176,16 +186,27 @@ cdef class Mapping:
             that fails would kill the process.
         protected: pages that cannot be had, because the file was cut since, read as zeros. Otherwise, and in threads that
             block SIGBUS, touching them kills the process.
+        room: copy them into this memory, from offset `at` on: a process has few mappings for many files. None: into
+            memory of its own. Memory for this is a copied mapping without a file, of fd -1.
+        at: bytes, >= 0.
 
     Raises:
         OSError: mapping or reading failed.
         EOFError: the file has fewer bytes.
     """
 
-    def __cinit__(self, int fd, Py_ssize_t size, bint copied=False, bint protected=True):
+    def __cinit__(self, int fd, Py_ssize_t size, bint copied=False, bint protected=True, Mapping room=None, Py_ssize_t at=0):
         cdef void* memory
         if size <= 0:
             raise ValueError(f"mapping of {size} bytes, expected > 0")
+        self.copied = copied or room is not None
+        if room is not None:
+            if not 0 <= at <= room.size - size:
+                raise ValueError(f"{size} bytes at {at} of a mapping of {room.size}")
+            self.part, self.room = True, room
+            self.start, self.size = room.start + at, size
+            self._fill(fd)
+            return
         if copied:
             memory = call_mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)
         else:
@@ -194,7 +215,8 @@ cdef class Mapping:
             raise OSError(errno, f"mmap of {size} bytes: {os.strerror(errno)}")
         self.start, self.size = <char*> memory, size
         if copied:
-            self._fill(fd)
+            if fd >= 0:
+                self._fill(fd)
         elif protected:
             self.protection = protect(memory, size)
 
@@ -214,7 +236,7 @@ cdef class Mapping:
 
     def __dealloc__(self):
         unprotect(self.protection)
-        if self.start != NULL:
+        if self.start != NULL and not self.part:
             call_munmap(self.start, self.size)
 
     cdef const int* lost_flag(self) noexcept:
@@ -233,7 +255,8 @@ cdef class Mapping:
 
     def let_go(self):
         """Take the pages out of this process: they stay in the page cache, and come back when looked at."""
-        call_madvise(self.start, self.size, MADV_DONTNEED)
+        if not self.part:
+            call_madvise(self.start, self.size, MADV_DONTNEED)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         guard_ready()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.batching import Indices
-from ffrecord.durable import read_up_to, write_all
+from ffrecord.durable import REFUSED, read_up_to, write_all
 
 Present = npt.NDArray[np.bool_]
 
@@ -60,7 +60,12 @@ def write_pieces(fd: int, pieces: Sequence[memoryview], offset: int) -> None:
     """
     for start in range(0, len(pieces), PIECES_MOST):
         some = pieces[start : start + PIECES_MOST]
-        written = os.pwritev(fd, some, offset)
+        try:
+            written = os.pwritev(fd, some, offset)
+        except OSError as error:
+            if error.errno not in REFUSED:
+                raise
+            written = 0  # one by one then
         for piece in some:
             if written < len(piece):
                 write_all(fd, piece[max(0, written) :], offset + max(0, written))

@@ -28,7 +28,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from ffrecord import filesystems, format, manifest
+from ffrecord import durable_directory, filesystems, format, manifest
 from ffrecord.durable import NAME_BYTES, PART_SUFFIX, fsync_directory
 from ffrecord.errors import FFRecordError, StateError, file_error
 from ffrecord.manifest import Manifest, Shard
@@ -336,7 +336,7 @@ class PartDirectory:
                 publishing.move(self.finished, self.target, names)
             else:
                 fsync_directory(self.finished)
-                publishing.replace(self.finished, self.target)
+                durable_directory.replace(self.finished, self.target)
         self._make_durable(self.target if self.inside else os.path.dirname(self.target))
         self.published = True
 

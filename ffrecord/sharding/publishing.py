@@ -4,30 +4,15 @@ undone."""
 import contextlib
 import errno
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ffrecord import manifest
+from ffrecord import access, manifest
 from ffrecord.durable import fsync_directory
 from ffrecord.errors import FormatError, file_error
 from ffrecord.manifest import Manifest, Shard
 from ffrecord.sharding.verify import check_listed
 from ffrecord.unfinished import Publishing
-
-
-def replace(source: str, target: str, directory: int | None = None) -> None:
-    """Give a directory its final name, where nothing or an empty directory is.
-
-    Args:
-        directory: a descriptor of the one that `source` is a name in, if it is no path.
-
-    Raises:
-        OSError: refused; nothing was changed.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        os.chmod(source, stat.S_IMODE(os.stat(target).st_mode), dir_fd=directory)
-    os.rename(source, target, src_dir_fd=directory)
 
 
 def move(source: str, target: str, names: Sequence[str]) -> None:
@@ -97,15 +82,18 @@ def add(source: str, target: str, names: Sequence[str], before: Manifest, listin
         OSError: a step failed. The directory reads as before.
     """
     there = fingerprint(target)
+    model = _model(target, before)
+    for name in names:
+        _share(source, target, name, model)
     if there is None:
-        _put(source, target, before)
+        _put(source, target, before, model)
         fsync_directory(target)
     elif there != before.fingerprint:
         raise FileExistsError(errno.EEXIST, f"{target}: its {manifest.NAME} was changed meanwhile")
     move(source, target, names)
     try:
         fsync_directory(target)
-        _put(source, target, listing)
+        _put(source, target, listing, model)
     except BaseException as error:
         # Unless this is sure they stay: a manifest that lists what is gone is worse than files that none lists.
         if fingerprint(target) == before.fingerprint:
@@ -115,9 +103,30 @@ def add(source: str, target: str, names: Sequence[str], before: Manifest, listin
         raise
 
 
-def _put(source: str, target: str, listing: Manifest) -> None:
-    """Write a manifest where a crash may leave a part of it, then put it in place at once."""
-    manifest.save(source, listing, target)
+def _model(target: str, before: Manifest) -> str:
+    """The file of a dataset by whose mode others may read what is added to it: its first shard, or its manifest."""
+    names = [shard.name for shard in before.shards[:1]]
+    return os.path.join(target, *(names or [manifest.NAME]))
+
+
+def _share(source: str, target: str, name: str, model: str) -> None:
+    """Let those read a new shard who may read the dataset that it is added to. What is changed is made durable."""
+    fd = os.open(os.path.join(source, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if access.keep(fd, model, os.path.join(target, name), adds=True):
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _put(source: str, target: str, listing: Manifest, model: str) -> None:
+    """Write a manifest where a crash may leave a part of it, then put it in place at once.
+
+    Args:
+        model: the file by whose mode others may read it, where there is no manifest that it replaces.
+    """
+    there = os.path.join(target, manifest.NAME)
+    manifest.save(source, listing, target, there if os.path.lexists(there) else model)
     os.rename(Path(source) / manifest.NAME, Path(target) / manifest.NAME)
 
 

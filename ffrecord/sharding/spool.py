@@ -4,7 +4,7 @@ import errno
 import os
 import tempfile
 
-from ffrecord.durable import write_all
+from ffrecord.durable import REFUSED, write_all
 from ffrecord.errors import file_error
 
 STEP = 4 << 20
@@ -90,7 +90,7 @@ def _copy(source: int, start: int, size: int, target: int, offset: int) -> int:
     try:
         count = os.copy_file_range(source, target, min(size, 1 << 30), start, offset)
     except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        if error.errno not in (errno.EXDEV, *REFUSED):
             raise
         count = 0
     if count:

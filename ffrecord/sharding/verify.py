@@ -3,6 +3,7 @@
 import os
 
 from ffrecord._crc import crc32
+from ffrecord.durable import read_into
 from ffrecord.errors import ChecksumError, FormatError
 from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
@@ -64,7 +65,7 @@ def _check_records(opened: OpenedFile) -> None:
 
 def _fill(opened: OpenedFile, buffer: memoryview, offset: int) -> int:
     """Bytes read from `offset` on, > 0."""
-    got = os.preadv(opened.fd, [buffer], offset)
+    got = read_into(opened.fd, buffer, offset)
     if not got:
         raise FormatError(f"{opened.path}: the file was cut to {offset} bytes")
     return got

@@ -21,6 +21,7 @@ import re
 import stat
 import struct
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -28,12 +29,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import filesystems
+from ffrecord import filesystems, limits
 from ffrecord._crc import crc32
-from ffrecord.durable import PartFile, write_all
+from ffrecord.durable import PartFile, read_all, write_all
 from ffrecord.errors import ArgumentTypeError, FormatError, file_error
 from ffrecord.kernels import _memory
 from ffrecord.span_file import mapping_of
+from ffrecord.table_room import LARGE
 
 IndexCache: TypeAlias = str | os.PathLike[str] | bool | None
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
@@ -129,6 +131,9 @@ class _Kept(_memory.Mapping):
     """An index file, mapped; it knows its path."""
 
     path: str
+
+
+_mapped_now: weakref.WeakSet[_Kept] = weakref.WeakSet()
 
 
 def kept_file(array: object) -> _Kept | None:
@@ -253,8 +258,11 @@ def _mapped(place: str, status: os.stat_result) -> memoryview:
         size = found.st_size
         if size < HEAD.size:
             raise FormatError(f"{size} bytes, expected at least {HEAD.size}")
+        if len(_mapped_now) >= (limits.MAPPED_FEW if size < LARGE else limits.mappings()):
+            return memoryview(read_all(fd, size, 0))  # a process may have no more than some ten thousand mappings
         mapping = _Kept(fd, size)
         mapping.path = place
+        _mapped_now.add(mapping)
         return memoryview(mapping)
     finally:
         os.close(fd)

@@ -21,7 +21,7 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.durable import read_up_to
+from ffrecord.durable import read_into, read_up_to
 from ffrecord.errors import ArgumentError, FormatError, NotAFileError, TruncatedError, doing, file_error
 from ffrecord.forms import Array
 
@@ -169,7 +169,7 @@ class Pages:
         got = 0
         while got < len(view):
             try:
-                count = os.preadv(self.fd, [view[got:]], offset + got)
+                count = read_into(self.fd, view[got:], offset + got)
             except OSError as error:
                 raise file_error(error.errno or 5, f"{self.path}: reading page {number}", self.path) from None
             if count == 0:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ffrecord.batching import tell_skipped
+from ffrecord.durable import read_into
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, counted, doing
 from ffrecord.forms import Array
 from ffrecord.kernels._memory import Mapping, pooled
@@ -146,7 +147,7 @@ class _Plain(_File):
 
     def fill(self, out: memoryview) -> int:
         with doing("reading it", self._path):
-            got = os.preadv(self._fd, [out[: self.size - self._at]], self._at)
+            got = read_into(self._fd, out[: self.size - self._at], self._at)
         self._at += got
         return got
 

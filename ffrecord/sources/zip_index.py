@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord.durable import read_into
 from ffrecord.errors import FormatError, TruncatedError
 from ffrecord.opened import naming
 from ffrecord.sources import _zip
@@ -93,7 +94,7 @@ def _read(fd: int, end: End) -> npt.NDArray[np.uint8]:
     directory = np.empty(end.size, np.uint8)
     done = 0
     while done < end.size:
-        got = os.preadv(fd, [directory[done:].data], end.offset + done)
+        got = read_into(fd, directory[done:].data, end.offset + done)
         if got == 0:
             raise TruncatedError(f"{done} bytes of the directory, expected {end.size}")
         done += got

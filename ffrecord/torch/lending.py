@@ -12,8 +12,6 @@ import errno
 import fcntl
 import mmap
 import os
-import resource
-import sys
 import threading
 from functools import cache
 from typing import NamedTuple
@@ -22,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils.data import get_worker_info
+
+from ffrecord import limits
 
 __all__ = ["Offer", "can_lend", "lend", "offer"]
 
@@ -141,9 +141,9 @@ class Pieces:
 
 
 def _pieces_most() -> int:
-    soft, worker = resource.getrlimit(resource.RLIMIT_NOFILE)[0], get_worker_info()
+    worker = get_worker_info()
     share = max(DESCRIPTORS_SHARE, 2 * worker.num_workers if worker else 0)  # the loader may hold those of all workers
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft // share
+    return limits.all_descriptors() // share
 
 
 _pieces = Pieces()

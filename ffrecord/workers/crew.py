@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ffrecord import limits
 from ffrecord.workers import heartbeats, interrupts, verdicts
 from ffrecord.workers.channel import Channel, channel_pair
 from ffrecord.workers.heartbeats import Beat, Heartbeats
@@ -58,7 +59,7 @@ def start_method_of(name: str | None) -> str:
 
 def usable_workers() -> int:
     """One per CPU that this process may use; none in a daemonic process, which may not have children."""
-    return 0 if multiprocessing.current_process().daemon else len(os.sched_getaffinity(0))
+    return 0 if multiprocessing.current_process().daemon else limits.usable_cpus()
 
 
 # Hooks that other packages have for forks need not expect those of two threads at once, and filelock's refuse them.
@@ -160,6 +161,7 @@ class Crew:
                 self._start_one(number)
         except OSError as error:
             sentence = f"worker {number} of {self.count} could not be started: {os.strerror(error.errno or errno.EIO)}"
+            sentence += "; num_workers=0 needs none"
             raise OSError(error.errno or errno.EIO, sentence) from None
         except Exception as error:
             if self._method != "fork":

@@ -4,10 +4,14 @@ import contextlib
 import errno
 import mmap
 import os
+import tempfile
 from multiprocessing import reduction
 from typing import Any
 
+from ffrecord.durable import REFUSED, reserve
 from ffrecord.errors import file_error
+
+SHARED = "/dev/shm"  # nothing is found there by its name
 
 
 class SharedMemory:
@@ -25,8 +29,8 @@ class SharedMemory:
         self._size, self._fd = size, _fd
         try:
             if _fd < 0:
-                self._fd = os.memfd_create("ffrecord", os.MFD_CLOEXEC)
-                os.posix_fallocate(self._fd, 0, size)
+                self._fd = _made()
+                reserve(self._fd, size)
             self._map = mmap.mmap(self._fd, size)
         except OSError as error:
             if self._fd >= 0:
@@ -48,6 +52,23 @@ class SharedMemory:
                     self._map.close()
             finally:
                 os.close(fd)
+
+
+def _made() -> int:
+    """A descriptor of memory without a name; where the kernel has no such call, or a container forbids it, of a file of
+    a file system in memory, or else of the disk, that has lost its name.
+
+    Raises:
+        OSError: there is neither.
+    """
+    try:
+        return os.memfd_create("ffrecord", os.MFD_CLOEXEC)
+    except (OSError, AttributeError) as error:
+        if isinstance(error, OSError) and error.errno not in REFUSED:
+            raise
+    directory = SHARED if os.access(SHARED, os.W_OK | os.X_OK) else None
+    with tempfile.TemporaryFile(prefix="ffrecord-", dir=directory) as file:
+        return os.dup(file.fileno())
 
 
 def _attach(size: int, descriptor: Any) -> SharedMemory:

@@ -8,7 +8,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EBADF, EINTR, EINVAL, ENOSPC, ENOSYS, EOPNOTSUPP, ESPIPE
+from libc.errno cimport EBADF, EINTR, EINVAL, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM, ESPIPE
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -100,7 +100,7 @@ cdef int64_t written_back(int fd, int64_t offset, int64_t size, bint wait) noexc
     cdef int64_t result = -EINTR
     while result == -EINTR:
         result = ffr_write_back(fd, offset, size, wait)
-    return 1 if result in (-ENOSYS, -EOPNOTSUPP, -EINVAL, -ESPIPE, -EBADF) else result
+    return 1 if result in (-ENOSYS, -EPERM, -EOPNOTSUPP, -EINVAL, -ESPIPE, -EBADF) else result
 
 
 cdef void _write_back(EmptyJob* job) noexcept nogil:

@@ -1,5 +1,6 @@
 """Every write that crash tests interrupt, by name."""
 
+import errno
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -7,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from crash_case import Case, record
-from crash_datasets import Append, Converted, Dataset, Dump
+from crash_datasets import Append, Converted, Dataset, Dump, Split
 from crash_files import File, Recovery, Whole
 
-from ffrecord import pack_folder
+from ffrecord import durable_directory, pack_folder
+from ffrecord.cli import saving
 from ffrecord.conversion.exporting import export
+from ffrecord.sources import RecordIOWriter, unpack
 
 
 def folder(root: Path) -> Path:
@@ -30,6 +33,19 @@ def archive(path: Path) -> Path:
         for i in range(12):
             file.writestr(f"{i:02}.bin", record(i))
     return path
+
+
+def packed(path: Path, source: Path) -> Path:
+    """A folder in one file, to be unpacked."""
+    pack_folder(source, path)
+    return path
+
+
+def recordio(target: Path) -> None:
+    """A RecordIO file of twelve records."""
+    with RecordIOWriter(target) as writer:
+        for i in range(12):
+            writer.write(record(i))
 
 
 class Columns:
@@ -53,11 +69,27 @@ def cases(root: Path, place: Path | None = None) -> dict[str, Callable[[], Case]
     """
     at = place or root / "d"
     source, zipped = folder(root / "source"), archive(root / "source.zip")
+    folded = packed(root / "source.ffr", source)
 
-    def exported(name: str, **options: Any) -> Callable[[], Case]:
-        return lambda: Whole(
-            at, name, lambda target: export(Columns(), target, num_workers=0, progress=False, **options)
-        )
+    def exported(name: str, occupied: bool = False, **options: Any) -> Callable[[], Case]:
+        def write(target: Path) -> None:
+            export(Columns(), target, num_workers=0, progress=False, **options)
+
+        return lambda: Whole(at, name, write, occupied=occupied)
+
+    def unpacked(**options: Any) -> Callable[[], Case]:
+        return lambda: Whole(at, "u", lambda target: unpack(zipped, target), suffix=".unpacking", **options)
+
+    def synced_one_by_one() -> Callable[[], Case]:
+        def write(target: Path) -> None:
+            """With no call that syncs a whole file system, as in some containers."""
+            kept, durable_directory._syncfs = durable_directory._syncfs, lambda fd: errno.ENOSYS
+            try:
+                unpack(folded, target)
+            finally:
+                durable_directory._syncfs = kept
+
+        return lambda: Whole(at, "u", write, suffix=".unpacking")
 
     def file(**options: Any) -> Callable[[], Case]:
         return lambda: File(at, **options)
@@ -103,5 +135,13 @@ def cases(root: Path, place: Path | None = None) -> dict[str, Callable[[], Case]
         "tar": exported("a.tar"),
         "TFRecord": exported("a.tfrecord"),
         "exported folder": exported("a", format="folder"),
+        "exported folder, into a directory": exported("a", format="folder", occupied=True),
+        "unpacked": unpacked(),
+        "unpacked into a directory": unpacked(occupied=True),
+        "unpacked, file by file": synced_one_by_one(),
+        "saved": lambda: Whole(at, "page.html", lambda target: saving.save(record(5) * 40, str(target))),
+        "split": lambda: Split(at, zipped),
         "WebDataset shards": exported("a", format="webdataset", samples_per_shard=4),
+        "WebDataset shards, into a directory": exported("a", True, format="webdataset", samples_per_shard=4),
+        "RecordIO": lambda: Whole(at, "a.recordio", recordio),
     }

@@ -1,6 +1,7 @@
 """Interrupted: writing a dataset, going on with it, appending to it, dumping and converting into one."""
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import numpy as np
 from crash_case import DONE, Case, Say, Tree, parse, record, tree
 
 from ffrecord import FileReader
+from ffrecord.cli import main as command
 from ffrecord.conversion.converting import convert
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.dump import dump
@@ -252,3 +254,41 @@ class Converted(Case):
         self._whole = self._whole or tree(self.target)
         assert tree(self.target) == self._whole
         assert sum(len(parse(self.target / name)) for name in self._whole if name.endswith(".ffr")) == 12
+
+
+class Split(Case):
+    """`ffrecord split`, of a zip archive into two datasets."""
+
+    def __init__(self, place: Path, source: Path) -> None:
+        super().__init__(place)
+        self._parts = [place / "train", place / "val"]
+        self._source = source
+        self._whole: list[Tree | None] | None = None
+
+    def _write(self) -> int:
+        given = ["split", str(self._source), f"{self._parts[0]}=8", f"{self._parts[1]}=rest", "--quiet"]
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+            status = command([*given, "--samples-per-shard", "3", "--jobs", "1"])
+        assert status == 0 or "expected a new directory" in said.getvalue(), said.getvalue()
+        return status
+
+    def prepare(self) -> None:
+        """Nothing."""
+
+    def work(self, say: Say) -> None:
+        assert self._write() == 0
+        say(DONE)
+
+    def _there(self) -> list[Tree | None]:
+        return [tree(path) if path.exists() else None for path in self._parts]
+
+    def check(self, said: int, synced: bool = False) -> None:
+        there = self._there()
+        assert None not in there or said < DONE
+        assert self._whole is None or all(each in (None, whole) for each, whole in zip(there, self._whole, strict=True))
+        assert set(self.names) <= {"train", "val", ".train.split", ".val.split"}, self.names
+        if self._write():
+            assert None not in there  # it died tidying up
+        self._whole = self._whole or self._there()
+        assert self._there() == self._whole
+        assert [len(listed(path) or []) for path in self._parts] == [8, 4]

@@ -134,17 +134,35 @@ class Recovery(Case):
 
 
 class Whole(Case):
-    """Something that appears under one name at once, given by what writes it."""
+    """Something that appears under one name at once, given by what writes it.
 
-    def __init__(self, place: Path, name: str, write: Callable[[Path], object], replaces: bool = False) -> None:
+    Args:
+        replaces: whether a file is there before.
+        occupied: whether an empty directory is there before.
+        suffix: of the hidden name that a killed writer leaves.
+    """
+
+    def __init__(
+        self,
+        place: Path,
+        name: str,
+        write: Callable[[Path], object],
+        *,
+        replaces: bool = False,
+        occupied: bool = False,
+        suffix: str = ".part",
+    ) -> None:
         super().__init__(place)
         self.target = place / name
-        self._write, self._replaces = write, replaces
+        self._write, self._suffix = write, suffix
+        self._before_it: Tree | bytes | None = ffr_twin.build(OLD) if replaces else {} if occupied else None
         self._whole: Tree | bytes | None = None
 
     def prepare(self) -> None:
-        if self._replaces:
-            self.target.write_bytes(ffr_twin.build(OLD))
+        if isinstance(self._before_it, bytes):
+            self.target.write_bytes(self._before_it)
+        elif self._before_it is not None:
+            self.target.mkdir()
 
     def work(self, say: Say) -> None:
         self._write(self.target)
@@ -164,11 +182,11 @@ class Whole(Case):
                 kept, self.target = self.target, beside / self.target.name
                 self._write(self.target)
                 self._whole, self.target = self._there(), kept
-        before = ffr_twin.build(OLD) if self._replaces else None
+        before = self._before_it
         there, name = self._there(), self.target.name
         assert there == self._whole or (there == before and said < DONE), f"{name} is neither old nor whole"
         left = [each for each in self.names if each != name]
-        assert all(each.startswith(f".{name}.") and each.endswith(".part") for each in left), left
+        assert all(each.startswith(f".{name}.") and each.endswith(self._suffix) for each in left), left
         assert len(left) <= 1, left
         if there == before:
             self._write(self.target)

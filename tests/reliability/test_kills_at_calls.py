@@ -28,7 +28,8 @@ WORKERS = [
     "dump",
     "dump among others",
 ]
-OTHERS = ["packed folder", "converted", "zip", "tar", "TFRecord", "exported folder", "WebDataset shards"]
+ARCHIVES = ["zip", "tar", "TFRecord", "WebDataset shards"]
+OTHERS = ["packed folder", "converted", *ARCHIVES, "exported folder", "unpacked", "split"]
 RUN = "import killing; killing.main(*sys.argv[1:])"
 pytestmark = pytest.mark.timeout(1800)  # of the long run, on a machine with other things to do
 

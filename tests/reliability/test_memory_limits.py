@@ -158,3 +158,84 @@ def test_files_larger_than_the_memory_of_a_control_group(tmp_path: Path, io: str
             child.stdin.write("go\n")
             child.stdin.flush()
         assert [child.communicate(timeout=100) for child in (first, second)] == [("right\n", "")] * 2
+
+
+# Of what has its memory counted from its first page on, as in a container: imports take some 30 MiB of it.
+INSIDE = """
+import os, sys
+with open(sys.argv[1], "w") as file:
+    file.write(str(os.getpid()))
+import builders, numpy as np
+from ffrecord import FileReader, FileWriter
+from ffrecord.limits import available_memory
+"""
+SMALL = 64 << 20
+
+SMALL_GROUP = f"""{INSIDE}
+assert available_memory() < {SMALL}
+with FileReader(sys.argv[2], io=sys.argv[3]) as reader:
+    for indices in np.array_split(np.random.default_rng(0).permutation(reader.n), 30):
+        data, offsets = reader.read_packed(indices)
+        assert (np.diff(offsets) == 100_000).all() and (data[offsets[:-1]] == indices % 251).all()
+        del data
+    print(*reader.stats().engines.values())
+"""
+
+
+def in_small_group(code: str, *args: object, size: int = SMALL) -> str:
+    """What a child printed that was in a group of so many bytes from the beginning."""
+    with situations.memory_group() as group:
+        group.limit(size)
+        return children.run(code, group.path / "cgroup.procs", *args, timeout=100)
+
+
+@pytest.mark.parametrize("io", IO_MODES)
+def test_a_group_in_which_direct_reads_have_little_room(tmp_path: Path, io: str) -> None:
+    """What fits by one way to read fits by each; "auto" leaves buffers alone that the kernel cannot take back."""
+    path = builders.write_samples(tmp_path / "a.ffr", [bytes([i % 251]) * 100_000 for i in range(2000)])
+    situations.evict(path)
+    engine = in_small_group(SMALL_GROUP, path, io).strip()
+    assert io != "auto" or engine != "direct", engine
+
+
+SMALL_WRITER = f"""{INSIDE}
+from ffrecord import DatasetWriter
+samples = [bytes([i % 251]) * 200_000 for i in range(50)]
+
+class Samples:
+    def __len__(self):
+        return 1000
+    def __getitem__(self, i):
+        return samples[i % 50]
+
+with FileWriter(sys.argv[2] + "/a.ffr") as writer:
+    for i in range(1000):
+        writer.write_one(samples[i % 50])
+DatasetWriter(sys.argv[2] + "/set", num_workers=2, progress=False).from_indexed_dataset(Samples())
+print("right")
+"""
+
+
+def test_writing_in_a_small_group(tmp_path: Path) -> None:
+    assert in_small_group(SMALL_WRITER, tmp_path, size=160 << 20) == "right\n"
+
+
+def test_a_group_within_a_group(tmp_path: Path) -> None:
+    """The limit of the outer one counts, too, also for direct reads."""
+    path = builders.write_samples(tmp_path / "a.ffr", [bytes([i % 251]) * 100_000 for i in range(1000)])
+    situations.evict(path)
+    with situations.memory_group() as outer:
+        outer.limit(SMALL)
+        inner = outer.path / "inner"
+        try:
+            inner.mkdir()
+        except OSError as error:
+            pytest.skip(f"no control group within another one can be made here: {error}")
+        try:
+            if not (inner / "memory.stat").exists():
+                pytest.skip(
+                    "the group within has no memory of its own to limit: cgroup.subtree_control does not allow it"
+                )
+            children.run(SMALL_GROUP, inner / "cgroup.procs", path, "direct", timeout=100)
+        finally:
+            situations.remove_group(inner)

@@ -23,25 +23,32 @@ SHARES = {
     "file": 3,
     "file, flushed": 6,
     "file of any n": 2,
-    "file of any n, flushed": 7,
+    "file of any n, flushed": 6,
     "recovery": 5,
     "recovery, no room": 5,
     "recovery of all": 1,
     "recovery, much room": 2,
-    "dataset": 7,
+    "dataset": 6,
     "dataset of one size": 4,
-    "dataset inside": 11,
+    "dataset inside": 9,
     "dataset resumed": 5,
     "dataset inside resumed": 5,
-    "append": 9,
-    "append to bare shards": 8,
+    "append": 8,
+    "append to bare shards": 6,
     "workers": 2,
     "workers, one size": 2,
     "dump among others": 5,
     "packed folder": 1,
     "converted": 4,
     "zip": 3,
-    "exported folder": 3,
+    "exported folder": 2,
+    "exported folder, into a directory": 1,
+    "WebDataset shards, into a directory": 1,
+    "unpacked": 2,
+    "unpacked into a directory": 1,
+    "unpacked, file by file": 1,
+    "saved": 1,
+    "split": 1,
 }
 pytestmark = pytest.mark.timeout(1800)  # of the long run, on a machine with other things to do
 
@@ -65,6 +72,20 @@ def test_any_moment(
     given = json.dumps({"cases": {name: count * share // 100 for name, share in SHARES.items()}, "seed": seed})
     found = json.loads(disk_calls.in_child(RUN, library, memory, given, timeout=900))
     assert sum(found.values()) > 0.75 * count, found
+    counted.add("power cuts replayed", sum(found.values()))
+
+
+DIRECTORIES = ["exported folder", "exported folder, into a directory", "WebDataset shards, into a directory"]
+UNPACKED = ["unpacked", "unpacked into a directory", "unpacked, file by file"]
+
+
+def test_directories_of_files(
+    preloadable: Callable[[str], Path], memory: Path, counted: figures.Counted, seed: int
+) -> None:
+    """Under its final name a directory has all of its files, with all that is in them."""
+    library = preloadable("reliability/disk_calls.c")
+    given = json.dumps({"cases": dict.fromkeys(DIRECTORIES, 30) | dict.fromkeys(UNPACKED, 120), "seed": seed})
+    found = json.loads(disk_calls.in_child(RUN, library, memory, given))
     counted.add("power cuts replayed", sum(found.values()))
 
 

@@ -1,7 +1,9 @@
 """T13 (guarantees G1, G9): files and datasets that are replaced or appended to, again and again, while others read."""
 
+import json
 import mmap
 import os
+import pickle
 import shutil
 import tarfile
 import time
@@ -17,7 +19,8 @@ from builders import IO_MODES
 from figures import Counted, counts
 
 import ffrecord
-from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter
+from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter, manifest
+from ffrecord.cli import main
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 
@@ -209,3 +212,163 @@ def test_a_dataset_replaced_as_a_directory(tmp_path: Path, count: int, counted: 
         looks = board.settle()
     counted.add("files replaced while read", count)
     counted.add("concurrent reads checked", 2 * looks)
+
+
+# Links to datasets
+
+
+def two_datasets(directory: Path, *, bare: bool = False) -> list[Path]:
+    """Complete datasets with files of the same names, of which one or the other is `current`."""
+    made = [directory / "v0" / "set", directory / "v1" / "set"]
+    for version, path in enumerate(made):
+        options = {"num_workers": 0, "samples_per_shard": 9}
+        DatasetWriter(path, **options).from_indexed_dataset(samples_of(version))
+        if bare:
+            (path / "dataset.json").unlink()
+    (directory / "current").symlink_to("v0")
+    return made
+
+
+def point(link: Path, target: str) -> None:
+    (link.parent / "new").symlink_to(target)
+    os.replace(link.parent / "new", link)
+
+
+@contextmanager
+def pointing(link: Path) -> Iterator[None]:
+    """A process that has a link lead to one dataset and to the other in turns, as fast as it can."""
+
+    def turn(number: int) -> None:
+        for version in ("v1", "v0"):
+            point(link, version)
+
+    with readers(1, turn):
+        yield
+
+
+def read_all(store: object) -> None:
+    with store:
+        check_whole(store)
+
+
+def as_torch(path: Path) -> None:
+    with pytest.importorskip("ffrecord.torch").Dataset(path) as dataset:
+        check_whole(dataset.reader)
+
+
+OPENINGS: dict[str, tuple[bool, Callable[[Path], None]]] = {
+    "dataset": (False, lambda path: read_all(FileReader(path))),
+    "bare shards": (True, lambda path: read_all(FileReader(path))),
+    "any format": (False, lambda path: read_all(ffrecord.open(path))),
+    "pattern": (True, lambda path: read_all(FileReader(path / "*.ffr"))),
+    "torch": (False, as_torch),
+}
+
+
+@counts(40, 1000)
+@pytest.mark.parametrize("how", OPENINGS)
+def test_a_link_that_leads_to_another_dataset_meanwhile(tmp_path: Path, how: str, count: int, counted: Counted) -> None:
+    """Each who opens it gets one of them, whole."""
+    bare, look = OPENINGS[how]
+    two_datasets(tmp_path, bare=bare)
+    with pointing(tmp_path / "current"):
+        for _ in range(count):
+            look(tmp_path / "current" / "set")
+    counted.add("files replaced while read", count)
+
+
+@counts(10, 200)
+@pytest.mark.parametrize("command", ["info", "verify"])
+def test_commands_on_a_link_that_leads_to_another_dataset_meanwhile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, count: int
+) -> None:
+    two_datasets(tmp_path)
+    with pointing(tmp_path / "current"):
+        for _ in range(count):
+            assert main([command, str(tmp_path / "current" / "set"), "--json"]) == 0
+            said = json.loads(capsys.readouterr().out)
+            assert said["path"] == str(tmp_path / "current" / "set")
+            assert (said.get("samples") or said["records"]) in (60, 61)
+
+
+def test_info_on_a_link_that_is_swapped_once_the_manifest_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_datasets(tmp_path)
+    real = manifest.load
+
+    def load(directory: str) -> manifest.Manifest | None:
+        found = real(directory)
+        point(tmp_path / "current", "v1")
+        return found
+
+    monkeypatch.setattr(manifest, "load", load)
+    assert main(["info", str(tmp_path / "current" / "set"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["samples"], said["wrong"]) == (60, [])
+
+
+@counts(40, 500)
+def test_a_directory_that_another_takes_the_place_of(tmp_path: Path, count: int) -> None:
+    """By two renames, without any link; shards that no manifest lists are of one of them, too."""
+    two_datasets(tmp_path, bare=True)
+
+    def exchange(number: int) -> None:
+        for a, b in (("v0", "old"), ("v1", "v0"), ("old", "v1")):
+            os.rename(tmp_path / a, tmp_path / b)
+
+    with readers(1, exchange):
+        for _ in range(count):
+            try:
+                read_all(FileReader(tmp_path / "v0" / "set"))
+            except (FFRecordError, OSError) as error:
+                assert "v0" in str(error)  # there was none just then
+
+
+LATER = """
+import pickle, resource, sys
+from pathlib import Path
+import test_replaced_files as tests
+from ffrecord import FileReader
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (24, hard))
+root = Path(sys.argv[1])
+with FileReader(root / "current" / "set") as reader:
+    tests.point(root / "current", "v1")
+    for _ in range(2):
+        tests.check_whole(reader)
+    assert reader.stats().open_files == 6 < len(reader.fnames)
+    with pickle.loads(pickle.dumps(reader)) as copy:
+        tests.check_whole(copy)
+        assert copy.fingerprint() == reader.fingerprint()
+"""
+
+
+def test_a_reader_keeps_to_the_dataset_that_it_opened(tmp_path: Path) -> None:
+    """Also where it opens files again for want of descriptors, and in another process."""
+    two_datasets(tmp_path)
+    children.run(f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{LATER}", tmp_path)
+
+
+def test_a_pickled_reader_opens_what_was_given_where_links_lead_elsewhere(tmp_path: Path) -> None:
+    """As on another machine, on which the same dataset is in another place."""
+    two_datasets(tmp_path)
+    with FileReader(tmp_path / "current" / "set") as reader:
+        assert reader.fnames[0] == str(tmp_path / "v0" / "set" / "PART_00000.ffr")
+        pickled = pickle.dumps(reader)
+    (tmp_path / "v0").rename(tmp_path / "v2")
+    point(tmp_path / "current", "v2")
+    with pickle.loads(pickled) as copy:
+        check_whole(copy)
+        assert copy.fnames[0] == str(tmp_path / "v2" / "set" / "PART_00000.ffr")
+    point(tmp_path / "current", "v1")
+    with pytest.raises(FFRecordError, match="the files differ from those this reader was pickled with"):
+        pickle.loads(pickled)
+
+
+def test_paths_without_links_stay_as_they_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_datasets(tmp_path)
+    monkeypatch.chdir(tmp_path / "v0")
+    for given, wanted in (("set", "set/PART_00000.ffr"), ("set/*.ffr", "set/PART_00000.ffr")):
+        with FileReader(given) as reader:
+            assert reader.fnames[0] == wanted

@@ -1,12 +1,12 @@
 """The arguments of a `Loader` that say how, checked."""
 
 import math
-import os
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ffrecord import limits
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.torch.loading.placement import as_device
 
@@ -76,7 +76,7 @@ class Options:
 
 def usable_cpus() -> int:
     """The CPUs this process may use, at most THREADS_MOST."""
-    return min(THREADS_MOST, len(os.sched_getaffinity(0)))
+    return min(THREADS_MOST, limits.usable_cpus())
 
 
 def check_count(name: str, value: Any, least: int) -> int:

@@ -1,6 +1,6 @@
 """Small mistakes in our own code, each of which some test must notice; `python3 run.py planted` sees to it."""
 
-from planted import asking, engines, formats, inputs, lending, places, publishing, reading, writing
+from planted import asking, engines, formats, inputs, lending, places, publishing, reading, surroundings, writing
 from planted.defect import Defect
 
 DEFECTS: tuple[Defect, ...] = (
@@ -13,4 +13,5 @@ DEFECTS: tuple[Defect, ...] = (
     *inputs.DEFECTS,
     *places.DEFECTS,
     *lending.DEFECTS,
+    *surroundings.DEFECTS,
 )

@@ -1,0 +1,212 @@
+"""T4 (guarantees G2, G6): every system call that a container may not have, or not allow, refused in three ways.
+
+What only makes things faster is done without, to the same bytes. What cannot be done without is an error that names the
+file, and the call or what it was for. The kernel itself refuses, so calls of Python, numpy and the C library are
+refused, too.
+"""
+
+import errno
+import os
+import platform
+import re
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import builders
+import children
+import ffr_twin
+import pytest
+from figures import Counted
+
+import ffrecord
+from ffrecord import DatasetWriter, FileReader, FileWriter
+from ffrecord.cli import main
+from ffrecord.sources import TFRecordWriter, unpack
+
+ERRORS = (errno.ENOSYS, errno.EPERM, errno.EINVAL)
+SAMPLES = builders.records([i * 997 % 40_000 for i in range(60)])
+NEEDLESS = (
+    *("copy_file_range", "dup3", "fadvise64", "fallocate", "fchown", "fgetxattr", "flock", "fsetxattr"),
+    *("fstatfs", "getrlimit", "getrusage", "getxattr", "io_destroy", "io_getevents", "io_setup", "io_submit"),
+    *("madvise", "membarrier", "memfd_create", "mincore", "pidfd_open", "prctl", "preadv", "preadv2"),
+    *("prlimit64", "sched_getaffinity", "pwritev2", "statx", "sync_file_range", "syncfs", "sysinfo", "close_range"),
+)
+# Of these not every use must fail.
+NEEDED = ("fsync", "ftruncate", "pwrite64", "pread64", "getdents64", "mkdir", "rename", "link", "socketpair", "fchmod")
+# Refused by container runtimes that are in use, or by kernels that somebody has.
+EVERYDAY = (
+    *("fallocate", "fsync", "io_setup", "memfd_create", "preadv2", "prlimit64"),
+    *("sched_getaffinity", "sync_file_range"),
+)
+pytestmark = [children.forks, pytest.mark.unsanitized("a sanitizer does not live without these calls")]
+
+Work = Callable[[Path], None]
+
+
+def columns(samples: list[bytes]) -> list[dict[str, bytes]]:
+    return [{"data": sample} for sample in samples]
+
+
+def write_file(place: Path) -> None:
+    with FileWriter(place / "a.ffr") as writer:
+        writer.write_many(SAMPLES[:30])
+        writer.flush()
+        writer.write_many(SAMPLES[30:])
+    assert ffr_twin.parse((place / "a.ffr").read_bytes()) == SAMPLES
+
+
+def replace_file(place: Path) -> None:
+    (place / "a.ffr").write_bytes(ffr_twin.build(SAMPLES[:2]))
+    (place / "a.ffr").chmod(0o604)
+    write_file(place)
+    assert (place / "a.ffr").stat().st_mode & 0o777 == 0o604
+
+
+def write_dataset(place: Path) -> None:
+    options = {"samples_per_shard": 20, "progress": False}
+    DatasetWriter(place / "set", num_workers=2, **options).from_indexed_dataset(SAMPLES)
+    DatasetWriter(place / "set", num_workers=0, mode="append", **options).from_iterable(iter(SAMPLES))
+    with FileReader(place / "set") as reader:
+        assert builders.read_all(reader) == SAMPLES * 2
+
+
+def read(place: Path) -> None:
+    path = builders.write_samples(place / "read.ffr", SAMPLES)
+    for io in builders.IO_MODES:
+        with FileReader(path, io=io) as reader:
+            for _ in range(6):
+                assert builders.read_all(reader) == SAMPLES
+                assert [bytes(sample) for sample in reader.read(range(59, -1, -7))] == SAMPLES[::-7]
+            assert [bytes(sample) for sample in reader] == SAMPLES
+
+
+def export_and_unpack(place: Path) -> None:
+    for name in ("a.zip", "a.tar", "a.tfrecord"):
+        ffrecord.export(columns(SAMPLES), place / name, progress=False)
+    ffrecord.export(columns(SAMPLES), place / "folder", format="folder", progress=False)
+    unpack(place / "a.zip", place / "unpacked")
+    for directory in ("folder", "unpacked"):
+        found = sorted((place / directory).iterdir())
+        assert [path.read_bytes() for path in found] == SAMPLES
+    ffrecord.convert(place / "a.zip", place / "converted", num_workers=0, progress=False)
+
+
+def read_formats(place: Path) -> None:
+    with TFRecordWriter(place / "r.tfrecord") as writer:
+        for sample in SAMPLES:
+            writer.write(sample)
+    with zipfile.ZipFile(place / "r.zip", "w") as archive:
+        for i, sample in enumerate(SAMPLES):
+            archive.writestr(f"{i:03}.bin", sample)
+    for _ in range(2):
+        with ffrecord.open(place / "r.tfrecord", index_cache=True) as store:
+            assert builders.read_all(store) == SAMPLES
+    with ffrecord.open(place / "r.zip") as store:
+        assert builders.read_all(store) == SAMPLES
+
+
+def command_line(place: Path) -> None:
+    path = builders.write_samples(place / "c.ffr", SAMPLES)
+    for given in (["info", path], ["verify", path], ["split", path, f"{place}/x=20", f"{place}/y=rest"]):
+        assert main([*given, "--quiet", "--json"]) == 0, given
+
+
+WORKS: tuple[Work, ...] = (write_file, replace_file, write_dataset, read, export_and_unpack, read_formats)
+
+
+def attempt(call: str, number: int, works: tuple[Work, ...], told: Callable[[Work, Path, Exception], None]) -> bool:
+    """Whether the works go well where a call is refused, or `told` has no complaint about their errors."""
+    directory = Path(tempfile.mkdtemp(prefix="ffrecord-refused-"))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    try:
+        places = [directory / work.__name__ for work in works]
+        for place in places:
+            place.mkdir()
+        children.refuse(call, number)
+        for work, place in zip(works, places, strict=True):
+            try:
+                work(place)
+            except Exception as error:
+                told(work, place, error)
+        return True
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def unforgiving(work: Work, place: Path, error: Exception) -> None:
+    raise AssertionError(f"{work.__name__} ended with {type(error).__name__}: {error}") from error
+
+
+def names_its_file(work: Work, place: Path, error: Exception) -> None:
+    """The file by its path, and what was to be done with it; or what can be done without workers."""
+    assert isinstance(error, OSError | ffrecord.FFRecordError), f"{work.__name__}: {error!r}"
+    said = str(error)
+    assert str(place) in said or "num_workers=0" in said, f"{work.__name__}: {error!r} names no file"
+    assert len(str(error)) > len(str(place)) + 20, f"{work.__name__}: {error!r} says not what it was for"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def filters(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All is imported before a call is refused that imports make, too."""
+    for work in (*WORKS, command_line):
+        work(tmp_path_factory.mktemp(work.__name__))
+    if platform.machine() not in children.SYSCALLS:
+        pytest.skip(f"the numbers of system calls of {platform.machine()} are not known here")
+    if children.in_child(lambda: children.refuse("sysinfo", errno.EPERM) is None):
+        pytest.skip("this machine allows no filters of system calls")
+
+
+def known(call: str) -> None:
+    if call not in children.SYSCALLS[platform.machine()]:
+        pytest.skip(f"{platform.machine()} has no call {call}")
+
+
+def each(calls: tuple[str, ...]) -> pytest.MarkDecorator:
+    """A test of each call; in everyday runs of a few."""
+    given = [call if call in EVERYDAY else pytest.param(call, marks=pytest.mark.long) for call in calls]
+    return pytest.mark.parametrize("call", given)
+
+
+@pytest.mark.timeout(600)
+@each(NEEDLESS)
+def test_what_can_be_done_without(call: str, counted: Counted) -> None:
+    known(call)
+    for number in ERRORS:
+        assert (
+            children.in_child(lambda number=number: attempt(call, number, (*WORKS, command_line), unforgiving)) == 0
+        ), number
+    counted.add("refused calls", len(ERRORS))
+
+
+@pytest.mark.timeout(600)
+@each(NEEDED)
+def test_what_cannot_be_done_without_names_the_file(call: str, counted: Counted) -> None:
+    known(call)
+    for number in ERRORS:
+        assert children.in_child(lambda number=number: attempt(call, number, WORKS, names_its_file)) == 0, number
+    counted.add("refused calls", len(ERRORS))
+
+
+def test_all_calls_of_the_package_are_refused() -> None:
+    """Every call of the compiled modules is in one of the lists, under the name that it has in the kernel."""
+    header = (Path(ffrecord.__file__).parent / "_calls.h").read_text()
+    named = {"pread": "pread64", "pwrite": "pwrite64", "posix_fadvise": "fadvise64", "readdir": "getdents64"}
+    made = {named.get(call, call) for call in re.findall(r"#define call_(\w+)", header)}
+    # Without these no program runs.
+    always = {
+        "fcntl",
+        "open",
+        "openat",
+        "opendir",
+        "close",
+        "stat",
+        "fstat",
+        "fstatat",
+        "mmap",
+        "munmap",
+        "pthread_create",
+    }
+    assert made - always - {*NEEDLESS, *NEEDED} == set()
