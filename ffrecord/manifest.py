@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from ffrecord import format
+from ffrecord import format, untrusted
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import FormatError, file_error
 
@@ -36,6 +36,9 @@ class Shard(msgspec.Struct, frozen=True):
     samples: Count
     size: Count
     crc: Crc
+
+    def __post_init__(self) -> None:
+        check_shard_name(self.name)
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -187,7 +190,6 @@ def _check_size(size: int, most: int) -> None:
 def _check(manifest: Manifest) -> None:
     """Raise FormatError, without the path, if the manifest contradicts itself."""
     for shard in manifest.shards:
-        _check_name(shard.name)
         if shard.size < format.tables_end(shard.samples):
             raise FormatError(f"shard {shard.name}: {shard.samples} samples do not fit in {shard.size} bytes")
     if len({shard.name for shard in manifest.shards}) != len(manifest.shards):
@@ -200,6 +202,6 @@ def _check(manifest: Manifest) -> None:
         raise FormatError(f"fingerprint {manifest.fingerprint!r}, computed {computed!r}")
 
 
-def _check_name(name: str) -> None:
-    if not name.endswith(format.SUFFIX) or name == format.SUFFIX or "/" in name or "\0" in name:
-        raise FormatError(f"shard name {name!r}, expected a plain file name that ends in {format.SUFFIX}")
+def check_shard_name(name: str) -> None:
+    """Raise FormatError unless a name can be that of a shard: a plain file name, which leads out of no directory."""
+    untrusted.check_name(name, format.SUFFIX, "shard name")

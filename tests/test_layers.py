@@ -21,6 +21,7 @@ ROWS = [
         "read_stats",
         "sample_slice",
         "sample_types",
+        "untrusted",
         "urls",
     },
     {
@@ -53,7 +54,7 @@ ROWS = [
     {"_cached", "_example_passes"},
     {"_copied", "_direct", "_example", "_mapped", "_parallel"},
     {"_files", "_reading", "_tar", "_webdataset"},
-    {"extension", "journal", "_engine"},
+    {"extension", "journal", "locked_directory", "_engine"},
     {"manifest"},
     {"unfinished"},
     {"opened", "paths"},
