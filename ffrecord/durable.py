@@ -11,6 +11,7 @@ import fcntl
 import io
 import os
 import secrets
+import shutil
 import stat
 import sys
 import weakref
@@ -60,6 +61,14 @@ def fsync_directory(directory: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory with all in it, as far as that can be done; links in it are not followed."""
+    try:
+        os.rmdir(path)  # first: this needs no descriptor, of which there may be none
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def reserve(fd: int, size: int) -> None:
@@ -301,8 +310,7 @@ class PartFile:
 
     def _opened(self, left: str, flags: int) -> int:
         """Open a part file that was left, if it can be one."""
-        with untrusted.opened_directory(os.path.dirname(left) or ".") as directory:
-            name = os.path.basename(left)
+        with untrusted.directory_of(left) as (directory, name):
             owner = untrusted.user_of(name, directory) if self._is_own else None
             return untrusted.open_file(name, os.O_RDWR, directory=directory, owner=owner, links=self._names_of(left))
 

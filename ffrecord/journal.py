@@ -30,7 +30,7 @@ import numpy as np
 
 from ffrecord import format, untrusted
 from ffrecord._crc import crc32
-from ffrecord.durable import PART_SUFFIX, fsync_directory, read_up_to, write_all
+from ffrecord.durable import PART_SUFFIX, fsync_directory, write_all
 from ffrecord.errors import FormatError
 from ffrecord.untrusted import Refused
 
@@ -149,11 +149,8 @@ def read(part: str) -> Noted:
     """
     path = journal_name(part)
     try:
-        with io.FileIO(path, opener=_opened) as file:
-            status = os.fstat(file.fileno())
-            if untrusted.is_sparse(status):
-                raise FormatError(f"{path}: no journal: {status.st_size} bytes, almost all of which are holes")
-            data = read_up_to(file.fileno(), status.st_size, 0)
+        with untrusted.directory_of(path) as (directory, name):
+            data = untrusted.read_file(name, None, directory=directory, owner=untrusted.user_of(name, directory))
     except Refused as error:
         raise FormatError(f"{path}: no journal: {error.strerror}") from None
     about, at = _read_header(data, path)
@@ -173,10 +170,8 @@ def read(part: str) -> Noted:
 
 def _opened(path: str, flags: int) -> int:
     """Open a journal that was left, if it can be one of a writer of this user."""
-    with untrusted.opened_directory(os.path.dirname(path) or ".") as directory:
-        name = os.path.basename(path)
-        owner = untrusted.user_of(name, directory)
-        return untrusted.open_file(name, flags, directory=directory, owner=owner)
+    with untrusted.directory_of(path) as (directory, name):
+        return untrusted.open_file(name, flags, directory=directory, owner=untrusted.user_of(name, directory))
 
 
 def _read_header(data: bytes, path: str) -> tuple[About, int]:

@@ -51,7 +51,6 @@ class LockedDirectory:
         self.fd = -1
         self.file: io.FileIO | None = None
         try:
-            self._make_parents()
             self._wait()
         except BaseException:
             self.remove_made()
@@ -69,6 +68,7 @@ class LockedDirectory:
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
+                self._make_parents()
                 return self._take()
             except OSError as error:
                 if error.errno not in PASSING or time.monotonic() >= deadline:

@@ -144,7 +144,7 @@ def save(directory: str, manifest: Manifest, label: str | None = None) -> None:
         _check_size(len(data), SIZE_MAX)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
-    part = PartFile(path)
+    part = PartFile(path, follow=False)
     try:
         write_all(part.fd, memoryview(data), 0)
         part.publish()

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 from typing import NamedTuple
 
 import numpy as np
@@ -257,7 +258,8 @@ def _lone_journals(target: str) -> list[str]:
 
 
 def has_journal(part: str) -> bool:
-    """One killed in the middle of its first flush has an empty one."""
+    """Whether something was flushed, or nobody knows: one killed in the middle of its first flush has an empty file."""
     with contextlib.suppress(FileNotFoundError):
-        return os.lstat(journal_name(part)).st_size > 0
+        status = os.lstat(journal_name(part))
+        return not stat.S_ISREG(status.st_mode) or status.st_size > 0
     return False

@@ -5,11 +5,10 @@ import errno
 import io
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-from ffrecord.durable import fsync_directory
+from ffrecord.durable import fsync_directory, remove_tree
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.paths import PathLike
 
@@ -136,7 +135,7 @@ def unpack_files(
                     on_file(done, len(files))
         os.rename(temporary, path)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove_tree(temporary)
         raise
     fsync_directory(os.path.dirname(path))
     return Unpacked(path, len(files), total)

@@ -125,21 +125,25 @@ def is_own(name: str, *, directory: int | None = None, owner: int | None = None)
     return True
 
 
-def read_file(name: str, most: int, *, directory: int | None = None, owner: int | None = None) -> bytes:
+def read_file(name: str, most: int | None, *, directory: int | None = None, owner: int | None = None) -> bytes:
     """Return the first bytes of a file, as `open_file` finds it.
 
     Args:
-        most: bytes, beyond which nothing is read.
+        most: bytes, beyond which nothing is read; None for all.
 
     Raises:
-        OSError: as `open_file`, and of reading.
+        Refused: as `open_file`; or there is less to read than its size says, see `is_sparse`.
+        OSError: of opening or reading.
     """
     with open(open_file(name, os.O_RDONLY, directory=directory, owner=owner), "rb") as file:
-        return file.read(most)
+        status = os.fstat(file.fileno())
+        if is_sparse(status):
+            raise Refused(f"its {status.st_size} bytes are holes")
+        return file.read(status.st_size if most is None else most)
 
 
 def is_sparse(status: os.stat_result) -> bool:
-    """Tell whether a file takes so little room of the disk that most of it must be holes."""
+    """Tell whether a file takes so little room of the disk that its size, which may be terabytes, says nothing."""
     return status.st_size > max(SPARSE_FROM, SPARSE * 512 * status.st_blocks)
 
 
@@ -157,6 +161,21 @@ def opened_directory(name: str, *, directory: int | None = None) -> Iterator[int
     fd = open_directory(name, directory=directory)
     try:
         yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def directory_of(path: str) -> Iterator[tuple[int, str]]:
+    """Open the directory that a file is in, which the user has named and may be a link; give also the file's name.
+
+    Raises:
+        OSError: of the failed call.
+    """
+    parent, name = os.path.split(path)
+    fd = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd, name
     finally:
         os.close(fd)
 
@@ -204,8 +223,7 @@ def user_of(name: str, directory: int) -> int:
 
 def is_ours(path: str) -> bool:
     """Tell whether a path is of a regular file of this user, without another name."""
-    with contextlib.suppress(OSError), opened_directory(os.path.dirname(path) or ".") as directory:
-        name = os.path.basename(path)
+    with contextlib.suppress(OSError), directory_of(path) as (directory, name):
         return is_own(name, directory=directory, owner=user_of(name, directory))
     return False
 

@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import io
 import os
-import shutil
 import tarfile
 import zipfile
 from abc import ABC, abstractmethod
@@ -13,7 +12,7 @@ from typing import Any
 
 from ffrecord.conversion.export_names import key_of
 from ffrecord.conversion.export_samples import File, Packed, Sample, SampleSource
-from ffrecord.durable import PartFile, fsync_directory, part_name
+from ffrecord.durable import PartFile, fsync_directory, part_name, remove_tree
 from ffrecord.errors import FormatError, file_error
 from ffrecord.sources.tfrecord_writer import TFRecordWriter
 
@@ -204,7 +203,7 @@ class FolderTarget(_Files):
         fsync_directory(os.path.dirname(self._target))
 
     def discard(self) -> None:
-        shutil.rmtree(self._part, ignore_errors=True)
+        remove_tree(self._part)
 
 
 def sync_files_of(directory: str) -> None:

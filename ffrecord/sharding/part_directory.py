@@ -150,9 +150,7 @@ class PartDirectory:
             self._back_out(keep=isinstance(error, Refused))
             refused = error.strerror if isinstance(error, Refused) else None
             sentence = f"Failed to create directory {self.label}, or {self.path} for it"
-            sentence += (
-                f" ({refused}; somebody else has put it there: remove it, or write elsewhere)" if refused else ""
-            )
+            sentence += f" ({refused}; remove what is there, or write elsewhere)" if refused else ""
             raise file_error(error.errno or errno.EIO, sentence, self.label) from None
 
     @property
@@ -186,7 +184,6 @@ class PartDirectory:
             self.release()
         else:
             self.leave()
-            self._own.remove_made()
 
     def _renew(self, own: LockedDirectory) -> None:
         """Make room for what will be filled, and remove what was being."""
@@ -378,7 +375,8 @@ class PartDirectory:
             if isinstance(error, RuntimeError):
                 raise  # it says more
             where = "" if self.label == self.target else f", in {self.path}"  # a URL says nothing of a full disk
-            sentence = f"{self.label}: {consequence}{where}"
+            refused = f": {error.strerror}" if isinstance(error, Refused) else ""
+            sentence = f"{self.label}: {consequence}{where}{refused}"
             raise file_error(_as_exists(error.errno), sentence, self.label) from None
 
     def leave(self) -> list[str]:
@@ -460,6 +458,8 @@ class PartDirectory:
         # On NFS and FUSE what is open still has a name in there. It is not empty either where somebody else has come.
         with contextlib.suppress(OSError):
             os.rmdir(self.path)
+        if not self.published:
+            own.remove_made()  # its parents, too
 
     def _unlock(self) -> None:
         if self._own is not None:

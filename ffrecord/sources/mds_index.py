@@ -14,13 +14,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord import manifest
 from ffrecord.durable import read_all
-from ffrecord.errors import FormatError, MissingFileError, doing
+from ffrecord.errors import FormatError, MissingFileError
 
 NAME = "index.json"
 VERSION = 2
 FORMAT = "mds"
 WORD = np.dtype("<u4")
+INDEX_MOST = 512 << 20  # bytes; about a million shards
 SHARD_MOST = (1 << 32) - 1  # bytes; offsets have 32 bits
 
 
@@ -78,8 +80,7 @@ def read_index(directory: str) -> list[MDSShard]:
     """
     path = os.path.join(directory, NAME)
     try:
-        with doing("reading it", path), open(path, "rb") as file:
-            data = file.read()
+        data = manifest.read(path, INDEX_MOST)
     except (FileNotFoundError, NotADirectoryError):
         raise MissingFileError(2, f"{path} does not exist", path) from None
     try:
