@@ -439,6 +439,17 @@ def test_a_split_publishes_no_link(tmp_path: Path, inside: bool) -> None:
     assert kept.exists()
 
 
+# MDS
+
+
+@things
+def test_an_index_json_that_is_no_file(tmp_path: Path, victim: Path, thing: str) -> None:
+    put(thing, tmp_path / "data" / "index.json", victim)
+    for open_it in (ffrecord.open, lambda path: ffrecord.open(path, "mds")):
+        with pytest.raises((FFRecordError, OSError), match="data"):
+            open_it(tmp_path / "data").close()
+
+
 # A start that fails
 
 
@@ -689,7 +700,7 @@ def test_one_that_comes_in_between_is_noticed(tmp_path: Path, monkeypatch: pytes
     before = set(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(os, "open", swapped)
     with pytest.raises(PermissionError, match="it is a FIFO"):
-        untrusted.open_file(str(path), os.O_RDWR)
+        untrusted.open_file(str(path), os.O_RDONLY)  # which would wait for a writer
     assert set(os.listdir("/proc/self/fd")) == before
 
 

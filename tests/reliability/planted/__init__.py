@@ -1,6 +1,6 @@
 """Small mistakes in our own code, each of which some test must notice; `python3 run.py planted` sees to it."""
 
-from planted import asking, engines, formats, lending, places, publishing, reading, writing
+from planted import asking, engines, formats, lending, places, publishing, reading, strangers, writing
 from planted.defect import Defect
 
 DEFECTS: tuple[Defect, ...] = (
@@ -11,5 +11,6 @@ DEFECTS: tuple[Defect, ...] = (
     *asking.DEFECTS,
     *formats.DEFECTS,
     *places.DEFECTS,
+    *strangers.DEFECTS,
     *lending.DEFECTS,
 )
