@@ -129,13 +129,22 @@ class LockedDirectory:
                 os.rmdir(self._made.pop())
 
     def _is_there(self) -> bool:
-        """Tell whether it is still what is at its path."""
-        with contextlib.suppress(OSError):
+        """Tell whether it is still what is at its path.
+
+        Raises:
+            OSError: nobody can tell.
+        """
+        try:
             return os.path.samestat(os.fstat(self.fd), os.lstat(self.path))
-        return False
+        except FileNotFoundError:
+            return False
 
     def check(self) -> None:
-        """Raise PermissionError if something else is at its path."""
+        """Raise PermissionError if something else is at its path.
+
+        Raises:
+            OSError: nobody can tell.
+        """
         if not self._is_there():
             raise Refused(f"{self.path} was replaced by something else meanwhile")
 

@@ -99,9 +99,15 @@ def open_file(name: str, flags: int, *, directory: int | None = None, owner: int
         _check(os.fstat(fd), owner, links)
         os.set_blocking(fd, True)
     except BaseException:
-        os.close(fd)
+        _close(fd)
         raise
     return fd
+
+
+def _close(fd: int) -> None:
+    """Close a descriptor through which nothing was written: a close that fails has closed it, and says nothing else."""
+    with contextlib.suppress(OSError):
+        os.close(fd)
 
 
 def _check(status: os.stat_result, owner: int | None, links: int) -> None:
@@ -162,7 +168,7 @@ def opened_directory(name: str, *, directory: int | None = None) -> Iterator[int
     try:
         yield fd
     finally:
-        os.close(fd)
+        _close(fd)
 
 
 @contextlib.contextmanager
@@ -177,7 +183,7 @@ def directory_of(path: str) -> Iterator[tuple[int, str]]:
     try:
         yield fd, name
     finally:
-        os.close(fd)
+        _close(fd)
 
 
 def open_directory(name: str, *, directory: int | None = None) -> int:

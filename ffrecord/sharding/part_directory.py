@@ -258,7 +258,8 @@ class PartDirectory:
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove all finished shards but these."""
-        self._holder.remove_all_but(set(names), FINISHED)
+        with self._naming("what an earlier write has finished could not be removed"):
+            self._holder.remove_all_but(set(names), FINISHED)
 
     def clear(self) -> None:
         """Remove all finished shards, and what is said of them."""
