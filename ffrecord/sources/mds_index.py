@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import manifest
+from ffrecord import manifest, untrusted
 from ffrecord.durable import read_all
 from ffrecord.errors import FormatError, MissingFileError
 
@@ -110,16 +110,11 @@ def _wrong(shard: MDSShard) -> str | None:
     if min(numbers) < 0 or shard.samples >= 1 << 32:
         return f"{shard.samples} samples, sizes {sizes}"
     for file in files:
-        if _outside(file.basename):
+        if not all(map(untrusted.is_plain, file.basename.split("/"))):
             return f"{file.basename!r} is no name of a file below the directory"
     if bool(shard.compression) != (shard.zip_data is not None):
         return f"compression {shard.compression!r}, but {'no' if shard.zip_data is None else 'a'} compressed file"
     return None
-
-
-def _outside(name: str) -> bool:
-    parts = name.split("/")
-    return not all(parts) or not {".", ".."}.isdisjoint(parts) or "\0" in name
 
 
 def shard_offsets(fd: int, size: int, shard: MDSShard, check: bool) -> npt.NDArray[np.int64]:
