@@ -42,12 +42,16 @@ USER, OTHER = 4321, 4322
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other users, or make devices")
 
 
+class Timeout(BaseException):
+    """No error that a test could take for one that it expects."""
+
+
 @pytest.fixture(autouse=True)
 def bounded() -> Iterator[None]:
     """End a test that waits for ever."""
 
     def end(*_: object) -> None:
-        raise TimeoutError(f"not done in {SECONDS} s")
+        raise Timeout(f"not done in {SECONDS} s")
 
     before = signal.signal(signal.SIGALRM, end)
     signal.alarm(SECONDS * children.PATIENCE)

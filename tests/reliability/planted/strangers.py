@@ -1,8 +1,7 @@
 """Planted in what looks at things that somebody else may have put where a killed writer leaves its own."""
 
-from planted.defect import Defect
+from planted.defect import HANG, Defect
 
-STRANGERS = ("test_strangers.py",)
 DEFECTS = (
     Defect(
         "anything-taken-for-a-file",
@@ -10,7 +9,7 @@ DEFECTS = (
         "ffrecord/untrusted.py",
         "    if not stat.S_ISREG(status.st_mode):\n",
         "    if False:\n",
-        STRANGERS,
+        ("test_strangers.py::test_what_is_no_file_is_not_even_opened",),
     ),
     Defect(
         "a-fifo-waited-for",
@@ -19,6 +18,7 @@ DEFECTS = (
         "os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY",
         "os.O_NOFOLLOW | os.O_NOCTTY",
         ("test_strangers.py::test_one_that_comes_in_between_is_noticed",),
+        HANG,
     ),
     Defect(
         "a-file-with-another-name-written-to",
@@ -26,7 +26,7 @@ DEFECTS = (
         "ffrecord/untrusted.py",
         "    if status.st_nlink > links:\n",
         "    if False:\n",
-        STRANGERS,
+        ("test_strangers.py::test_what_is_no_file_is_not_even_opened",),
     ),
     Defect(
         "a-file-of-another-user-taken",
@@ -34,7 +34,7 @@ DEFECTS = (
         "ffrecord/untrusted.py",
         "    if owner is not None and status.st_uid != owner:\n",
         "    if False:\n",
-        STRANGERS,
+        ("test_strangers.py::test_a_stranger_s_part_file_is_not_published",),
     ),
     Defect(
         "part-directory-of-a-stranger-used",
@@ -42,7 +42,7 @@ DEFECTS = (
         "ffrecord/untrusted.py",
         "    if owner != os.geteuid() and user_of_new(directory) != owner:\n",
         "    if False:\n",
-        ("test_strangers.py", "test_shared_directories.py"),
+        ("test_strangers.py::test_what_another_user_has_planted_is_refused_as_it_is",),
     ),
     Defect(
         "terabytes-of-holes-read",
@@ -58,7 +58,7 @@ DEFECTS = (
         "ffrecord/untrusted.py",
         "    if not is_plain(name, suffix):\n",
         "    if False:\n",
-        STRANGERS,
+        ("test_strangers.py::test_a_name_that_leads_elsewhere_is_no_name",),
     ),
     Defect(
         "names-of-a-publication-not-checked",
@@ -82,7 +82,7 @@ DEFECTS = (
         "ffrecord/locked_directory.py",
         "        if not self.has_directory(name):\n",
         "        if False:\n",
-        STRANGERS,
+        ("test_strangers.py::test_what_is_refused_stays_until_somebody_removes_it",),
     ),
     Defect(
         "others-may-write-to-a-part-directory",
@@ -171,5 +171,6 @@ DEFECTS = (
         "        data = manifest.read(path, INDEX_MOST)\n",
         '        with open(path, "rb") as file:\n            data = file.read()\n',
         ("test_strangers.py::test_an_index_json_that_is_no_file",),
+        HANG,
     ),
 )
