@@ -11,14 +11,16 @@ import fcntl
 import io
 import os
 import secrets
+import shutil
 import stat
 import sys
 import weakref
 from collections.abc import Callable
 
-from ffrecord import access, filesystems
+from ffrecord import access, filesystems, untrusted
 from ffrecord.errors import file_error
 from ffrecord.system._calls import fallocate
+from ffrecord.untrusted import Refused
 
 PART_SUFFIX = ".part"
 FALLOC_FL_INSERT_RANGE = 0x20  # <linux/falloc.h>
@@ -60,6 +62,14 @@ def fsync_directory(directory: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory with all in it, as far as that can be done; links in it are not followed."""
+    try:
+        os.rmdir(path)  # first: this needs no descriptor, of which there may be none
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def reserve(fd: int, size: int) -> None:
@@ -200,7 +210,7 @@ def lock(fd: int, path: str) -> bool:
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(fd), os.stat(path))
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
     except (BlockingIOError, FileNotFoundError):
         return False
 
@@ -221,21 +231,34 @@ class PartFile:
     """A file under a temporary name that `publish` gives its final one; owned by the process that made it.
 
     Args:
-        target: the final path; a symbolic link is followed. Missing or replaced whole.
+        target: the final path. Missing or replaced whole.
         left: an existing part file whose writer is gone, to go on with; only `publish` removes its name.
         beside: an existing file that the new one will be used with, wherever it is; who may read that may read this.
             None: the file at the target, which it replaces.
+        follow: a symbolic link at `target`; otherwise it is replaced.
+        own: refuse a `left` of another user.
 
     Attributes:
         in_doubt: whether it is under its final name, and a crash may undo that.
 
     Raises:
-        OSError (also a RuntimeError): the file cannot be created, or `left` be opened (EBUSY: its writer lives).
+        OSError (also a RuntimeError): the file cannot be created, or `left` be opened (EBUSY: its writer lives; EPERM:
+            it is a link, or another kind of file, or has another name, too).
     """
 
-    def __init__(self, target: str, left: str | None = None, *, beside: str | None = None) -> None:
-        self.target = filesystems.real(target)
-        self._check_target(target)
+    def __init__(
+        self,
+        target: str,
+        left: str | None = None,
+        *,
+        follow: bool = True,
+        own: bool = False,
+        beside: str | None = None,
+    ) -> None:
+        directory, name = os.path.split(target)
+        self.target = filesystems.real(target) if follow else os.path.join(filesystems.real(directory), name)
+        self._is_own = own
+        self._check_target(target, follow)
         self._owner = os.getpid()
         self._published = False
         self.in_doubt = False
@@ -243,7 +266,8 @@ class PartFile:
         self.path = left or part_name(self.target)
         try:
             self._make(target, left)
-            access.keep(self.fd, beside or self.target, target, adds=beside is not None)
+            if beside or not os.path.islink(self.target):  # a link that is replaced says nothing
+                access.keep(self.fd, beside or self.target, target, adds=beside is not None)
         except BaseException:
             self.discard()  # not only once it is let go of: a debugger keeps what a signal's handler has raised
             raise
@@ -255,27 +279,29 @@ class PartFile:
             sentence = f"Failed to open file {left or target}"
             if error.errno == errno.EBUSY:
                 sentence += ", its writer lives"
+            if isinstance(error, Refused):
+                sentence += f": {error.strerror}. No writer of this user has left it: it stays as it is"
             raise file_error(error.errno or errno.EIO, sentence, left or target) from None
         _open_parts.add(self)
 
-    def _check_target(self, target: str) -> None:
-        """Replace nothing but files; a name that is too long shows here, too."""
+    def _check_target(self, target: str, follow: bool) -> None:
+        """Replace nothing but files, and links unless they are followed; a name that is too long shows here, too."""
         try:
-            mode = os.stat(self.target).st_mode
+            mode = (os.stat if follow else os.lstat)(self.target).st_mode
         except FileNotFoundError:
             return
         except OSError as error:
             raise file_error(error.errno or errno.EIO, f"Failed to open file {target}", target) from None
         if stat.S_ISDIR(mode):
             raise file_error(errno.EISDIR, f"Failed to open file {target}", target)
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(mode) and not (stat.S_ISLNK(mode) and not follow):
             raise file_error(errno.EEXIST, f"{target} is there and no regular file, so it is not replaced", target)
 
     def _open(self, left: str | None) -> None:
         for tries_left in reversed(range(LOCK_TRIES)):
             # Mode 0666 less the umask. A file object, since no signal gets between its closing and its knowing so.
             try:
-                self._file = io.FileIO(self.path, "r+" if left else "x+")
+                self._file = io.FileIO(self.path, "r+", opener=self._opened) if left else io.FileIO(self.path, "x+")
             except FileExistsError:
                 self._keeps = True  # it is not ours
                 raise
@@ -296,6 +322,19 @@ class PartFile:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
             self.path = part_name(self.target)
+
+    def _opened(self, left: str, flags: int) -> int:
+        """Open a part file that was left, if it can be one."""
+        with untrusted.directory_of(left) as (directory, name):
+            owner = untrusted.user_of(name, directory) if self._is_own else None
+            return untrusted.open_file(name, os.O_RDWR, directory=directory, owner=owner, links=self._names_of(left))
+
+    def _names_of(self, left: str) -> int:
+        """How many names it may have: two, if its writer was killed between the two last steps of `publish`."""
+        with contextlib.suppress(OSError):
+            if left != self.target and os.path.samestat(os.lstat(left), os.lstat(self.target)):
+                return 2
+        return 1
 
     @property
     def fd(self) -> int:

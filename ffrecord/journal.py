@@ -28,10 +28,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ffrecord import format
+from ffrecord import format, untrusted
 from ffrecord._crc import crc32
 from ffrecord.durable import PART_SUFFIX, fsync_directory, write_all
 from ffrecord.errors import FormatError
+from ffrecord.untrusted import Refused
 
 SUFFIX = ".journal"
 MAGIC = b"\x89FFRjrn\n"
@@ -94,7 +95,7 @@ class Journal:
             self.begun = True
             entry = _header(about) + entry
         if self._file is None:
-            self._file = io.FileIO(self._path, "x" if first else "r+")
+            self._file = io.FileIO(self._path, "x") if first else io.FileIO(self._path, "r+", opener=_opened)
         write_all(self._file.fileno(), memoryview(entry), self._end)
         self._end += len(entry)
         os.fsync(self._file.fileno())
@@ -144,11 +145,14 @@ def read(part: str) -> Noted:
 
     Raises:
         OSError: it cannot be read, for instance because there is none.
-        FormatError: it is no journal, or cut within its header; then no flush returned.
+        FormatError: it is no journal of this user, or cut within its header; then no flush returned.
     """
     path = journal_name(part)
-    with open(path, "rb") as file:
-        data = file.read()
+    try:
+        with untrusted.directory_of(path) as (directory, name):
+            data = untrusted.read_file(name, None, directory=directory, owner=untrusted.user_of(name, directory))
+    except Refused as error:
+        raise FormatError(f"{path}: no journal: {error.strerror}") from None
     about, at = _read_header(data, path)
     sizes, checksums, starts = [], [], [about.start]
     while entry := _read_entry(data, at):
@@ -162,6 +166,12 @@ def read(part: str) -> Noted:
     none = np.zeros(0, np.int64)
     joined = np.concatenate([none, *sizes]), np.concatenate([none.astype(np.uint32), *checksums])
     return Noted(about, joined[0].astype(np.int64), joined[1].astype(np.uint32), starts, at)
+
+
+def _opened(path: str, flags: int) -> int:
+    """Open a journal that was left, if it can be one of a writer of this user."""
+    with untrusted.directory_of(path) as (directory, name):
+        return untrusted.open_file(name, flags, directory=directory, owner=untrusted.user_of(name, directory))
 
 
 def _read_header(data: bytes, path: str) -> tuple[About, int]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from ffrecord import format
+from ffrecord import format, untrusted
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import FormatError, counted, file_error
 
@@ -36,6 +36,9 @@ class Shard(msgspec.Struct, frozen=True):
     samples: Count
     size: Count
     crc: Crc
+
+    def __post_init__(self) -> None:
+        check_shard_name(self.name)
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -142,7 +145,7 @@ def save(directory: str, manifest: Manifest, label: str | None = None, beside: s
         _check_size(len(data), SIZE_MAX)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
-    part = PartFile(path, beside=beside)
+    part = PartFile(path, follow=False, beside=beside)
     try:
         write_all(part.fd, memoryview(data), 0)
         part.publish()
@@ -188,7 +191,6 @@ def _check_size(size: int, most: int) -> None:
 def _check(manifest: Manifest) -> None:
     """Raise FormatError, without the path, if the manifest contradicts itself."""
     for shard in manifest.shards:
-        _check_name(shard.name)
         if shard.size < format.tables_end(shard.samples):
             raise FormatError(
                 f"shard {shard.name}: {counted(shard.samples, 'sample')} do not fit in {counted(shard.size, 'byte')}"
@@ -203,6 +205,6 @@ def _check(manifest: Manifest) -> None:
         raise FormatError(f"fingerprint {manifest.fingerprint!r}, computed {computed!r}")
 
 
-def _check_name(name: str) -> None:
-    if not name.endswith(format.SUFFIX) or name == format.SUFFIX or "/" in name or "\0" in name:
-        raise FormatError(f"shard name {name!r}, expected a plain file name that ends in {format.SUFFIX}")
+def check_shard_name(name: str) -> None:
+    """Raise FormatError unless a name can be that of a shard: a plain file name, which leads out of no directory."""
+    untrusted.check_name(name, format.SUFFIX, "shard name")

@@ -4,11 +4,12 @@ import contextlib
 import errno
 import os
 import re
+import stat
 from typing import NamedTuple
 
 import numpy as np
 
-from ffrecord import durable, extension, filesystems, format, journal, writer
+from ffrecord import durable, extension, filesystems, format, journal, untrusted, writer
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ChecksumError, FormatError, file_error
 from ffrecord.journal import Journal, Noted, journal_name
 from ffrecord.opened import OpenedFile
@@ -53,7 +54,7 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
     is_part = given.endswith(durable.PART_SUFFIX)
     part_path = given if is_part else _find(given)
     target = _noted_target(given) if is_part else given
-    part = durable.PartFile(target, part_path)
+    part = durable.PartFile(target, part_path, own=True)
     kept = Journal(part_path)
     try:
         noted = _read(part_path)  # again, now that nobody else writes to it
@@ -88,7 +89,7 @@ def _read(part: str) -> Noted:
 def _noted_target(part: str) -> str:
     """What a journal names, which may have come from anywhere: nothing outside its directory, nothing but a `.ffr`."""
     name = _read(part).about.name
-    if os.path.basename(name) != name or not name.endswith(format.SUFFIX) or "\0" in name:
+    if not untrusted.is_plain(name, format.SUFFIX):
         raise FormatError(f"{journal_name(part)}: it is for {name!r}, expected a {format.SUFFIX} file of its directory")
     return os.path.join(os.path.dirname(part), name)
 
@@ -237,14 +238,15 @@ def _clear(target: str) -> None:
     for part in part_files(target):
         with contextlib.suppress(OSError):
             if not has_journal(part):
-                durable.PartFile(target, part).remove()
+                durable.PartFile(target, part, own=True).remove()
     journals = _lone_journals(target)
     with contextlib.suppress(OSError):
         if journals:
             # A crash that undoes the publication of such a part file must not find its journal gone.
             durable.fsync_directory(os.path.dirname(target))
         for path in journals:
-            os.unlink(path)
+            if untrusted.is_ours(path):
+                os.unlink(path)
 
 
 def _lone_journals(target: str) -> list[str]:
@@ -256,7 +258,8 @@ def _lone_journals(target: str) -> list[str]:
 
 
 def has_journal(part: str) -> bool:
-    """One killed in the middle of its first flush has an empty one."""
+    """Whether something was flushed, or nobody knows: one killed in the middle of its first flush has an empty file."""
     with contextlib.suppress(FileNotFoundError):
-        return os.stat(journal_name(part)).st_size > 0
+        status = os.lstat(journal_name(part))
+        return not stat.S_ISREG(status.st_mode) or status.st_size > 0
     return False

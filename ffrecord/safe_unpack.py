@@ -5,11 +5,11 @@ import errno
 import io
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from ffrecord import durable_directory, filesystems
+from ffrecord.durable import remove_tree
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.paths import PathLike
 
@@ -136,7 +136,7 @@ def unpack_files(
                     on_file(done, len(files))
         durable_directory.publish(temporary, path)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove_tree(temporary)
         raise
     return Unpacked(path, len(files), total)
 

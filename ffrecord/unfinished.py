@@ -36,6 +36,11 @@ class Publishing(msgspec.Struct, tag="publishing"):
     after: str
     skipped: int = 0
 
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if name != manifest.NAME:
+                manifest.check_shard_name(name)
+
 
 def remark(directory: str) -> str:
     """What an error of a directory, or of a shard in it, adds if a write of it has not ended; else nothing."""

@@ -18,12 +18,11 @@ import pytest
 from calls import dies_before, refused_at
 from written_datasets import Samples, files_in, read_all, write_from
 
-from ffrecord import FileReader, FormatError, MismatchError, manifest
+from ffrecord import FileReader, FormatError, MismatchError, locked_directory, manifest
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.dump import dump
 from ffrecord.errors import WorkerError
 from ffrecord.fields import IntField, schema_of
-from ffrecord.sharding import part_directory
 from ffrecord.sharding.base import names_after
 from ffrecord.sharding.layout import shard_name
 from ffrecord.sharding.part_directory import PartDirectory
@@ -234,7 +233,7 @@ def test_a_dataset_that_is_not_whole_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_at_once_refuse_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_directory, "PATIENCE", 0.1)
+    monkeypatch.setattr(locked_directory, "PATIENCE", 0.1)
 
     class Meddling:
         def __len__(self) -> int:

@@ -11,14 +11,13 @@ import pytest
 from interrupting import N, Stopping, interrupted, kept_files, record, write
 from test_workers import wait_until
 
-from ffrecord import FileReader, MismatchError
+from ffrecord import FileReader, MismatchError, locked_directory
 from ffrecord.dump import dump
-from ffrecord.sharding import part_directory
 from ffrecord.sharding.part_directory import PartDirectory
 
 
 def test_two_writers_of_one_target_refuse_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_directory, "PATIENCE", 0.1)
+    monkeypatch.setattr(locked_directory, "PATIENCE", 0.1)
 
     class Meddling(Stopping):
         def __getitem__(self, index: int) -> bytes:
@@ -88,7 +87,7 @@ def test_without_locks_there_is_a_warning(
     def refuse(file: Any, how: int) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(part_directory.fcntl, "flock", refuse)
+    monkeypatch.setattr(locked_directory.fcntl, "flock", refuse)
     write(tmp_path / "set", Stopping())
     assert "no locks here" in caplog.text
 

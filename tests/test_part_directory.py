@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord import DatasetWriter, FileReader, FormatError, manifest
+from ffrecord import DatasetWriter, FileReader, FormatError, locked_directory, manifest
 from ffrecord.errors import ChecksumError, StateError
 from ffrecord.manifest import Shard
 from ffrecord.opened import OpenedFile
@@ -48,7 +48,7 @@ def test_long_names_are_told_apart() -> None:
 
 
 def test_who_leaves_lets_the_next_one_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_directory, "PATIENCE", 0.1)
+    monkeypatch.setattr(locked_directory, "PATIENCE", 0.1)
     for _ in range(3):
         part = PartDirectory(str(tmp_path / "set"))
         part.acquire()
@@ -113,7 +113,7 @@ def test_a_link_in_place_of_the_ledger_is_not_followed(tmp_path: Path) -> None:
 def test_a_link_to_nowhere_in_its_place(tmp_path: Path) -> None:
     (tmp_path / ".set.part").symlink_to(tmp_path / "nowhere")
     with pytest.raises(
-        PermissionError, match=r"Failed to create directory .*set, or .*\.set\.part for it \(.*is a symbolic link\)"
+        PermissionError, match=r"Failed to create directory .*set, or .*\.set\.part for it \(.*is a symbolic link, .*\)"
     ) as caught:
         PartDirectory(str(tmp_path / "set")).acquire()
     assert isinstance(caught.value, RuntimeError)
@@ -121,7 +121,7 @@ def test_a_link_to_nowhere_in_its_place(tmp_path: Path) -> None:
 
 
 def test_a_ledger_that_is_another_one_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_directory, "PATIENCE", 0.1)
+    monkeypatch.setattr(locked_directory, "PATIENCE", 0.1)
     monkeypatch.setattr(os.path, "samestat", lambda one, other: False)
     with pytest.raises(OSError, match=r"\.set\.part for it") as caught:
         PartDirectory(str(tmp_path / "set")).acquire()
@@ -138,12 +138,12 @@ def test_a_ledger_is_told_again(tmp_path: Path) -> None:
     ledger.begin({"x": 1})
     ledger.append(Finished(SHARD, Start(1, 3, 50)))
     end = os.fstat(fd).st_size
-    ledger.append(Publishing(["a", "b"], None, "f"))
+    ledger.append(Publishing(["a.ffr", "b.ffr"], None, "f"))
     ledger.sync()
     story = Ledger(fd).story
     assert (story.request, story.end) == ({"x": 1}, end)
     assert story.finished == {SHARD.name: Finished(SHARD, Start(1, 3, 50))}
-    assert story.publishing == Publishing(["a", "b"], None, "f")
+    assert story.publishing == Publishing(["a.ffr", "b.ffr"], None, "f")
     # What is appended takes the place of the publication that did not come about.
     Ledger(fd).append(Finished(SHARD, Start(1, 3, 51)))
     story = Ledger(fd).story

@@ -9,26 +9,43 @@ Whether a part is published is asked of the disk each time: an exception, as of 
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from errno import EEXIST, EIO
 from typing import Any
 
-from ffrecord import durable_directory, filesystems, manifest
-from ffrecord.cli.hidden import HiddenDirectory
+import msgspec
+
+from ffrecord import durable_directory, filesystems, manifest, untrusted
 from ffrecord.dataset_writer import Summary
 from ffrecord.durable import PART_SUFFIX, fsync_directory
 from ffrecord.errors import ArgumentError, FFRecordError, MismatchError, add_note, file_error
+from ffrecord.locked_directory import LockedDirectory
 from ffrecord.sharding import publishing
 from ffrecord.sharding.differences import differences
 from ffrecord.sharding.verify import check_whole
 from ffrecord.unfinished import FINISHED
+from ffrecord.untrusted import Refused
 
 STATE = "part.json"
+STATE_MAX = 16 << 20  # bytes
 
 Request = dict[str, Any]
+
+
+class State(msgspec.Struct, frozen=True):
+    """What is noted of a part.
+
+    Attributes:
+        request: what was asked for; None for nothing, or nothing that can be read.
+        summary: of the part, once it is complete.
+        fingerprint: of its manifest, then.
+    """
+
+    request: Request | None = None
+    summary: Summary | None = None
+    fingerprint: str | None = None
 
 
 class Part:
@@ -66,7 +83,12 @@ class Part:
         Raises:
             OSError: it cannot be had; BlockingIOError: somebody else writes it. Names the part.
         """
-        self._own = HiddenDirectory(self.hidden, self.path)
+        try:
+            self._own = LockedDirectory(self.hidden)
+        except BlockingIOError as error:
+            raise OSError(error.errno, "another process splits into it", self.path) from None
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from None
         if self._restart:
             for name in self._own.names():
                 self._own.remove(name)
@@ -81,18 +103,18 @@ class Part:
             FormatError, ChecksumError: that has put it there, and it is damaged.
         """
         state = self._state()
-        found = differences(state.get("request"), request)
-        if state and found and self._of_use():
+        found = differences(state.request, request)
+        if state.request is not None and found and self._of_use():
             told = f"{self.hidden} has what an interrupted split has finished that was asked for something else"
             raise MismatchError(f"{self.path}: {told}; --restart discards it", found)
         self.check_vacant()
-        if state.get("summary") and not found and self._is_whole(state["fingerprint"]):
-            self.summary = Summary(**state["summary"])
+        if state.summary and not found and self._is_whole(state.fingerprint):
+            self.summary = replace(state.summary, path=self.path)
         else:
             self._own.remove(self._name)  # complete, but not noted: it cannot be told from what it should be
-            self._note({"request": request})
+            self._note(State(request))
 
-    def _is_whole(self, fingerprint: str) -> bool:
+    def _is_whole(self, fingerprint: str | None) -> bool:
         """Whether it is there, to the last byte what it was.
 
         Raises:
@@ -103,15 +125,22 @@ class Part:
             return True
         self._own.check()
         with contextlib.suppress(FFRecordError, OSError, ValueError):
-            if publishing.fingerprint(self._written) == fingerprint:
+            if self._is_own() and publishing.fingerprint(self._written) == fingerprint:
                 _check(self._written)
                 return True
         return False
 
+    def _is_own(self) -> bool:
+        """Whether what is hidden is a directory of regular files of this user: a link is not to be published."""
+        if not self._own.has_directory(self._name):
+            return False
+        with untrusted.opened_directory(self._name, directory=self._own.fd) as fd:
+            return all(untrusted.is_own(name, directory=fd, owner=self._own.owner) for name in os.listdir(fd))
+
     @property
     def published(self) -> bool:
         """Whether it is under its final name, for sure."""
-        noted = self._state().get("fingerprint")
+        noted = self._state().fingerprint
         there = noted is not None and not self._own.holds(self._name)
         return there and publishing.fingerprint(self.target) == noted
 
@@ -133,8 +162,7 @@ class Part:
             made = make(self._written)
             self._own.check()
             summary = replace(made, path=self.path)
-            complete = {"summary": asdict(summary), "fingerprint": publishing.fingerprint(self._written)}
-            self._note(self._state() | complete)
+            self._note(State(self._state().request, summary, publishing.fingerprint(self._written)))
             self.summary = summary
 
     def publish(self) -> None:
@@ -146,22 +174,22 @@ class Part:
         if self.published:
             os.rename(self.target, self._name, dst_dir_fd=self._own.fd)
 
-    def _state(self) -> dict[str, Any]:
-        with contextlib.suppress(OSError, ValueError):
-            found = json.loads(self._own.read(STATE))
-            return found if isinstance(found, dict) else {}
-        return {}
+    def _state(self) -> State:
+        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return msgspec.json.decode(self._own.read(STATE, STATE_MAX), type=State)
+        return State()
 
-    def _note(self, state: dict[str, Any]) -> None:
-        self._own.write(STATE, json.dumps(state).encode())
+    def _note(self, state: State) -> None:
+        self._own.write(STATE, msgspec.json.encode(state))
 
     def _of_use(self) -> bool:
         """Whether something is finished: the part, or shards of it; not what a killed process leaves besides."""
         names, begun = self._own.names(), f".{self._name}{PART_SUFFIX}"
         if self._name in names:
             return True
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return begun in names and bool(os.listdir(f"/proc/self/fd/{self._own.fd}/{begun}/{FINISHED}"))
+        with contextlib.suppress(FileNotFoundError, Refused), contextlib.ExitStack() as stack:
+            part = stack.enter_context(untrusted.opened_directory(begun, directory=self._own.fd))
+            return bool(os.listdir(stack.enter_context(untrusted.opened_directory(FINISHED, directory=part))))
         return False
 
     def __exit__(self, *_: object) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import shutil
 import tarfile
 import zipfile
 from abc import ABC, abstractmethod
@@ -13,7 +12,7 @@ from typing import Any
 from ffrecord import durable_directory, filesystems
 from ffrecord.conversion.export_names import key_of
 from ffrecord.conversion.export_samples import File, Packed, Sample, SampleSource
-from ffrecord.durable import PartFile, part_name
+from ffrecord.durable import PartFile, part_name, remove_tree
 from ffrecord.errors import FormatError, file_error
 from ffrecord.sources.tfrecord_writer import TFRecordWriter
 
@@ -202,7 +201,7 @@ class FolderTarget(_Files):
         durable_directory.publish(self._part, self._target)
 
     def discard(self) -> None:
-        shutil.rmtree(self._part, ignore_errors=True)
+        remove_tree(self._part)
 
 
 # Format → (what writes it, the end of names of its files).

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -18,7 +17,7 @@ from ffrecord.conversion.export_targets import TARGETS
 from ffrecord.conversion.export_verify import verify_files
 from ffrecord.conversion.places import check_outside
 from ffrecord.dataset_writer import Summary
-from ffrecord.durable import fsync_directory, lock, part_name
+from ffrecord.durable import fsync_directory, lock, part_name, remove_tree
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, file_error
 from ffrecord.sharding import arguments
 from ffrecord.sources.opening import open_for
@@ -163,10 +162,10 @@ def _write(
         return done
 
     def clean_up(error: BaseException | None) -> None:
-        shutil.rmtree(inside, ignore_errors=True)
         for descriptor in held:
             with contextlib.suppress(OSError):  # nothing was written to it
                 os.close(descriptor)
+        remove_tree(inside)
 
     done = interrupts.ensured(write_all, clean_up)
     return len(parts), sum(each.size for each in done)

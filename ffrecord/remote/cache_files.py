@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord import untrusted
 from ffrecord.batching import Indices
 from ffrecord.durable import REFUSED, read_up_to, write_all
+from ffrecord.untrusted import Refused
 
 Present = npt.NDArray[np.bool_]
 
@@ -24,14 +26,13 @@ def opened(path: str, flags: int) -> Iterator[int]:
     """A descriptor of a regular file with no other name, which is closed at the end.
 
     Raises:
-        OSError: it cannot be opened; ELOOP or EMLINK if `path` leads to a file that is elsewhere.
+        OSError: it cannot be opened; EMLINK if `path` leads to a file that is elsewhere, or is no file.
     """
-    # O_NONBLOCK: opening a FIFO must not wait for a writer.
-    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise OSError(errno.EMLINK, "not a file of its own", path)
+        fd = untrusted.open_file(path, flags)
+    except Refused as error:
+        raise OSError(errno.EMLINK, f"not a file of its own: {error.strerror}", path) from None
+    try:
         yield fd
     finally:
         os.close(fd)

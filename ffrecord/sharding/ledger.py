@@ -1,7 +1,8 @@
 """The ledger of a part directory: what was asked for, which shards are finished, whether they are being published.
 
 One line of JSON for each entry. Nothing is believed that cannot be checked: a shard counts only if its file matches its
-line, byte for byte, so a line that a power cut tore or lost costs work and nothing else.
+line, byte for byte, so a line that a power cut tore or lost costs work and nothing else. Nor is a line believed that
+names a file which is not a plain one of its directory: such a line is none of ours, and ends the ledger.
 """
 
 import os
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ffrecord import manifest, untrusted
 from ffrecord.durable import read_all, write_all
 from ffrecord.manifest import Shard
 from ffrecord.sharding.layout import Start
@@ -62,6 +64,9 @@ class Uploaded(msgspec.Struct, tag="uploaded"):
     etag: str | None
     schema: dict[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        manifest.check_shard_name(self.name)
+
 
 Entry = Begun | Finished | Claimed | Uploaded | Publishing
 
@@ -96,7 +101,9 @@ class Ledger:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self.story = tell(read_all(fd, min(os.fstat(fd).st_size, LEDGER_MAX), 0))
+        status = os.fstat(fd)
+        size = 0 if untrusted.is_sparse(status) else min(status.st_size, LEDGER_MAX)
+        self.story = tell(read_all(fd, size, 0))
         self._end = self.story.end
 
     def clear(self) -> None:
@@ -127,10 +134,11 @@ class Ledger:
 
 
 def peek(path: str) -> Story:
-    """What the ledger at `path` tells, or would if there were one."""
+    """Return what the ledger at `path` tells, or would if there were one of this user in a directory of this user."""
+    part, name = os.path.split(path)
     try:
-        with open(path, "rb") as file:
-            return tell(file.read(LEDGER_MAX))
+        with untrusted.opened_directory(part) as fd:
+            return tell(untrusted.read_file(name, LEDGER_MAX, directory=fd, owner=untrusted.owner_of(fd)))
     except OSError:
         return Story()
 

@@ -12,13 +12,9 @@ inside it, as `.dataset.part`, and the files are renamed into it one by one.
 
 import contextlib
 import errno
-import fcntl
 import hashlib
-import io
-import logging
 import os
 import secrets
-import shutil
 import threading
 import time
 import weakref
@@ -28,22 +24,19 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from ffrecord import durable_directory, filesystems, format, manifest
+from ffrecord import durable_directory, filesystems, format, manifest, untrusted
 from ffrecord.durable import NAME_BYTES, PART_SUFFIX, fsync_directory
 from ffrecord.errors import FFRecordError, StateError, file_error
+from ffrecord.locked_directory import LockedDirectory
 from ffrecord.manifest import Manifest, Shard
 from ffrecord.sharding import ledger, publishing
 from ffrecord.sharding.layout import Start
 from ffrecord.sharding.ledger import Finished, Ledger, Request
 from ffrecord.sharding.verify import check_listed, check_whole
 from ffrecord.unfinished import FINISHED, INSIDE, LEDGER, Publishing
+from ffrecord.untrusted import Refused
 
-PATIENCE = 1.0  # seconds for the processes of a writer that was killed to end, and its lock with them
-PAUSE = 0.02
-PASSING = {errno.EWOULDBLOCK, errno.ENOENT, errno.ESTALE}  # while the one who had a lock tidies up
 SYNC_EVERY = 1.0  # seconds' worth of finished shards that a power cut may make forget
-
-_log = logging.getLogger("ffrecord")
 
 
 def check_vacant(path: str) -> None:
@@ -94,10 +87,6 @@ def hidden_name(target: str) -> str:
     return os.path.join(directory, f".{name}{PART_SUFFIX}")
 
 
-class _Refused(PermissionError):
-    """What is there is not ours to use; says why."""
-
-
 class PartDirectory:
     """The part directory of a target, and its way to the final name.
 
@@ -123,7 +112,7 @@ class PartDirectory:
         self.target = self.label = filesystems.real(target)
         inside = str(Path(self.target) / INSIDE)
         others = among_others and os.path.isdir(self.target) and bool(os.listdir(self.target))
-        self.inside = others or os.path.isdir(inside) or _irreplaceable(self.target)
+        self.inside = others or os.path.lexists(inside) or _irreplaceable(self.target)
         self.path = inside if self.inside else hidden_name(self.target)
         self.open = str(Path(self.path) / f"open-{secrets.token_hex(6)}")
         self.finished = str(Path(self.path) / FINISHED)
@@ -131,14 +120,14 @@ class PartDirectory:
         self.claimed = False
         self.published = False
         self.first: int | None = None
-        self._lock: io.FileIO | None = None
+        self._own: LockedDirectory | None = None
         self._mutex = threading.Lock()  # shards are kept by a thread that may outlive the patience of a clean-up
         self._synced = 0.0
 
     @property
     def held(self) -> bool:
         """Whether this process has it, not one that was forked from that."""
-        return self._lock is not None and not self._lock.closed
+        return self._own is not None and self._own.fd >= 0
 
     def acquire(self) -> None:
         """Make the directory, or take over what is there, and lock it.
@@ -148,80 +137,64 @@ class PartDirectory:
             OSError (also a RuntimeError): refused.
         """
         try:
-            _make_parents(self.path)
+            self._own = LockedDirectory(self.path, LEDGER)
+            _ours.add(self)
             with contextlib.suppress(FileNotFoundError):
                 os.lstat(self.target)  # a name that is too long would be found out at the very end
-            self._lock = self._locked()
-            _ours.add(self)
-            self._renew()
-            self.ledger = Ledger(self._lock.fileno())
+            self.ledger = Ledger(self._lock_fd)
+            self._renew(self._own)
         except BlockingIOError:
             sentence = f"{self.label}: another process, or another thread, writes to it: it has the lock of {self.path}"
             raise file_error(errno.EWOULDBLOCK, sentence, self.label) from None
         except OSError as error:
-            self._back_out()
-            refused = error.strerror if isinstance(error, _Refused) else None
+            self._back_out(keep=isinstance(error, Refused))
+            refused = error.strerror if isinstance(error, Refused) else None
             sentence = f"Failed to create directory {self.label}, or {self.path} for it"
-            sentence += f" ({refused})" if refused else ""
+            sentence += f" ({refused}; remove what is there, or write elsewhere)" if refused else ""
             raise file_error(error.errno or errno.EIO, sentence, self.label) from None
 
-    def _back_out(self) -> None:
-        """Remove what was made, unless there is a ledger that tells of an earlier write, or nobody knows."""
+    @property
+    def _holder(self) -> LockedDirectory:
+        """The part directory itself.
+
+        Raises:
+            StateError: this process does not have it.
+        """
+        if self._own is None or not self.held:
+            raise StateError(f"{self.label}: given up")
+        return self._own
+
+    @property
+    def _lock_fd(self) -> int:
+        file = self._holder.file
+        return -1 if file is None else file.fileno()
+
+    def _back_out(self, *, keep: bool = False) -> None:
+        """Remove what was made, unless there is a ledger that tells of an earlier write, or nobody knows.
+
+        Args:
+            keep: what was there, though it tells of nothing.
+        """
+        if self._own is None or not self.held:
+            return
         told = 1
         with contextlib.suppress(OSError):
-            told = os.path.getsize(self.ledger_path)
-        if told:
+            told = os.fstat(self._lock_fd).st_size
+        if told or keep:
             self.release()
         else:
             self.leave()
 
-    def _locked(self) -> io.FileIO:
-        """The ledger, open and locked.
-
-        Raises:
-            OSError: of the latest attempt, after PATIENCE at most; BlockingIOError if another one has the lock.
-        """
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return self._lock_now()
-            except OSError as error:
-                if error.errno not in PASSING or time.monotonic() >= deadline:
-                    raise
-            time.sleep(PAUSE)
-
-    def _lock_now(self) -> io.FileIO:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self.path)
-        if os.path.islink(self.path):
-            # What is cleared up and removed in here would be somebody else's.
-            raise _Refused(errno.EPERM, f"{self.path} is a symbolic link")
-        file = io.FileIO(self.ledger_path, "r+", opener=_no_link)
-        try:
-            _flock(file)
-            # The one who had it may have removed it, or published all.
-            if not os.path.samestat(os.fstat(file.fileno()), os.lstat(self.ledger_path)):
-                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-        except BaseException:
-            file.close()
-            raise
-        return file
-
-    def _renew(self) -> None:
+    def _renew(self, own: LockedDirectory) -> None:
         """Make room for what will be filled, and remove what was being."""
-        os.mkdir(self.open)
-        if os.stat(self.open).st_uid != os.lstat(self.path).st_uid:
-            # In a directory like /tmp anybody can make one of this name. Nothing in it is ours to remove.
-            os.rmdir(self.open)
-            self._unlock()
-            raise _Refused(errno.EPERM, f"{self.path} belongs to another user")
-        for entry in os.listdir(self.path):
-            if entry.startswith("open-") and entry != os.path.basename(self.open):
-                shutil.rmtree(Path(self.path) / entry)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self.finished)
+        opened = os.path.basename(self.open)
+        own.make_directory(opened)
+        own.make_directory(FINISHED)
+        for entry in own.names():
+            if entry.startswith("open-") and entry != opened:
+                own.remove(entry)
         # What is finished, and the mark of a publication, are durable only if the way to them is.
-        fsync_directory(self.path)
+        os.fsync(own.fd)
         fsync_directory(os.path.dirname(self.path))
 
     def begin(self, request: Request) -> None:
@@ -265,8 +238,10 @@ class PartDirectory:
         return os.path.lexists(Path(self.finished) / name)
 
     def is_whole(self, shard: Shard) -> bool:
-        """Whether a finished shard is, to the last byte, what it was."""
+        """Whether a finished shard is, to the last byte, what it was; a link to one is none."""
         with contextlib.suppress(FFRecordError, OSError, ValueError):
+            if not untrusted.is_own(os.path.join(self.finished, shard.name), owner=self._holder.owner):
+                return False
             check_whole(self.finished, shard)
             return True
         return False
@@ -283,12 +258,8 @@ class PartDirectory:
 
     def keep_only(self, names: Collection[str]) -> None:
         """Remove all finished shards but these."""
-        for name in set(os.listdir(self.finished)) - set(names):
-            path = Path(self.finished) / name
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        with self._naming("what an earlier write has finished could not be removed"):
+            self._holder.remove_all_but(set(names), FINISHED)
 
     def clear(self) -> None:
         """Remove all finished shards, and what is said of them."""
@@ -302,7 +273,10 @@ class PartDirectory:
     def take_back(self, mark: Publishing) -> bool:
         """Undo a publication that was interrupted before its end; whether that could be done."""
         finished = {name: entry.shard for name, entry in self.ledger.story.finished.items()}
-        return not self.inside or publishing.take_back(self.finished, self.target, mark, finished)
+        if not self.inside:
+            return True
+        self._holder.check()
+        return publishing.take_back(self.finished, self.target, mark, finished, self._holder.owner)
 
     def check_finished(self, shards: Sequence[Shard]) -> None:
         """Raise unless the tables of finished shards are what they were."""
@@ -332,11 +306,12 @@ class PartDirectory:
         with self._naming("nothing was published"):
             if fingerprint is not None:
                 self._mark(Publishing(list(names), None, fingerprint, skipped))
+            self._holder.check()
             if self.inside:
                 publishing.move(self.finished, self.target, names)
             else:
                 fsync_directory(self.finished)
-                durable_directory.replace(self.finished, self.target)
+                durable_directory.replace(FINISHED, self.target, self._holder.fd)
         self._make_durable(self.target if self.inside else os.path.dirname(self.target))
         self.published = True
 
@@ -382,6 +357,7 @@ class PartDirectory:
                 durability is unknown.
         """
         with self._naming("nothing was added"):
+            self._holder.check()
             self._mark(Publishing(list(names), before.fingerprint, listing.fingerprint, skipped))
             publishing.add(self.finished, self.target, names, before, listing)
         self._make_durable(self.target)
@@ -400,7 +376,8 @@ class PartDirectory:
             if isinstance(error, RuntimeError):
                 raise  # it says more
             where = "" if self.label == self.target else f", in {self.path}"  # a URL says nothing of a full disk
-            sentence = f"{self.label}: {consequence}{where}"
+            refused = f": {error.strerror}" if isinstance(error, Refused) else ""
+            sentence = f"{self.label}: {consequence}{where}{refused}"
             raise file_error(_as_exists(error.errno), sentence, self.label) from None
 
     def leave(self) -> list[str]:
@@ -415,7 +392,7 @@ class PartDirectory:
         with self._mutex:
             if not self.held:
                 return []
-            _remove_tree(self.open)
+            self._remove_open()
             if not self.published and self._has_published():
                 self._unlock()
                 return []
@@ -441,22 +418,22 @@ class PartDirectory:
         story = self.ledger.story
         names = {entry.next.shard - 1: name for name, entry in story.finished.items() if name in there}
         kept = [names[number] for number in takewhile(names.__contains__, range(self.first, self.first + len(names)))]
-        for name in set(there) - set(kept):
-            with contextlib.suppress(OSError):
-                os.unlink(Path(self.finished) / name)
+        with contextlib.suppress(OSError):
+            self.keep_only({*kept, *(name for name in os.listdir(self.finished) if not name.endswith(format.SUFFIX))})
         return kept
 
     def finished_names(self) -> list[str]:
         """Of all shards in `finished`, in order."""
         with contextlib.suppress(OSError):
-            return sorted(name for name in os.listdir(self.finished) if name.endswith(format.SUFFIX))
+            if self.held and self._holder.has_directory(FINISHED):
+                return sorted(name for name in os.listdir(self.finished) if name.endswith(format.SUFFIX))
         return []
 
     def release(self) -> None:
         """Unlock, and leave everything as it was found; may be repeated."""
         with self._mutex:
             if self.held:
-                _remove_tree(self.open)
+                self._remove_open()
                 self._unlock()
 
     def discard(self) -> None:
@@ -465,34 +442,35 @@ class PartDirectory:
             if self.held:
                 self._remove()
 
-    def _remove(self) -> None:
-        # The ledger last: who waits for its lock must not be given a directory that is being emptied.
-        for directory in (self.open, self.finished):
-            _remove_tree(directory)
+    def _remove_open(self) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(self.ledger_path)
-            os.rmdir(self.path)
+            self._holder.remove(os.path.basename(self.open))
+
+    def _remove(self) -> None:
+        own = self._holder
+        # The ledger last: who waits for its lock must not be given a directory that is being emptied.
+        self._remove_open()
+        with contextlib.suppress(OSError):
+            own.remove(FINISHED)
+        with contextlib.suppress(OSError):
+            os.unlink(LEDGER, dir_fd=own.fd)
+            own.remove_itself()
         self._unlock()
         # On NFS and FUSE what is open still has a name in there. It is not empty either where somebody else has come.
         with contextlib.suppress(OSError):
             os.rmdir(self.path)
+        if not self.published:
+            own.remove_made()  # its parents, too
 
     def _unlock(self) -> None:
-        if self._lock is not None:
-            with contextlib.suppress(OSError):  # the lock is gone even so, and what is in it was synced
-                self._lock.close()
+        if self._own is not None:
+            self._own.close()
         _ours.discard(self)
 
     def forget(self) -> None:
         """In a forked child: leave everything to the parent."""
         self._mutex = threading.Lock()
         self._unlock()
-
-
-def _remove_tree(path: str) -> None:
-    # Of a close or fstat that fails rmtree tells nevertheless.
-    with contextlib.suppress(OSError):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 _ours: "weakref.WeakSet[PartDirectory]" = weakref.WeakSet()
@@ -507,21 +485,6 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-def _no_link(path: str, flags: int) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-
-
-def _flock(file: io.FileIO) -> None:
-    """Lock a file; raise BlockingIOError if another has it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError as error:
-        # Lustre mounted without -o flock says ENOSYS, NFS without its lock service ENOLCK.
-        _log.warning("%s: no locks here (%s): two writers of one target would not notice each other", file.name, error)
-
-
 def _irreplaceable(target: str) -> bool:
     """Whether a directory that is there cannot, or should not, become another one by a rename."""
     if not os.path.isdir(target):
@@ -534,12 +497,3 @@ def _irreplaceable(target: str) -> bool:
 def _as_exists(code: int | None) -> int:
     """Some file systems say ENOTEMPTY, some EEXIST, and ENOTDIR is a file in the way."""
     return errno.EEXIST if code in (errno.ENOTEMPTY, errno.ENOTDIR) else code or errno.EIO
-
-
-def _make_parents(path: str) -> None:
-    """Make the missing parents of `path`, each durable in its own parent."""
-    missing = [parent for parent in Path(path).parents if not parent.exists()]
-    for parent in reversed(missing):
-        with contextlib.suppress(FileExistsError):
-            parent.mkdir()
-        fsync_directory(str(parent.parent))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ffrecord import access, manifest
+from ffrecord import access, manifest, untrusted
 from ffrecord.durable import fsync_directory
 from ffrecord.errors import FormatError, file_error
 from ffrecord.manifest import Manifest, Shard
@@ -151,11 +151,14 @@ def undone(source: str, target: str, mark: Publishing) -> bool:
     return all(os.path.lexists(Path(source) / name) for name in mark.names)
 
 
-def take_back(source: str, target: str, mark: Publishing, finished: Mapping[str, Shard]) -> bool:
+def take_back(
+    source: str, target: str, mark: Publishing, finished: Mapping[str, Shard], owner: int | None = None
+) -> bool:
     """Undo a publication that was interrupted before its end.
 
     Args:
         finished: shards by name, as they were when they were finished.
+        owner: the user that what was moved belongs to; None for any.
 
     Returns:
         whether that could be done; not if the directory has become another dataset meanwhile, which is left alone.
@@ -164,15 +167,25 @@ def take_back(source: str, target: str, mark: Publishing, finished: Mapping[str,
     arrived = [name for name in gone if os.path.lexists(Path(target) / name)]
     found = fingerprint(target)
     # A manifest is there before anything else arrives. If it is gone, files of these names may be somebody else's.
-    ours = all(_is_shard(target, finished.get(name)) for name in arrived) if found is None else False
+    ours = all(_is_shard(target, finished.get(name), owner) for name in arrived) if found is None else False
     if not ours and (found is None or found not in (mark.before, mark.after)):
+        return False
+    # What the manifest listed before the publication was not put there by it, whatever a ledger says.
+    if found is not None and found == mark.before and not _listed(target).isdisjoint(arrived):
         return False
     _move_back(source, target, arrived)
     return True
 
 
-def _is_shard(directory: str, shard: Shard | None) -> bool:
-    if shard is None:
+def _listed(directory: str) -> set[str]:
+    """Names of the shards that the manifest of a directory lists, and its own."""
+    listed = manifest.load(directory)
+    return set() if listed is None else {manifest.NAME, *(shard.name for shard in listed.shards)}
+
+
+def _is_shard(directory: str, shard: Shard | None, owner: int | None) -> bool:
+    """Whether a file is this finished shard; a link to it is none."""
+    if shard is None or not untrusted.is_own(os.path.join(directory, shard.name), owner=owner):
         return False
     with contextlib.suppress(OSError, FormatError):
         check_listed(directory, shard).close()

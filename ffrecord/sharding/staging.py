@@ -6,15 +6,14 @@ import errno
 import hashlib
 import os
 import secrets
-import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ffrecord import filesystems, urls
-from ffrecord.durable import LOCK_TRIES, lock
+from ffrecord import filesystems, untrusted, urls
+from ffrecord.durable import LOCK_TRIES, lock, remove_tree
 from ffrecord.errors import file_error
 
 # What of the options says which store a URL is of; all else may change, or is secret.
@@ -102,7 +101,7 @@ class Scratch:
         """Remove it; may be repeated."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            shutil.rmtree(self.path, ignore_errors=True)
+            remove_tree(self.path)
             os.close(fd)
 
 
@@ -110,9 +109,12 @@ def _made_and_locked(path: str) -> int:
     """The descriptor of a new directory; -1 if another process took it for one that was left, before it was locked."""
     os.mkdir(path)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = untrusted.open_directory(path)
     except FileNotFoundError:
         return -1
+    except OSError:
+        os.rmdir(path)
+        raise
     try:
         if lock(fd, path):
             return fd
@@ -124,10 +126,6 @@ def _made_and_locked(path: str) -> int:
 
 def _remove_if_left(path: str) -> None:
     """Remove the directory of a process that has ended, which takes its lock along."""
-    with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            if lock(fd, path):
-                shutil.rmtree(path, ignore_errors=True)
-        finally:
-            os.close(fd)
+    with contextlib.suppress(OSError), untrusted.opened_directory(path) as fd:
+        if lock(fd, path):
+            remove_tree(path)

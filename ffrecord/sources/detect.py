@@ -18,6 +18,7 @@ from ffrecord.sources import _tar, hints
 from ffrecord.sources import beton_layout as beton
 from ffrecord.sources.lmdb_index import data_files, names_of_databases
 from ffrecord.sources.lmdb_pages import Pages
+from ffrecord.sources.mds_index import INDEX_MOST
 from ffrecord.sources.suffixes import IMAGES, SUFFIXES
 
 HEAD = 1 << 16  # bytes of a file that are looked at
@@ -201,7 +202,7 @@ CHECKS: tuple[tuple[str, Callable[[Look], bool]], ...] = (
 
 def is_packed_folder(path: str) -> bool:
     """Whether a `.ffr` file's last record begins as the index of a packed folder."""
-    if os.path.isdir(path):
+    if not os.path.isfile(path):
         return False
     with doing("looking what it is", path), open(path, "rb") as file:
         n = int.from_bytes(file.read(ffr.PREFIX.size)[4:], "little", signed=True)
@@ -260,8 +261,7 @@ def _of_most(path: str, names: list[str]) -> str:
 
 def _lists_shards(path: str) -> bool:
     try:
-        with doing("looking what it is", path), open(path, "rb") as file:
-            found = json.load(file)
+        found = json.loads(manifest.read(path, INDEX_MOST))
     except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and isinstance(found.get("shards"), list)

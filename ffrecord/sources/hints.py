@@ -9,6 +9,7 @@ from itertools import islice
 
 from ffrecord import filesystems, manifest
 from ffrecord import format as ffr
+from ffrecord.sources.mds_index import INDEX_MOST
 from ffrecord.sources.suffixes import IMAGES, SUFFIXES
 
 CONVERTED = "ffrecord.convert takes any iterable of samples"
@@ -82,8 +83,7 @@ def _of_pictures(paths: Sequence[str]) -> str:
 
 def _is_json(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
-            json.load(file)
+        json.loads(manifest.read(path, INDEX_MOST))
     except (ValueError, RecursionError):
         return False
     except OSError:

@@ -203,9 +203,9 @@ def _save(place: str, description: _Description, arrays: Arrays) -> None:
     encoded = msgspec.json.encode(description)
     encoded += b" " * (-(HEAD.size + len(encoded)) % ALIGNMENT)
     crc, offset = crc32(encoded, _crc_of(len(encoded))), HEAD.size + len(encoded)
-    part = PartFile(place)
+    part = PartFile(place, follow=False)
     try:
-        os.fchmod(part.fd, stat.S_IMODE(os.fstat(part.fd).st_mode) & ~stat.S_IWOTH)  # see `_check_owner`
+        os.fchmod(part.fd, stat.S_IMODE(os.fstat(part.fd).st_mode) & ~stat.S_IWOTH)  # see `check_owner`
         write_all(part.fd, memoryview(encoded), HEAD.size)
         for array in arrays.values():
             for data in (array.view(np.uint8).data, memoryview(bytes(-array.nbytes % ALIGNMENT))):
@@ -239,8 +239,12 @@ def _load(
     return None
 
 
-def _check_owner(index: os.stat_result, indexed: os.stat_result) -> None:
-    """Raise FormatError unless who wrote the index could as well have written the file, or runs this program."""
+def check_owner(index: os.stat_result, indexed: os.stat_result) -> None:
+    """Refuse what is kept of a file, unless who wrote it could as well have written the file, or runs this program.
+
+    Raises:
+        FormatError: as said; without the path.
+    """
     if not stat.S_ISREG(index.st_mode):
         raise FormatError("not a file")
     if index.st_uid not in (0, os.geteuid(), indexed.st_uid):
@@ -254,7 +258,7 @@ def _mapped(place: str, status: os.stat_result) -> memoryview:
     fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(fd)
-        _check_owner(found, status)
+        check_owner(found, status)
         size = found.st_size
         if size < HEAD.size:
             raise FormatError(f"{size} bytes, expected at least {HEAD.size}")

@@ -14,13 +14,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord import manifest, untrusted
 from ffrecord.durable import read_all
-from ffrecord.errors import FormatError, MissingFileError, counted, doing
+from ffrecord.errors import FormatError, MissingFileError, counted
 
 NAME = "index.json"
 VERSION = 2
 FORMAT = "mds"
 WORD = np.dtype("<u4")
+INDEX_MOST = 512 << 20  # bytes; about a million shards
 SHARD_MOST = (1 << 32) - 1  # bytes; offsets have 32 bits
 
 
@@ -78,8 +80,7 @@ def read_index(directory: str) -> list[MDSShard]:
     """
     path = os.path.join(directory, NAME)
     try:
-        with doing("reading it", path), open(path, "rb") as file:
-            data = file.read()
+        data = manifest.read(path, INDEX_MOST)
     except (FileNotFoundError, NotADirectoryError):
         raise MissingFileError(2, f"{path} does not exist", path) from None
     try:
@@ -109,16 +110,11 @@ def _wrong(shard: MDSShard) -> str | None:
     if min(numbers) < 0 or shard.samples >= 1 << 32:
         return f"{counted(shard.samples, 'sample')}, sizes {sizes}"
     for file in files:
-        if _outside(file.basename):
+        if not all(map(untrusted.is_plain, file.basename.split("/"))):
             return f"{file.basename!r} is no name of a file below the directory"
     if bool(shard.compression) != (shard.zip_data is not None):
         return f"compression {shard.compression!r}, but {'no' if shard.zip_data is None else 'a'} compressed file"
     return None
-
-
-def _outside(name: str) -> bool:
-    parts = name.split("/")
-    return not all(parts) or not {".", ".."}.isdisjoint(parts) or "\0" in name
 
 
 def shard_offsets(fd: int, size: int, shard: MDSShard, check: bool) -> npt.NDArray[np.int64]:

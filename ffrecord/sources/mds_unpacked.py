@@ -1,9 +1,12 @@
 """Shards of MDS datasets as they are read: files that were compressed are decompressed once, and kept for a while."""
 
 import bz2
+import contextlib
 import gzip
 import hashlib
+import logging
 import os
+import stat
 import tempfile
 import threading
 from collections import OrderedDict
@@ -16,10 +19,13 @@ import numpy as np
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, MissingFileError, TruncatedError
 from ffrecord.sources.forks import renew_in_children
+from ffrecord.sources.index_file import check_owner
 from ffrecord.sources.mds_index import SHARD_MOST, MDSFile, MDSShard
 from ffrecord.system.optional import require
 
 CHUNK = 4 << 20
+
+logger = logging.getLogger("ffrecord")
 
 Unpack = Callable[[BinaryIO, int], Iterator[bytes | memoryview]]
 
@@ -231,13 +237,12 @@ class Unpacked:
                 if found.path in self._kept:
                     self._kept.move_to_end(found.path)
                     return self._kept[found.path][0]
-            reader = self._opened(found)
+            reader, size = self._opened(found)
             with self._lock:
-                self._keep(found, reader)
+                self._keep(found, reader, size)
             return reader
 
-    def _keep(self, found: ShardFile, reader: Any) -> None:
-        size = found.shard.raw_data.bytes if found.packed and self._directory is None else 0
+    def _keep(self, found: ShardFile, reader: Any, size: int) -> None:
         self._kept[found.path] = reader, size
         total = sum(size for _, size in self._kept.values())
         for path, (_, size) in list(self._kept.items())[:-1]:
@@ -248,25 +253,34 @@ class Unpacked:
                 del self._kept[path]
                 total -= size
 
-    def _opened(self, found: ShardFile) -> Any:
+    def _opened(self, found: ShardFile) -> tuple[Any, int]:
+        """Open a shard; give also the bytes of a file without a name that it is in, 0 where it has one."""
         if not found.packed:
-            return self._open(found.path, found)
-        if self._directory is not None:
-            return self._open(self._named(found, self._directory), found)
+            return self._open(found.path, found), 0
+        path = None if self._directory is None else self._named(found, self._directory)
+        if path is not None:
+            return self._open(path, found), 0
         with tempfile.NamedTemporaryFile(prefix="ffrecord-", suffix=".mds") as file:
             unpack(found, file.fileno(), self._algorithm)
-            return self._open(file.name, found)
+            return self._open(file.name, found), found.shard.raw_data.bytes
 
-    def _named(self, found: ShardFile, directory: str) -> str:
+    def _named(self, found: ShardFile, directory: str) -> str | None:
+        """The path of a shard that is decompressed, and kept; None if a stranger has something at its name."""
         status = os.stat(found.path)
         told = f"{os.path.realpath(found.path)}\0{status.st_size}\0{status.st_mtime_ns}"
         name = hashlib.sha256(os.fsencode(told)).hexdigest()[:32]
         path = os.path.join(directory, f"{name}.mds")
-        if os.path.isfile(path) and os.path.getsize(path) == found.shard.raw_data.bytes:
-            return path
+        with contextlib.suppress(FileNotFoundError):
+            there = os.lstat(path)
+            if _is_believed(there, status, found.shard.raw_data.bytes):
+                return path
+            if there.st_uid != os.geteuid():
+                logger.warning("%s is not used: it is not a file of this user, or of the owner of %s", path, found.path)
+                return None
         os.makedirs(directory, exist_ok=True)
-        part = PartFile(path)
+        part = PartFile(path, follow=False)
         try:
+            os.fchmod(part.fd, stat.S_IMODE(os.fstat(part.fd).st_mode) & ~stat.S_IWOTH)  # or nobody would believe it
             unpack(found, part.fd, self._algorithm)
             part.publish()
         finally:
@@ -279,3 +293,11 @@ class Unpacked:
             for reader, _ in self._kept.values():
                 reader.close()
             self._kept.clear()
+
+
+def _is_believed(kept: os.stat_result, shard: os.stat_result, size: int) -> bool:
+    """Whether a file in a cache is what a shard holds: nothing in it tells, so it depends on who made it."""
+    with contextlib.suppress(FormatError):
+        check_owner(kept, shard)
+        return kept.st_size == size
+    return False

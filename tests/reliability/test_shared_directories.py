@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ffrecord
-from ffrecord import DatasetWriter, FileReader, FileWriter, pack_folder
+from ffrecord import DatasetWriter, FileReader, FileWriter, locked_directory, pack_folder
 from ffrecord.dump import dump
 from ffrecord.safe_unpack import unpack_files
 from ffrecord.sharding import part_directory, shard_file
@@ -317,7 +317,7 @@ def test_a_link_in_place_of_the_part_directory_is_refused(shared: Path, untouche
 def test_a_link_in_place_of_the_ledger_makes_nothing(
     shared: Path, untouched: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
-    monkeypatch.setattr(part_directory, "PATIENCE", 0.1)
+    monkeypatch.setattr(locked_directory, "PATIENCE", 0.1)
     (shared / ".set.part").mkdir()
     (shared / ".set.part" / "ledger").symlink_to(untouched / target)
     with pytest.raises(OSError, match=r"Failed to create directory .*set, or .*\.set\.part for it"):
@@ -345,7 +345,7 @@ def test_a_stranger_s_part_directory_is_refused_as_it_is(shared: Path, untouched
         PartDirectory(str(shared / "set")).acquire()
     with pytest.raises(PermissionError):
         write_dataset(shared, lambda: None)
-    assert sorted(path.name for path in part.iterdir()) == ["finished", "ledger", "open-letters"]
+    assert sorted(path.name for path in part.iterdir()) == ["finished", "open-letters"]
     assert (part / "open-letters" / "one").read_bytes() == VICTIM
 
 

@@ -203,12 +203,12 @@ def owned(user, mode=0o100644):
 def test_whose_indexes_are_believed(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 7)
     for mine in (owned(0), owned(7), owned(8), owned(8, 0o100664)):
-        index_file._check_owner(mine, owned(8))
-    index_file._check_owner(owned(8, 0o100666), owned(8, 0o100666))
+        index_file.check_owner(mine, owned(8))
+    index_file.check_owner(owned(8, 0o100666), owned(8, 0o100666))
     with pytest.raises(FormatError, match="it belongs to user 9, the file indexed to user 8"):
-        index_file._check_owner(owned(9), owned(8))
+        index_file.check_owner(owned(9), owned(8))
     with pytest.raises(FormatError, match="everybody may write to it"):
-        index_file._check_owner(owned(8, 0o100646), owned(8))
+        index_file.check_owner(owned(8, 0o100646), owned(8))
 
 
 def test_one_that_everybody_may_write_to_is_made_anew(path):

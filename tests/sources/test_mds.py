@@ -296,6 +296,33 @@ def test_a_directory_for_them_is_shared_and_kept(packed, tmp_path):
         assert_samples(reader.samples(range(11)), SAMPLES)
 
 
+@pytest.mark.parametrize("planted", ["stranger's", "link", "writable by all"])
+def test_what_a_stranger_has_put_into_the_cache_is_not_read(packed, tmp_path, planted):
+    """Nothing in it tells whether it is right; nor is anything written through it."""
+    with MDSReader(packed, cache_dir=tmp_path / "kept") as reader:
+        reader.read(range(11))
+    kept, precious = min((tmp_path / "kept").iterdir()), tmp_path / "precious"
+    forged = bytes(kept.stat().st_size)
+    if planted == "link":
+        precious.write_bytes(forged)
+        kept.unlink()
+        kept.symlink_to(precious)
+    else:
+        kept.write_bytes(forged)
+    if planted == "writable by all":
+        kept.chmod(0o666)
+    if planted == "stranger's":
+        if os.geteuid():
+            pytest.skip("only root can give a file to another user")
+        os.chown(kept, 65534, 65534)
+    with MDSReader(packed, cache_dir=tmp_path / "kept") as reader:
+        assert_samples(reader.samples(range(11)), SAMPLES)
+    if planted == "stranger's":
+        assert kept.read_bytes() == forged and kept.stat().st_uid == 65534
+    elif planted == "link":
+        assert precious.read_bytes() == forged and not kept.is_symlink()
+
+
 def test_a_shard_that_is_there_decompressed_is_read_in_place(packed, directory):
     for each in directory.glob("*.mds"):
         shutil.copy(each, packed)

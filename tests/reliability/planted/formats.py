@@ -159,7 +159,7 @@ DEFECTS = (
         "kept-index-of-a-stranger-believed",
         "G5",
         "ffrecord/sources/index_file.py",
-        "        _check_owner(found, status)\n",
+        "        check_owner(found, status)\n",
         "",
         ("test_shared_directories.py::test_an_index_that_everybody_may_write_to_is_not_believed",),
     ),

@@ -114,9 +114,9 @@ DEFECTS = (
     Defect(
         "two-writers-of-one-dataset",
         "G1",
-        "ffrecord/sharding/part_directory.py",
-        "        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
-        "        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)\n",
+        "ffrecord/locked_directory.py",
+        "        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)\n",
         ("test_dataset_writer_locks.py::test_two_writers_of_one_target_refuse_each_other",),
     ),
     Defect(
