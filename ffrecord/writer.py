@@ -15,7 +15,7 @@ import numpy as np
 from ffrecord import durable, extension, format, urls
 from ffrecord._crc import crc32
 from ffrecord._writing import Appender
-from ffrecord.errors import ArgumentError, ArgumentTypeError, ClosedError, CountError, StateError, file_error
+from ffrecord.errors import ArgumentError, ArgumentTypeError, ClosedError, CountError, StateError, escaped, file_error
 from ffrecord.journal import About, Journal
 
 BLOCK = 4096  # data of a file of unknown n starts at a multiple of this: file systems insert space in whole blocks
@@ -393,7 +393,7 @@ class FileWriter(Appender):
             self._warn(f"dropped after {self.count} samples and never closed; discarded")
 
     def _warn(self, what: str) -> None:
-        warnings.warn(f"{self._path}: {what}", ResourceWarning, stacklevel=3, source=self)
+        warnings.warn(escaped(f"{self._path}: {what}"), ResourceWarning, stacklevel=3, source=self)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")

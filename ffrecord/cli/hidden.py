@@ -9,6 +9,7 @@ import time
 from errno import EPERM, ESTALE, EWOULDBLOCK
 
 from ffrecord.durable import read_all, write_all
+from ffrecord.errors import escaped
 
 PATIENCE = 1.0  # seconds for the workers of a command that was killed to end, and its lock with them
 PAUSE = 0.02
@@ -48,10 +49,10 @@ class HiddenDirectory:
         try:
             fd = os.open(self.path, DIRECTORY)
         except NotADirectoryError:
-            raise PermissionError(EPERM, f"{self.path} is a symbolic link, or no directory") from None
+            raise PermissionError(EPERM, escaped(f"{self.path} is a symbolic link, or no directory")) from None
         try:
             if os.fstat(fd).st_uid != os.geteuid():  # nothing in it is ours to remove
-                raise PermissionError(EPERM, f"{self.path} belongs to another user")
+                raise PermissionError(EPERM, escaped(f"{self.path} belongs to another user"))
             _flock(fd)
             if not self._is(fd):
                 raise OSError(ESTALE, os.strerror(ESTALE))
@@ -68,7 +69,7 @@ class HiddenDirectory:
     def check(self) -> None:
         """Raise PermissionError if something else is at its name."""
         if not self._is(self.fd):
-            raise PermissionError(EPERM, f"{self.path} was replaced by something else meanwhile", self._owner)
+            raise PermissionError(EPERM, escaped(f"{self.path} was replaced by something else meanwhile"), self._owner)
 
     def names(self) -> set[str]:
         """Of what is in it."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from ffrecord.cli.tables import aligned
+from ffrecord.errors import escaped
 
 PIPED_WIDTH = 80
 NARROW = 10  # columns in which nothing is wrapped any more
@@ -164,9 +165,7 @@ def _finite(value: Any) -> Any:
 
 def printable(text: str) -> str:
     """Without what would move the cursor or cannot be encoded: names of files may hold anything."""
-    clean = "".join(
-        each if each.isprintable() else each.encode("unicode_escape", "backslashreplace").decode() for each in text
-    )
+    clean = escaped(text).replace("\n", "\\n")
     return clean.encode(sys.stdout.encoding or "utf-8", "backslashreplace").decode(sys.stdout.encoding or "utf-8")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn, SupportsIndex
 from ffrecord._crc import crc32, crc32c
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import PartFile, write_all
-from ffrecord.errors import ArgumentError, ClosedError, FormatError, StateError, file_error
+from ffrecord.errors import ArgumentError, ClosedError, FormatError, StateError, escaped, file_error
 from ffrecord.paths import PathLike, check_type
 from ffrecord.sources import snappy
 from ffrecord.sources.files import check_file
@@ -255,7 +255,7 @@ class RecordIOWriter:
             try:
                 os.ftruncate(self._part.fd, self._safe_end)
             except OSError as error:
-                warnings.warn(f"{self._path}: not cut back to {self._safe_end} bytes: {error}", stacklevel=3)
+                warnings.warn(escaped(f"{self._path}: not cut back to {self._safe_end} bytes: {error}"), stacklevel=3)
         self._part.discard()
 
     def __enter__(self) -> "RecordIOWriter":
@@ -276,7 +276,7 @@ class RecordIOWriter:
             self._discard()
             if owned:
                 sentence = f"{self._path}: dropped after {self.count} records and never closed; discarded"
-                warnings.warn(sentence, ResourceWarning, stacklevel=2, source=self)
+                warnings.warn(escaped(sentence), ResourceWarning, stacklevel=2, source=self)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")

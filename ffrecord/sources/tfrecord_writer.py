@@ -15,7 +15,7 @@ from ffrecord import _tfrecord
 from ffrecord._crc import crc32c, mask
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import PartFile, write_all
-from ffrecord.errors import ArgumentError, ClosedError, StateError, file_error
+from ffrecord.errors import ArgumentError, ClosedError, StateError, escaped, file_error
 
 LENGTH, WORD = struct.Struct("<Q"), struct.Struct("<I")
 FLUSH_SIZE = 1 << 20  # bytes kept until they are written
@@ -184,7 +184,7 @@ class TFRecordWriter:
         self._discard()
         if part.owned:
             message = f"{self.path}: dropped after {self.n} records and never closed; discarded"
-            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+            warnings.warn(escaped(message), ResourceWarning, stacklevel=2, source=self)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")
