@@ -114,17 +114,22 @@ def connect(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple
 
 
 def located(url: str, backend: str) -> tuple[str, str]:
-    """(URL of the bucket or host, path in it) of a URL."""
-    if urls.misses_quotes(url):
-        raise ArgumentError(f"{urls.redacted(url)}: in a password `/`, `?` and `#` are written %2F, %3F and %23")
+    """Return (URL of the bucket or host, path of the object there) of a URL.
+
+    The path is the key as the store has it: what a web URL quotes is not quoted in it.
+
+    Raises:
+        ValueError: the URL could be taken for that of another object.
+    """
+    urls.check_key(url)
     scheme, host, path, query = urls.split(url)
     tail = f"?{query}" if query else ""
+    if scheme in urls.WEB:
+        path = unquote(path, errors="surrogateescape")  # it is quoted again when it is asked for
     if backend == "fsspec":
         return f"{scheme}://{host}{tail}", f"{host}/{path}".rstrip("/")
     if not host:
         raise ArgumentError(f"{urls.redacted(url)}: names no bucket or host")
-    if scheme in ("http", "https"):
-        path = unquote(path)  # it is quoted again when it is asked for
     return f"{scheme}://{host}{tail}", path.strip("/")
 
 

@@ -65,7 +65,14 @@ class FsspecClient:
 
     def url(self, path: str) -> str:
         """What an object is called in messages."""
-        return urls.redacted(f"{self._scheme}://{path}{'?' if self._query else ''}{self._query}")
+        if not self._whole:
+            return urls.redacted(f"{self._scheme}://{path}")
+        return urls.redacted(self._web_url(path))
+
+    def _web_url(self, path: str) -> str:
+        host, _, key = path.partition("/")
+        query = f"?{self._query}" if self._query else ""
+        return f"{self._scheme}://{host}/{urls.quoted(key)}{query}"
 
     def get(self, path: str, most: int) -> Fetched:
         """All of an object, of at most `most` bytes."""
@@ -129,10 +136,19 @@ class FsspecClient:
             yield f"{prefix}{path[start:]}", int(info.get("size") or 0), _etag(info)
 
     def _path(self, path: str) -> str:
-        """What the file system calls it: by most without the host, of which it is made."""
-        query = f"?{self._query}" if self._query else ""
-        url = f"{self._scheme}://{path}{query if self._whole else ''}"
-        return str(self._kind._strip_protocol(url))
+        """Return the name of an object in the file system: by most without the host, of which it is made.
+
+        Raises:
+            ArgumentError: the file system would take another object. Some leave out what follows a `?`.
+        """
+        if self._whole:
+            return str(self._kind._strip_protocol(self._web_url(path)))
+        found = str(self._kind._strip_protocol(f"{self._scheme}://{path}"))
+        if not found.endswith(path.partition("/")[2].strip("/")):
+            raise ArgumentError(
+                f"{self.url(path)}: fsspec's file system for {self._scheme}:// takes this name for {found}"
+            )
+        return found
 
     def _files(self) -> Any:
         """The file system, for this thread."""

@@ -59,7 +59,7 @@ class Remote:
         if io == "mmap":
             raise ArgumentError("io is 'mmap', which is for files of this machine")
         given: Any = self.source if isinstance(self.source, list | tuple) else [self.source]
-        opening = [_Opening(Storage(_checked(each), self._storage_options), check) for each in given]
+        opening = [_Opening(Storage(paths.check_type(each), self._storage_options), check) for each in given]
         opening[0].storage.run([each.open for each in opening])
         if self.counts:  # more may have been added since
             for each, count in zip(opening, self.counts, strict=True):
@@ -82,13 +82,6 @@ class Remote:
         from ffrecord.remote.cached import Cached
 
         return Cached(Cache(self._directory, self._limit), files, io)
-
-
-def _checked(given: paths.PathLike) -> str:
-    url = paths.check_type(given)
-    if "*" in url.partition("?")[0]:
-        raise ArgumentError(f"{urls.redacted(url)}: patterns are for files of this machine; name the dataset")
-    return url
 
 
 class _Opening:

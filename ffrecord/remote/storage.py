@@ -37,7 +37,8 @@ class Storage:
         self.tables_memory = ours.tables_memory
         self.shown = urls.redacted(url)
         # Taken apart once, not for each of many shards.
-        self._before, _, self._after = urls.joined(self.shown, "\0").partition("\0")
+        self._before, _, self._after = urls.joined(self.shown, "~").rpartition("~")
+        self._quotes = urls.scheme_of(url) in urls.WEB
         self._counted = Tally()
         self._owner = 0
         self._connect()
@@ -46,8 +47,10 @@ class Storage:
         return f"<Storage of {self.shown}>"
 
     def show(self, name: str) -> str:
-        """What an object is called: its URL, without what is secret."""
-        return f"{self._before}{name}{self._after}" if name else self.shown
+        """Return the URL of an object without what is secret, for messages."""
+        if not name:
+            return self.shown
+        return f"{self._before}{urls.quoted(name) if self._quotes else name}{self._after}"
 
     def _connect(self) -> tuple[Client, str]:
         """The client and the path of the URL with it: of this process, not of one that it was forked from."""
