@@ -215,10 +215,10 @@ logging.getLogger("ffrecord").addFilter(_EscapedLines())
 def _escape(kind: type[Exception]) -> None:
     """Have the text of an exception class escaped. Its `args` stay as they are, so that it pickles as it was."""
     plain = kind.__str__
-    lines = issubclass(kind, WorkerError | UserFunctionError)  # they tell where in another process
 
     def __str__(self: Exception) -> str:  # noqa: N807
-        return escaped(plain(self), lines=lines)
+        # Those two tell where in another process something failed.
+        return escaped(plain(self), lines=isinstance(self, WorkerError | UserFunctionError))
 
     kind.__str__ = __str__  # type: ignore[assignment]
 
