@@ -26,6 +26,7 @@ class ReadStats(NamedTuple):
         engines: file system → how its files are read now: "page cache", "page cache, two passes", "threads", "direct"
             or "mmap".
         refetched: samples of URLs that came damaged, and were fetched once more.
+        retries: requests to storage and web servers that failed for a while, and were made again; `requests` has all.
     """
 
     batches: int
@@ -41,6 +42,7 @@ class ReadStats(NamedTuple):
     open_files: int
     engines: dict[str, str]
     refetched: int = 0
+    retries: int = 0
 
 
 def collect(
@@ -68,6 +70,7 @@ def collect(
         open_files=open_files,
         engines=dict(_named(filesystems)),
         refetched=total["refetched"],
+        retries=total["retries"],
     )
 
 

@@ -148,6 +148,7 @@ class RemoteFiles:
                 "records": done.records,
                 "bytes": done.bytes,
                 "requests": sum(each.asked for each in storages.values()),
+                "retries": sum(each.retries for each in storages.values()),
                 "io_ns": sum(each.nanoseconds for each in storages.values()),
             }
         )

@@ -66,6 +66,11 @@ class Storage:
         return self._counted["asked"]
 
     @property
+    def retries(self) -> int:
+        """Requests made again in this process, since the one before had failed."""
+        return self._counted["retries"]
+
+    @property
     def nanoseconds(self) -> int:
         """That their answers took, summed over all."""
         return self._counted["nanoseconds"]
@@ -112,7 +117,9 @@ class Storage:
         return client, (f"{path}/{name}" if path else name) if name else path
 
     def _asked(self, call: Callable[[], T]) -> T:
-        return retried(partial(self._timed, call), self._tries, self._seconds, pause)
+        return retried(
+            partial(self._timed, call), self._tries, self._seconds, pause, partial(self._counted.add, retries=1)
+        )
 
     def _timed(self, call: Callable[[], T]) -> T:
         begun = time.perf_counter_ns()
