@@ -1,15 +1,19 @@
 """What a reader of URLs is given → its shards, opened: by one request, where there is a dataset.json."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ffrecord import format, manifest, paths, unfinished, urls
-from ffrecord.errors import ArgumentError, FormatError, MissingFileError
+from ffrecord.errors import ArgumentError, FFRecordError, FormatError, MissingFileError, RemotePermissionError
 from ffrecord.remote.connecting import check_options
 from ffrecord.remote.engine import RemoteFiles
 from ffrecord.remote.refusals import NO_BUCKET
 from ffrecord.remote.shard import RemoteShard, listed, opened
 from ffrecord.remote.storage import Storage
+
+
+# What servers say of a name that others are below: that there is nothing, nothing to be had, or no bytes.
+NOT_THERE = (MissingFileError, RemotePermissionError, FormatError)
 
 
 class Remote:
@@ -87,24 +91,47 @@ class Remote:
 class _Opening:
     """One URL that is being opened.
 
+    A name does not say what it is of: a dataset may be called `x.ffr` or `dataset.json`, too. What the name suggests is
+    looked for first, and a dataset of that name next.
+
     Attributes:
         storage: of it, or of the dataset that it names.
         shards: once it is open.
     """
 
     def __init__(self, storage: Storage, check: bool) -> None:
-        name = urls.name_of(storage.url)
-        self._check = check
-        self._alone = name.endswith(format.SUFFIX)
-        if name == manifest.NAME:
-            storage = Storage(urls.parent_of(storage.url), storage.options)
-        self.storage = storage
+        self.storage, self._check = storage, check
         self.shards: list[RemoteShard] = []
 
     def open(self) -> None:
-        if self._alone:
-            self.shards = [opened(self.storage, check=self._check)]
-            return
+        name = urls.name_of(self.storage.url)
+        if name.endswith(format.SUFFIX):
+            self._open_first(self._open_file, self._open_dataset)
+        elif name == manifest.NAME:
+            self._open_first(self._open_parent, self._open_dataset)
+        else:
+            self._open_dataset()
+
+    def _open_first(self, likely: Callable[[], None], other: Callable[[], None]) -> None:
+        """Open it in a way, or else in another one; errors are those of the first way."""
+        storage = self.storage
+        try:
+            likely()
+        except NOT_THERE as error:
+            self.storage = storage
+            try:
+                other()
+            except (OSError, FFRecordError):
+                raise error from None
+
+    def _open_file(self) -> None:
+        self.shards = [opened(self.storage, check=self._check)]
+
+    def _open_parent(self) -> None:
+        self.storage = Storage(urls.parent_of(self.storage.url), self.storage.options)
+        self._open_dataset()
+
+    def _open_dataset(self) -> None:
         try:
             found = self._parsed()
         except FormatError:  # or it came damaged
