@@ -11,7 +11,6 @@ from ffrecord.remote.refusals import NO_BUCKET
 from ffrecord.remote.shard import RemoteShard, listed, opened
 from ffrecord.remote.storage import Storage
 
-
 # What servers say of a name that others are below: that there is nothing, nothing to be had, or no bytes.
 NOT_THERE = (MissingFileError, RemotePermissionError, FormatError)
 
