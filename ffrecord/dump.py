@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ffrecord import manifest
-from ffrecord.paths import check_type
+from ffrecord.paths import local
 from ffrecord.sharding import resume
 from ffrecord.sharding.encoding import Encoding
 from ffrecord.sharding.engine import write_shards
@@ -68,7 +68,7 @@ def dump(
     if files == 1:
         interrupts.exiting(lambda: _dump_here(dataset, total, fname, encode, show))
     else:
-        _dump_parallel(dataset, total, check_type(fname), files, encode, show)
+        _dump_parallel(dataset, total, local("fname", fname), files, encode, show)
 
 
 def _record(serializer: Serializer | None, sample: Any) -> Any:

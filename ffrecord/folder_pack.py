@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ffrecord.errors import ArgumentError, NotAFolderError, file_error
 from ffrecord.folder_index import encode_index, walk
 from ffrecord.folder_pickle import Tree
-from ffrecord.paths import PathLike
+from ffrecord.paths import PathLike, local
 from ffrecord.workers import interrupts
 from ffrecord.writer import FileWriter
 
@@ -51,7 +51,7 @@ def pack_folder(
         OSError (also a RuntimeError): of the path it names: neither a regular file nor a directory, a loop of symbolic
             links, unreadable, changed while it was packed, not writable. Nothing was published.
     """
-    root = Path(folder).absolute()
+    root = Path(local("folder", folder)).absolute()
     try:
         is_directory = root.is_dir()
     except OSError as error:

@@ -411,4 +411,4 @@ def _check_name(fname: Any) -> str:
         raise ArgumentError(f"{path!r} has a null character, which no path has")
     if Path(path).suffix != format.SUFFIX:
         raise ArgumentError(f"{path} does not end with {format.SUFFIX}")
-    return path
+    return urls.local_of(path)

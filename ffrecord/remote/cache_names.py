@@ -18,6 +18,7 @@ import stat
 from typing import NamedTuple
 
 from ffrecord.errors import NotAFolderError, file_error
+from ffrecord.paths import local
 from ffrecord.remote.tables import Facts
 
 WHOLE, PART, HAVE = ".ffr", ".part", ".have"
@@ -25,6 +26,15 @@ LOCK = "evicting.lock"
 ENTRY = re.compile(r"(.*\.[0-9a-f]{32})\.(?:ffr|part|have)")
 PLAIN = re.compile(r"[^A-Za-z0-9_-]+")
 NAME_MOST = 80
+
+
+def directory_of(given: str | os.PathLike[str]) -> str:
+    """Return the absolute path of the directory that an argument `cache_dir` names.
+
+    Raises:
+        TypeError, ValueError: it is no path, or not on this machine.
+    """
+    return os.path.abspath(local("cache_dir", given))
 
 
 def usable_directory(given: str | os.PathLike[str]) -> str:
@@ -37,7 +47,7 @@ def usable_directory(given: str | os.PathLike[str]) -> str:
         NotADirectoryError (also an AssertionError): it is a file.
         OSError (also a RuntimeError): it is not there and cannot be made; the user's own part belongs to somebody else.
     """
-    path = os.path.abspath(os.fspath(given))
+    path = directory_of(given)
     _make(path, 0o777)
     if not os.stat(path).st_mode & stat.S_IWOTH:
         return path

@@ -16,6 +16,7 @@ from typing import Any
 from ffrecord import urls
 from ffrecord.durable import LOCK_TRIES, lock
 from ffrecord.errors import file_error
+from ffrecord.paths import local
 
 # What of the options says which store a URL is of; all else may change, or is secret.
 TELLING = ("endpoint", "account_name", "base_url")
@@ -32,7 +33,7 @@ def place(url: str, storage_options: Mapping[str, Any] | None, staging: str | os
     Args:
         staging: the directory that it is in; None for one of this user below the system's temporary directory.
     """
-    root = _root("staging") if staging is None else Path(staging)
+    root = _root("staging") if staging is None else Path(local("staging", staging))
     scheme, host, path, _ = urls.split(urls.redacted(url))  # which keeps the container before an "@" of Azure
     told = [scheme, host, path.strip("/")]
     for key, value in sorted((storage_options or {}).items()):

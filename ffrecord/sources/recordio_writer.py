@@ -13,7 +13,7 @@ from ffrecord._crc import crc32, crc32c
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import ArgumentError, ClosedError, FormatError, StateError, escaped, file_error
-from ffrecord.paths import PathLike, check_type
+from ffrecord.paths import PathLike, local
 from ffrecord.sources import snappy
 from ffrecord.sources.files import check_file
 from ffrecord.sources.recordio_format import (
@@ -75,7 +75,7 @@ class RecordIOWriter:
         torn: Literal["raise", "cut"] = "raise",
     ) -> None:
         self._open = False
-        self._path = check_type(path)
+        self._path = local("path", path)
         self._check_options(dialect, compressor, mode, torn)
         self._compressor = compressor
         self._chunk_size = operator.index(max_chunk_size)

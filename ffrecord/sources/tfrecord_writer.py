@@ -16,6 +16,7 @@ from ffrecord._crc import crc32c, mask
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import ArgumentError, ClosedError, StateError, escaped, file_error
+from ffrecord.paths import local
 
 LENGTH, WORD = struct.Struct("<Q"), struct.Struct("<I")
 FLUSH_SIZE = 1 << 20  # bytes kept until they are written
@@ -52,7 +53,7 @@ class TFRecordWriter:
         level: int = LEVEL,
     ) -> None:
         self._part: PartFile | None = None
-        self.path, self.n = os.fspath(path), 0
+        self.path, self.n = local("path", path), 0
         if compression is not None and compression not in WINDOW_BITS:
             raise ArgumentError(f"compression is {compression!r}, expected None, 'gzip' or 'zlib'")
         if not 0 <= level <= 9:
