@@ -27,6 +27,7 @@ class ReadStats(NamedTuple):
             or "mmap".
         refetched: samples of URLs that came damaged, and were fetched once more.
         retries: requests to storage and web servers that failed for a while, and were made again; `requests` has all.
+        offline: datasets that were opened as the cache knew them last, since their server did not answer.
     """
 
     batches: int
@@ -43,6 +44,7 @@ class ReadStats(NamedTuple):
     engines: dict[str, str]
     refetched: int = 0
     retries: int = 0
+    offline: int = 0
 
 
 def collect(
@@ -71,6 +73,7 @@ def collect(
         engines=dict(_named(filesystems)),
         refetched=total["refetched"],
         retries=total["retries"],
+        offline=total["offline"],
     )
 
 

@@ -1,10 +1,21 @@
 """What a reader of URLs is given → its shards, opened: by one request, where there is a dataset.json."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from ffrecord import format, manifest, paths, unfinished, urls
-from ffrecord.errors import ArgumentError, FFRecordError, FormatError, MissingFileError, RemotePermissionError
+from ffrecord.errors import (
+    ArgumentError,
+    FFRecordError,
+    FormatError,
+    MissingFileError,
+    RemotePermissionError,
+    TransientError,
+)
+from ffrecord.remote.cache_listings import DATASET, FILE, Listings
 from ffrecord.remote.connecting import check_options
 from ffrecord.remote.engine import RemoteFiles
 from ffrecord.remote.refusals import NO_BUCKET
@@ -13,6 +24,9 @@ from ffrecord.remote.storage import Storage
 
 # What servers say of a name that others are below: that there is nothing, nothing to be had, or no bytes.
 NOT_THERE = (MissingFileError, RemotePermissionError, FormatError)
+
+
+logger = logging.getLogger("ffrecord")
 
 
 class Remote:
@@ -62,7 +76,18 @@ class Remote:
         if io == "mmap":
             raise ArgumentError("io is 'mmap', which is for files of this machine")
         given: Any = self.source if isinstance(self.source, list | tuple) else [self.source]
-        opening = [_Opening(Storage(paths.check_type(each), self._storage_options), check) for each in given]
+        cache = self._cache()
+        try:
+            return self._opened(given, Listings(None if cache is None else cache.directory), cache, check, io)
+        except BaseException:
+            if cache is not None:
+                cache.close()
+            raise
+
+    def _opened(
+        self, given: Any, listings: Listings, cache: Any, check: bool, io: str
+    ) -> tuple[list[RemoteShard], RemoteFiles]:
+        opening = [_Opening(Storage(paths.check_type(each), self._storage_options), check, listings) for each in given]
         opening[0].storage.run([each.open for each in opening])
         if self.counts:  # more may have been added since
             for each, count in zip(opening, self.counts, strict=True):
@@ -74,17 +99,21 @@ class Remote:
             files += each.shards
         if not files:
             raise ArgumentError(f"{opening[0].storage.shown}: its {manifest.NAME} lists no shards")
-        return files, RemoteFiles(files, self._cached(files, io))
+        offline = sum(each.offline for each in opening)
+        if cache is None:
+            return files, RemoteFiles(files, None, offline)
+        from ffrecord.remote.cached import Cached
 
-    def _cached(self, files: list[RemoteShard], io: str) -> Any:
+        return files, RemoteFiles(files, Cached(cache, files, io), offline)
+
+    def _cache(self) -> Any:
         if self._directory is None:
             if self._limit is not None:
                 raise ArgumentError("cache_limit is given, but no cache_dir")
             return None
         from ffrecord.remote.cache import Cache
-        from ffrecord.remote.cached import Cached
 
-        return Cached(Cache(self._directory, self._limit), files, io)
+        return Cache(self._directory, self._limit)
 
 
 class _Opening:
@@ -96,10 +125,12 @@ class _Opening:
     Attributes:
         storage: of it, or of the dataset that it names.
         shards: once it is open.
+        offline: whether its server did not answer, so that what the cache knew of it counts.
     """
 
-    def __init__(self, storage: Storage, check: bool) -> None:
-        self.storage, self._check = storage, check
+    def __init__(self, storage: Storage, check: bool, listings: Listings) -> None:
+        self.storage, self._check, self._listings = storage, check, listings
+        self.offline = False
         self.shards: list[RemoteShard] = []
 
     def open(self) -> None:
@@ -111,12 +142,26 @@ class _Opening:
         else:
             self._open_dataset()
 
+    def _kept(self, error: Exception, kind: str = DATASET) -> manifest.Manifest:
+        """Return what the cache knew of it last, since its server does not answer; raise `error` if that is nothing."""
+        data = self._listings.get(self.storage.url, self.storage.options, kind)
+        try:
+            found = None if data is None else manifest.parse(data, self.storage.shown)
+        except FormatError:  # damaged on the disk
+            found = None
+        if found is None:
+            raise error
+        message = "%s: opened as the cache knew it last, since its server does not answer: %s"
+        logger.warning(message, self.storage.shown, error)
+        self.offline = True
+        return found
+
     def _open_first(self, likely: Callable[[], None], other: Callable[[], None]) -> None:
         """Open it in a way, or else in another one; errors are those of the first way."""
         storage = self.storage
         try:
             likely()
-        except NOT_THERE as error:
+        except (*NOT_THERE, TransientError) as error:
             self.storage = storage
             try:
                 other()
@@ -124,7 +169,16 @@ class _Opening:
                 raise error from None
 
     def _open_file(self) -> None:
-        self.shards = [opened(self.storage, check=self._check)]
+        storage = self.storage
+        try:
+            shard = opened(storage, check=self._check)
+        except TransientError as error:
+            (found,) = self._kept(error, FILE).shards
+            shard = listed(storage, found, check=self._check, alone=True)
+        else:
+            listing = manifest.build([manifest.Shard(urls.name_of(storage.url), *shard.facts)])
+            self._listings.put(msgspec.json.encode(listing), storage.url, storage.options, FILE)
+        self.shards = [shard]
 
     def _open_parent(self) -> None:
         self.storage = Storage(urls.parent_of(self.storage.url), self.storage.options)
@@ -143,11 +197,16 @@ class _Opening:
         name = urls.joined(self.storage.shown, manifest.NAME)
         try:
             data = self.storage.get(manifest.NAME, manifest.SIZE_MAX).data
+        except TransientError as error:
+            return self._kept(error)
         except MissingFileError as error:
             why = "" if NO_BUCKET in str(error.strerror) else self._why()
             raise MissingFileError(2, f"{error.strerror}{why}", error.filename) from None
         try:
-            return manifest.parse(bytes(data), name)
+            found = manifest.parse(bytes(data), name)
+            if found is not None:
+                self._listings.put(bytes(data), self.storage.url, self.storage.options)
+            return found
         except FormatError as error:
             if not bytes(data).lstrip().startswith(b"<"):
                 raise
