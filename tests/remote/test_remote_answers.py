@@ -217,17 +217,39 @@ def test_no_answer_takes_more_than_was_asked_for(odd: Odd, backend: str, kind: s
 # Redirects
 
 
-@pytest.mark.parametrize("backend", ["fsspec"])
-def test_headers_stay_with_their_origin(odd: Odd, root: Path, backend: str) -> None:
-    headers = {"x-api-key": "secret", "Authorization": "Bearer secret", "Cookie": "a=secret"}
-    for given in ({"headers": headers}, {"client_kwargs": {"headers": headers}}):
-        with odd_server(root) as other:
-            for target, leaks in ((f"{odd.url}/plain", True), (f"{other.url}/plain", False)):
-                odd.elsewhere = target
-                odd.requests.clear()
-                with FileReader(f"{odd.url}/redirect/set", **options(backend, **given)) as reader:
-                    assert [array.tobytes() for array in reader] == SAMPLES
-                for path, sent in [*odd.requests, *other.requests]:
-                    own = path.startswith("/redirect") or leaks
-                    assert ("secret" in str(sent)) == own
-                assert leaks or len(other.requests) > len(reader.fnames)
+HEADERS = {"x-api-key": "secret", "Authorization": "Bearer secret", "Cookie": "a=secret"}
+GIVEN: list[tuple[str, dict[str, Any]]] = [
+    ("fsspec", {"headers": HEADERS}),
+    ("fsspec", {"client_kwargs": {"headers": HEADERS}}),
+    ("obstore", {"default_headers": HEADERS}),
+    ("obstore", {"client_options": {"default_headers": HEADERS}}),
+    ("obstore", {"default_headers": {"x-api-key": "secret"}}),
+]
+
+
+@pytest.mark.parametrize(("backend", "given"), GIVEN)
+def test_headers_stay_with_their_origin(odd: Odd, root: Path, backend: str, given: dict[str, Any]) -> None:
+    with odd_server(root) as other, odd_server(root) as third:
+        third.elsewhere = f"{other.url}/plain"
+        for target in (f"{odd.url}/plain", f"{other.url}/plain", f"{third.url}/redirect"):
+            odd.elsewhere = target
+            for name in ("set", "set/PART_00001.ffr"):
+                for server in (odd, other, third):
+                    server.requests.clear()
+                with FileReader(f"{odd.url}/redirect/{name}", **options(backend, **given)) as reader:
+                    assert [array.tobytes() for array in reader] == (SAMPLES if name == "set" else SAMPLES[10:20])
+                assert all("secret" in str(headers) for _, headers in odd.requests)
+                strangers = [*other.requests, *third.requests]
+                assert not any("secret" in str(headers) for _, headers in strangers)
+                assert bool(strangers) == (not target.startswith(odd.url))
+
+
+@pytest.mark.parametrize(("backend", "given"), GIVEN)
+def test_redirects_that_end_nowhere(odd: Odd, backend: str, given: dict[str, Any]) -> None:
+    odd.elsewhere = f"{odd.url}/redirect"
+    with pytest.raises(RemoteError, match=r"redirect/set/dataset.json: redirected"):
+        FileReader(f"{odd.url}/redirect/set", **options(backend, **given))
+    odd.elsewhere = "http://127.0.0.1:9/secret"
+    with pytest.raises(RemoteError, match=r"redirect/set/dataset.json: .*tried 3 times") as told:
+        FileReader(f"{odd.url}/redirect/set", **options(backend, **given))
+    assert "secret" not in str(told.value)
