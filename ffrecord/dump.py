@@ -10,7 +10,7 @@ from typing import Any
 from ffrecord import manifest
 from ffrecord.buffers import as_bytes
 from ffrecord.inputs.recognised import Ours, input_of
-from ffrecord.paths import check_type
+from ffrecord.paths import local
 from ffrecord.sharding import resume
 from ffrecord.sharding.encoding import Encoding, extension_of
 from ffrecord.sharding.engine import write_shards
@@ -71,7 +71,7 @@ def dump(
     if files == 1:
         interrupts.exiting(lambda: _dump_here(dataset, total, fname, encoding, show))
     else:
-        _dump_parallel(dataset, total, check_type(fname), files, encoding, show)
+        _dump_parallel(dataset, total, local("fname", fname), files, encoding, show)
 
 
 def _with_encoding(dataset: Any, serializer: Serializer | None) -> tuple[Any, Encoding]:

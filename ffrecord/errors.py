@@ -14,12 +14,16 @@
 Everything else is built in: `IndexError`, `TypeError`, `ValueError` (bad argument, closed), and the `OSError` of the
 errno.
 
+Names of files, members, columns and objects may come from strangers, and hold line ends or what moves the cursor of a
+terminal. So the text of every exception here shows what is not printable escaped (`escaped`), whoever made the message.
+
 Programs written for ffrecord 1.x catch what it raised, mostly `RuntimeError` and `AssertionError`. So the errors raised
 are private subclasses that are instances of both. Where an `OSError` is among the bases it stands first, or its `errno`
 and `filename` would stay `None`. All of them pickle from their message, as worker processes need.
 """
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -35,6 +39,25 @@ __all__ = [
     "UserFunctionError",
     "WorkerError",
 ]
+
+
+TRACEBACK = "Traceback (most recent call last)"  # of another process: its line ends stay
+
+
+def escaped(text: object, *, lines: bool = False) -> str:
+    r"""Return a text for messages and logs, with each character that is not printable escaped: `\x1b`, `\u202e`.
+
+    Args:
+        lines: leave line ends as they are, as in a text with a traceback.
+    """
+    found = str(text)
+    if found.isprintable():
+        return found
+    kept = "\n" if lines or TRACEBACK in found else ""
+    return "".join(
+        each if each.isprintable() or each in kept else each.encode("unicode_escape", "backslashreplace").decode()
+        for each in found
+    )
 
 
 class FFRecordError(Exception):
@@ -176,10 +199,40 @@ class FileError(OSError, RuntimeError):
     """A file could not be created, read or written."""
 
 
+class _EscapedLines(logging.Filter):
+    """Shows what is not printable in lines of our log escaped, as in exceptions."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if not text.isprintable():
+            record.msg, record.args = escaped(text), ()
+        return True
+
+
+logging.getLogger("ffrecord").addFilter(_EscapedLines())
+
+
+def _escape(kind: type[Exception]) -> None:
+    """Have the text of an exception class escaped. Its `args` stay as they are, so that it pickles as it was."""
+    plain = kind.__str__
+
+    def __str__(self: Exception) -> str:  # noqa: N807
+        # Those two tell where in another process something failed.
+        return escaped(plain(self), lines=isinstance(self, WorkerError | UserFunctionError))
+
+    kind.__str__ = __str__  # type: ignore[assignment]
+
+
+for _kind in [each for each in globals().values() if isinstance(each, type) and issubclass(each, Exception)]:
+    if _kind.__module__ == __name__:
+        _escape(_kind)
+
+
 def _file_error_of(builtin: type[OSError]) -> type[OSError]:
     """`FileError` of the errnos that Python gives a class of their own; named so that it pickles."""
     name = f"Record{builtin.__name__}"
     made = type(name, (builtin, RuntimeError), {"__doc__": f"`FileError` that is a `{builtin.__name__}`."})
+    _escape(made)
     globals()[name] = made
     return made
 

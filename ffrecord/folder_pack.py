@@ -18,7 +18,7 @@ from ffrecord import filesystems
 from ffrecord.errors import ArgumentError, NotAFolderError, file_error
 from ffrecord.folder_index import encode_index, walk
 from ffrecord.folder_pickle import Tree
-from ffrecord.paths import PathLike
+from ffrecord.paths import PathLike, local
 from ffrecord.workers import interrupts
 from ffrecord.writer import FileWriter
 
@@ -52,7 +52,7 @@ def pack_folder(
         OSError (also a RuntimeError): of the path it names: neither a regular file nor a directory, a loop of symbolic
             links, unreadable, changed while it was packed, not writable. Nothing was published.
     """
-    root = Path(filesystems.absolute(os.fspath(folder)))
+    root = Path(filesystems.absolute(local("folder", folder)))
     try:
         is_directory = root.is_dir()
     except OSError as error:

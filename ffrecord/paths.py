@@ -39,6 +39,23 @@ def check_type(fname: object) -> str:
     return path
 
 
+def local(argument: str, given: PathLike) -> str:
+    """Return the path of a file or directory of this machine that an argument names, of a `file://` URL as well.
+
+    Raises:
+        TypeError: it is no path.
+        ValueError: it is a URL of anything else, which the system would take for a name with slashes.
+    """
+    path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise ArgumentTypeError(f"{argument} must be str or os.PathLike, not {type(given).__name__}")
+    if urls.lost_slash(path) and not os.path.lexists(path.partition("/")[0]):
+        raise urls.without_slash(path)
+    if urls.is_remote(path) and not os.path.lexists(path):
+        raise ArgumentError(f"{argument} is {urls.redacted(path)}, expected a place on this machine")
+    return urls.local_of(path)
+
+
 class Pinned(NamedTuple):
     """What a reader of URLs is opened with again: what it was given, and how many files each URL of that was."""
 

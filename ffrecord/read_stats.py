@@ -26,6 +26,8 @@ class ReadStats(NamedTuple):
         engines: file system → how its files are read now: "page cache", "page cache, two passes", "threads", "direct"
             or "mmap".
         refetched: samples of URLs that came damaged, and were fetched once more.
+        retries: requests to storage and web servers that failed for a while, and were made again; `requests` has all.
+        offline: datasets that were opened as the cache knew them last, since their server did not answer.
     """
 
     batches: int
@@ -41,6 +43,8 @@ class ReadStats(NamedTuple):
     open_files: int
     engines: dict[str, str]
     refetched: int = 0
+    retries: int = 0
+    offline: int = 0
 
 
 def collect(
@@ -68,6 +72,8 @@ def collect(
         open_files=open_files,
         engines=dict(_named(filesystems)),
         refetched=total["refetched"],
+        retries=total["retries"],
+        offline=total["offline"],
     )
 
 

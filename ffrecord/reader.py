@@ -18,6 +18,7 @@ from ffrecord.errors import (
     FormatError,
     SampleIndexError,
     TruncatedError,
+    escaped,
     of_files,
 )
 from ffrecord.extension import Extension
@@ -207,7 +208,7 @@ class FileReader(RecordReader[Sample_co]):
     def _warn_legacy(self) -> None:
         for opened in self._files:
             if opened.crc == 0:
-                warnings.warn(f"{opened.path}: {LEGACY_WARNING}", UserWarning, stacklevel=3)
+                warnings.warn(escaped(f"{opened.path}: {LEGACY_WARNING}"), UserWarning, stacklevel=3)
 
     def _file(self, file_index: SupportsIndex) -> OpenedFile:
         i = operator.index(file_index)

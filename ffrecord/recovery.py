@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ffrecord import durable, extension, filesystems, format, journal, untrusted, writer
-from ffrecord.errors import ArgumentError, ArgumentTypeError, ChecksumError, FormatError, file_error
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, file_error
 from ffrecord.journal import Journal, Noted, journal_name
 from ffrecord.opened import OpenedFile
+from ffrecord.paths import local
 from ffrecord.writing._buffers import count_intact
 
 
@@ -48,9 +49,7 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
             part file.
         All of OSError but a missing directory are RuntimeErrors, too.
     """
-    given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(given, str):
-        raise ArgumentTypeError(f"path must be str or os.PathLike, not {type(path).__name__}")
+    given = local("path", path)
     is_part = given.endswith(durable.PART_SUFFIX)
     part_path = given if is_part else _find(given)
     target = _noted_target(given) if is_part else given

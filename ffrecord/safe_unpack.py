@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 from ffrecord import durable_directory, filesystems
 from ffrecord.durable import remove_tree
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.paths import PathLike
+from ffrecord.paths import PathLike, local
 
 AT_ONCE = 8 << 20  # bytes of small files read in one batch
 FILES_AT_ONCE = 1024
@@ -115,7 +115,7 @@ def unpack_files(
         raise FormatError(f"{label}: {len(files)} files of {total} bytes, expected at most {max_size} (max_size)")
     # As tar names the directory itself.
     directories = [_parts(name, label) for name in folders if name.strip("/") != "."]
-    path = filesystems.absolute(os.fspath(target))
+    path = filesystems.absolute(local("folder", target))
     _check_target(path)
     base = os.fsdecode(os.fsencode(os.path.basename(path))[:100])
     temporary = os.path.join(os.path.dirname(path), f".{base}.{secrets.token_hex(6)}.unpacking")

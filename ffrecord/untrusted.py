@@ -34,7 +34,7 @@ class Refused(PermissionError):
     """Something is at a name of ours that is not ours to use. Its `strerror` says why."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(EPERM, reason)
+        super().__init__(EPERM, escaped(reason))
 
 
 # Names

@@ -1,11 +1,20 @@
 """Names of what lies elsewhere: told from paths, taken apart, and without what nobody else may see."""
 
 import re
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from ffrecord.errors import ArgumentError
 
 REDACTED = "…"
+WEB = ("http", "https")  # the only schemes whose URLs have a query; in all others `?` is a character of a key
+UNQUOTED = "/!$&'()*+,;=:@~"  # in the path of a web URL, beside letters, digits, `-`, `.` and `_`
+# What people append to a key to choose a version of it, or to be let in. No key looks like that by chance.
+ACCESS = re.compile(
+    r"[?&](versionid|generation|snapshot|x-amz-[a-z-]+|x-goog-[a-z-]+|awsaccesskeyid|signature|sig|[a-z_]*token)=",
+    re.IGNORECASE,
+)
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+NO_HOST = re.compile(r"[?#%\\\s]")
 ENDS_HOST = re.compile("[/?#]")
 LOST_SLASH = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
 
@@ -47,46 +56,96 @@ def misses_quotes(url: str) -> bool:
 
 
 def redacted(url: str) -> str:
-    """The same without user and password, and with the query, which may be a signature, left out: for messages."""
+    """Return a URL for messages: without user and password, and without its query, which may be a signature.
+
+    In a URL that has no query, such as `s3://bucket/run?lr=1`, `?` is a character like any other, and stays.
+    """
     if not is_url(url):
         return url
     scheme, _, rest = url.partition("://")
     if misses_quotes(url):
         rest = rest.rpartition("@")[2]
-    rest, query, _ = rest.partition("?")
+    secret = rest.find("?") if scheme_of(url) in WEB or ACCESS.search(rest) else -1
+    hidden, rest = (f"?{REDACTED}", rest[:secret]) if secret >= 0 else ("", rest)
     host, slash, path = rest.partition("/")
     # abfss://container@account: what stands before "@" is not secret there, and tells two of them apart.
     user, at, host = host.rpartition("@")
     if at and ":" not in user and scheme.lower().startswith("abfs"):
         host = f"{user}@{host}"
-    return f"{scheme}://{host}{slash}{path}{query}{REDACTED if query else ''}"
+    return f"{scheme}://{host}{slash}{path}{hidden}"
+
+
+def _apart(url: str) -> tuple[str, str]:
+    """Return (URL up to its path, query with its `?`) of a URL; only web URLs have a query."""
+    base, mark, query = url.partition("?") if scheme_of(url) in WEB else (url, "", "")
+    return base, f"{mark}{query}"
+
+
+def quoted(name: str) -> str:
+    """Return the path of an object as web URLs have it: everything quoted that would mean something else there."""
+    return quote(name, UNQUOTED, errors="surrogateescape")
 
 
 def joined(url: str, name: str) -> str:
-    """The URL of what is called `name` inside of `url`, the query kept: it may be what gives access to all of it."""
+    """Return the URL of the object called `name` inside of `url`, with the query of `url`: it may be what gives access.
+
+    Args:
+        name: a path as the store has it; it is quoted where `url` is one of the web.
+    """
     if not is_url(url):
         return f"{url.rstrip('/')}/{name}"
-    base, mark, query = url.partition("?")
-    return f"{base.rstrip('/')}/{name}{mark}{query}"
+    base, query = _apart(url)
+    return f"{base.rstrip('/')}/{quoted(name) if scheme_of(url) in WEB else name}{query}"
 
 
 def name_of(url: str) -> str:
-    """The last part of its path."""
-    return url.partition("://")[2].partition("?")[0].rstrip("/").rpartition("/")[2]
+    """Return the last part of the path of a URL."""
+    return _apart(url)[0].partition("://")[2].rstrip("/").rpartition("/")[2]
 
 
 def parent_of(url: str) -> str:
-    """The URL without the last part of its path, the query kept."""
-    base, mark, query = url.partition("?")
-    return f"{base.rstrip('/').rpartition('/')[0]}{mark}{query}"
+    """Return the URL without the last part of its path, the query kept."""
+    base, query = _apart(url)
+    return f"{base.rstrip('/').rpartition('/')[0]}{query}"
 
 
 def split(url: str) -> tuple[str, str, str, str]:
-    """(scheme, host with user and port, path without its first slash, query) of a URL."""
-    _, _, rest = url.partition("://")
-    rest, _, query = rest.partition("?")
-    host, _, path = rest.partition("/")
-    return scheme_of(url), host, path, query
+    """Return (scheme, host with user and port, path without its first slash, query) of a URL."""
+    base, query = _apart(url)
+    host, _, path = base.partition("://")[2].partition("/")
+    return scheme_of(url), host, path, query[1:]
+
+
+def check_key(url: str) -> None:
+    """Refuse a URL that a store or a library could take for another object than the one it names.
+
+    Raises:
+        ValueError: it says which part, and what to do.
+    """
+    if misses_quotes(url):
+        raise ArgumentError(f"{redacted(url)}: in a password `/`, `?` and `#` are written %2F, %3F and %23")
+    scheme, host, path, _ = split(url)
+    shown = redacted(url)
+    if scheme not in WEB and ACCESS.search(url):
+        raise ArgumentError(
+            f"{shown}: a {scheme}:// URL has no query: neither a version nor a signature can be given in it. "
+            "Credentials are given by storage_options; of several versions the latest one is read"
+        )
+    if NO_HOST.search(host.rpartition("@")[2]):
+        raise ArgumentError(f"{shown}: {host.rpartition('@')[2]!r} is no name of a host or bucket")
+    if scheme in WEB:
+        if "#" in url:
+            raise ArgumentError(f"{shown}: a `#` begins what is not sent to a server: write %23 if the name has one")
+        if "%2f" in path.lower():
+            raise ArgumentError(f"{shown}: a name with %2F cannot be told from a path: it is not supported")
+        path = unquote(path, errors="surrogateescape")
+    if "*" in f"{host}/{path}":
+        raise ArgumentError(f"{shown}: patterns are for files of this machine; name the dataset")
+    if CONTROL.search(path):
+        raise ArgumentError(f"{shown}: its path has a control character")
+    wrong = [part for part in path.removesuffix("/").split("/") if part in ("", ".", "..")] if path else []
+    if wrong:
+        raise ArgumentError(f"{shown}: {wrong[0]!r} between slashes is not taken as it is by all stores: leave it out")
 
 
 def local_of(path: str) -> str:

@@ -14,7 +14,16 @@ import numpy as np
 
 from ffrecord import durable, extension, format, urls
 from ffrecord._crc import crc32
-from ffrecord.errors import ArgumentError, ArgumentTypeError, ClosedError, CountError, StateError, counted, file_error
+from ffrecord.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ClosedError,
+    CountError,
+    StateError,
+    counted,
+    escaped,
+    file_error,
+)
 from ffrecord.journal import About, Journal
 from ffrecord.writing._buffers import Appender
 
@@ -395,7 +404,7 @@ class FileWriter(Appender):
             self._warn(f"dropped after {counted(self.count, 'sample')} and never closed; discarded")
 
     def _warn(self, what: str) -> None:
-        warnings.warn(f"{self._path}: {what}", ResourceWarning, stacklevel=3, source=self)
+        warnings.warn(escaped(f"{self._path}: {what}"), ResourceWarning, stacklevel=3, source=self)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")
@@ -413,4 +422,4 @@ def _check_name(fname: Any) -> str:
         raise ArgumentError(f"{path!r} has a null character, which no path has")
     if Path(path).suffix != format.SUFFIX:
         raise ArgumentError(f"{path} does not end with {format.SUFFIX}")
-    return path
+    return urls.local_of(path)

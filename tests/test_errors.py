@@ -1,12 +1,18 @@
 """Errors are instances of everything programs catch, and survive a process boundary."""
 
+import contextlib
 import copy
 import errno
+import json
+import logging
 import os
 import pickle
+import zipfile
+from pathlib import Path
 
 import pytest
 
+import ffrecord
 from ffrecord import DatasetWriter, FileReader, errors
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MismatchError, WorkerError, file_error
 
@@ -105,3 +111,99 @@ def test_a_summary_of_one(tmp_path):
     assert f"{tmp_path}/a: 1 sample, 0.0 MB in 1 shard, " in str(summary)
     with FileReader(tmp_path / "a") as reader:
         assert repr(reader).startswith("<FileReader of 1 sample in 1 file, ")
+
+
+EVIL = "\r\n\x1b[2Jevil\x9b\u202e\udcff"
+SAFE = r"\r\n\x1b[2Jevil\x9b\u202e\udcff"
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _ in BASES], ids=lambda kind: kind.__name__)
+def test_texts_have_no_control_characters(kind):
+    error = kind(f"a{EVIL}: wrong")
+    safe = SAFE.replace(r"\n", "\n") if kind in (WorkerError, errors.UserFunctionError) else SAFE
+    assert str(error) == f"a{safe}: wrong"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert error.args == (f"a{EVIL}: wrong",)
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.EIO])
+def test_file_errors_have_no_control_characters(number):
+    error = file_error(number, f"a{EVIL}", f"a{EVIL}")
+    assert str(error).isprintable()
+    assert error.filename == f"a{EVIL}"
+
+
+def test_tracebacks_of_other_processes_keep_their_lines():
+    text = "Caught\nOriginal Traceback (most recent call last):\n  File\nFormatError: \x1b"
+    assert str(FormatError(text)) == text.replace("\x1b", r"\x1b")
+
+
+def test_lines_of_the_log_have_no_control_characters(caplog):
+    with caplog.at_level("INFO", "ffrecord"):
+        logging.getLogger("ffrecord").info("%s: %d", f"a{EVIL}", 3)
+        logging.getLogger("ffrecord").info("%s: %d", "plain", 3)
+    assert caplog.messages == [f"a{SAFE}: 3", "plain: 3"]
+    assert caplog.records[1].args == ("plain", 3)
+
+
+def damaged(path: str) -> None:
+    data = bytearray(Path(path).read_bytes())
+    data[-1] ^= 1
+    Path(path).write_bytes(data)
+
+
+def test_names_of_files_are_escaped(tmp_path):
+    """Of a manifest, of archives, and of files that are not what they are called."""
+    DatasetWriter(tmp_path / "set", num_workers=0).from_indexed_dataset([b"a" * 9] * 3)
+    (name,) = [path.name for path in (tmp_path / "set").glob("*.ffr")]
+    evil = "e\r\n\x1b[2J.ffr"
+    os.rename(tmp_path / "set" / name, tmp_path / "set" / evil)
+    listing = json.loads((tmp_path / "set" / "dataset.json").read_text())
+    listing["shards"][0]["name"] = evil
+    (tmp_path / "set" / "dataset.json").write_text(json.dumps(listing))
+    shard = tmp_path / "set" / evil
+    damaged(str(shard))
+    told = []
+    with FileReader(tmp_path / "set") as reader, pytest.raises(ChecksumError) as wrong:
+        reader.read(range(3))
+    told.append(wrong)
+    shard.write_bytes(b"short")
+    for source in (tmp_path / "set", shard, tmp_path / "set" / f"missing{evil}"):
+        for use in (FileReader, ffrecord.open):
+            with pytest.raises((FormatError, OSError, ValueError)) as wrong:
+                use(source)
+            told.append(wrong)
+    for suffix in (".zip", ".tar", ".tfrecord", ".rec", ".beton", ".mdb", ".mds", ".ffr", ".parquet"):
+        path = tmp_path / f"x\r\n\x1b[2J{suffix}"
+        path.write_bytes(b"PK\x05\x06 nothing of any use" * 30)
+        for format in (
+            None,
+            "zip",
+            "tar",
+            "webdataset",
+            "tfrecord",
+            "recordio",
+            "lmdb",
+            "beton",
+            "mds",
+            "image folder",
+        ):
+            with contextlib.suppress(ImportError), pytest.raises((FormatError, OSError, ValueError)) as wrong:
+                ffrecord.open(path, format)
+            told.append(wrong)
+    for each in told:
+        assert str(each.value).isprintable(), repr(str(each.value))
+
+
+def test_names_of_members_are_escaped(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("m\r\n\x1b[2J", b"a" * 100)
+    data = bytearray((tmp_path / "a.zip").read_bytes())
+    data[data.index(b"a" * 50)] ^= 1
+    (tmp_path / "a.zip").write_bytes(data)
+    with ffrecord.open(tmp_path / "a.zip") as store, pytest.raises(ChecksumError) as told:
+        store.read([0])
+    assert str(told.value).isprintable()
+    with ffrecord.open(tmp_path / "a.zip") as store, pytest.raises(FileNotFoundError) as missing:
+        store["n\r\n\x1b"]
+    assert str(missing.value).isprintable()

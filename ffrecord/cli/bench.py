@@ -8,7 +8,7 @@ from ffrecord import urls
 from ffrecord.cli import exits, measuring
 from ffrecord.cli.measuring import Measured
 from ffrecord.cli.output import Output, in_bytes
-from ffrecord.cli.sources import add_source, open_source, path_of, positive
+from ffrecord.cli.sources import add_source, local_path_of, open_source, positive
 from ffrecord.errors import ArgumentError, FFRecordError
 from ffrecord.store import Store
 from ffrecord.workers.interrupts import signals_exit
@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--only", choices=(*WAYS, SIZES), action="append", help="measure this; may be repeated")
     help = "save a figure as .png, .svg or .pdf (needs the extra 'plot'), of sizes, too; one that is there is replaced"
-    parser.add_argument("--plot", type=path_of, metavar="FILE", help=help)
+    parser.add_argument("--plot", type=local_path_of, metavar="FILE", help=help)
 
 
 def run(given: argparse.Namespace, out: Output) -> int:

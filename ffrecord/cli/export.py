@@ -6,7 +6,7 @@ from ffrecord.cli import exits
 from ffrecord.cli.leftovers import tell_of_left
 from ffrecord.cli.making import conclude
 from ffrecord.cli.output import Output
-from ffrecord.cli.sources import add_jobs, add_source, path_of, refuse_inside
+from ffrecord.cli.sources import add_jobs, add_source, local_path_of, refuse_inside
 from ffrecord.conversion import export
 
 FORMATS = ("zip", "tar", "webdataset", "tfrecord", "folder")
@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument(
-        "out", metavar="OUT", type=path_of, help="a new file or directory, in a directory that is there"
+        "out", metavar="OUT", type=local_path_of, help="a new file or directory, in a directory that is there"
     )
     parser.add_argument(
         "--to", choices=FORMATS, metavar="FORMAT", help=f"{', '.join(FORMATS)}; by the suffix of OUT if that says it"

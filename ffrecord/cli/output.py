@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from ffrecord import errors
 from ffrecord.cli.tables import aligned
+from ffrecord.errors import escaped
 
 PIPED_WIDTH = 80
 NARROW = 10  # columns in which nothing is wrapped any more
@@ -165,9 +166,7 @@ def _finite(value: Any) -> Any:
 
 def printable(text: str) -> str:
     """Without what would move the cursor or cannot be encoded: names of files may hold anything."""
-    clean = "".join(
-        each if each.isprintable() else each.encode("unicode_escape", "backslashreplace").decode() for each in text
-    )
+    clean = escaped(text).replace("\n", "\\n")
     return clean.encode(sys.stdout.encoding or "utf-8", "backslashreplace").decode(sys.stdout.encoding or "utf-8")
 
 

@@ -6,7 +6,7 @@ import os
 from ffrecord.cli import exits
 from ffrecord.cli.leftovers import tell_of_left
 from ffrecord.cli.output import Output, counted, in_bytes
-from ffrecord.cli.sources import path_of, refuse_inside
+from ffrecord.cli.sources import local_path_of, refuse_inside
 from ffrecord.folder import PackedFolder
 from ffrecord.folder_pack import pack_folder
 
@@ -19,8 +19,8 @@ examples:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """FOLDER and FILE."""
     parser.epilog = EXAMPLES
-    parser.add_argument("folder", metavar="FOLDER", type=path_of)
-    parser.add_argument("out", metavar="FILE.ffr", type=path_of, help="appears when all is written")
+    parser.add_argument("folder", metavar="FOLDER", type=local_path_of)
+    parser.add_argument("out", metavar="FILE.ffr", type=local_path_of, help="appears when all is written")
     parser.add_argument("--replace", action="store_true", help="replace a file that is there")
 
 

@@ -6,7 +6,7 @@ import os
 from ffrecord import filesystems
 from ffrecord.cli import exits
 from ffrecord.cli.output import Output, counted, in_bytes
-from ffrecord.cli.sources import path_of
+from ffrecord.cli.sources import local_path_of
 from ffrecord.recovery import recover
 
 EXAMPLES = """\
@@ -19,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """PATH."""
     parser.epilog = EXAMPLES
     help = "of the file as it was given to its writer, or of what was left (.NAME.….part)"
-    parser.add_argument("path", metavar="PATH", type=path_of, help=help)
+    parser.add_argument("path", metavar="PATH", type=local_path_of, help=help)
     parser.add_argument("--replace", action="store_true", help="replace a file that is there under the name")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ffrecord import filesystems, limits, manifest
 from ffrecord.errors import ArgumentError, FormatError, add_note
+from ffrecord.paths import local
 from ffrecord.sources.opening import FORMATS, open
 from ffrecord.store import Store
 
@@ -34,6 +35,18 @@ def path_of(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("'' is no path")
     return text
+
+
+def local_path_of(text: str) -> str:
+    """Return the path of a file or directory of this machine.
+
+    Raises:
+        argparse.ArgumentTypeError: it is empty, or a URL.
+    """
+    try:
+        return local("the argument", path_of(text))
+    except ArgumentError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_jobs(parser: argparse.ArgumentParser, what: str) -> None:

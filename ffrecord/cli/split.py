@@ -15,7 +15,7 @@ from ffrecord.cli import exits
 from ffrecord.cli.making import add_writing, conclude, indexed, options_of, told_apart, write_some
 from ffrecord.cli.output import Output
 from ffrecord.cli.parts import Part, publish
-from ffrecord.cli.sources import add_source, refuse_inside, seed_of
+from ffrecord.cli.sources import add_source, local_path_of, refuse_inside, seed_of
 from ffrecord.conversion.given import Given
 from ffrecord.errors import ArgumentError, add_note, counted
 from ffrecord.order import Random
@@ -123,6 +123,7 @@ def _part(text: str) -> tuple[str, float | int | None]:
     path, sign, share = text.rpartition("=")
     if not sign or not path:
         raise argparse.ArgumentTypeError(f"{text!r}, expected OUT=SHARE, such as data/val=0.1")
+    path = local_path_of(path)
     try:
         if share == "rest":
             return path, None

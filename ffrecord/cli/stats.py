@@ -12,7 +12,7 @@ from ffrecord.cli.classes import classes_of
 from ffrecord.cli.output import Output, counted, cut, in_bytes, in_words
 from ffrecord.cli.rest import Rest, open_rest
 from ffrecord.cli.sizes import Sizes, labels_of, sizes_of
-from ffrecord.cli.sources import add_source, path_of, whole_number
+from ffrecord.cli.sources import add_source, local_path_of, whole_number
 from ffrecord.errors import FFRecordError
 
 BAR = 40  # characters of the longest
@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=_count, default=1000, metavar="N", help=help)
     parser.add_argument(
         "--plot",
-        type=path_of,
+        type=local_path_of,
         metavar="FILE",
         help="save a histogram of sizes as .png, .svg or .pdf (needs the extra 'plot'); one that is there is replaced",
     )

@@ -5,7 +5,7 @@ import argparse
 from ffrecord.cli import exits
 from ffrecord.cli.making import size_of
 from ffrecord.cli.output import Output, counted, in_bytes
-from ffrecord.cli.sources import add_source, open_source, path_of
+from ffrecord.cli.sources import add_source, local_path_of, open_source
 from ffrecord.errors import ArgumentError, MissingFileError
 from ffrecord.sources.unpacking import unpack
 from ffrecord.workers.interrupts import signals_exit
@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add_source(parser)
     parser.add_argument(
-        "folder", metavar="FOLDER", type=path_of, help="missing, or empty; the directory that it is in is there"
+        "folder", metavar="FOLDER", type=local_path_of, help="missing, or empty; the directory that it is in is there"
     )
     parser.add_argument("--only", action="append", metavar="NAME", help="this file; may be repeated")
     parser.add_argument("--max-size", type=size_of, metavar="BYTES", help="refuse what has more in all, as 10G")

@@ -12,7 +12,7 @@ from ffrecord.cli import exits
 from ffrecord.cli.messages import in_a_line
 from ffrecord.cli.output import Output, counted, in_bytes
 from ffrecord.cli.rest import open_rest
-from ffrecord.cli.sources import add_source, manifest_of, open_source, path_of, positive, whole_number
+from ffrecord.cli.sources import add_source, local_path_of, manifest_of, open_source, positive, whole_number
 from ffrecord.errors import ArgumentError, ChecksumError
 from ffrecord.store import Store
 
@@ -42,7 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--open", action=argparse.BooleanOptionalAction, default=None, help=help)
     parser.add_argument(
         "--export",
-        type=path_of,
+        type=local_path_of,
         metavar="FILE",
         help="write a page with samples, facts and sizes in it, and show nothing; one that is there is replaced",
     )

@@ -19,6 +19,7 @@ from ffrecord.conversion.places import check_outside
 from ffrecord.dataset_writer import Summary
 from ffrecord.durable import fsync_directory, lock, part_name, remove_tree
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, file_error
+from ffrecord.paths import local
 from ffrecord.sharding import arguments
 from ffrecord.sources.opening import open_for
 from ffrecord.store import Store
@@ -81,7 +82,7 @@ def export(
         OSError: reading or writing failed.
     """
     started = time.monotonic()
-    path = os.fspath(out)
+    path = local("out", out)
     kind = _format(path, format)
     per_shard = arguments.positive("samples_per_shard", samples_per_shard)
     if per_shard is not None and kind == "folder":

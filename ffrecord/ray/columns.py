@@ -70,7 +70,7 @@ def _nested(name: str, kind: Any) -> Field:
         return NDArrayField(_items(kind).to_pandas_dtype(), shape)
     if isinstance(kind, ArrowPythonObjectType):
         raise ArgumentTypeError(f"column {name!r} holds Python objects: {ADVICE}")
-    if _is_list(kind) and _is_number(kind.value_type):
+    if is_list(kind) and _is_number(kind.value_type):
         return NDArrayField(kind.value_type.to_pandas_dtype(), (None,))
     if _is_json(kind):
         return JSONField()
@@ -94,14 +94,16 @@ def _is_number(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Whether values of a type are lists of any number of items, or of one."""
     types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    views = [getattr(types, name)(kind) for name in ("is_list_view", "is_large_list_view") if hasattr(types, name)]
+    return bool(any(views) or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _is_json(kind: Any) -> bool:
     """Whether a `JSONField` holds values of this type."""
-    if _is_list(kind):
+    if is_list(kind):
         return _is_json(kind.value_type)
     if pa.types.is_struct(kind):
         return all(_is_json(each.type) for each in kind)

@@ -46,7 +46,7 @@ class Records:
             ValueError: other columns than those of the schema.
             TypeError, ValueError: a value that its field does not hold; names the column.
         """
-        table = BlockAccessor.for_block(block).to_arrow()
+        table = _as_arrow(block)
         if not table.num_rows:
             return
         self._check_columns(table.column_names)
@@ -59,9 +59,27 @@ class Records:
     def _check_columns(self, found: Sequence[str]) -> None:
         missing, extra = set(self._names) - set(found), set(found) - set(self._names)
         if missing or extra:
-            wrong = f"column {min(missing)!r} is missing" if missing else f"column {min(extra)!r} is in no field"
-            advice = "" if missing else "; drop_columns leaves it out"
-            raise ArgumentError(f"{wrong}: the schema has {', '.join(sorted(self._names))}{advice}")
+            if missing:
+                has = f"the dataset has {', '.join(sorted(found))}"
+                raise ArgumentError(f"the schema has a column {min(missing)!r}, which the dataset has not; {has}")
+            has = f"the schema has {', '.join(sorted(self._names))}"
+            wrong = f"the dataset has a column {min(extra)!r}, which the schema has not; {has}"
+            raise ArgumentError(f"{wrong}; drop_columns leaves it out")
+
+
+def _as_arrow(block: Any) -> Any:
+    """Return a block as a table of Arrow. Of a block of pandas, NaN in a column of floats stays NaN.
+
+    Arrow takes it for what is missing there, though pandas has both in columns of objects only.
+    """
+    table = BlockAccessor.for_block(block).to_arrow()
+    if isinstance(block, pa.Table):
+        return table
+    for place, name in enumerate(table.column_names):
+        column = block[name]
+        if isinstance(column.dtype, np.dtype) and column.dtype.kind == "f":
+            table = table.set_column(place, name, pa.array(column.to_numpy(), from_pandas=False))
+    return table
 
 
 def _check_plain(column: Any) -> None:

@@ -1,10 +1,12 @@
 """A column of a block of Arrow, and the field that is to hold its values: all at once, or one by one."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from ray.data.block import BlockAccessor
+from ray.data.extensions import ArrowPythonObjectType
 
 from ffrecord.errors import ArgumentTypeError
 from ffrecord.fields import (
@@ -16,6 +18,7 @@ from ffrecord.fields import (
     JPEGField,
     JSONField,
     LabelField,
+    ListField,
     NDArrayField,
     NoneField,
     OptionalField,
@@ -28,11 +31,12 @@ from ffrecord.fields import (
 from ffrecord.fields.describe import is_tensor
 from ffrecord.fields.field import Array, Encoded
 from ffrecord.forms import Packed
-from ffrecord.ray.columns import is_binary
+from ffrecord.ray.columns import is_binary, is_list
 from ffrecord.ray.to_arrow import joined_array
 from ffrecord.system.optional import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")
+compute: Any = require("pyarrow.compute", "ray", "ffrecord.ray")
 
 # Those whose values are the items of an array, no more and no less. Not of classes that others derive from them.
 WHOLE = (IntField, FloatField, BoolField, ScalarField, LabelField, NDArrayField, TensorField)
@@ -70,22 +74,17 @@ class Column:
     """
 
     def __init__(self, field: Field, name: str, table: Any) -> None:
-        self._field, self._name, self._chunked = field, name, table.column(name)
-        self._plain = field.inner if isinstance(field, ZstdField) else field
+        self._field, self._name, self._chunked = field, name, usual(table.column(name))
+        self._plain = _unpacked(field)
         self._check_nulls()
 
     def _check_nulls(self) -> None:
-        fixed = self._plain.fixed
-        are_times = fixed is not None and fixed.dtype.kind in "mM"
-        may = are_times or isinstance(self._plain, JSONField | NoneField | OptionalField)
-        if self._chunked.null_count and not may:
-            raise ArgumentTypeError(
-                f"{self._name}: {self._chunked.null_count} values are missing, which {self._field!r} does not hold; "
-                "OptionalField(...) holds None"
-            )
+        missing = self._chunked.null_count
+        if missing and not _holds_none(self._plain):
+            raise _missing(self._name, missing, self._field)
 
     def _array(self) -> Any:
-        return BlockAccessor.for_block(pa.table({self._name: self._chunked})).to_numpy(self._name)
+        return _as_numpy(self._chunked)
 
     def whole(self) -> Array | None:
         """The bytes of all values, uint8 [k, size]; None where they have to be encoded one by one."""
@@ -128,16 +127,140 @@ class Column:
         return [bytes(encode(value)) for value in self.values()]
 
     def values(self) -> list[Any]:
-        """The values, as the field takes them."""
-        plain = self._plain
-        if isinstance(plain, JSONField | NoneField):
-            return list(self._chunked.to_pylist())
-        array = self._array()
-        if isinstance(plain, NDArrayField):
-            return [_as_array(value, plain) for value in array]
-        if isinstance(plain, JPEGField):
-            return [_without_channel(value) for value in array]
-        return list(array)
+        """Return the values, as the field takes them.
+
+        Raises:
+            TypeError: values within lists are missing.
+        """
+        return _values(self._chunked, self._plain, self._name)
+
+
+def _values(column: Any, field: Field, name: str) -> list[Any]:
+    """Return the values of a column of Arrow as `field` takes them: None where there is none, never NaN in its place.
+
+    Numpy has no number that is missing. So what is missing is taken out before, and lists are taken apart.
+
+    Args:
+        column: a chunked array.
+        name: of the column, for messages.
+    """
+    plain, kind = _unpacked(field), column.type
+    if isinstance(plain, JSONField | NoneField):
+        return list(column.to_pylist())
+    if isinstance(plain, OptionalField):
+        return _optional(column, plain, name)
+    if column.null_count and not _holds_none(plain):
+        raise _missing(name, column.null_count, plain)
+    if isinstance(kind, pa.BaseExtensionType):
+        return [_fitted(value, plain) for value in _as_numpy(column)]
+    if isinstance(plain, ListField) and is_list(kind):
+        return [each for chunk in column.chunks for each in _lists(chunk, plain.inner, name)]
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return list(column.to_pylist())
+    if is_list(kind):
+        _check_items(column, plain, name)
+    return [_fitted(value, plain) for value in _as_numpy(column)]
+
+
+def usual(column: Any) -> Any:
+    """Return a column of a type that all functions of Arrow know: without views of text and bytes, and dictionaries."""
+    kind = _usual_type(column.type)
+    if kind == column.type:
+        return column
+    try:
+        if not is_list(column.type):
+            return column.cast(kind)
+    except pa.ArrowNotImplementedError:
+        pass
+    # Casts of views of lists give lists without items.
+    return pa.chunked_array([pa.array(chunk.to_pylist(), kind) for chunk in column.chunks], kind)
+
+
+def _usual_type(kind: Any) -> Any:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _usual_type(kind.value_type)
+    if is_list(kind):
+        items = _usual_type(kind.value_type)
+        return kind if items == kind.value_type else pa.large_list(items)
+    views = {"is_string_view": pa.large_string(), "is_binary_view": pa.large_binary()}
+    return next((plain for name, plain in views.items() if hasattr(types, name) and getattr(types, name)(kind)), kind)
+
+
+def _optional(column: Any, field: OptionalField, name: str) -> list[Any]:
+    if isinstance(column.type, ArrowPythonObjectType):  # None is an object as others are
+        return [_fitted(value, field) for value in _as_numpy(column)]
+    there = np.array(column.is_valid().to_pylist(), np.bool_)
+    found: list[Any] = [None] * len(column)
+    values = _values(_present(column), field.inner, name)
+    for place, value in zip(np.flatnonzero(there).tolist(), values, strict=True):
+        found[place] = value
+    return found
+
+
+def _present(column: Any) -> Any:
+    """Return a column without what is missing in it."""
+    if not column.null_count:
+        return column
+    if not isinstance(column.type, pa.BaseExtensionType):
+        return column.drop_null()
+    chunks = [type(chunk).from_storage(chunk.type, chunk.storage.filter(chunk.is_valid())) for chunk in column.chunks]
+    return pa.chunked_array(chunks, column.type)
+
+
+def _lists(chunk: Any, inner: Field, name: str) -> list[list[Any]]:
+    """Return lists of values, each a list of Python."""
+    items = _values(pa.chunked_array([chunk.flatten()]), inner, name)
+    ends = np.cumsum([0, *compute.list_value_length(chunk).to_pylist()]).tolist()
+    return [items[start:stop] for start, stop in itertools.pairwise(ends)]
+
+
+def _check_items(column: Any, field: Field, name: str) -> None:
+    """Raise TypeError if items of lists are missing, which an array would have as NaN."""
+    for chunk in column.chunks:
+        while is_list(chunk.type):
+            chunk = chunk.flatten()
+            if chunk.null_count and not pa.types.is_temporal(chunk.type):
+                raise _missing(name, chunk.null_count, field)
+
+
+def _missing(name: str, count: int, field: Field) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        f"{name}: {count} values are missing, which {field!r} does not hold; OptionalField(...) holds None"
+    )
+
+
+def _holds_none(field: Field) -> bool:
+    """Whether a value may be missing. Of times that is NaT."""
+    fixed = field.fixed
+    if fixed is not None and fixed.dtype.kind in "mM":
+        return True
+    return isinstance(_unpacked(field), JSONField | NoneField | OptionalField)
+
+
+def _unpacked(field: Field) -> Field:
+    while isinstance(field, ZstdField):
+        field = field.inner
+    return field
+
+
+def _as_numpy(column: Any) -> Any:
+    """Return a column in which nothing is missing, but for times, as Ray makes an array of it."""
+    if isinstance(column.type, pa.BaseExtensionType) and not len(column):
+        return []
+    return BlockAccessor.for_block(pa.table({"": column})).to_numpy("")
+
+
+def _fitted(value: Any, field: Field) -> Any:
+    """Return a value of numpy or Python as its field takes it."""
+    plain = _unpacked(field)
+    if isinstance(plain, OptionalField):
+        return None if value is None else _fitted(value, plain.inner)
+    if isinstance(plain, ListField) and isinstance(value, list | np.ndarray):
+        return [_fitted(each, plain.inner) for each in value]
+    if isinstance(plain, NDArrayField):
+        return _as_array(value, plain)
+    return _without_channel(value) if isinstance(plain, JPEGField) else value
 
 
 def _as_array(value: Any, field: NDArrayField) -> Any:

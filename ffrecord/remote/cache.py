@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord import filesystems, limits
+from ffrecord import limits
 from ffrecord.background import Background
 from ffrecord.batching import Indices
 from ffrecord.buffers import as_bytes
@@ -27,7 +27,7 @@ from ffrecord.forms import Array, Outcome
 from ffrecord.remote.cache_copy import Copy, begin, check_tables
 from ffrecord.remote.cache_files import regular_size
 from ffrecord.remote.cache_limit import parse_limit
-from ffrecord.remote.cache_names import HAVE, WHOLE, complete_names, entry_path, usable_directory
+from ffrecord.remote.cache_names import HAVE, WHOLE, complete_names, directory_of, entry_path, usable_directory
 from ffrecord.remote.cache_room import Room, remove
 from ffrecord.remote.cache_sealing import seal
 from ffrecord.remote.tables import Facts
@@ -60,7 +60,7 @@ class Cache:
 
     def __init__(self, directory: str | os.PathLike[str], limit: int | str | None = None) -> None:
         size = parse_limit(limit)
-        self._given = filesystems.absolute(os.fspath(directory))
+        self._given = directory_of(directory)
         self.directory = usable_directory(self._given)
         self.changes = 0
         self._change = itertools.count(1)

@@ -4,6 +4,7 @@
     NAME.KEY.have   one byte for each record of it, 1 for those that were stored; its time of change is when the copy
                     was last used
     NAME.KEY.ffr    a complete copy: every record compared with its CRC-32, and all of it on the disk
+    NAME.KEY.json   the dataset.json of a dataset: see cache_listings.py
     evicting.lock   locked by the process that makes room
 
 NAME is that of the shard, for people. KEY tells the shard from all others: it is made of its URL, size, number of
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 from ffrecord import filesystems
 from ffrecord.errors import NotAFolderError, file_error
+from ffrecord.paths import local
 from ffrecord.remote.tables import Facts
 
 WHOLE, PART, HAVE = ".ffr", ".part", ".have"
@@ -26,6 +28,15 @@ LOCK = "evicting.lock"
 ENTRY = re.compile(r"(.*\.[0-9a-f]{32})\.(?:ffr|part|have)")
 PLAIN = re.compile(r"[^A-Za-z0-9_-]+")
 NAME_MOST = 80
+
+
+def directory_of(given: str | os.PathLike[str]) -> str:
+    """Return the absolute path of the directory that an argument `cache_dir` names.
+
+    Raises:
+        TypeError, ValueError: it is no path, or not on this machine.
+    """
+    return filesystems.absolute(local("cache_dir", given))
 
 
 def usable_directory(given: str | os.PathLike[str]) -> str:
@@ -38,7 +49,7 @@ def usable_directory(given: str | os.PathLike[str]) -> str:
         NotADirectoryError (also an AssertionError): it is a file.
         OSError (also a RuntimeError): it is not there and cannot be made; the user's own part belongs to somebody else.
     """
-    path = filesystems.absolute(os.fspath(given))
+    path = directory_of(given)
     _make(path, 0o777)
     if not os.stat(path).st_mode & stat.S_IWOTH:
         return path
@@ -67,9 +78,13 @@ def entry_path(directory: str, name: str, facts: Facts) -> str:
         facts: of the shard.
     """
     n, size, crc = facts
-    key = hashlib.sha256(f"{name}\0{size}\0{crc}\0{n}".encode(errors="surrogateescape")).hexdigest()[:32]
+    return f"{directory}/{stem_of(name, f'{name}{chr(0)}{size}{chr(0)}{crc}{chr(0)}{n}')}"
+
+
+def stem_of(name: str, key: str) -> str:
+    """Return what the names of files begin with: something for people, and a hash of `key`, which tells them apart."""
     people = PLAIN.sub("_", name.rpartition("/")[2].removesuffix(WHOLE))[:NAME_MOST]
-    return f"{directory}/{people}.{key}"
+    return f"{people}.{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:32]}"
 
 
 class Held(NamedTuple):

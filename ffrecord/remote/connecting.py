@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -37,6 +37,33 @@ class Options(NamedTuple):
     seconds: float
     tables_memory: int
     others: dict[str, Any]
+
+
+# What of the options says which store a URL is of; all else may change, or is secret.
+TELLING = ("endpoint", "account_name", "base_url")
+ENVIRONMENT = (
+    *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME"),
+    *("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"),
+)
+
+
+def telling(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    """Return what tells the place of a URL from all others, with nothing in it that is secret."""
+    scheme, host, path, _ = urls.split(urls.redacted(url))  # which keeps the container before an "@" of Azure
+    told = [scheme, host, path.strip("/")]
+    for key, value in sorted(_flat(storage_options or {})):
+        if any(word in key.lower() for word in TELLING):
+            told.append(f"{key.lower()}={value}")
+    return told + [os.environ.get(name, "") for name in ENVIRONMENT]
+
+
+def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) of options, also of those that are in dicts, as fsspec's `client_kwargs` are."""
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            yield from ((str(name), each) for name, each in _flat(value))
+        else:
+            yield str(key), value
 
 
 def options_of(storage_options: Mapping[str, Any] | None) -> Options:
@@ -114,17 +141,22 @@ def connect(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple
 
 
 def located(url: str, backend: str) -> tuple[str, str]:
-    """(URL of the bucket or host, path in it) of a URL."""
-    if urls.misses_quotes(url):
-        raise ArgumentError(f"{urls.redacted(url)}: in a password `/`, `?` and `#` are written %2F, %3F and %23")
+    """Return (URL of the bucket or host, path of the object there) of a URL.
+
+    The path is the key as the store has it: what a web URL quotes is not quoted in it.
+
+    Raises:
+        ValueError: the URL could be taken for that of another object.
+    """
+    urls.check_key(url)
     scheme, host, path, query = urls.split(url)
     tail = f"?{query}" if query else ""
+    if scheme in urls.WEB:
+        path = unquote(path, errors="surrogateescape")  # it is quoted again when it is asked for
     if backend == "fsspec":
         return f"{scheme}://{host}{tail}", f"{host}/{path}".rstrip("/")
     if not host:
         raise ArgumentError(f"{urls.redacted(url)}: names no bucket or host")
-    if scheme in ("http", "https"):
-        path = unquote(path)  # it is quoted again when it is asked for
     return f"{scheme}://{host}{tail}", path.strip("/")
 
 

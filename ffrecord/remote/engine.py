@@ -92,13 +92,14 @@ class RemoteFiles:
     Args:
         files: the shards, one at least.
         cached: what there is of them on this machine; None without a cache.
+        offline: how many datasets were opened without their server.
     """
 
     aio_error = 0
     open_files = 0
 
-    def __init__(self, files: Sequence[RemoteShard], cached: Cached | None = None) -> None:
-        self._files, self._cached = list(files), cached
+    def __init__(self, files: Sequence[RemoteShard], cached: Cached | None = None, offline: int = 0) -> None:
+        self._files, self._cached, self._offline = list(files), cached, offline
         counts = np.array([file.n for file in self._files], np.int64)
         self._ends = np.cumsum(counts)
         self._begins = self._ends - counts
@@ -147,6 +148,8 @@ class RemoteFiles:
                 "records": done.records,
                 "bytes": done.bytes,
                 "requests": sum(each.asked for each in storages.values()),
+                "retries": sum(each.retries for each in storages.values()),
+                "offline": self._offline,
                 "io_ns": sum(each.nanoseconds for each in storages.values()),
             }
         )

@@ -12,7 +12,8 @@ from ffrecord.errors import ArgumentError, FFRecordError, RemoteError
 from ffrecord.remote.client import Fetched, never
 from ffrecord.remote.comparing import check_there
 from ffrecord.remote.fsspec_errors import error_of
-from ffrecord.remote.refusals import no_ranges, short, too_large
+from ffrecord.remote.fsspec_web import Answer, fetch
+from ffrecord.remote.refusals import changed, longer, no_ranges, short, too_large
 from ffrecord.system.optional import optional, require
 
 CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0  # over HTTP, for a connection and for the next bytes: as by obstore
@@ -65,10 +66,21 @@ class FsspecClient:
 
     def url(self, path: str) -> str:
         """What an object is called in messages."""
-        return urls.redacted(f"{self._scheme}://{path}{'?' if self._query else ''}{self._query}")
+        if not self._whole:
+            return urls.redacted(f"{self._scheme}://{path}")
+        return urls.redacted(self._web_url(path))
+
+    def _web_url(self, path: str) -> str:
+        host, _, key = path.partition("/")
+        query = f"?{self._query}" if self._query else ""
+        return f"{self._scheme}://{host}/{urls.quoted(key)}{query}"
 
     def get(self, path: str, most: int) -> Fetched:
         """All of an object, of at most `most` bytes."""
+        if self._whole:
+            found = self._fetched(path, None, most)
+            self._check_size(path, found, most)
+            return Fetched(found.data, len(found.data), found.etag)
         # One byte more than that tells what is too large; without a request for its size.
         data = self._asked(path, "cat_file", self._path(path), start=0, end=most + 1)
         if len(data) > most:
@@ -77,6 +89,13 @@ class FsspecClient:
 
     def get_start(self, path: str, most: int) -> Fetched:
         """The first `most` bytes of an object, or all of a smaller one."""
+        if self._whole:
+            found = self._fetched(path, (0, most), most)
+            if found.status != 206 and not 0 <= found.size <= most:
+                raise no_ranges(self.url(path))
+            expected = min(most, found.size) if found.size >= 0 else min(most, len(found.data))
+            self._check_length(path, found, expected)
+            return Fetched(found.data, found.size if found.size >= 0 else len(found.data), found.etag)
         size, etag = self.head(path)
         stop = most if size < 0 else min(most, size)
         if not stop:
@@ -90,6 +109,14 @@ class FsspecClient:
 
     def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> Fetched:
         """Bytes [start, stop) of an object."""
+        if self._whole:
+            found = self._fetched(path, (start, stop), stop - start)
+            if found.status != 206:
+                raise no_ranges(self.url(path))
+            if etag is not None and found.etag is not None and etag != found.etag:
+                raise changed(self.url(path), etag, found.etag)
+            self._check_length(path, found, stop - start)
+            return Fetched(found.data, found.size, found.etag)
         data = self._asked(path, "cat_file", self._path(path), start=start, end=stop)
         if len(data) > stop - start:
             raise no_ranges(self.url(path))
@@ -99,9 +126,36 @@ class FsspecClient:
 
     def head(self, path: str) -> tuple[int, str | None]:
         """(size in bytes, etag) of an object."""
+        if self._whole:  # by a range, since a signature may be for GET only
+            found = self._fetched(path, (0, 1), 1)
+            return found.size, found.etag
         info = self._asked(path, "info", self._path(path))
         size = info.get("size")
         return -1 if size is None else int(size), _etag(info)
+
+    def _fetched(self, path: str, span: tuple[int, int] | None, most: int) -> Answer:
+        """Ask a web server."""
+        url, shown = self._path(path), self.url(path)
+
+        def ask() -> Any:
+            files = self._files()
+            return self._fsspec.asyn.sync(files.loop, fetch, files, url, shown, span, most, timeout=CALL_SECONDS)
+
+        found: Answer = self._answer(path, ask)
+        return found
+
+    def _check_size(self, path: str, found: Answer, most: int) -> None:
+        size = max(found.size, len(found.data))
+        if size > most:
+            raise too_large(self.url(path), size, most)
+        if 0 <= found.size != len(found.data):
+            raise short(self.url(path), len(found.data), found.size)
+
+    def _check_length(self, path: str, found: Answer, expected: int) -> None:
+        if len(found.data) > expected:
+            raise longer(self.url(path), expected)
+        if len(found.data) < expected:
+            raise short(self.url(path), len(found.data), expected)
 
     def put(self, path: str, data: bytes, *, replaces: str | EllipsisType | None = ...) -> str | None:
         """Write an object; what it is to replace is looked at first."""
@@ -129,10 +183,19 @@ class FsspecClient:
             yield f"{prefix}{path[start:]}", int(info.get("size") or 0), _etag(info)
 
     def _path(self, path: str) -> str:
-        """What the file system calls it: by most without the host, of which it is made."""
-        query = f"?{self._query}" if self._query else ""
-        url = f"{self._scheme}://{path}{query if self._whole else ''}"
-        return str(self._kind._strip_protocol(url))
+        """Return the name of an object in the file system: by most without the host, of which it is made.
+
+        Raises:
+            ArgumentError: the file system would take another object. Some leave out what follows a `?`.
+        """
+        if self._whole:
+            return str(self._kind._strip_protocol(self._web_url(path)))
+        found = str(self._kind._strip_protocol(f"{self._scheme}://{path}"))
+        if not found.endswith(path.partition("/")[2].strip("/")):
+            raise ArgumentError(
+                f"{self.url(path)}: fsspec's file system for {self._scheme}:// takes this name for {found}"
+            )
+        return found
 
     def _files(self) -> Any:
         """The file system, for this thread."""
@@ -169,8 +232,11 @@ class FsspecClient:
 
     def _asked(self, path: str, name: str, *args: Any, **options: Any) -> Any:
         """What the method of the file system gives; the first that is asked for makes it, and may connect."""
+        return self._answer(path, lambda: self._call(name, *args, **options))
+
+    def _answer(self, path: str, ask: Callable[[], Any]) -> Any:
         try:
-            return self._call(name, *args, **options)
+            return ask()
         except (FFRecordError, ImportError):
             raise
         except Exception as error:

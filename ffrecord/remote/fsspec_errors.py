@@ -4,11 +4,13 @@ import asyncio
 import errno
 import os
 import re
+import ssl
+from collections.abc import Mapping
 
-from ffrecord.errors import ChangedError, MissingFileError, NotSupportedError, RemoteError, TransientError
+from ffrecord.errors import MissingFileError, NotSupportedError, RemoteError, TransientError
+from ffrecord.remote.answers import error_of_answer, missing
 from ffrecord.remote.refusals import refused
 
-AGAIN = {408, 425, 429, 500, 502, 503, 504}
 # Of an OSError; any other, such as EISDIR, stays as it is. EIO and EBUSY are what s3fs makes of answers.
 AGAIN_ERRNO = {
     None, 0, errno.EAGAIN, errno.EINTR, errno.EIO, errno.EBUSY, errno.EPIPE, errno.ECONNABORTED, errno.ECONNREFUSED,
@@ -20,36 +22,91 @@ FTP = re.compile(r"\s*([1-5]\d\d)\b")  # how an answer begins
 ARGUMENTS = re.compile(r"(got an unexpected keyword|missing \d+ required|got multiple values for)[\w\s:,']*$")
 
 
+# Of packages whose errors are no OSError, such as httpx of hf://: a connection that failed.
+CONNECTION = (
+    "ConnectError", "ReadError", "WriteError", "CloseError", "NetworkError", "RemoteProtocolError", "ProxyError",
+    "ConnectionError", "ClientConnectionError", "EndpointConnectionError", "IncompleteRead", "ProtocolError",
+)  # fmt: skip
+CAUSES = 8  # that are looked at, one behind the other
+
+
 def error_of(error: Exception, url: str) -> Exception:
-    """What to raise in place of what a file system of fsspec, or what it is made of, raised."""
-    status = getattr(error, "status", getattr(error, "status_code", None))
-    kind = type(error).__name__
-    if isinstance(error, FileNotFoundError) or status == 404:
-        return MissingFileError(2, f"{url} does not exist", url)
-    if isinstance(error, PermissionError) or status in (401, 403, 407):
-        return refused(url, f"HTTP status {status}" if status else kind)
-    if isinstance(error, asyncio.TimeoutError | TimeoutError) or "Timeout" in kind:
-        return TransientError(f"{url}: no answer in time")
-    if "Certificate" in kind or "SSL" in kind:
-        return RemoteError(f"{url}: TLS failed ({kind})")
-    if status == 416:
-        return ChangedError(f"{url}: it has fewer bytes than its tables say: damaged, or replaced")
-    if status:
-        return (TransientError if status in AGAIN else RemoteError)(f"{url}: HTTP status {status}")
+    """Return what to raise in place of what a file system of fsspec, or what it is made of, raised.
+
+    Some say of every failure that the file is not there, with what they met as its cause: the cause counts.
+    """
+    for each in _with_causes(error):
+        found = _of_answer(each, url)
+        if found is not None:
+            return found
+    if isinstance(error, FileNotFoundError) and error.__cause__ is not None:
+        cause = error.__cause__
+        found = _of_connection(cause, url) if isinstance(cause, Exception) else None
+        if found is not None:
+            return found
+    if isinstance(error, FileNotFoundError):
+        return missing(url)
+    if isinstance(error, PermissionError):
+        return refused(url, type(error).__name__)
+    found = _of_connection(error, url)
+    if found is not None:
+        return found
     if type(error).__module__ == "ftplib":
         return _of_ftp(error, url)
     if isinstance(error, NotImplementedError):
         return NotSupportedError(f"{url}: its file system cannot do this")
-    return _of_connection(error, url) or RemoteError(f"{url}: {_said(error)}")
+    return RemoteError(f"{url}: {_said(error)}")
+
+
+def _with_causes(error: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and len(found) < CAUSES:
+        found.append(at)
+        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+    return found
+
+
+def _of_answer(error: BaseException, url: str) -> Exception | None:
+    """Return the error that the answer of a server stands for; None if none came, or it is not known."""
+    status, code = _status(error), ""
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):  # of botocore
+        code = str(response.get("Error", {}).get("Code", ""))
+        status = status or _number(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
+    elif not status:  # of requests, httpx and what is made of them
+        status = _number(getattr(response, "status_code", None))
+    known = code if re.fullmatch(r"[A-Z][A-Za-z]{1,79}", code) else ""
+    return error_of_answer(url, status, known) if status >= 300 or known else None
+
+
+def _status(error: BaseException) -> int:
+    return _number(getattr(error, "status", None)) or _number(getattr(error, "status_code", None))
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 100 <= value < 600 else 0
 
 
 def _of_connection(error: Exception, url: str) -> Exception | None:
+    """Return the error of a connection that failed; None if that is not what happened."""
+    if any(isinstance(each, ssl.SSLError) or _names_tls(each) for each in _with_causes(error)):
+        return RemoteError(f"{url}: TLS failed ({type(error).__name__})")
     kind = type(error).__name__
+    if isinstance(error, asyncio.TimeoutError | TimeoutError) or "Timeout" in kind:
+        return TransientError(f"{url}: no answer in time")
     # Less than 0: what a name server said.
     again = isinstance(error, OSError) and (error.errno in AGAIN_ERRNO or (error.errno or 0) < 0)
-    if again or isinstance(error, EOFError) or "Payload" in kind or "Disconnected" in kind:
+    missing_or_refused = isinstance(error, FileNotFoundError | PermissionError)
+    if (again and not missing_or_refused) or isinstance(error, EOFError):
+        return TransientError(f"{url}: the connection failed ({kind})")
+    if "Payload" in kind or "Disconnected" in kind or kind in CONNECTION:
         return TransientError(f"{url}: the connection failed ({kind})")
     return None
+
+
+def _names_tls(error: BaseException) -> bool:
+    return "Certificate" in type(error).__name__ or "SSL" in type(error).__name__
 
 
 def _of_ftp(error: Exception, url: str) -> Exception:

@@ -10,12 +10,13 @@ from urllib.parse import unquote
 
 from ffrecord import urls
 from ffrecord.errors import ChangedError, NoRangesError, NotSupportedError
+from ffrecord.remote import redirects
 from ffrecord.remote.client import Fetched, never
 from ffrecord.remote.comparing import check_there
 from ffrecord.remote.obstore_errors import error_of
 from ffrecord.remote.obstore_library import library
 from ffrecord.remote.obstore_options import taken, wrong_option
-from ffrecord.remote.refusals import changed, short, too_large
+from ffrecord.remote.refusals import changed, longer, short, too_large
 
 T = TypeVar("T")
 
@@ -33,35 +34,50 @@ class ObstoreClient:
         root: URL of the bucket or host, with no path.
         options: keyword arguments of obstore's store: those of its configuration, `client_options`, `retry_config`
             (of large uploads), `credential_provider`.
+        shown: what the one object is called in messages that is asked for; None for its URL.
     """
 
-    def __init__(self, root: str, options: Mapping[str, Any]) -> None:
-        self._root, self._options = root, dict(options)
+    def __init__(self, root: str, options: Mapping[str, Any], shown: str | None = None) -> None:
+        self._root, self._options, self._shown = root, dict(options), shown
         self._address, self._headers = _apart(root)
         self._library = library()
         self._once = self._store(NEVER)
         self._uploading: Any = None
+        self._redirects = redirects.Redirects(root, options) if redirects.wanted(root, options) else None
 
     def __repr__(self) -> str:
         return f"<ObstoreClient of {urls.redacted(self._root)}>"
 
     def url(self, path: str) -> str:
         """What an object is called in messages."""
-        return urls.redacted(urls.joined(self._root, path))
+        return self._shown or urls.redacted(urls.joined(self._root, path))
+
+    def _elsewhere(self, path: str) -> "tuple[ObstoreClient, str] | None":
+        """Return who gets an object from the other server that has it, and its path there; None where it is here."""
+        target = None if self._redirects is None else self._redirects.target(urls.joined(self._root, path))
+        if target is None:
+            return None
+        scheme, host, name, query = urls.split(target)
+        root = f"{scheme}://{host}{'?' if query else ''}{query}"
+        return ObstoreClient(root, redirects.without_headers(self._options), self.url(path)), unquote(name)
 
     def get(self, path: str, most: int) -> Fetched:
         """All of an object, of at most `most` bytes."""
+        there = self._elsewhere(path)
+        if there is not None:
+            return there[0].get(there[1], most)
         found = self._asked(path, partial(self._library.get, self._once, path))
         meta = found.meta
         if meta["size"] > most:
             raise too_large(self.url(path), meta["size"], most)
-        data = self._asked(path, found.bytes)
-        if len(data) != meta["size"]:
-            raise short(self.url(path), len(data), meta["size"])
+        data = self._body(path, found, meta["size"], None)
         return Fetched(data, meta["size"], meta["e_tag"])
 
     def get_start(self, path: str, most: int) -> Fetched:
         """The first `most` bytes of an object, or all of a smaller one."""
+        there = self._elsewhere(path)
+        if there is not None:
+            return there[0].get_start(there[1], most)
         options = {"range": (0, most)}
         try:
             found = self._asked(path, partial(self._library.get, self._once, path, options=options), (0, most))
@@ -71,13 +87,14 @@ class ObstoreClient:
                 raise
             return Fetched(b"", 0, etag)
         meta = found.meta
-        data = self._asked(path, found.bytes, (0, most))
-        if len(data) != min(most, meta["size"]):
-            raise short(self.url(path), len(data), min(most, meta["size"]))
+        data = self._body(path, found, min(most, meta["size"]), (0, most))
         return Fetched(data, meta["size"], meta["e_tag"])
 
     def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> Fetched:
         """Bytes [start, stop) of an object, of the version of `etag` if that is given."""
+        there = self._elsewhere(path)
+        if there is not None:
+            return there[0].get_range(there[1], start, stop, etag)
         found = self._asked(
             path, partial(self._library.get, self._once, path, options={"range": (start, stop)}), (start, stop)
         )
@@ -85,13 +102,29 @@ class ObstoreClient:
         # Compared here, not by If-Match: that never matches the weak ones that some servers give.
         if etag is not None and meta["e_tag"] is not None and meta["e_tag"] != etag:
             raise changed(self.url(path), etag, meta["e_tag"])
-        data = self._asked(path, found.bytes, (start, stop))
-        if len(data) != stop - start:
-            raise short(self.url(path), len(data), stop - start)
+        data = self._body(path, found, stop - start, (start, stop))
         return Fetched(data, meta["size"], meta["e_tag"])
+
+    def _body(self, path: str, found: Any, size: int, span: tuple[int, int] | None) -> bytes:
+        """Read a body, which must have `size` bytes.
+
+        `bytes()` of what obstore gives takes in all that comes, whatever was asked for; a stream is left when there is
+        more, and has read some 10 kB too much by then.
+        """
+        if not size:
+            return b""
+        data: bytes = self._asked(path, lambda: next(iter(found.stream(min_chunk_size=size + 1)), b""), span)
+        if len(data) > size:
+            raise longer(self.url(path), size)
+        if len(data) < size:
+            raise short(self.url(path), len(data), size)
+        return data
 
     def head(self, path: str) -> tuple[int, str | None]:
         """(size in bytes, etag) of an object."""
+        there = self._elsewhere(path)
+        if there is not None:
+            return there[0].head(there[1])
         meta = self._asked(path, partial(self._library.head, self._once, path))
         return meta["size"], meta["e_tag"]
 
@@ -144,7 +177,7 @@ class ObstoreClient:
             for each in piece:
                 yield each["path"], each["size"], each["e_tag"]
 
-    def _asked(self, path: str, call: "partial[T]", span: tuple[int, int] | None = None) -> T:
+    def _asked(self, path: str, call: Callable[[], T], span: tuple[int, int] | None = None) -> T:
         try:
             return call()
         except Exception as error:

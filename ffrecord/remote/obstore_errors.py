@@ -3,8 +3,9 @@
 import re
 from typing import NamedTuple
 
-from ffrecord.errors import ChangedError, MissingFileError, NotSupportedError, RemoteError, TransientError
-from ffrecord.remote.refusals import NO_BUCKET, no_ranges, refused
+from ffrecord.errors import ChangedError, NotSupportedError, RemoteError, TransientError
+from ffrecord.remote.answers import AGAIN, CONFLICT_CODES, MISSING, error_of_answer, missing, redirected
+from ffrecord.remote.refusals import no_ranges, refused
 
 # What obstore raises says all of it twice: for people, and as the structure of its error. Only that is looked at.
 # Whatever servers and URLs say in there is taken out of it first.
@@ -24,16 +25,7 @@ OF_AUTHORITY = "CaUsedAsEndEntity"  # what `openssl req -x509` makes unless told
 WANTS_TLS = re.compile("plain HTTP request was sent to HTTPS|speaking plain HTTP to an SSL|request to an HTTPS server")
 DNS = "failed to lookup address"
 METADATA = re.compile(r"https?://(169\.254\.|metadata\b|\[fd00:ec2)")  # of cloud machines, asked for credentials
-EXPIRED = ("ExpiredToken", "TokenRefreshRequired", "RequestExpired", "RequestTimeTooSkewed")
-DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", *EXPIRED)
-ELSEWHERE = (
-    "AuthorizationHeaderMalformed",
-    "PermanentRedirect",
-    "TemporaryRedirect",
-    "IllegalLocationConstraintException",
-)
-AGAIN = {408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529, 598, 599}
-AGAIN_CODES = ("RequestTimeout", "SlowDown", "ServerBusy", "OperationTimedOut", "InternalError")  # whatever the status
+CONFLICT = 409
 
 
 class Said(NamedTuple):
@@ -82,8 +74,11 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
     """
     text, kind = str(error), type(error).__name__
     said = said_by(text)
-    if isinstance(error, FileNotFoundError) and said.status in (0, 404, 410):
-        return _missing(url, said)
+    if isinstance(error, FileNotFoundError) and said.status in (0, *MISSING):
+        return missing(url, said.code)
+    if said.code in CONFLICT_CODES or (said.status == CONFLICT and url.startswith("s3")):
+        # obstore takes it for an object that is there. S3 says that by 412, and by 409 that nobody knows yet.
+        return TransientError(f"{url}: another write of it is going on ({_words(said)})")
     if kind == "PreconditionError":
         return ChangedError(f"{url}: replaced after it was opened")
     if kind in ("PermissionDeniedError", "UnauthenticatedError"):
@@ -101,29 +96,15 @@ def error_of(error: Exception, url: str, span: tuple[int, int] | None) -> Except
     return RemoteError(f"{url}: {kind}")
 
 
-def _missing(url: str, said: Said) -> Exception:
-    bucket = f"; {NO_BUCKET}" if said.code == "NoSuchBucket" else ""
-    return MissingFileError(2, f"{url} does not exist{bucket}", url)
-
-
 def _generic(url: str, said: Said) -> Exception:
     if said.tls:
         return RemoteError(f"{url}: {_words(said)}: the server speaks TLS on this port: write https://")
     if said.metadata:
         return _without_credentials(url, said)
-    if said.status in AGAIN or said.code in AGAIN_CODES:
-        return TransientError(f"{url}: {_words(said)}")
-    if said.status in (401, 403, 407) or said.code in DENIED:
-        return refused(url, _words(said))
-    if said.status == 404:
-        return _missing(url, said)
-    if 300 <= said.status < 400 or said.code in ELSEWHERE or "Redirect" in said.structure:
-        web = url.startswith("http")
-        return RemoteError(f"{url}: {'redirected to where it cannot be had' if web else _elsewhere(said)}")
-    if said.status == 416:
-        return ChangedError(f"{url}: it has fewer bytes than its tables say: damaged, or replaced")
-    if said.status:
-        return RemoteError(f"{url}: {_words(said)}")
+    if said.status or said.code:
+        return error_of_answer(url, said.status, said.code, said.region, _words(said))
+    if "Redirect" in said.structure:
+        return redirected(url, said.region, "")
     return _of_connection(url, said)
 
 
@@ -132,11 +113,6 @@ def _without_credentials(url: str, said: Said) -> Exception:
     if said.status and said.status not in AGAIN:
         return refused(url, why)
     return TransientError(f"{url}: {why}: {_words(said) or 'no answer'}")  # it may only be busy
-
-
-def _elsewhere(said: Said) -> str:
-    there = f": it is in {said.region}" if said.region else ""
-    return f"wrong region or endpoint{there}; give `region` in storage_options ({_words(said) or 'redirected'})"
 
 
 def _of_connection(url: str, said: Said) -> Exception:

@@ -1,15 +1,32 @@
 """What a reader of URLs is given → its shards, opened: by one request, where there is a dataset.json."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from ffrecord import format, manifest, paths, unfinished, urls
-from ffrecord.errors import ArgumentError, FormatError, MissingFileError
+from ffrecord.errors import (
+    ArgumentError,
+    FFRecordError,
+    FormatError,
+    MissingFileError,
+    RemotePermissionError,
+    TransientError,
+)
+from ffrecord.remote.cache_listings import DATASET, FILE, Listings
 from ffrecord.remote.connecting import check_options
 from ffrecord.remote.engine import RemoteFiles
 from ffrecord.remote.refusals import NO_BUCKET
 from ffrecord.remote.shard import RemoteShard, listed, opened
 from ffrecord.remote.storage import Storage
+
+# What servers say of a name that others are below: that there is nothing, nothing to be had, or no bytes.
+NOT_THERE = (MissingFileError, RemotePermissionError, FormatError)
+
+
+logger = logging.getLogger("ffrecord")
 
 
 class Remote:
@@ -59,7 +76,18 @@ class Remote:
         if io == "mmap":
             raise ArgumentError("io is 'mmap', which is for files of this machine")
         given: Any = self.source if isinstance(self.source, list | tuple) else [self.source]
-        opening = [_Opening(Storage(_checked(each), self._storage_options), check) for each in given]
+        cache = self._cache()
+        try:
+            return self._opened(given, Listings(None if cache is None else cache.directory), cache, check, io)
+        except BaseException:
+            if cache is not None:
+                cache.close()
+            raise
+
+    def _opened(
+        self, given: Any, listings: Listings, cache: Any, check: bool, io: str
+    ) -> tuple[list[RemoteShard], RemoteFiles]:
+        opening = [_Opening(Storage(paths.check_type(each), self._storage_options), check, listings) for each in given]
         opening[0].storage.run([each.open for each in opening])
         if self.counts:  # more may have been added since
             for each, count in zip(opening, self.counts, strict=True):
@@ -71,47 +99,92 @@ class Remote:
             files += each.shards
         if not files:
             raise ArgumentError(f"{opening[0].storage.shown}: its {manifest.NAME} lists no shards")
-        return files, RemoteFiles(files, self._cached(files, io))
+        offline = sum(each.offline for each in opening)
+        if cache is None:
+            return files, RemoteFiles(files, None, offline)
+        from ffrecord.remote.cached import Cached
 
-    def _cached(self, files: list[RemoteShard], io: str) -> Any:
+        return files, RemoteFiles(files, Cached(cache, files, io), offline)
+
+    def _cache(self) -> Any:
         if self._directory is None:
             if self._limit is not None:
                 raise ArgumentError("cache_limit is given, but no cache_dir")
             return None
         from ffrecord.remote.cache import Cache
-        from ffrecord.remote.cached import Cached
 
-        return Cached(Cache(self._directory, self._limit), files, io)
-
-
-def _checked(given: paths.PathLike) -> str:
-    url = paths.check_type(given)
-    if "*" in url.partition("?")[0]:
-        raise ArgumentError(f"{urls.redacted(url)}: patterns are for files of this machine; name the dataset")
-    return url
+        return Cache(self._directory, self._limit)
 
 
 class _Opening:
     """One URL that is being opened.
 
+    A name does not say what it is of: a dataset may be called `x.ffr` or `dataset.json`, too. What the name suggests is
+    looked for first, and a dataset of that name next.
+
     Attributes:
         storage: of it, or of the dataset that it names.
         shards: once it is open.
+        offline: whether its server did not answer, so that what the cache knew of it counts.
     """
 
-    def __init__(self, storage: Storage, check: bool) -> None:
-        name = urls.name_of(storage.url)
-        self._check = check
-        self._alone = name.endswith(format.SUFFIX)
-        if name == manifest.NAME:
-            storage = Storage(urls.parent_of(storage.url), storage.options)
-        self.storage = storage
+    def __init__(self, storage: Storage, check: bool, listings: Listings) -> None:
+        self.storage, self._check, self._listings = storage, check, listings
+        self.offline = False
         self.shards: list[RemoteShard] = []
 
     def open(self) -> None:
-        if self._alone:
-            self.shards = [opened(self.storage, check=self._check)]
-            return
+        name = urls.name_of(self.storage.url)
+        if name.endswith(format.SUFFIX):
+            self._open_first(self._open_file, self._open_dataset)
+        elif name == manifest.NAME:
+            self._open_first(self._open_parent, self._open_dataset)
+        else:
+            self._open_dataset()
+
+    def _kept(self, error: Exception, kind: str = DATASET) -> manifest.Manifest:
+        """Return what the cache knew of it last, since its server does not answer; raise `error` if that is nothing."""
+        data = self._listings.get(self.storage.url, self.storage.options, kind)
+        try:
+            found = None if data is None else manifest.parse(data, self.storage.shown)
+        except FormatError:  # damaged on the disk
+            found = None
+        if found is None:
+            raise error
+        message = "%s: opened as the cache knew it last, since its server does not answer: %s"
+        logger.warning(message, self.storage.shown, error)
+        self.offline = True
+        return found
+
+    def _open_first(self, likely: Callable[[], None], other: Callable[[], None]) -> None:
+        """Open it in a way, or else in another one; errors are those of the first way."""
+        storage = self.storage
+        try:
+            likely()
+        except (*NOT_THERE, TransientError) as error:
+            self.storage = storage
+            try:
+                other()
+            except (OSError, FFRecordError):
+                raise error from None
+
+    def _open_file(self) -> None:
+        storage = self.storage
+        try:
+            shard = opened(storage, check=self._check)
+        except TransientError as error:
+            (found,) = self._kept(error, FILE).shards
+            shard = listed(storage, found, check=self._check, alone=True)
+        else:
+            listing = manifest.build([manifest.Shard(urls.name_of(storage.url), *shard.facts)])
+            self._listings.put(msgspec.json.encode(listing), storage.url, storage.options, FILE)
+        self.shards = [shard]
+
+    def _open_parent(self) -> None:
+        self.storage = Storage(urls.parent_of(self.storage.url), self.storage.options)
+        self._open_dataset()
+
+    def _open_dataset(self) -> None:
         try:
             found = self._parsed()
         except FormatError:  # or it came damaged
@@ -124,11 +197,16 @@ class _Opening:
         name = urls.joined(self.storage.shown, manifest.NAME)
         try:
             data = self.storage.get(manifest.NAME, manifest.SIZE_MAX).data
+        except TransientError as error:
+            return self._kept(error)
         except MissingFileError as error:
             why = "" if NO_BUCKET in str(error.strerror) else self._why()
             raise MissingFileError(2, f"{error.strerror}{why}", error.filename) from None
         try:
-            return manifest.parse(bytes(data), name)
+            found = manifest.parse(bytes(data), name)
+            if found is not None:
+                self._listings.put(bytes(data), self.storage.url, self.storage.options)
+            return found
         except FormatError as error:
             if not bytes(data).lstrip().startswith(b"<"):
                 raise

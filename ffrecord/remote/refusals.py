@@ -11,6 +11,11 @@ def short(url: str, found: int, expected: int) -> TransientError:
     return TransientError(f"{url}: {found} bytes came, expected {expected}")
 
 
+def longer(url: str, expected: int) -> TransientError:
+    """Return the error of a body that goes on behind what was asked for. None of it was kept."""
+    return TransientError(f"{url}: more bytes came than the {expected} that were asked for")
+
+
 def too_large(url: str, size: int, most: int) -> RemoteError:
     """Of an object that is larger than what is taken in at once."""
     return RemoteError(f"{url}: {size} bytes, expected at most {most}")

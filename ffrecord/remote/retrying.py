@@ -1,5 +1,6 @@
 """Requests that failed for a while: made again, not for ever."""
 
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -12,14 +13,23 @@ T = TypeVar("T")
 FIRST_WAIT = 0.1  # seconds; each wait may be twice as long as the one before
 LONGEST_WAIT = 5.0
 
+logger = logging.getLogger("ffrecord")
 
-def retried(call: Callable[[], T], tries: int, seconds: float, pause: Callable[[float], object] = time.sleep) -> T:
-    """What `call` gives, made again after a `TransientError`.
+
+def retried(
+    call: Callable[[], T],
+    tries: int,
+    seconds: float,
+    pause: Callable[[float], object] = time.sleep,
+    again: Callable[[], object] = time.monotonic,
+) -> T:
+    """Return what `call` gives; call it again after a `TransientError`, and say so in the log.
 
     Args:
         tries: calls at most, the first one included, >= 1.
         seconds: from the first call, after which there is no other.
         pause: waits so many seconds; true if it is better to give up.
+        again: called before each call that is not the first.
 
     Raises:
         Whatever it raised last; a TransientError says how often and how long it was tried.
@@ -32,6 +42,10 @@ def retried(call: Callable[[], T], tries: int, seconds: float, pause: Callable[[
             # Not all at once, as they failed: by chance, at most twice as long as the last time.
             wait = min(FIRST_WAIT * 2 ** (tried - 1), LONGEST_WAIT) * random.uniform(0.5, 1)
             spent = time.monotonic() - begun
-            if tried == tries or spent + wait > seconds or pause(wait):
+            more = tried < tries and spent + wait <= seconds
+            if more:
+                logger.info("%s; attempt %d of %d failed, the next one in %.2f s", error, tried, tries, wait)
+            if not more or pause(wait):
                 raise TransientError(f"{error}; tried {tried} times in {spent:.1f} seconds") from None
+            again()
     raise AssertionError("unreachable")

@@ -245,9 +245,9 @@ class RemoteShard:
             return decode(header, gap[format.BLOCK.size : end], self.path)
 
 
-def listed(storage: Storage, shard: Shard, *, check: bool) -> RemoteShard:
-    """A shard that a dataset.json lists: nothing is asked for."""
-    return RemoteShard(storage, shard.name, Facts(shard.samples, shard.size, shard.crc), check=check)
+def listed(storage: Storage, shard: Shard, *, check: bool, alone: bool = False) -> RemoteShard:
+    """Return a shard that a dataset.json lists, or that is all of `storage`; nothing is asked for."""
+    return RemoteShard(storage, "" if alone else shard.name, Facts(shard.samples, shard.size, shard.crc), check=check)
 
 
 def opened(storage: Storage, *, check: bool) -> RemoteShard:

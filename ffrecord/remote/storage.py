@@ -37,7 +37,8 @@ class Storage:
         self.tables_memory = ours.tables_memory
         self.shown = urls.redacted(url)
         # Taken apart once, not for each of many shards.
-        self._before, _, self._after = urls.joined(self.shown, "\0").partition("\0")
+        self._before, _, self._after = urls.joined(self.shown, "~").rpartition("~")
+        self._quotes = urls.scheme_of(url) in urls.WEB
         self._counted = Tally()
         self._owner = 0
         self._connect()
@@ -46,8 +47,10 @@ class Storage:
         return f"<Storage of {self.shown}>"
 
     def show(self, name: str) -> str:
-        """What an object is called: its URL, without what is secret."""
-        return f"{self._before}{name}{self._after}" if name else self.shown
+        """Return the URL of an object without what is secret, for messages."""
+        if not name:
+            return self.shown
+        return f"{self._before}{urls.quoted(name) if self._quotes else name}{self._after}"
 
     def _connect(self) -> tuple[Client, str]:
         """The client and the path of the URL with it: of this process, not of one that it was forked from."""
@@ -61,6 +64,11 @@ class Storage:
     def asked(self) -> int:
         """Requests made in this process, those that failed included."""
         return self._counted["asked"]
+
+    @property
+    def retries(self) -> int:
+        """Requests made again in this process, since the one before had failed."""
+        return self._counted["retries"]
 
     @property
     def nanoseconds(self) -> int:
@@ -109,7 +117,9 @@ class Storage:
         return client, (f"{path}/{name}" if path else name) if name else path
 
     def _asked(self, call: Callable[[], T]) -> T:
-        return retried(partial(self._timed, call), self._tries, self._seconds, pause)
+        return retried(
+            partial(self._timed, call), self._tries, self._seconds, pause, partial(self._counted.add, retries=1)
+        )
 
     def _timed(self, call: Callable[[], T]) -> T:
         begun = time.perf_counter_ns()

@@ -15,13 +15,9 @@ from typing import Any
 from ffrecord import filesystems, untrusted, urls
 from ffrecord.durable import LOCK_TRIES, lock, remove_tree
 from ffrecord.errors import file_error
+from ffrecord.paths import local
+from ffrecord.remote.connecting import telling
 
-# What of the options says which store a URL is of; all else may change, or is secret.
-TELLING = ("endpoint", "account_name", "base_url")
-ENVIRONMENT = (
-    *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ACCOUNT_NAME"),
-    *("AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"),
-)
 SHOWN = 60  # characters of the URL's last part
 
 
@@ -31,14 +27,9 @@ def place(url: str, storage_options: Mapping[str, Any] | None, staging: str | os
     Args:
         staging: the directory that it is in; None for one of this user below the system's temporary directory.
     """
-    root = _root("staging") if staging is None else Path(staging)
-    scheme, host, path, _ = urls.split(urls.redacted(url))  # which keeps the container before an "@" of Azure
-    told = [scheme, host, path.strip("/")]
-    for key, value in sorted((storage_options or {}).items()):
-        if any(word in key.lower() for word in TELLING):
-            told.append(f"{key.lower()}={value}")
-    told += [os.environ.get(name, "") for name in ENVIRONMENT]
-    name = urls.name_of(url)[-SHOWN:] or host[-SHOWN:]
+    root = _root("staging") if staging is None else Path(local("staging", staging))
+    told = telling(url, storage_options)
+    name = urls.name_of(url)[-SHOWN:] or urls.split(urls.redacted(url))[1][-SHOWN:]
     return str(
         Path(filesystems.absolute(os.fspath(root))) / f"{name}-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
     )

@@ -34,6 +34,7 @@ from ffrecord._crc import crc32
 from ffrecord.durable import PartFile, read_all, write_all
 from ffrecord.errors import ArgumentTypeError, FormatError, file_error
 from ffrecord.kernels import _memory
+from ffrecord.paths import local
 from ffrecord.span_file import mapping_of
 from ffrecord.table_room import LARGE
 
@@ -162,7 +163,7 @@ def index_path(path: str, format: str, index_cache: IndexCache) -> str | None:
     if not isinstance(index_cache, str | os.PathLike):
         raise ArgumentTypeError(f"index_cache must be a bool or a directory, not {type(index_cache).__name__}")
     name = hashlib.sha256(os.fsencode(filesystems.real(path))).hexdigest()[:32]
-    return os.path.join(os.fspath(index_cache), f"{name}.{format}{SUFFIX}")
+    return os.path.join(local("index_cache", index_cache), f"{name}.{format}{SUFFIX}")
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:

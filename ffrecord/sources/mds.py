@@ -11,7 +11,7 @@ from ffrecord.engine._engine import PACKED
 from ffrecord.errors import ArgumentError, FormatError, of_files
 from ffrecord.forms import Array
 from ffrecord.opened import naming
-from ffrecord.paths import check_type
+from ffrecord.paths import check_type, local
 from ffrecord.record_reader import RecordReader, check_io
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mds_columns import MDSLayout
@@ -89,7 +89,7 @@ class MDSReader(Store):
             "columns": None if columns is None else list(columns),
             "allow_pickle": bool(allow_pickle),
             "validate_hash": validate_hash,
-            "cache_dir": None if cache_dir is None else os.fspath(cache_dir),
+            "cache_dir": None if cache_dir is None else local("cache_dir", cache_dir),
             "cache_bytes": cache_bytes,
         }
         self._layouts, self._kind = _layouts(self._shards, columns, bool(decode), bool(allow_pickle))

@@ -35,7 +35,7 @@ READERS = {
     "path list": "ffrecord.sources.path_list:PathListReader",
 }
 FORMATS = tuple(READERS)
-# Of what cannot be read by URL: said at once, not after a look for a dataset.
+# Of what cannot be read by URL.
 OTHERS = tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
 
 
@@ -69,12 +69,30 @@ def open_for(caller: str, source: Source, format: str | None, options: Mapping[s
         known = detected(paths) if format is None else format
         reader = _reader(known)
         check_options(options, known, [*signature(reader.__init__).parameters][2:], caller)
-        store: Store = reader(paths if isinstance(source, list | tuple) else paths[0], **options)
+        store: Store = _opened(reader, paths if isinstance(source, list | tuple) else paths[0], paths, options)
     except (FFRecordError, ArgumentError) as error:
         if format is None:
             _refuse_mixture(paths, error)
         raise
     return store
+
+
+def _opened(reader: Any, source: Any, paths: list[str], options: Mapping[str, Any]) -> Any:
+    """Open it; of a URL that is no dataset, say what the name suggests."""
+    try:
+        return reader(source, **options)
+    except FileNotFoundError:
+        other = next((path for path in paths if is_remote(path) and urls.name_of(path).lower().endswith(OTHERS)), None)
+        if other is None:
+            raise
+        raise _not_from_there(other, None) from None
+
+
+def _not_from_there(url: str, format: str | None) -> ArgumentError:
+    return ArgumentError(
+        f"{urls.redacted(url)}: {format or 'this'} cannot be read from where it is, as .ffr files can: copy "
+        "it to this machine first; ffrecord.convert makes .ffr files of it"
+    )
 
 
 def check_options(options: Iterable[str], format: str, known: Sequence[str], caller: str = OPEN) -> None:
@@ -172,17 +190,13 @@ def _are_packed_folder(paths: list[str]) -> bool:
 
 
 def _remote_format(paths: list[str], format: str | None) -> str:
-    """Of URLs: always ours.
+    """Return the format of URLs: always ours. A dataset may have any name, so the name does not tell.
 
     Raises:
-        ArgumentError: they are of another.
+        ArgumentError: another one is asked for.
     """
-    for path in paths:
-        if format not in (None, FORMATS[0]) or urls.name_of(path).lower().endswith(OTHERS):
-            raise ArgumentError(
-                f"{urls.redacted(path)}: {format or 'this'} cannot be read from where it is, as .ffr files can: copy "
-                "it to this machine first; ffrecord.convert makes .ffr files of it"
-            )
+    if format not in (None, FORMATS[0]):
+        raise _not_from_there(paths[0], format)
     return FORMATS[0]
 
 

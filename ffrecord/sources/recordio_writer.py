@@ -13,8 +13,8 @@ from ffrecord import filesystems
 from ffrecord._crc import crc32, crc32c
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import PartFile, write_all
-from ffrecord.errors import ArgumentError, ClosedError, FormatError, StateError, counted, file_error
-from ffrecord.paths import PathLike, check_type
+from ffrecord.errors import ArgumentError, ClosedError, FormatError, StateError, counted, escaped, file_error
+from ffrecord.paths import PathLike, local
 from ffrecord.sources import snappy
 from ffrecord.sources.files import check_file
 from ffrecord.sources.recordio_format import (
@@ -76,7 +76,7 @@ class RecordIOWriter:
         torn: Literal["raise", "cut"] = "raise",
     ) -> None:
         self._open = False
-        self._path = check_type(path)
+        self._path = local("path", path)
         self._check_options(dialect, compressor, mode, torn)
         self._compressor = compressor
         self._chunk_size = operator.index(max_chunk_size)
@@ -260,7 +260,8 @@ class RecordIOWriter:
             try:
                 os.ftruncate(self._part.fd, self._safe_end)
             except OSError as error:
-                warnings.warn(f"{self._path}: not cut back to {counted(self._safe_end, 'byte')}: {error}", stacklevel=3)
+                told = f"{self._path}: not cut back to {counted(self._safe_end, 'byte')}: {error}"
+                warnings.warn(escaped(told), stacklevel=3)
         self._part.discard()
 
     def __enter__(self) -> "RecordIOWriter":
@@ -281,7 +282,7 @@ class RecordIOWriter:
             self._discard()
             if owned:
                 sentence = f"{self._path}: dropped after {counted(self.count, 'record')} and never closed; discarded"
-                warnings.warn(sentence, ResourceWarning, stacklevel=2, source=self)
+                warnings.warn(escaped(sentence), ResourceWarning, stacklevel=2, source=self)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")

@@ -14,7 +14,8 @@ import numpy as np
 from ffrecord._crc import crc32c, mask
 from ffrecord.buffers import as_bytes
 from ffrecord.durable import PartFile, write_all
-from ffrecord.errors import ArgumentError, ClosedError, StateError, counted, file_error
+from ffrecord.errors import ArgumentError, ClosedError, StateError, counted, escaped, file_error
+from ffrecord.paths import local
 from ffrecord.sources import _tfrecord
 
 LENGTH, WORD = struct.Struct("<Q"), struct.Struct("<I")
@@ -52,7 +53,7 @@ class TFRecordWriter:
         level: int = LEVEL,
     ) -> None:
         self._part: PartFile | None = None
-        self.path, self.n = os.fspath(path), 0
+        self.path, self.n = local("path", path), 0
         if compression is not None and compression not in WINDOW_BITS:
             raise ArgumentError(f"compression is {compression!r}, expected None, 'gzip' or 'zlib'")
         if not 0 <= level <= 9:
@@ -185,7 +186,7 @@ class TFRecordWriter:
         self._discard()
         if part.owned:
             message = f"{self.path}: dropped after {counted(self.n, 'record')} and never closed; discarded"
-            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+            warnings.warn(escaped(message), ResourceWarning, stacklevel=2, source=self)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")

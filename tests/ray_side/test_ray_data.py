@@ -191,3 +191,12 @@ def test_the_page_is_a_program(tmp_path, monkeypatch):
             text = re.sub(r"^ray\.init\(.*\)$", "", block.text, flags=re.MULTILINE)
             exec(compile("\n" * (block.line - 1) + text, str(page), "exec"), names)
     assert names["loss"] < names["first_loss"]
+
+
+def test_batches_for_torch(started_ray, tmp_path):
+    """What Ray itself needs for them comes with the extra."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("pydantic", reason="pydantic is not installed, which iter_torch_batches of Ray needs")
+    DatasetWriter(tmp_path / "a", num_workers=0).from_indexed_dataset([{"number": i} for i in range(10)])
+    batches = ffrecord.ray.read(str(tmp_path / "a")).iter_torch_batches(batch_size=5)
+    assert [batch["number"].tolist() for batch in batches] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]

@@ -38,7 +38,8 @@ class Faulty:
         methods: of the requests that may have one.
         requests: all so far, such as "GET /a", in the order in which they were answered upstream.
         headers: of each of these.
-        refuses: says with which status, such as 403, a request is answered that does not go upstream; None for none.
+        refuses: says with which status, such as 403, a request is answered that does not go upstream, or with which
+            status and body; None for none.
         watch: called with "before" and "after" and the request, before it goes upstream and before its answer is given.
     """
 
@@ -46,7 +47,7 @@ class Faulty:
         self.methods: tuple[str, ...] = ("GET",)
         self.requests: list[str] = []
         self.headers: list[http.client.HTTPMessage] = []
-        self.refuses: Callable[[str], int | None] = lambda request: None
+        self.refuses: Callable[[str], int | tuple[int, str] | None] = lambda request: None
         self.watch: Callable[[str, str], object] = lambda when, request: None
         parts = urlsplit(upstream)
         self.upstream = (parts.hostname or "", parts.port or 80)
@@ -131,7 +132,8 @@ class _Handler(socketserver.StreamRequestHandler):
         del headers["Connection"]  # and not the host, which the client has signed
         status = self.server.plan.refuses(f"{line[0]} {line[1]}")
         if status is not None:
-            self.wfile.write(f"HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n".encode())
+            status, text = status if isinstance(status, tuple) else (status, "")
+            self.wfile.write(f"HTTP/1.1 {status} No\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
             return True
         self.server.plan.watch("before", f"{line[0]} {line[1]}")
         upstream.request(line[0], line[1], body or None, dict(headers.items()))

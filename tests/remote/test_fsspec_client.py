@@ -106,7 +106,7 @@ def test_schemes_that_connect_when_they_are_made() -> None:
         FileReader("ftp://user:secret@127.0.0.1:1/set", storage_options={"max_tries": 2})
     assert "secret" not in str(told.value)
     with pytest.raises(ArgumentError, match=r"nobodyhas://host.*: fsspec has no file system for nobodyhas://"):
-        FileReader("nobodyhas://user:secret@host/set?token=secret")
+        FileReader("nobodyhas://user:secret@host/set")
 
 
 @pytest.fixture

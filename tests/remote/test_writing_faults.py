@@ -562,3 +562,30 @@ def test_what_cannot_be_given_up_is_told_of_later(monkeypatch: pytest.MonkeyPatc
     again = threading.Event()
     sending.afterwards(again.set)
     assert again.is_set()
+
+
+@pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted", ""])
+@pytest.mark.parametrize("mode", ["create", "append"])
+def test_conflicts_of_conditional_writes(
+    code: str, mode: str, bucket: Bucket, proxy: Faulty, local: dict[str, bytes]
+) -> None:
+    """S3 answers 409 while another conditional write of the key is going on: nobody knows yet, so it is asked again."""
+    if mode == "append":
+        write(bucket)
+    left = Counter({".dataset.part": 1, "dataset.json": 1})
+
+    def conflict(request: str) -> tuple[int, str] | None:
+        method, _, path = request.partition(" ")
+        name = path.rpartition("/")[2]
+        if method != "PUT" or not left[name]:
+            return None
+        left[name] -= 1
+        return 409, f"<Error><Code>{code}</Code></Error>" if code else ""
+
+    proxy.refuses = conflict
+    write(bucket, mode=mode)
+    assert not left.total()
+    found = bucket.files()
+    assert {name: found[name] for name in local if name != "dataset.json"}.items() <= local.items()
+    assert len(found) == (len(local) if mode == "create" else 2 * len(local) - 1)
+    assert bucket.staged() == []

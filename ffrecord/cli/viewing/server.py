@@ -5,10 +5,14 @@ it; a name that somebody else points at this machine (DNS rebinding) is refused 
 nothing to ask for but what `Answers` makes: no files, and nothing that changes anything.
 """
 
+import contextlib
+import errno
 import hmac
 import json
 import secrets
+import socket
 import sys
+import time
 import traceback
 from http import HTTPStatus
 from http.client import HTTP_PORT
@@ -17,12 +21,15 @@ from typing import Any, cast
 from urllib.parse import parse_qsl
 
 from ffrecord.cli.viewing.answers import Answer, Answers, NotThereError
+from ffrecord.cli.viewing.connections import Connections
 from ffrecord.cli.viewing.records import reason
 from ffrecord.errors import ArgumentError, SampleIndexError
 
 ADDRESS = "127.0.0.1"
 NAMES = (ADDRESS, "localhost")
-IDLE = 60  # seconds until a connection is closed
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+PAUSE = 0.2  # seconds until another connection is accepted, where there is nothing to accept it with
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 QUERY_MOST = 32  # arguments
 
 HEADERS = {
@@ -56,6 +63,7 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128  # of a browser that opens many pages at once, none waits for the kernel to ask again
 
     def __init__(self, answers: Answers, port: int, *, debug: bool = False) -> None:
+        self.connections = Connections()
         super().__init__((ADDRESS, port), Handler)
         self.answers, self.debug, self.token = answers, debug, secrets.token_urlsafe(16)
 
@@ -63,6 +71,37 @@ class Server(ThreadingHTTPServer):
     def url(self) -> str:
         """Of the page."""
         return f"http://{ADDRESS}:{self.server_port}/{self.token}/"
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Without a descriptor for it, wait: it stays there, and the loop would spin."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                time.sleep(PAUSE)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer it in a thread of its own, unless there are too many."""
+        if not self.connections.add(request):
+            request.setblocking(False)  # nobody waits for who does not read
+            with contextlib.suppress(OSError):
+                request.send(BUSY)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be had
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget and close a connection."""
+        self.connections.remove(request)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Between two looks for new connections, twice a second: end those that take too long."""
+        self.connections.end_late()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Of a connection: mostly a browser that went away."""
@@ -75,7 +114,22 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "ffrecord", ""
-    timeout = IDLE
+
+    def setup(self) -> None:
+        """Note that a request is waited for."""
+        super().setup()
+        self.noted = cast(Server, self.server).connections.of(self.request)
+
+    def handle_one_request(self) -> None:
+        """Read a request, all of it in bounded time however it drips, and answer it."""
+        self.noted.await_request()
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        """Read the rest of a request."""
+        found = super().parse_request()
+        self.noted.answer()
+        return found
 
     def do_GET(self) -> None:
         """Answer, or say why not."""
@@ -126,6 +180,7 @@ class Handler(BaseHTTPRequestHandler):
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _send(self, status: HTTPStatus, answer: Answer) -> None:
+        self.noted.send()
         try:
             self.send_response(status)
             for name, value in HEADERS.items():
@@ -137,7 +192,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
             self.wfile.write(answer.body if self.command != "HEAD" else b"")
-        except (ConnectionError, TimeoutError):
+        except OSError:  # it was closed, by the browser or since it took too long
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:

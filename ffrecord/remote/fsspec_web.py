@@ -1,0 +1,124 @@
+"""Web servers by way of fsspec's aiohttp: bodies of bounded size, and headers of users for one origin only."""
+
+import weakref
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ffrecord.errors import RemoteError
+
+REDIRECTS = 10
+REDIRECTED = (301, 302, 303, 307, 308)
+PIECE = 1 << 20  # bytes taken from a body at once
+# What says who asks. It is sent to no other origin than that of the URL.
+PRIVATE = ("headers", "auth", "cookies", "cookie_jar")
+
+
+class StatusError(Exception):
+    """An answer that is an error; only its status matters.
+
+    Attributes:
+        status: of HTTP.
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class Answer(NamedTuple):
+    """What a server gave.
+
+    Attributes:
+        status: 200 or 206.
+        data: the body, but at most one byte more than was asked for; empty where it was not to be read.
+        start: of the range, bytes; 0 of a whole object.
+        size: of the whole object, bytes; -1 where the server does not say.
+        etag: of the object; None where the server does not say.
+    """
+
+    status: int
+    data: bytes
+    start: int
+    size: int
+    etag: str | None
+
+
+async def fetch(files: Any, url: str, shown: str, span: tuple[int, int] | None, most: int) -> Answer:
+    """Ask a web server for an object, or a part of it.
+
+    Args:
+        files: the file system of fsspec.
+        url: of the object.
+        shown: the same for messages.
+        span: bytes [start, stop) to ask for; None for all.
+        most: bytes of the body to take in; of a longer one, `most` + 1. What comes whole in place of a part is not
+            read.
+
+    Raises:
+        StatusError: the server refuses.
+        RemoteError: an answer of no use.
+        What aiohttp raises.
+    """
+    options = dict(files.kwargs)
+    ours = {"Accept-Encoding": "identity"}  # a body that is unpacked on the way would have any size
+    if span is not None:
+        ours["Range"] = f"bytes={span[0]}-{span[1] - 1}"
+    headers = {**dict(options.pop("headers", None) or {}), **ours}
+    options.pop("allow_redirects", None)
+    session, target = await files.set_session(), files.encode_url(url)
+    origin = target.origin()
+    for _ in range(REDIRECTS):
+        async with session.get(target, headers=headers, allow_redirects=False, **options) as answer:
+            if answer.status not in REDIRECTED or not answer.headers.get("Location"):
+                return await _taken(answer, shown, span, most)
+            target = target.join(files.encode_url(answer.headers["Location"]))
+        if target.scheme not in ("http", "https"):
+            raise RemoteError(f"{shown}: redirected to where it cannot be had")
+        if target.origin() != origin:
+            session, headers = await _stranger(files), ours
+            options = {name: value for name, value in options.items() if name not in PRIVATE}
+    raise RemoteError(f"{shown}: redirected more than {REDIRECTS} times")
+
+
+async def _stranger(files: Any) -> Any:
+    """Return a session with nothing in it that says who asks."""
+    found = getattr(files, "_ffrecord_stranger", None)
+    if found is None:
+        given = {name: value for name, value in files.client_kwargs.items() if name not in PRIVATE}
+        found = files._ffrecord_stranger = await files.get_client(loop=files.loop, **given)
+        weakref.finalize(files, files.close_session, files.loop, found)
+    return found
+
+
+async def _taken(answer: Any, shown: str, span: tuple[int, int] | None, most: int) -> Answer:
+    if answer.status == 416 and answer.headers.get("Content-Range", "").endswith("/0"):
+        return Answer(206, b"", 0, 0, answer.headers.get("ETag"))
+    if answer.status not in (200, 206):
+        raise StatusError(answer.status)
+    if answer.headers.get("Content-Encoding", "identity").lower() not in ("identity", ""):
+        raise RemoteError(f"{shown}: the server sends it compressed, though it was asked not to")
+    start, size = _place(answer.headers, answer.status)
+    if answer.status == 206 and (span is None or start != span[0]):
+        raise RemoteError(f"{shown}: another part came than was asked for")
+    wanted = answer.status == 206 or span is None or 0 <= size <= most
+    data = await _body(answer, most) if wanted else b""
+    return Answer(answer.status, data, start, size, answer.headers.get("ETag"))
+
+
+async def _body(answer: Any, most: int) -> bytes:
+    """Read a body, but not more than one byte above `most`; leaving it then closes the connection."""
+    pieces, left = [], most + 1
+    while left and (piece := await answer.content.read(min(left, PIECE))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+def _place(headers: Mapping[str, str], status: int) -> tuple[int, int]:
+    """Return (first byte, size of the object) as headers say it."""
+    if status == 206:
+        span, _, size = headers.get("Content-Range", "").partition("/")
+        start = span.removeprefix("bytes ").partition("-")[0].strip()
+        return int(start) if start.isdecimal() else -1, int(size) if size.isdecimal() else -1
+    length = headers.get("Content-Length", "")
+    return 0, int(length) if length.isdecimal() else -1

@@ -1,0 +1,117 @@
+"""Redirects of web servers, looked at before obstore follows them: it would send headers of users along to any host.
+
+A server that is asked with a header such as `x-api-key` may answer with the address of another one, which has no
+business with that header. obstore follows by itself, and lets go of `Authorization` and cookies only. So where other
+headers are given, each object is asked for once by the library of Python, which stops there.
+"""
+
+import contextlib
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from ffrecord.remote.obstore_options import taken
+
+MOST = 10
+REDIRECTED = (301, 302, 303, 307, 308)
+SECONDS = 30.0
+# Those that obstore sends to no other host, and those that tell nothing.
+HARMLESS = ("authorization", "cookie", "cookie2", "proxy-authorization", "www-authenticate", "accept", "user-agent")
+
+
+class _Stops(urllib.request.HTTPRedirectHandler):
+    """What makes an error of a redirect, which has the address."""
+
+    def redirect_request(self, *_: Any) -> None: ...
+
+
+class Redirects:
+    """Where the objects of a web server are.
+
+    Args:
+        root: URL of the server, with its query.
+        options: as of `ObstoreClient`.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, Any]) -> None:
+        client = taken(root, options, {})["client_options"]
+        self._headers: dict[str, str] = client["default_headers"]
+        self._opener = _opener(client)
+        self._here: set[str] = set()  # objects of which it is known that no other server has them
+        self._lock = threading.Lock()
+
+    def target(self, url: str) -> str | None:
+        """Return the URL of another server to which an object is redirected; None where it is had from its own.
+
+        Args:
+            url: of the object, quoted.
+        """
+        at = url
+        for _ in range(MOST):
+            found = self._next(at)
+            if found is None:
+                break
+            if origin_of(found) != origin_of(url):
+                return found
+            at = found
+        return None
+
+    def _next(self, url: str) -> str | None:
+        """Return where a URL leads; None where it leads nowhere, or nobody knows."""
+        if url in self._here:
+            return None
+        request = urllib.request.Request(url, headers={**self._headers, "Range": "bytes=0-0"})
+        try:
+            with contextlib.closing(self._opener.open(request, timeout=SECONDS)):
+                with self._lock:
+                    self._here.add(url)
+                return None
+        except urllib.error.HTTPError as error:
+            with error:
+                to = error.headers.get("Location") if error.code in REDIRECTED else None
+            return urljoin(url, to) if to else None
+        except (OSError, ValueError):  # which obstore meets as well, and tells of
+            return None
+
+
+def wanted(root: str, options: Mapping[str, Any]) -> bool:
+    """Whether there are headers that another server is not to see."""
+    if urlsplit(root).scheme not in ("http", "https"):
+        return False
+    headers = taken(root, options, {})["client_options"]["default_headers"]
+    return any(name.lower() not in HARMLESS for name in headers)
+
+
+def without_headers(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for another server: without headers."""
+    found = {name: value for name, value in options.items() if name != "default_headers"}
+    inside = found.get("client_options")
+    if isinstance(inside, Mapping):
+        found["client_options"] = {name: value for name, value in inside.items() if name != "default_headers"}
+    return found
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Return (scheme, host, port) of a URL."""
+    parts = urlsplit(url)
+    usual = {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname or "", parts.port or usual
+
+
+def _opener(client: Mapping[str, Any]) -> urllib.request.OpenerDirector:
+    """Return what opens URLs with the certificates and the proxy of the options."""
+    context = ssl.create_default_context()
+    certificates = client.get("root_certificate")
+    if certificates is not None:
+        text = certificates.decode() if isinstance(certificates, bytes) else str(certificates)
+        context.load_verify_locations(cadata=text)
+    if str(client.get("allow_invalid_certificates", "")).lower() == "true":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    proxy = client.get("proxy_url")
+    proxies = urllib.request.ProxyHandler({"http": str(proxy), "https": str(proxy)} if proxy else None)
+    return urllib.request.build_opener(proxies, urllib.request.HTTPSHandler(context=context), _Stops)
