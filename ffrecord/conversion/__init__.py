@@ -5,8 +5,10 @@ given.py        what a source is: samples by index, or one after the other
 stores.py       samples of record stores, many at once
 examples.py     of TFRecord files: examples by feature
 parquet.py      rows of Parquet files
+                parquet_footers.py: what these say of their columns; partitions.py: what their directories say
 huggingface.py  rows of Hugging Face datasets
-rows.py         rows by column → samples; the columns that Arrow's and Hugging Face's types are
+rows.py         rows by column → samples
+                arrow_types.py: the fields of Arrow's types; arrow_values.py: the values of Arrow's columns
 columns.py      a few samples → the columns
 verifying.py    source and result compared, sample by sample
 

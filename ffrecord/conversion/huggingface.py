@@ -4,8 +4,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ffrecord.conversion.arrow_values import RowError, missing_in
 from ffrecord.conversion.columns import Facts, chosen
-from ffrecord.conversion.rows import RowError, Rows
+from ffrecord.conversion.rows import Rows
 from ffrecord.conversion.stores import spread
 from ffrecord.errors import ArgumentError, FormatError
 
@@ -24,13 +25,13 @@ class HuggingFaceDataset:
     def __init__(self, dataset: Any, fields: Any = None) -> None:
         self._dataset = dataset.with_format("arrow")
         table = self._dataset.data
-        nulls = {name: table.column(name).null_count for name in dataset.column_names}
+        missing = {name: missing_in(table.column(name)) for name in dataset.column_names}
         classes = {
             name: feature.names
             for name, feature in dataset.features.items()
             if type(feature).__name__ == "ClassLabel" and _are_classes(table.column(name), len(feature.names))
         }
-        self._rows = Rows(self._dataset.features.arrow_schema, nulls, classes, fields, beside=True)
+        self._rows = Rows(self._dataset.features.arrow_schema, missing, classes, fields, beside=True)
         samples = self._read(spread(len(dataset)))
         self.columns = chosen(samples, fields, Facts(fields=self._rows.fields)) if samples else None
 

@@ -17,7 +17,7 @@ from ffrecord.sources import beton_layout as beton
 from ffrecord.sources import hints
 from ffrecord.sources.lmdb_index import data_files, names_of_databases
 from ffrecord.sources.lmdb_pages import Pages
-from ffrecord.sources.suffixes import IMAGES, SUFFIXES
+from ffrecord.sources.suffixes import IMAGES, SUFFIXES, ends_as, partition_of
 
 HEAD = 1 << 16  # bytes of a file that are looked at
 ZIP_END = 22 + 65_535  # bytes that a zip's end record and comment have at most
@@ -240,7 +240,8 @@ def _of_directory(path: str) -> str:
 def _of_most(path: str, names: list[str]) -> str:
     """The format that most entries of a directory are of, those of none left out."""
     lower = [name.lower() for name in names if not name.startswith(".")]
-    counts = {format: sum(name.endswith(suffixes) for name in lower) for format, suffixes in SUFFIXES.items()}
+    counts = {format: sum(ends_as(name, suffixes) for name in lower) for format, suffixes in SUFFIXES.items()}
+    counts["parquet"] += _partitions(path, names)
     most = max(counts.values())
     counts["image folder"] = _pictures(path, names, most + 1)
     most = max(most, counts["image folder"])
@@ -254,6 +255,22 @@ def _of_most(path: str, names: list[str]) -> str:
     if len(found) > 1:
         raise FormatError(f"{path}: as many entries of {' as of '.join(found)}; say which format it is")
     return found[0]
+
+
+def _partitions(path: str, names: list[str]) -> int:
+    """Count the partitions in a directory, as `year=2024`, that hold Parquet files."""
+    partitions = [os.path.join(path, name) for name in names[:ENTRIES] if partition_of(name) is not None]
+    return sum(_holds_parquet(each) for each in partitions)
+
+
+def _holds_parquet(directory: str) -> bool:
+    """Tell whether Parquet files are in a partition, or in the first of its partitions that has some."""
+    if not os.path.isdir(directory):
+        return False
+    names = sorted(os.listdir(directory))
+    if any(ends_as(name, SUFFIXES["parquet"]) for name in names):
+        return True
+    return any(_holds_parquet(os.path.join(directory, name)) for name in names if partition_of(name) is not None)
 
 
 def _lists_shards(path: str) -> bool:
