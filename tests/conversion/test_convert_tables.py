@@ -355,8 +355,32 @@ def test_hugging_face(tmp_path, dataset, workers):
 
 def test_rows_selected_and_shuffled(tmp_path, dataset):
     chosen = dataset.shuffle(seed=1).select(range(30))
-    convert(chosen.with_format("numpy"), tmp_path / "out", num_workers=0, verify=True)
+    convert(chosen.with_format("arrow"), tmp_path / "out", num_workers=0, verify=True)
     check(result(tmp_path / "out"), list(chosen))
+
+
+def doubled(batch: dict) -> dict:
+    return {"twice": [2 * value for value in batch["int"]]}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_transform_is_what_samples_are(tmp_path, dataset, workers):
+    convert(dataset.with_transform(doubled), tmp_path / "out", num_workers=workers, verify=True)
+    assert result(tmp_path / "out") == [{"twice": 2 * row["int"]} for row in ROWS]
+
+
+def test_columns_of_a_format(tmp_path, dataset):
+    for i, chosen in enumerate((dataset.with_format(None, columns=["text"]), dataset.with_format("arrow", ["text"]))):
+        convert(chosen, tmp_path / f"{i}", num_workers=0, verify=True)
+        assert result(tmp_path / f"{i}") == [{"text": row["text"]} for row in ROWS]
+    convert(dataset.with_format(None, ["text"], output_all_columns=True), tmp_path / "all", num_workers=0)
+    check(result(tmp_path / "all"), ROWS)
+
+
+@pytest.mark.parametrize("format", ["numpy", "pandas"])
+def test_a_format_that_changes_values(tmp_path, dataset, format):
+    with pytest.raises(ArgumentError, match=rf"format '{format}', which changes values.*with_format\(None\)"):
+        convert(dataset.with_format(format), tmp_path / "out")
 
 
 def test_photographs_and_classes(tmp_path, datasets):
