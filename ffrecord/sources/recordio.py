@@ -142,16 +142,16 @@ class RecordIOReader(Store):
         return self.read_one(index).tobytes()
 
     def get_reader(self, start: SupportsIndex = 0, end: SupportsIndex | None = None) -> Iterator[bytes]:
-        """The records from `start` up to, not including, `end`, 0 <= start <= end <= n; None for the last one.
+        """Return the records from `start` up to, not including, `end`; None for the last one.
+
+        A range ends where the file does: what is behind is left out, as slices and pyrecordio leave it out.
 
         Raises:
-            IndexError: the range is not within the file. While iterating: as `read`.
+            IndexError: a negative number. While iterating: as `read`.
         """
         low, high = as_int64(start), self.n if end is None else as_int64(end)
-        if not 0 <= low <= high <= self.n:
-            raise SampleIndexError(
-                f"range {low} .. {high}, expected 0 <= start <= end <= {self.n}: {of_files(self.fnames)}"
-            )
+        if min(low, high) < 0:
+            raise SampleIndexError(f"range {low} .. {high}, expected numbers >= 0: {of_files(self.fnames)}")
         return (record.tobytes() for record in self[low:high])
 
     def tasks(self, samples: SupportsIndex) -> list[Task]:
