@@ -104,7 +104,7 @@ class StoreDataset(OfStore):
         super().__init__(store)
         self._keys_are_text = _are_text(store)
         samples = [self._named(*pair) for pair in readable(probed(store), self._pairs, skips)]
-        self.columns = chosen(samples, fields, self._facts(samples)) if samples else Columns(_of_nothing(fields))
+        self.columns = chosen(samples, fields, self._facts(samples)) if samples else Columns(of_nothing(fields))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         return [self.columns.prepared(self._named(*pair), here=True) for pair in self._pairs(indices)]
@@ -198,7 +198,8 @@ def spread(n: int, count: int = PROBES) -> list[int]:
     return [k * (n - 1) // max(wanted - 1, 1) for k in range(wanted)]
 
 
-def _of_nothing(fields: Any) -> Schema:
+def of_nothing(fields: Any) -> Schema:
+    """Return the columns of no samples: those that the user declares, or names."""
     return fields if isinstance(fields, Schema) else Schema.of(fields or {KEY: BytesField()})
 
 

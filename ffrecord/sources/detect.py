@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-import zlib
 from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from ffrecord.errors import FormatError, MissingFileError, doing
 from ffrecord.folder_index import MAGIC_BYTES
 from ffrecord.sources import beton_layout as beton
 from ffrecord.sources import hints
+from ffrecord.sources.compressed import compression_of, inflated
 from ffrecord.sources.lmdb_index import data_files, names_of_databases
 from ffrecord.sources.lmdb_pages import Pages
 from ffrecord.sources.suffixes import IMAGES, SUFFIXES, ends_as, partition_of
@@ -65,8 +65,9 @@ def detect(path: str) -> str:
     for name, fits in CHECKS:
         if fits(look):
             return name
-    if path.lower().endswith(".tar") and _is_end_of_tar(head, size):
-        return "tar"
+    empty = _of_nothing(path, head, size)
+    if empty is not None:
+        return empty
     if size == 0:
         raise FormatError(f"{path}: an empty file, of no format")
     begins = f"{size} bytes that begin with {head[:16].hex(' ')}"
@@ -164,20 +165,24 @@ def _is_compressed(wanted: Callable[[Look], bool]) -> Callable[[Look], bool]:
     """Whether what gzip or zlib packed is of a format."""
 
     def fits(look: Look) -> bool:
-        head = look.head
-        if head[:2] != b"\x1f\x8b" and not (head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0):
-            return False
-        try:
-            inside = zlib.decompressobj(47).decompress(head, 1024)
-        except zlib.error:
-            return False
-        return wanted(Look(inside, look.size, b"", b""))
+        inside = inflated(look.head, 1024)
+        return inside is not None and wanted(Look(inside, look.size, b"", b""))
 
     return fits
 
 
 def _is_packed_tar(look: Look) -> bool:
-    return look.head.startswith((b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0"))
+    return compression_of(look.head) in ("bzip2", "xz", "zstd")
+
+
+def _of_nothing(path: str, head: bytes, size: int) -> str | None:
+    """Return the format of a file without records, which only its name tells; None: it has some, or no such name."""
+    inside = inflated(head, HEAD)
+    size, head = (size, head) if inside is None else (len(inside), inside)
+    name = os.path.basename(path)
+    if ends_as(name, SUFFIXES["tar"]) and _is_end_of_tar(head, size):
+        return "tar"
+    return next((format for format in ("tfrecord", "recordio") if not size and ends_as(name, SUFFIXES[format])), None)
 
 
 # The ones whose marks are the surest first. The last sample of a `.ffr` file may be a zip, and ends as one.

@@ -62,7 +62,8 @@ class MDSReader(Store):
 
     def __new__(cls, source: Directories = (), *args: Any, **options: Any) -> "MDSReader":
         """A reader that reads in place where no shard is compressed."""
-        if cls is MDSReader and not any(each.packed for each in _found(source)):
+        found = _found(source) if cls is MDSReader else []
+        if found and not any(each.packed for each in found):
             return super().__new__(MDSInPlaceReader)  # pyright: ignore[reportArgumentType]  # it is one
         return super().__new__(cls)
 
@@ -106,7 +107,8 @@ class MDSReader(Store):
             return _ShardReader([_open(path, found, check, io == "mmap")], check_data, io=io)
 
         self._unpacked = Unpacked(given["cache_dir"], given["cache_bytes"], given["validate_hash"], open_shard)
-        paths = [each.path for each in self._shards]
+        # Without shards, the index is all that there is.
+        paths = [each.path for each in self._shards] or [os.path.join(each, NAME) for each in self._directories]
         super().__init__(paths, int(self._firsts[-1]), check_data, on_error=on_error)
 
     @property
@@ -133,6 +135,8 @@ class MDSReader(Store):
             raise ArgumentError(
                 f"{of_files(self._fnames)}: samples of shards with different columns; `samples` gives them"
             )
+        if not self._layouts:
+            return {}
         layout = self._layouts[kinds[0]]
         bounds, wrong = layout.starts(data, offsets)
         if wrong >= 0:
@@ -254,12 +258,9 @@ def _directories(source: Directories) -> list[str]:
 def _found(source: Directories) -> list[ShardFile]:
     directories = _directories(source)
     shards: list[list[MDSShard]] = [read_index(directory) for directory in directories]
-    found = list(chain.from_iterable(
+    return list(chain.from_iterable(
         [shard_file(directory, shard) for shard in each] for directory, each in zip(directories, shards, strict=True)
     ))  # fmt: skip
-    if not found:
-        raise ArgumentError(f"{of_files(directories)}: index without shards, nothing to open")
-    return found
 
 
 def _layouts(

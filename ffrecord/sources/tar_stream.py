@@ -16,9 +16,10 @@ from ffrecord import _tar
 from ffrecord._webdataset import split
 from ffrecord.errors import FormatError, TruncatedError
 from ffrecord.fields.optional import require
+from ffrecord.sources.compressed import compression_of
 from ffrecord.sources.files import check_file
 from ffrecord.sources.names import Names
-from ffrecord.sources.tar_index import COMPRESSED, header_error, no_tar, tell_unended, text
+from ffrecord.sources.tar_index import header_error, no_tar, tell_unended, text
 
 PIECE = 1 << 20  # bytes read at once
 AT_ONCE = 8 << 10  # bytes of bzip2 or xz that a decompressor gets
@@ -106,7 +107,7 @@ def _iterate(
     with open(path, "rb") as file:
         begins = file.read(8)
         file.seek(0)
-        kind = next((name for magic, name in COMPRESSED.items() if begins.startswith(magic)), None)
+        kind = compression_of(begins)
         with _named(path, kind):
             # zstandard does not say that a stream was cut. Whoever compresses an archive writes its end, too.
             stream = _Stream(path, _decompressed(file, kind), size_most, needs_end=kind == "zstd", wanted=wanted)
