@@ -15,6 +15,7 @@ from ffrecord.folder_index import MAGIC_BYTES
 from ffrecord.sources import beton_layout as beton
 from ffrecord.sources import hints
 from ffrecord.sources.compressed import compression_of, inflated
+from ffrecord.sources.hints import holds_pictures
 from ffrecord.sources.lmdb_index import data_files, names_of_databases
 from ffrecord.sources.lmdb_pages import Pages
 from ffrecord.sources.suffixes import IMAGES, SUFFIXES, ends_as, partition_of
@@ -251,15 +252,47 @@ def _of_most(path: str, names: list[str]) -> str:
     counts["image folder"] = _pictures(path, names, most + 1)
     most = max(most, counts["image folder"])
     found = [format for format, count in counts.items() if count == most]
-    if most == 0:
-        hint = hints.of_directory(path, names) or unfinished.remark(path)
-        if not names:
-            raise FormatError(f"{path}: in no format known here; it is empty")
-        count = f"{len(names)} {'entry' if len(names) == 1 else 'entries'}"
-        raise FormatError(f"{path}: a directory of {count}, in no format known here{hint}")
+    datasets = hints.datasets_in(path, names)
+    if most == 0 or len(datasets) >= most or (datasets and found == ["image folder"]):
+        raise _unknown(path, names, hints.of_directory(path, names) or unfinished.remark(path))
     if len(found) > 1:
         raise FormatError(f"{path}: as many entries of {' as of '.join(found)}; say which format it is")
+    if found == ["image folder"] and not _is_of_pictures(path, names):
+        said = "few of them are pictures, or directories of pictures; if it is an image folder all the same, "
+        raise _unknown(path, names, f'; {said}say format="image folder"')
     return found[0]
+
+
+def _unknown(path: str, names: list[str], hint: str) -> FormatError:
+    """Return the error of a directory that is none that is known."""
+    if not names:
+        return FormatError(f"{path}: in no format known here; it is empty")
+    count = f"{len(names)} {'entry' if len(names) == 1 else 'entries'}"
+    return FormatError(f"{path}: a directory of {count}, in no format known here{hint}")
+
+
+def _is_of_pictures(path: str, names: list[str]) -> bool:
+    """Tell whether at least half of what is in a directory are pictures, or directories of them.
+
+    One directory of pictures beside other files may be the screenshots of something.
+    """
+    visible = [name for name in names if not name.startswith(".")][:ENTRIES]
+    pictures = sum(name.lower().endswith(IMAGES) for name in visible)
+    others = [os.path.join(path, name) for name in visible if not name.lower().endswith(IMAGES)]
+    others = [each for each in others if not _is_empty(each)]  # classes that nothing is of yet
+    holding = sum(map(holds_pictures, others))
+    if holding == 1 and not pictures:
+        return len(others) == 1
+    return 2 * (pictures + holding) >= pictures + len(others)
+
+
+def _is_empty(path: str) -> bool:
+    """Tell whether it is a directory with nothing in it."""
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
 
 
 def _partitions(path: str, names: list[str]) -> int:
@@ -292,10 +325,5 @@ def _pictures(path: str, names: list[str], enough: int) -> int:
     visible = [name for name in names if not name.startswith(".")]
     files = sum(name.lower().endswith(IMAGES) for name in visible)
     below = (os.path.join(path, name) for name in visible[:ENTRIES] if not name.lower().endswith(IMAGES))
-    holding = (directory for directory in below if os.path.isdir(directory) and _holds_an_image(directory))
+    holding = (directory for directory in below if holds_pictures(directory))
     return files + sum(1 for _ in islice(holding, max(0, enough - files)))
-
-
-def _holds_an_image(directory: str) -> bool:
-    with os.scandir(directory) as entries:
-        return any(entry.name.lower().endswith(IMAGES) for entry in entries)

@@ -241,6 +241,56 @@ def test_directories_of_datasets(tmp_path):
         detect(str(tmp_path))
 
 
+DOCUMENTS = ["index.md", "guide.md", "faq.md", "conf.py"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [*DOCUMENTS, "logo.png"],
+        [*DOCUMENTS, "images/1.png", "images/2.png"],
+        ["README.md", "screenshots/1.png"],
+        [*(f"cat/{i}.txt" for i in range(5)), "cat/1.jpg", "dog/1.txt", "dog/2.txt", "dog/1.jpg"],
+        ["Annotations/1.xml", "JPEGImages/1.jpg", "ImageSets/train.txt"],
+    ],
+    ids=str,
+)
+def test_few_pictures_among_others_are_no_image_folder(tmp_path, names):
+    path = directory_of(tmp_path / "docs", *names)
+    with pytest.raises(FormatError, match=r"docs: a directory of \d+ entries, in no format known here"):
+        detect(path)
+    with pytest.raises(FormatError, match="no format known"):
+        ffrecord.convert(path, tmp_path / "out")
+    assert len(ffrecord.open(path, "image folder")) >= 0
+
+
+def test_the_advice_for_few_pictures(tmp_path):
+    with pytest.raises(FormatError, match=r'few of them are pictures.* all the same, say format="image folder"$'):
+        detect(directory_of(tmp_path, *DOCUMENTS, "logo.png"))
+
+
+def test_pictures_with_a_file_for_each(tmp_path):
+    """As annotations of detection are."""
+    assert detect(
+        directory_of(tmp_path, *(f"{kind}/{i}.{end}" for kind in "ab" for i in "01" for end in ("jpg", "txt")))
+    )
+
+
+def test_datasets_and_pictures(tmp_path):
+    directory_of(tmp_path, "train/dataset.json", "photos/1.jpg", "shots/1.png", "all.zip", "c/data.mdb", "notes.txt")
+    found = ", ".join(f"{tmp_path}/{name}" for name in ("all.zip", "c", "photos", "shots", "train"))
+    with pytest.raises(FormatError, match=f"; it holds the datasets {found}$"):
+        detect(str(tmp_path))
+
+
+def test_datasets_beside_an_archive(tmp_path):
+    directory_of(tmp_path, "train/a.ffr", "all.zip")
+    with pytest.raises(FormatError, match=f"; it holds the datasets {tmp_path}/all.zip, {tmp_path}/train$"):
+        detect(str(tmp_path))
+    directory_of(tmp_path, "more.zip")
+    assert detect(str(tmp_path)) == "zip"
+
+
 def test_pictures_further_down(tmp_path):
     directory_of(tmp_path, "train/cats/1.JPG", "train/dogs/1.jpg", "a.txt")
     said = (
