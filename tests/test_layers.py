@@ -13,6 +13,7 @@ ROWS = [
     {"errors", "_calls", "_linux", "_requests", "_wire"},
     {
         "_guard",
+        "braces",
         "buffers",
         "filesystems",
         "format",
@@ -21,6 +22,7 @@ ROWS = [
         "read_stats",
         "sample_slice",
         "sample_types",
+        "sizes",
         "urls",
     },
     {

@@ -13,6 +13,7 @@ from ffrecord.forms import Array
 from ffrecord.opened import naming
 from ffrecord.paths import check_type
 from ffrecord.record_reader import RecordReader, check_io
+from ffrecord.sizes import Size, parse_size
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mds_columns import MDSLayout
 from ffrecord.sources.mds_index import NAME, MDSShard, distinct, read_index, shard_offsets
@@ -43,8 +44,8 @@ class MDSReader(Store):
         cache_dir: where decompressed shards are kept, for other processes and for later; nothing there is ever removed.
             By default each process decompresses those that it reads into files without a name in the directory for
             temporary files.
-        cache_bytes: of those files without a name, at most, but for the one in use: the one used longest ago goes
-            first, and is decompressed again when it is read again.
+        cache_bytes: of those files without a name, at most, also as text such as "8GB", but for the one in use: the one
+            used longest ago goes first, and is decompressed again when it is read again.
 
     Shards that are not compressed are read in place. A compressed one is decompressed when a sample of it is read.
 
@@ -80,7 +81,7 @@ class MDSReader(Store):
         allow_pickle: bool = False,
         validate_hash: str | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
-        cache_bytes: int = CACHE_BYTES,
+        cache_bytes: Size = CACHE_BYTES,
     ) -> None:
         check_io(io)
         self._directories = _directories(source)
@@ -91,7 +92,7 @@ class MDSReader(Store):
             "allow_pickle": bool(allow_pickle),
             "validate_hash": validate_hash,
             "cache_dir": None if cache_dir is None else os.fspath(cache_dir),
-            "cache_bytes": cache_bytes,
+            "cache_bytes": parse_size("cache_bytes", cache_bytes, least=0),
         }
         self._layouts, self._kind = _layouts(self._shards, columns, bool(decode), bool(allow_pickle))
         self._firsts = np.cumsum([0, *(each.shard.samples for each in self._shards)], dtype=np.int64)

@@ -17,6 +17,7 @@ from ffrecord.partition import Task
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
 from ffrecord.record_reader import check_io
+from ffrecord.sizes import Size, parse_size
 from ffrecord.sources.files import each_of, expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.recordio_batch import Batch
@@ -26,7 +27,6 @@ from ffrecord.sources.recordio_groups import Group, Groups
 from ffrecord.sources.recordio_index import Chunks, Torn, indexed, last_matches, torn_error
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.store import Indices, OnError, Store, check_on_error
-from ffrecord.writer import whole_number
 
 EXPANDED_MOST = 1 << 30  # bytes that a chunk may expand to
 THREADS = 16  # files looked through at once
@@ -77,14 +77,12 @@ class RecordIOReader(Store):
         index_cache: IndexCache = None,
         dialect: Literal["A", "B", "C"] | None = None,
         on_torn: Literal["raise", "skip"] = "raise",
-        expanded_most: int = EXPANDED_MOST,
+        expanded_most: Size = EXPANDED_MOST,
     ) -> None:
         check_io(io)
         check_on_error(on_error)
         _check_options(dialect, on_torn)
-        most, check = whole_number("expanded_most", expanded_most), bool(check_data)
-        if most < 1:
-            raise ArgumentError(f"expanded_most is {most}, expected > 0")
+        most, check = parse_size("expanded_most", expanded_most), bool(check_data)
         self._settings: dict[str, Any] = {"io": io, "index_cache": index_cache, "dialect": dialect, "on_torn": on_torn}
         self._settings["expanded_most"] = most
         fnames = expand(source, SUFFIXES["recordio"])

@@ -16,6 +16,7 @@ from ffrecord import _tar
 from ffrecord._webdataset import split
 from ffrecord.errors import FormatError, TruncatedError
 from ffrecord.fields.optional import require
+from ffrecord.sizes import Size, parse_size
 from ffrecord.sources.compressed import compression_of
 from ffrecord.sources.files import check_file
 from ffrecord.sources.names import Names
@@ -36,14 +37,14 @@ class Member(NamedTuple):
 
 
 def iter_members(
-    path: str | os.PathLike[str], *, size_most: int = SIZE_MOST, ignore_zeros: bool = False
+    path: str | os.PathLike[str], *, size_most: Size = SIZE_MOST, ignore_zeros: bool = False
 ) -> Iterator[Member]:
     """The regular files of an archive in order, read once from its start; one is in memory at a time.
 
     Args:
         path: of the archive: plain, or compressed by gzip, bzip2, xz or zstd (which needs ffrecord[zstd]), whatever it
             is called.
-        size_most: bytes of the largest member that is read.
+        size_most: bytes, or text such as "4GB", of the largest member that is read.
         ignore_zeros: as for `TarReader`.
 
     Raises:
@@ -57,11 +58,11 @@ def iter_members(
     """
     name = os.fspath(path)
     check_file(name)
-    return _iterate(name, size_most, ignore_zeros)
+    return _iterate(name, parse_size("size_most", size_most), ignore_zeros)
 
 
 def iter_samples(
-    path: str | os.PathLike[str], *, size_most: int = SIZE_MOST, ignore_zeros: bool = False
+    path: str | os.PathLike[str], *, size_most: Size = SIZE_MOST, ignore_zeros: bool = False
 ) -> Iterator[dict[str, Any]]:
     """WebDataset's samples of an archive in order, as `WebDatasetReader.samples` gives them without `decode`.
 
@@ -73,7 +74,8 @@ def iter_samples(
     """
     name = os.fspath(path)
     check_file(name)
-    return _grouped(name, _iterate(name, size_most, ignore_zeros, lambda link: _end_of_key(link) >= 0))
+    most = parse_size("size_most", size_most)
+    return _grouped(name, _iterate(name, most, ignore_zeros, lambda link: _end_of_key(link) >= 0))
 
 
 def _grouped(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
