@@ -70,7 +70,8 @@ def of_object(source: Any, fields: Any) -> HuggingFaceDataset | None:
     samples are what that gives.
 
     Raises:
-        ValueError: it is several, by name; or its format changes values.
+        ArgumentError: it is several, by name.
+        FormatError: its format changes values.
     """
     library = sys.modules.get("datasets")  # no object of it without it; and others call a module of theirs so, too
     one, several = (getattr(library, name, ()) for name in ("Dataset", "DatasetDict"))
@@ -83,7 +84,7 @@ def of_object(source: Any, fields: Any) -> HuggingFaceDataset | None:
     if kind == "custom":
         return None
     if kind not in STORED:
-        raise ArgumentError(
+        raise FormatError(
             f"the dataset has the format {kind!r}, which changes values, such as float64 to float32: convert "
             "dataset.with_format(None) for what is stored, or [*dataset] for what it gives"
         )

@@ -2,6 +2,8 @@
 
 import contextlib
 import hashlib
+import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -27,6 +29,8 @@ TYPED = ("mds", "beton", "torchrecord")  # whose arrays are arrays
 BYTES_AT_ONCE = 8 << 20
 UNREADABLE = (ChecksumError, FormatError, OSError)  # what readers say of a damaged sample
 UNTOLD = ("io", "on_error", "index_cache")  # options of readers that change no sample
+
+_log = logging.getLogger("ffrecord")
 
 Found = TypeVar("Found")
 
@@ -130,7 +134,7 @@ class StoreDataset(OfStore):
                 name for sample in samples for name in sample if not (decodes and name.rpartition(".")[2] in DECODERS)
             }
         classes = getattr(store, "classes", None)
-        labels = {LABEL: list(classes)} if classes and labels_fit(samples, LABEL) else {}
+        labels = {LABEL: class_names(classes, store)} if classes and labels_fit(samples, LABEL) else {}
         return Facts(frozenset(raw), labels, {}, _suffixed(store))
 
 
@@ -231,6 +235,22 @@ def _are_text(store: Store) -> bool:
 def is_text(name: str) -> bool:
     """Whether a name is UTF-8."""
     return not any("\udc80" <= letter <= "\udcff" for letter in name)
+
+
+def class_names(names: Sequence[str], store: Store) -> list[str]:
+    """Return names of classes as text: what is no UTF-8 in that of a directory is written as `\\xe9`, and logged.
+
+    Raises:
+        FormatError: two classes would have one name then.
+    """
+    found = [os.fsencode(name).decode(errors="backslashreplace") for name in names]
+    for name, text in zip(names, found, strict=True):
+        if is_text(name):
+            continue
+        if found.count(text) > 1:
+            raise FormatError(f"{of_files(store.fnames)}: two classes would be called {text!r}: rename a directory")
+        _log.warning("%s: the class %r is no UTF-8, and called %r", of_files(store.fnames), os.fsencode(name), text)
+    return found
 
 
 def _suffixed(store: Store) -> dict[str, bool]:

@@ -379,7 +379,7 @@ def test_columns_of_a_format(tmp_path, dataset):
 
 @pytest.mark.parametrize("format", ["numpy", "pandas"])
 def test_a_format_that_changes_values(tmp_path, dataset, format):
-    with pytest.raises(ArgumentError, match=rf"format '{format}', which changes values.*with_format\(None\)"):
+    with pytest.raises(FormatError, match=rf"format '{format}', which changes values.*with_format\(None\)"):
         convert(dataset.with_format(format), tmp_path / "out")
 
 
