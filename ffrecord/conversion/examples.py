@@ -1,14 +1,17 @@
 """Examples of TFRecord files, a column for each feature."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from ffrecord.conversion.columns import Columns, Facts, chosen
 from ffrecord.conversion.stores import OfStore, listed, probed, readable
-from ffrecord.errors import FFRecordError, FormatError
+from ffrecord.errors import FFRecordError, FormatError, of_files
 from ffrecord.sources.examples import ExampleError, ExampleParser, FeatureKindError, infer
 from ffrecord.sources.examples_infer import describe, first_list
 from ffrecord.store import Store
+
+_log = logging.getLogger("ffrecord")
 
 
 class ExampleDataset(OfStore):
@@ -82,12 +85,15 @@ def of_store(store: Store, skips: bool = False) -> ExampleDataset | None:
             found=error.found,
             expected=error.expected,
         ) from None
-    except ExampleError:
+    except ExampleError as error:
+        if error.index and error.key is None:
+            _log.warning("%s: %s, so all records are kept as bytes", of_files(store.fnames), error)
         return None
     try:
         samples = [_listed(sample) for sample in parser.decode(records)]
         return ExampleDataset(store, parser, chosen(samples, None, Facts()))
-    except (FFRecordError, TypeError, ValueError):
+    except (FFRecordError, TypeError, ValueError) as error:
+        _log.warning("%s: no columns hold these examples, which are kept as bytes: %s", of_files(store.fnames), error)
         return None
 
 

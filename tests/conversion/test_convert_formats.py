@@ -130,6 +130,33 @@ def test_a_feature_of_two_kinds(tmp_path):
         convert(tmp_path / f"{name}.tfrecord", tmp_path / name, fields={"data": BytesField()}, num_workers=0)
 
 
+def test_records_that_are_kept_as_bytes_are_told(tmp_path, caplog):
+    for name, other in (("other", b"no example"), ("wide", encode_example({"n" * 5000: 1}))):
+        with TFRecordWriter(tmp_path / f"{name}.tfrecord") as writer:
+            for i in range(5):
+                writer.write(other if i == 3 else encode_example({"x": i}))
+        convert(tmp_path / f"{name}.tfrecord", tmp_path / name, num_workers=0, verify=True)
+        assert [*result(tmp_path / name)[0]] == ["data"]
+        assert f"{name}.tfrecord: " in caplog.text and "kept as bytes" in caplog.text
+        caplog.clear()
+
+
+def test_files_that_tensorflow_calls_so(tmp_path):
+    """A directory of shards, empty ones among them."""
+    for number, count in enumerate((0, 3, 2)):
+        for stem in ("a/x.tfrecord", "b/train"):
+            path = tmp_path / f"{stem}-{number:05}-of-00003"
+            path.parent.mkdir(exist_ok=True)
+            with TFRecordWriter(path) as writer:
+                for i in range(count):
+                    writer.write(encode_example({"x": 10 * number + i}))
+    for name in "ab":
+        convert(tmp_path / name, tmp_path / f"{name}.out", num_workers=0, verify=True)
+        assert [each["x"] for each in result(tmp_path / f"{name}.out")] == [10, 11, 12, 20, 21]
+        with ffrecord.open(tmp_path / name, features="infer") as reader:
+            assert len(reader) == 5 and reader.sample(3)["x"] == 20
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_classes_whose_names_are_no_utf_8(tmp_path, caplog, workers):
     for name in (b"caf\xe9", b"cat"):

@@ -1,6 +1,6 @@
 """Small mistakes in our own code, each of which some test must notice; `python3 run.py planted` sees to it."""
 
-from planted import asking, engines, formats, lending, places, publishing, reading, writing
+from planted import asking, conversions, engines, formats, lending, places, publishing, reading, writing
 from planted.defect import Defect
 
 DEFECTS: tuple[Defect, ...] = (
@@ -9,6 +9,7 @@ DEFECTS: tuple[Defect, ...] = (
     *reading.DEFECTS,
     *engines.DEFECTS,
     *asking.DEFECTS,
+    *conversions.DEFECTS,
     *formats.DEFECTS,
     *places.DEFECTS,
     *lending.DEFECTS,
