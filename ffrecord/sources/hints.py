@@ -21,6 +21,7 @@ BEGINNINGS = (
     (b"\x0a\x23\xd7\xce", f"RecordIO of MXNet, which is another format and not read here; {CONVERTED}"),
     (b"\xff\xff\xff\xff", "perhaps Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
     (b"PAR1", "it begins as a Parquet file, whose last four bytes are PAR1, too: this one is cut"),
+    (b"\x04\x22\x4d\x18", "compressed by lz4, which is not read here: decompress it"),
     (b"ARROW1\0\0", "Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
 )
 SAVED = {"dataset_dict.json", "state.json"}  # written by datasets.save_to_disk
@@ -36,7 +37,7 @@ def of_file(path: str, head: bytes) -> str:
     for begins, said in BEGINNINGS:
         if head.startswith(begins):
             return f"; {said}"
-    if path.lower().endswith(SUFFIXES["tfrecord"]):
+    if ends_as(os.path.basename(path), SUFFIXES["tfrecord"]):
         return '; a TFRecord by its name, so damaged at its start: open it with format="tfrecord" to see how'
     lines = head.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")[:2]
     if b"\0" not in head and any(LISTED.fullmatch(line) for line in lines):
