@@ -86,9 +86,13 @@ class ParquetDataset:
 
     @property
     def fingerprint(self) -> str:
-        """What tells these rows from others: 64 hexadecimal digits, of the sizes and times of the files."""
+        """What tells these rows from others: 64 hexadecimal digits, of the sizes and times of the files,
+        and of the partitions that they are in."""
         status = [os.stat(path) for path in self._paths]
-        return hashlib.sha256(repr([(each.st_size, each.st_mtime_ns) for each in status]).encode()).hexdigest()
+        told = repr([(each.st_size, each.st_mtime_ns) for each in status])
+        if self._partitions:
+            told += repr({name: values.to_pylist() for name, values in self._partitions.items()})
+        return hashlib.sha256(told.encode()).hexdigest()
 
     def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
         """How many of the first of these rows one worker is to have: up to the end of the last row group that ends
