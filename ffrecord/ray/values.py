@@ -16,6 +16,7 @@ from ffrecord.fields import (
     JPEGField,
     JSONField,
     LabelField,
+    MsgpackField,
     NDArrayField,
     NoneField,
     OptionalField,
@@ -77,7 +78,7 @@ class Column:
     def _check_nulls(self) -> None:
         fixed = self._plain.fixed
         are_times = fixed is not None and fixed.dtype.kind in "mM"
-        may = are_times or isinstance(self._plain, JSONField | NoneField | OptionalField)
+        may = are_times or isinstance(self._plain, JSONField | MsgpackField | NoneField | OptionalField)
         if self._chunked.null_count and not may:
             raise ArgumentTypeError(
                 f"{self._name}: {self._chunked.null_count} values are missing, which {self._field!r} does not hold; "
@@ -130,7 +131,7 @@ class Column:
     def values(self) -> list[Any]:
         """The values, as the field takes them."""
         plain = self._plain
-        if isinstance(plain, JSONField | NoneField):
+        if isinstance(plain, JSONField | MsgpackField | NoneField):
             return list(self._chunked.to_pylist())
         array = self._array()
         if isinstance(plain, NDArrayField):
