@@ -28,7 +28,7 @@ SAVED = {"dataset_dict.json", "state.json"}  # written by datasets.save_to_disk
 ENTRIES = 1000  # of a directory that are looked at
 DIRECTORIES = 20  # below each of them, in search of pictures
 SHOWN = 5  # datasets in it
-FILES = 100  # of a directory that are looked at for pictures
+FILES = 100  # of a directory below it that are looked at
 LISTED = re.compile(r"[^\n]*\.[A-Za-z]{2,5}(?:[ \t]+|,)[^\n]*\S")  # a path and a label
 
 
@@ -124,10 +124,12 @@ def _is_json(path: str) -> bool:
 def _is_dataset(path: str) -> bool:
     """Tell whether it is a directory with `.ffr` files, an LMDB environment, or a dataset of MDS."""
     with suppress(OSError), os.scandir(path) as entries:
-        names = {entry.name for entry in entries}
-        mds = "index.json" in names and any(name.endswith((".mds", ".mds.zstd")) for name in names)
-        return (
-            mds or not names.isdisjoint((manifest.NAME, "data.mdb")) or any(name.endswith(ffr.SUFFIX) for name in names)
+        if any(os.path.exists(os.path.join(path, name)) for name in (manifest.NAME, "data.mdb")):
+            return True
+        names = [entry.name for entry in islice(entries, FILES)]
+        mds = any(name.endswith((".mds", ".mds.zstd")) for name in names)
+        return any(name.endswith(ffr.SUFFIX) for name in names) or (
+            mds and os.path.exists(os.path.join(path, "index.json"))
         )
     return False
 

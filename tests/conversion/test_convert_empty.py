@@ -13,6 +13,7 @@ import lmdb
 import numpy as np
 import pytest
 import zstandard
+from beton_twin import beton
 
 import ffrecord
 from ffrecord import FileReader, convert, export
@@ -88,6 +89,7 @@ SOURCES: dict[str, tuple[Callable[[Path], Any], str | None]] = {
     "tfrecord": (lambda path: written(path / "a.tfrecord", b""), None),
     "tfrecord.gz": (lambda path: written(path / "a.tfrecord.gz", gzip.compress(b"")), None),
     "recordio": (lambda path: written(path / "a.recordio", b""), None),
+    "beton": (lambda path: written(path / "a.beton", beton({"x": "int"}, [])), None),
     "lmdb": (lambda path: lmdb_environment(path / "a"), None),
     "torchrecord": (lambda path: lmdb_environment(path / "a"), "torchrecord"),
     "mds": (lambda path: mds(path / "a"), None),
