@@ -146,7 +146,8 @@ class DatasetWriter:
         num_workers: processes that read and serialize; -1 for one per usable CPU, 0 for none but this one. More than
             CPUs are of use where a sample has to be waited for, as when dataset[i] opens a file that is not in memory.
         serializer: sample → buffer, `pickle.dumps` for instance, instead of fields.
-        shard_size: bytes of the samples of a shard, at most; a larger sample has a shard to itself. None for 256 MiB.
+        shard_size: bytes of the samples of a shard, at most, or text such as "500M" or "2GiB"; a larger sample has a
+            shard to itself. None for 256 MiB.
         samples_per_shard: samples of every shard but the last, instead of `shard_size`.
         num_shards: number of shards of ceil(samples / num_shards) each, instead of `shard_size`, or fewer.
         start_method: "fork", "spawn" or "forkserver"; None for fork where there is one. Forked workers see the dataset
@@ -178,7 +179,7 @@ class DatasetWriter:
         *,
         num_workers: int = -1,
         serializer: Callable[[Any], Any] | None = None,
-        shard_size: int | None = None,
+        shard_size: int | str | None = None,
         samples_per_shard: int | None = None,
         num_shards: int | None = None,
         start_method: str | None = None,

@@ -157,7 +157,7 @@ class PackedFolder:
         self,
         target: PathLike,
         *,
-        max_size: int | None = None,
+        max_size: int | str | None = None,
         paths: Iterable[PathLike] | None = None,
         on_file: Callable[[int, int], object] | None = None,
     ) -> Unpacked:

@@ -12,6 +12,7 @@ from ffrecord import durable_directory, filesystems
 from ffrecord.durable import remove_tree
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.paths import PathLike, local
+from ffrecord.sizes import parse_limit
 
 AT_ONCE = 8 << 20  # bytes of small files read in one batch
 FILES_AT_ONCE = 1024
@@ -76,7 +77,7 @@ def unpack_files(
     target: PathLike,
     *,
     label: str,
-    max_size: int | None = None,
+    max_size: int | str | None = None,
     on_file: Callable[[int, int], object] | None = None,
 ) -> Unpacked:
     """Write files as files of a new directory; all of them or none.
@@ -93,7 +94,7 @@ def unpack_files(
         open_one: one as a file object, which is what large files are read by; None: they are read whole.
         target: the directory, missing or empty; its parent is there.
         label: what messages call the archive.
-        max_size: refuse what is more than this in all, bytes; >= 0.
+        max_size: refuse what is more than this in all, bytes or text such as "10GB"; >= 0.
         on_file: called after each file with how many are written, and how many there are.
 
     Raises:
@@ -105,14 +106,13 @@ def unpack_files(
         what reading raises, and OSError. Nothing is left in any case but a kill, after which a directory
             `.<name>.<random>.unpacking` is.
     """
-    if max_size is not None and max_size < 0:
-        raise ArgumentError(f"max_size is {max_size}, expected >= 0, or None for no limit")
+    most = parse_limit("max_size", max_size, least=0)
     # Of several names of the same path, as "a" and "./a" are, the last one.
     by_place = {tuple(_parts(file[0], label)): file for file in files}
     places, files = [list(parts) for parts in by_place], list(by_place.values())
     total = sum(size for _, size, _ in files)
-    if max_size is not None and total > max_size:
-        raise FormatError(f"{label}: {len(files)} files of {total} bytes, expected at most {max_size} (max_size)")
+    if most is not None and total > most:
+        raise FormatError(f"{label}: {len(files)} files of {total} bytes, expected at most {most} (max_size)")
     # As tar names the directory itself.
     directories = [_parts(name, label) for name in folders if name.strip("/") != "."]
     path = filesystems.absolute(local("folder", target))

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from errno import EPERM
 
-from ffrecord.errors import FormatError
+from ffrecord.errors import FormatError, escaped
 
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # opening a FIFO must not wait for a writer
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -13,6 +13,7 @@ ROWS = [
     {"errors", "system"},
     {
         "access",
+        "braces",
         "buffers",
         "filesystems",
         "format",
@@ -22,6 +23,7 @@ ROWS = [
         "sample_slice",
         "sample_types",
         "untrusted",
+        "sizes",
         "urls",
     },
     {"durable", "fsalign", "limits", "_crc", "_aio"},

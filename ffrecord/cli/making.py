@@ -13,8 +13,7 @@ from ffrecord.conversion.given import Given
 from ffrecord.conversion.given import given as taken
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import ArgumentError, WorkerError, add_note
-
-UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+from ffrecord.sizes import parse_size
 
 
 def add_out(parser: argparse.ArgumentParser, what: str = "a new directory of shards") -> None:
@@ -38,13 +37,15 @@ def add_writing(parser: argparse.ArgumentParser) -> None:
 
 
 def size_of(text: str) -> int:
-    """Bytes, as people write them."""
-    number = text.rstrip("BKMGik")
-    unit = text[len(number) :].removesuffix("B")
+    """Return the bytes that an option says.
+
+    Raises:
+        argparse.ArgumentTypeError: it says none.
+    """
     try:
-        return int(float(number) * UNITS[unit])
-    except (KeyError, ValueError, OverflowError):  # the last of "inf"
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes, such as 500M or 2Gi") from None
+        return parse_size("it", text, least=0)
+    except ArgumentError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes, such as 500M, 1.5TB or 2GiB") from None
 
 
 def options_of(given: argparse.Namespace, out: Output) -> dict[str, Any]:

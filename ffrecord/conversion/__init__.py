@@ -3,6 +3,7 @@
 converting.py  convert: the one call
 given.py       what a source is: samples by index, or one after the other
 parquet.py     rows of Parquet files
+               parquet_footers.py: what these say of their columns; partitions.py: what their directories say
 verifying.py    source and result compared, sample by sample
 
 exporting.py       export: the other way

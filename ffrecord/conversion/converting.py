@@ -30,7 +30,7 @@ def convert(
     format: str | None = None,
     resume: bool = True,
     mode: Literal["create", "append"] = "create",
-    shard_size: int | None = None,
+    shard_size: int | str | None = None,
     samples_per_shard: int | None = None,
     num_shards: int | None = None,
     start_method: str | None = None,

@@ -1,5 +1,6 @@
 """Samples of a source → the files that each becomes, or the records."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from ffrecord.conversion.export_values import Content, content_of, of_bytes
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
 from ffrecord.fields import Field, JPEGField, LabelField, ListField, OptionalField, Schema, schema_of
 from ffrecord.fields.tree import as_mapping
-from ffrecord.inputs.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS, names_of
+from ffrecord.inputs.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS, class_names, names_of
 from ffrecord.reader import FileReader
 from ffrecord.sources.examples_encode import encode_example
 from ffrecord.sources.tfrecord import TFRecordReader
@@ -23,6 +24,7 @@ from ffrecord.store import Store
 # Columns that say the name. WebDataset's comes first: beside it, a field may be called "key".
 KEYS = ("__key__", KEY)
 AT_ONCE = 4096  # samples
+_log = logging.getLogger("ffrecord")
 INT64 = range(-(1 << 63), 1 << 63)
 
 File = tuple[str, Content]
@@ -72,6 +74,7 @@ class SampleSource:
         contents = {name: self._content(0, name, value) for name, value in first.columns.items()}
         # Also of a dataset that a WebDataset was made: so it comes back as it was.
         suffixed = self.format == "webdataset" or (self._schema is not None and KEYS[0] in self._schema.fields)
+        self._told: set[str] = set()
         self._naming = Naming(contents, first.name, self.n, suffixed)
 
     @property
@@ -165,7 +168,7 @@ class SampleSource:
             fields = self._schema.fields.items()
             return {name: list(field.names) for name, field in fields if isinstance(field, LabelField)}
         names = getattr(self._store, "classes", None)
-        return {LABEL: list(names)} if names and LABEL in first else {}
+        return {LABEL: class_names(names, self._store)} if names and self._store and LABEL in first else {}
 
     def _whole(self, sample: Sample) -> memoryview:
         """The bytes that a sample is, since the first one is only bytes."""
@@ -216,6 +219,9 @@ class SampleSource:
             raise _named(error, f"sample {sample.index}") from None
 
     def _feature(self, index: int, name: str, value: Any) -> Any:
+        if isinstance(value, np.ma.MaskedArray):
+            self._content(index, name, value)  # which refuses it
+        self._tell_of_changes(name, value)
         if isinstance(value, int):
             if value not in INT64:
                 raise ArgumentError(f"sample {index}, column {name!r}: {value} is no int64")
@@ -225,6 +231,28 @@ class SampleSource:
         if value is None or isinstance(value, float | str | bytes | np.ndarray | np.generic):
             return value
         return bytes(self._content(index, name, value).data)
+
+    def _tell_of_changes(self, name: str, value: Any) -> None:
+        """Log, once for each column, what an Example does not keep of a number or an array."""
+        if name in self._told or not isinstance(value, float | bool | np.ndarray | np.generic):
+            return
+        array = np.asarray(value)
+        changes = []
+        if array.dtype.kind == "f" and array.dtype.itemsize > 4 and not _fits_float32(array):
+            changes.append(f"{array.dtype} values are rounded to float32")
+        if array.dtype.kind == "b":
+            changes.append("bools become int64")
+        if array.ndim > 1:
+            changes.append(f"the shape {array.shape} is not kept")
+        if changes:
+            self._told.add(name)
+            _log.warning("column %r: %s, as Examples know no other", name, ", ".join(changes))
+
+
+def _fits_float32(array: npt.NDArray[Any]) -> bool:
+    """Tell whether float32 holds all numbers of an array; NaN is the same in both."""
+    with np.errstate(over="ignore"):
+        return bool(np.array_equal(array, array.astype(np.float32), equal_nan=True))
 
 
 def _is_plain(columns: Mapping[str, Any]) -> bool:

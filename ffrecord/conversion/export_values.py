@@ -48,7 +48,8 @@ def content_of(value: Any) -> Content:
         return Content(value.encode(errors="surrogateescape"), TEXT, TEXT)
     if isinstance(value, decimal.Decimal):
         return Content(str(value).encode(), TEXT, TEXT)
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+    check_unmasked(value)
+    if _is_int(value):
         return Content(str(int(value)).encode(), NUMBER, NUMBER)
     if is_tensor(value):
         value = value.detach().cpu().numpy()  # pyright: ignore[reportAttributeAccessIssue]  # a tensor
@@ -63,6 +64,11 @@ def content_of(value: Any) -> Content:
     return Content(_json(value), JSON, JSON)
 
 
+def _is_int(value: Any) -> bool:
+    """Tell whether it is a whole number. A duration is one to numpy, whose unit would be lost."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
+
+
 def of_bytes(data: bytes | memoryview) -> Content:
     """The file of bytes: a picture, or nobody knows."""
     head = bytes(data[:8])
@@ -74,6 +80,16 @@ def fits(name: str, content: Content) -> bool:
     """Whether a name ends as files of such a content are called, in whatever case."""
     end = name.rpartition(".")[2].lower()
     return end == content.suffix or end in ENDINGS.get(content.suffix, ())
+
+
+def check_unmasked(value: Any) -> None:
+    """Refuse masked arrays, of which a file would keep the values under the mask, and no mask.
+
+    Raises:
+        TypeError: it is one.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{describe(value)} is masked, and its mask would be lost: export its data and mask")
 
 
 def _npy(array: np.ndarray[Any, Any]) -> memoryview:
@@ -111,6 +127,6 @@ def _json(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.integer | np.floating | np.bool_):
+    if isinstance(value, np.integer | np.floating | np.bool_) and not isinstance(value, np.timedelta64):
         return value.item()
     raise TypeError(f"{describe(value)} is inside")

@@ -1,6 +1,7 @@
 """`export`: from samples to the formats that others read: zip, tar, WebDataset, TFRecord, folders."""
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from ffrecord.workers import interrupts
 
 SUFFIXES = {".zip": "zip", ".tar": "tar", ".tfrecord": "tfrecord", ".tfrecords": "tfrecord"}
 CLASSES = "classes.json"
+_log = logging.getLogger("ffrecord")
 
 
 def export(
@@ -157,6 +159,11 @@ def _write(
         written = inside if per_shard is not None else parts[0].path
         if samples.classes and os.path.isdir(written):
             _write_classes(samples.classes, written, path)
+        elif samples.classes:
+            columns = ", ".join(map(repr, samples.classes))
+            _log.warning(
+                "%s: names of the classes of %s are not kept: only directories have a %s", path, columns, CLASSES
+            )
         if verify:
             verify_files(samples, kind, [part.path for part in parts], path)
         _publish(written, target, path)

@@ -11,18 +11,26 @@ from typing import Any
 import numpy as np
 
 from ffrecord.conversion import parquet
-from ffrecord.errors import ArgumentTypeError, FormatError
+from ffrecord.errors import ArgumentTypeError
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs import huggingface
 from ffrecord.inputs.columns import Facts, chosen
 from ffrecord.inputs.recognised import input_of, of_store
-from ffrecord.inputs.stores import KEY, PROBED_BYTES, PROBES, WEB_KEY, is_text, with_bytes_key
+from ffrecord.inputs.stores import (
+    KEY,
+    PROBED_BYTES,
+    PROBES,
+    WEB_KEY,
+    is_text,
+    of_nothing,
+    with_bytes_key,
+)
 from ffrecord.paths import is_remote
+from ffrecord.sources.compressed import LONGEST, compression_of
 from ffrecord.sources.detect import detect
 from ffrecord.sources.files import expand
 from ffrecord.sources.opening import check_options, first_of, located, open_for, recognised
 from ffrecord.sources.suffixes import SUFFIXES
-from ffrecord.sources.tar_index import COMPRESSED
 from ffrecord.sources.tar_stream import iter_members, iter_samples
 from ffrecord.store import Store
 
@@ -117,7 +125,7 @@ def _is_compressed(path: str) -> bool:
     if not os.path.isfile(path) or detect(path) != "tar":
         return False
     with open(path, "rb") as file:
-        return file.read(6).startswith(tuple(COMPRESSED))
+        return compression_of(file.read(LONGEST)) is not None
 
 
 def _of_store(store: Store, fields: Any, skips: bool) -> Given:
@@ -156,18 +164,18 @@ def _of_archives(
     def begin() -> Iterator[Any]:
         return map(_as_dict, chain.from_iterable(read(path, **options) for path in paths))
 
-    return _streamed(begin, fields, paths[0])
+    return _streamed(begin, fields)
 
 
 def _as_dict(found: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"key": found.name, "data": found.data}
 
 
-def _streamed(begin: Callable[[], Iterator[Any]], fields: Any, name: str) -> Given:
+def _streamed(begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
     """Samples that can be begun anew, but not be had by index; the first ones show the columns."""
     first = _first(begin)
     if not first:
-        raise FormatError(f"{name}: no samples")
+        return Given(None, begin, of_nothing(fields))
     names = [str(sample[key]) for sample in first for key in (KEY, WEB_KEY) if key in sample]
     if _wants_bytes(fields) or not all(map(is_text, names)):
         return _shown([with_bytes_key(sample) for sample in first], lambda: map(with_bytes_key, begin()), fields)

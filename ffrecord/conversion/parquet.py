@@ -1,7 +1,6 @@
 """Rows of Parquet files by index."""
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,17 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord import filesystems
+from ffrecord.conversion import partitions
+from ffrecord.conversion.parquet_footers import Nulls, classes_of, fitting, joined, widen
 from ffrecord.engine._engine import filesystem_type
 from ffrecord.errors import FormatError, file_error
+from ffrecord.inputs.arrow_types import Missing, pyarrow
+from ffrecord.inputs.arrow_values import RowError
 from ffrecord.inputs.columns import Facts, chosen
-from ffrecord.inputs.rows import RowError, Rows
+from ffrecord.inputs.rows import Rows, check_names
 from ffrecord.inputs.stores import readable, spread
 from ffrecord.kernels._memory import Mapping
-from ffrecord.sources.files import expand
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.system.optional import require
 
-UNKNOWN = (-1, -1)  # numbers, none of which is a class
 FEW, GROUPS = 64, 3  # rows of a few row groups that show the columns
 
 
@@ -46,26 +47,32 @@ class ParquetDataset:
     """
 
     def __init__(self, paths: Sequence[Any], fields: Any = None, *, skips: bool = False) -> None:
-        self._paths = expand(list(paths), SUFFIXES["parquet"])
+        found = partitions.expand(list(paths), SUFFIXES["parquet"])
+        self._paths = [each.path for each in found]
         self._kept: tuple[int, int, Any] | None = None
         self._opened: _Opened | None = None
         groups: list[tuple[int, int, int]] = []  # (file, row group, rows)
-        schema, nulls = None, {}  # type: ignore[var-annotated]
+        schema: Any = None
+        nulls = Nulls(skips)
         bounds: dict[str, tuple[int, int]] = {}
         for number, path in enumerate(self._paths):
             with _naming(path):
                 file = self._file(number).file
-                schema = file.schema_arrow if schema is None else schema
-                if not file.schema_arrow.equals(schema):
-                    raise FormatError(f"{path}: columns {file.schema_arrow.names}, {self._paths[0]}: {schema.names}")
+                kinds = file.schema_arrow
+                check_names(kinds.names)
+                schema = kinds if schema is None else joined(schema, kinds, self._paths[0], path)
                 groups += [(number, i, file.metadata.row_group(i).num_rows) for i in range(file.num_row_groups)]
-                for name, count in _nulls(file).items():
-                    nulls[name] = nulls.get(name, 0) + count
-                _widen(bounds, file)
+                widen(bounds, file)
+                nulls.add(kinds, file)
+        self._partitions = partitions.columns(found, schema.names)
+        for name, values in self._partitions.items():
+            schema = schema.append(pyarrow().field(name, values.type))
+            nulls.found[name] = Missing(values.null_count)
+        self._types = {each.name: each.type for each in schema}
         self._groups = groups
         self._ends = np.cumsum([rows for _, _, rows in groups], dtype=np.int64)
         with _naming(self._paths[0]):
-            self._rows = Rows(schema, nulls, _fitting(_classes(schema), bounds), fields)
+            self._rows = Rows(schema, nulls.found, fitting(classes_of(schema), bounds), fields)
         samples = self._few(skips)
         facts = Facts(fields=self._rows.fields)
         self.columns = chosen(samples, fields, facts) if samples else None
@@ -79,9 +86,13 @@ class ParquetDataset:
 
     @property
     def fingerprint(self) -> str:
-        """What tells these rows from others: 64 hexadecimal digits, of the sizes and times of the files."""
+        """What tells these rows from others: 64 hexadecimal digits, of the sizes and times of the files,
+        and of the partitions that they are in."""
         status = [os.stat(path) for path in self._paths]
-        return hashlib.sha256(repr([(each.st_size, each.st_mtime_ns) for each in status]).encode()).hexdigest()
+        told = repr([(each.st_size, each.st_mtime_ns) for each in status])
+        if self._partitions:
+            told += repr({name: values.to_pylist() for name, values in self._partitions.items()})
+        return hashlib.sha256(told.encode()).hexdigest()
 
     def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
         """How many of the first of these rows one worker is to have: up to the end of the last row group that ends
@@ -128,10 +139,20 @@ class ParquetDataset:
             places = indices - (int(self._ends[group]) - rows)
             table = self._decoded(group, number, row_group, places)
             try:
-                return self._rows.samples(_sliced(table, places) if _follow(places) else table.take(places))
+                rows = _sliced(table, places) if _follow(places) else _taken(table, places)
+                return self._rows.samples(self._whole(rows, number))
             except RowError as error:
                 before = sum(size for file, other, size in self._groups if file == number and other < row_group)
                 raise FormatError(f"row {before + int(places[error.place])}: {error}") from None
+
+    def _whole(self, table: Any, number: int) -> Any:
+        """Return rows of a file with the types of all files, and with what the names of its directories say."""
+        for place, column in enumerate(table.schema):
+            if column.type != self._types[column.name]:  # of nulls only
+                table = table.set_column(place, column.name, table.column(place).cast(self._types[column.name]))
+        for name, values in self._partitions.items():
+            table = table.append_column(name, values.take(pyarrow().array([number] * len(table), "int64")))
+        return table
 
     def _decoded(self, group: int, number: int, row_group: int, places: Any) -> Any:
         """The table of a group; of what a parent has decoded, only for a slice of it."""
@@ -215,9 +236,7 @@ def _open(process: int, number: int, path: str) -> _Opened:
         mapped = _Mapped(path)
     if mapped is not None and not mapped.mapping.guarded:
         mapped = None
-    source = (
-        path if mapped is None else require("pyarrow", "parquet", "reading Parquet files").py_buffer(mapped.mapping)
-    )
+    source = path if mapped is None else pyarrow().py_buffer(mapped.mapping)
     try:
         file = module.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
     finally:
@@ -236,10 +255,18 @@ def _sliced(table: Any, places: Any) -> Any:
     return table.slice(int(places[0]), len(places))
 
 
+def _taken(table: Any, places: Any) -> Any:
+    """Return any rows of a table."""
+    try:
+        return table.take(places)
+    except pyarrow().ArrowNotImplementedError:  # of views of text or bytes
+        return pyarrow().concat_tables([table.slice(int(place), 1) for place in places])
+
+
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
     """Errors of pyarrow as ours, with the file's name."""
-    base = require("pyarrow", "parquet", "reading Parquet files").ArrowException
+    base = pyarrow().ArrowException
     try:
         yield
     except (base, UnicodeDecodeError, OSError, FormatError) as error:
@@ -248,55 +275,3 @@ def _naming(path: str) -> Iterator[None]:
         if str(error).startswith(f"{path}: "):
             raise
         raise FormatError(f"{path}: {error}") from error
-
-
-def _chunks(file: Any) -> Iterator[tuple[str, Any]]:
-    """(column, statistics or None) of each piece of a column; not of those inside of lists and structs."""
-    for i in range(file.num_row_groups):
-        group = file.metadata.row_group(i)
-        for j in range(group.num_columns):
-            column = group.column(j)
-            if "." not in column.path_in_schema:
-                yield column.path_in_schema, column.statistics
-
-
-def _nulls(file: Any) -> dict[str, int]:
-    """How many values of each column are missing, as far as the file says."""
-    found: dict[str, int] = {}
-    for name, statistics in _chunks(file):
-        if statistics is not None:
-            found[name] = found.get(name, 0) + (statistics.null_count or 0)
-    return found
-
-
-def _widen(bounds: dict[str, tuple[int, int]], file: Any) -> None:
-    """Take in the least and the greatest number of each column of integers; without an entry, nobody knows."""
-    for name, statistics in _chunks(file):
-        low, high = UNKNOWN
-        if statistics is not None and statistics.has_min_max and isinstance(statistics.min, int):
-            low, high = statistics.min, statistics.max
-        before = bounds.get(name, (low, high))
-        bounds[name] = min(low, before[0]), max(high, before[1])
-
-
-def _fitting(classes: dict[str, list[str]], bounds: dict[str, tuple[int, int]]) -> dict[str, list[str]]:
-    """Classes of columns of which all numbers are one: -1 for an unknown one is not."""
-    return {
-        name: names
-        for name, names in classes.items()
-        if bounds.get(name, UNKNOWN)[0] >= 0 and bounds.get(name, UNKNOWN)[1] < len(names)
-    }
-
-
-def _classes(schema: Any) -> dict[str, list[str]]:
-    """Names of classes, where Hugging Face's library wrote the file and left them."""
-    try:
-        said = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        features = said.get("info", {}).get("features", {})
-        return {
-            name: [str(each) for each in feature["names"]]
-            for name, feature in features.items()
-            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and feature.get("names")
-        }
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        return {}

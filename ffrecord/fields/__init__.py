@@ -4,6 +4,7 @@
     scalars.py   int, float, bool, None, numpy scalars; labels.py: class labels and their names
     blobs.py     str, bytes, JSON
     decimals.py  decimal numbers
+    packed.py    nested values that JSON does not hold
     arrays.py    numpy arrays; their shapes in shapes.py, their dtypes in dtypes.py
     tensors.py   torch tensors
     images.py    PIL images
@@ -34,6 +35,7 @@ from ffrecord.fields.labels import LabelField
 from ffrecord.fields.layout import Slot
 from ffrecord.fields.lists import ListField
 from ffrecord.fields.optional_values import OptionalField
+from ffrecord.fields.packed import MsgpackField
 from ffrecord.fields.rgb import RGBImageField
 from ffrecord.fields.scalars import BoolField, FloatField, IntField, NoneField, ScalarField
 from ffrecord.fields.schema import Schema, schema_of
@@ -53,6 +55,7 @@ __all__ = [
     "JSONField",
     "LabelField",
     "ListField",
+    "MsgpackField",
     "NDArrayField",
     "NoneField",
     "OptionalField",

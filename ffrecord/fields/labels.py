@@ -37,6 +37,9 @@ class LabelField(IntField):
         wrong = [name for name in names if not isinstance(name, str)]
         if wrong:
             raise TypeError(f"names has {describe(wrong[0])}, expected str only")
+        odd = next((name for name in names if not name.isascii() and not _is_text(name)), None)
+        if odd is not None:
+            raise ValueError(f"names has {odd!r}, which UTF-8 does not hold")
         numbers = {name: number for number, name in enumerate(names)}
         if not names or len(numbers) != len(names):
             raise ValueError(
@@ -77,3 +80,12 @@ class LabelField(IntField):
 
     def spec(self) -> dict[str, Any]:
         return {"names": list(self.names)}
+
+
+def _is_text(name: str) -> bool:
+    """Tell whether UTF-8 holds a name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -36,7 +36,8 @@ class IntField(Field):
 
     def encode(self, value: Any) -> bytes:
         if type(value) is not int:
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            # A duration is an integer to numpy; its unit would be lost.
+            if isinstance(value, bool | np.timedelta64) or not isinstance(value, (int, np.integer)):
                 raise TypeError(mismatch(self, value))
             value = int(value)
         try:
@@ -70,7 +71,7 @@ class FloatField(Field):
         return _pack_float(value if type(value) is float else self._exact(value))
 
     def _exact(self, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, (float, int, np.floating, np.integer)):
+        if isinstance(value, bool | np.timedelta64) or not isinstance(value, (float, int, np.floating, np.integer)):
             raise TypeError(mismatch(self, value))
         if isinstance(value, np.integer):
             value = int(value)  # numpy rounds its own integers before it compares them with floats

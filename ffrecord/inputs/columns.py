@@ -273,4 +273,5 @@ def _is_jpeg(value: bytes) -> bool:
 
 def labels_fit(samples: Sequence[Any], name: str) -> bool:
     """Whether a column is there, and of numbers."""
-    return all(isinstance(each, dict) and isinstance(each.get(name), int | np.integer) for each in samples)
+    values = [each.get(name) if isinstance(each, dict) else None for each in samples]
+    return all(isinstance(value, int | np.integer) and not isinstance(value, np.timedelta64) for value in values)

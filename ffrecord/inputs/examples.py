@@ -1,14 +1,17 @@
 """Examples of TFRecord files, a column for each feature."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
-from ffrecord.errors import FFRecordError, FormatError
+from ffrecord.errors import FFRecordError, FormatError, of_files
 from ffrecord.inputs.columns import Columns, Facts, chosen
 from ffrecord.inputs.stores import OfStore, listed, probed, readable
-from ffrecord.sources.examples import ExampleError, ExampleParser, infer
+from ffrecord.sources.examples import ExampleError, ExampleParser, FeatureKindError, infer
 from ffrecord.sources.examples_infer import describe, first_list
 from ffrecord.store import Store
+
+_log = logging.getLogger("ffrecord")
 
 
 class ExampleDataset(OfStore):
@@ -37,7 +40,9 @@ class ExampleDataset(OfStore):
 
     def _check_features(self, index: int, place: int, record: Any) -> None:
         """A feature that no example showed before would be lost, as parsers skip what they were not told of."""
-        unknown = describe(record, place).keys() - self._parser.features.keys()
+        facts = describe(record, place)
+        # One that is there, but holds nothing of any kind, is missing: so TFX says it.
+        unknown = {name for name, held in facts.items() if any(kind for kind, _ in held)} - self._parser.features.keys()
         found = f"feature {min(unknown)!r}" if unknown else ""
         steps = first_list(record)
         if steps is not None:
@@ -58,15 +63,37 @@ def of_store(store: Store, skips: bool = False) -> ExampleDataset | None:
 
     Args:
         skips: as for `StoreDataset`.
+
+    Raises:
+        FeatureKindError: a feature is of two kinds in two records.
     """
-    records = readable(probed(store), store.read, skips)
-    if not records:
+    found = readable(probed(store), lambda indices: zip(indices, store.read(indices), strict=True), skips)
+    if not found:
         return None
+    indices, records = zip(*found, strict=True)
     try:
         parser = ExampleParser(infer(records))
+    except FeatureKindError as error:
+        index = indices[error.index or 0]
+        path, local = store.locate(index)
+        raise FeatureKindError(
+            f"{path}: record {local}: feature {error.key!r} holds {error.found} values, and {error.expected} values in "
+            "other records, but a column has one kind: give features= of the reader, or "
+            'fields={"data": BytesField()}, which keeps examples as they are',
+            key=error.key,
+            index=index,
+            found=error.found,
+            expected=error.expected,
+        ) from None
+    except ExampleError as error:
+        if error.index and error.key is None:
+            _log.warning("%s: %s, so all records are kept as bytes", of_files(store.fnames), error)
+        return None
+    try:
         samples = [_listed(sample) for sample in parser.decode(records)]
         return ExampleDataset(store, parser, chosen(samples, None, Facts()))
-    except (FFRecordError, TypeError, ValueError):
+    except (FFRecordError, TypeError, ValueError) as error:
+        _log.warning("%s: no columns hold these examples, which are kept as bytes: %s", of_files(store.fnames), error)
         return None
 
 

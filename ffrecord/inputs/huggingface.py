@@ -5,16 +5,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from ffrecord.errors import ArgumentError, FormatError, counted
+from ffrecord.inputs.arrow_types import shown_by_nulls
+from ffrecord.inputs.arrow_values import RowError, missing_in
 from ffrecord.inputs.columns import Facts, chosen
-from ffrecord.inputs.rows import RowError, Rows
+from ffrecord.inputs.rows import Rows
 from ffrecord.inputs.stores import spread
+
+STORED = (None, "arrow")  # formats that give what is stored
 
 
 class HuggingFaceDataset:
-    """The rows of a `datasets.Dataset`. Pickles as that does.
+    """The rows of a `datasets.Dataset`, as they are stored. Pickles as that does.
 
     Args:
-        dataset: given by the user, whatever its format.
+        dataset: given by the user; of the columns that it gives.
         fields: that the user asks for, see `columns.chosen`.
 
     Attributes:
@@ -22,15 +26,19 @@ class HuggingFaceDataset:
     """
 
     def __init__(self, dataset: Any, fields: Any = None) -> None:
+        said = dataset.format
+        if not said["output_all_columns"] and said["columns"] != dataset.column_names:
+            dataset = dataset.select_columns(said["columns"])
         self._dataset = dataset.with_format("arrow")
         table = self._dataset.data
-        nulls = {name: table.column(name).null_count for name in dataset.column_names}
+        kinds = self._dataset.features.arrow_schema
+        missing = {each.name: missing_in(table.column(each.name)) for each in kinds if shown_by_nulls(each.type)}
         classes = {
             name: feature.names
             for name, feature in dataset.features.items()
             if type(feature).__name__ == "ClassLabel" and _are_classes(table.column(name), len(feature.names))
         }
-        self._rows = Rows(self._dataset.features.arrow_schema, nulls, classes, fields, beside=True)
+        self._rows = Rows(kinds, missing, classes, fields, beside=True)
         samples = self._read(spread(len(dataset)))
         self.columns = chosen(samples, fields, Facts(fields=self._rows.fields)) if samples else None
 
@@ -58,17 +66,29 @@ class HuggingFaceDataset:
 
 
 def of_object(source: Any, fields: Any) -> HuggingFaceDataset | None:
-    """The dataset that `source` is; None for anything else.
+    """Return the rows of the dataset that `source` is; None for anything else, also for one with a transform: its
+    samples are what that gives.
 
     Raises:
-        ValueError: it is several, by name.
+        ArgumentError: it is several, by name.
+        FormatError: its format changes values.
     """
     library = sys.modules.get("datasets")  # no object of it without it; and others call a module of theirs so, too
     one, several = (getattr(library, name, ()) for name in ("Dataset", "DatasetDict"))
     if isinstance(source, several):
         kinds = ", ".join(map(repr, source))
         raise ArgumentError(f"{type(source).__name__} has several datasets: convert one of {kinds}")
-    return HuggingFaceDataset(source, fields) if isinstance(source, one) else None
+    if not isinstance(source, one):
+        return None
+    kind = source.format["type"]
+    if kind == "custom":
+        return None
+    if kind not in STORED:
+        raise FormatError(
+            f"the dataset has the format {kind!r}, which changes values, such as float64 to float32: convert "
+            "dataset.with_format(None) for what is stored, or [*dataset] for what it gives"
+        )
+    return HuggingFaceDataset(source, fields)
 
 
 def _are_classes(column: Any, count: int) -> bool:

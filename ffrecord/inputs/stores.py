@@ -2,6 +2,8 @@
 
 import contextlib
 import hashlib
+import logging
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -27,6 +29,8 @@ TYPED = ("mds", "beton", "torchrecord")  # whose arrays are arrays
 BYTES_AT_ONCE = 8 << 20
 UNREADABLE = (ChecksumError, FormatError, OSError)  # what readers say of a damaged sample
 UNTOLD = ("io", "on_error", "index_cache")  # options of readers that change no sample
+
+_log = logging.getLogger("ffrecord")
 
 Found = TypeVar("Found")
 
@@ -107,7 +111,7 @@ class StoreDataset(OfStore):
         super().__init__(store)
         self._keys_are_text = _are_text(store)
         samples = [self._named(*pair) for pair in readable(probed(store), self._pairs, skips)]
-        self.columns = chosen(samples, fields, self._facts(samples)) if samples else Columns(_of_nothing(fields))
+        self.columns = chosen(samples, fields, self._facts(samples)) if samples else Columns(of_nothing(fields))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         return [self.columns.prepared(self._named(*pair), here=True) for pair in self._pairs(indices)]
@@ -135,7 +139,7 @@ class StoreDataset(OfStore):
                 name for sample in samples for name in sample if not (decodes and name.rpartition(".")[2] in DECODERS)
             }
         classes = getattr(store, "classes", None)
-        labels = {LABEL: list(classes)} if classes and labels_fit(samples, LABEL) else {}
+        labels = {LABEL: class_names(classes, store)} if classes and labels_fit(samples, LABEL) else {}
         return Facts(frozenset(raw), labels, {}, _suffixed(store))
 
 
@@ -203,7 +207,8 @@ def spread(n: int, count: int = PROBES) -> list[int]:
     return [k * (n - 1) // max(wanted - 1, 1) for k in range(wanted)]
 
 
-def _of_nothing(fields: Any) -> Schema:
+def of_nothing(fields: Any) -> Schema:
+    """Return the columns of no samples: those that the user declares, or names."""
     return fields if isinstance(fields, Schema) else Schema.of(fields or {KEY: BytesField()})
 
 
@@ -235,6 +240,22 @@ def _are_text(store: Store) -> bool:
 def is_text(name: str) -> bool:
     """Whether a name is UTF-8."""
     return not any("\udc80" <= letter <= "\udcff" for letter in name)
+
+
+def class_names(names: Sequence[str], store: Store) -> list[str]:
+    """Return names of classes as text: what is no UTF-8 in that of a directory is written as `\\xe9`, and logged.
+
+    Raises:
+        FormatError: two classes would have one name then.
+    """
+    found = [os.fsencode(name).decode(errors="backslashreplace") for name in names]
+    for name, text in zip(names, found, strict=True):
+        if is_text(name):
+            continue
+        if found.count(text) > 1:
+            raise FormatError(f"{of_files(store.fnames)}: two classes would be called {text!r}: rename a directory")
+        _log.warning("%s: the class %r is no UTF-8, and called %r", of_files(store.fnames), os.fsencode(name), text)
+    return found
 
 
 def _suffixed(store: Store) -> dict[str, bool]:

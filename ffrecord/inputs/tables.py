@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from ffrecord.errors import ArgumentError, FormatError, counted
+from ffrecord.inputs.arrow_values import RowError
 from ffrecord.inputs.columns import Facts, chosen
-from ffrecord.inputs.rows import RowError, Rows
+from ffrecord.inputs.rows import Rows
 from ffrecord.inputs.stores import spread
 
 

@@ -19,6 +19,7 @@ from ffrecord.fields import (
     JSONField,
     LabelField,
     ListField,
+    MsgpackField,
     NDArrayField,
     NoneField,
     OptionalField,
@@ -145,7 +146,7 @@ def _values(column: Any, field: Field, name: str) -> list[Any]:
         name: of the column, for messages.
     """
     plain, kind = _unpacked(field), column.type
-    if isinstance(plain, JSONField | NoneField):
+    if isinstance(plain, JSONField | MsgpackField | NoneField):
         return list(column.to_pylist())
     if isinstance(plain, OptionalField):
         return _optional(column, plain, name)
@@ -235,7 +236,7 @@ def _holds_none(field: Field) -> bool:
     fixed = field.fixed
     if fixed is not None and fixed.dtype.kind in "mM":
         return True
-    return isinstance(_unpacked(field), JSONField | NoneField | OptionalField)
+    return isinstance(_unpacked(field), JSONField | MsgpackField | NoneField | OptionalField)
 
 
 def _unpacked(field: Field) -> Field:

@@ -31,7 +31,7 @@ def write(
     *,
     schema: Any = None,
     samples_per_shard: SupportsIndex | None = None,
-    shard_size: SupportsIndex | None = None,
+    shard_size: SupportsIndex | str | None = None,
     mode: Literal["create", "append"] = "create",
     resume: bool = True,
     storage_options: Mapping[str, Any] | None = None,
@@ -52,7 +52,7 @@ def write(
             names. None: as their types of Arrow say, for which Ray may have to compute the first rows; a single column
             "data" of bytes becomes records as they are.
         samples_per_shard: samples of a shard, at most; a task then gets as many or more, if there are.
-        shard_size: bytes of the samples of a shard, at most; 256 MiB unless told.
+        shard_size: bytes of the samples of a shard, at most, or text such as "500M"; 256 MiB unless told.
         mode: "create" makes a directory. "append" adds shards to one with the same columns.
         resume: False discards what an interrupted write of a `DatasetWriter` to the same path has finished; True raises
             MismatchError if there is something. To a URL only True: what is left there nobody here can tell from what

@@ -26,12 +26,12 @@ from ffrecord.errors import ClosedError, FFRecordError
 from ffrecord.forms import Array, Outcome
 from ffrecord.remote.cache_copy import Copy, begin, check_tables
 from ffrecord.remote.cache_files import regular_size
-from ffrecord.remote.cache_limit import parse_limit
 from ffrecord.remote.cache_names import HAVE, WHOLE, complete_names, directory_of, entry_path, usable_directory
 from ffrecord.remote.cache_room import Room, remove
 from ffrecord.remote.cache_sealing import seal
 from ffrecord.remote.tables import Facts
 from ffrecord.remote.tally import Tally
+from ffrecord.sizes import parse_limit
 
 STAMP_SECONDS = 60.0  # that the time of last use may be behind
 LOOK_SECONDS = 1.0  # between two looks at whether others made a copy complete
@@ -59,7 +59,7 @@ class Cache:
     """
 
     def __init__(self, directory: str | os.PathLike[str], limit: int | str | None = None) -> None:
-        size = parse_limit(limit)
+        size = parse_limit("cache_limit", limit)
         self._given = directory_of(directory)
         self.directory = usable_directory(self._given)
         self.changes = 0

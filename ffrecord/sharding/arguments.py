@@ -9,6 +9,7 @@ import numpy as np
 from ffrecord import urls
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
+from ffrecord.sizes import Size, parse_limit
 from ffrecord.workers.crew import usable_workers
 from ffrecord.writer import whole_number
 
@@ -38,13 +39,18 @@ def columns(fields: Any, serializer: Callable[[Any], Any] | None) -> Schema | No
     return fields if fields is None or isinstance(fields, Schema) else Schema.of(fields)
 
 
-def one_cut(**cuts: SupportsIndex | None) -> dict[str, int | None]:
+def one_cut(**cuts: Size | None) -> dict[str, int | None]:
     """Ways to cut into shards, by the names of their arguments, of which one may be given."""
-    found = {name: positive(name, value) for name, value in cuts.items()}
+    found = {name: _cut(name, value) for name, value in cuts.items()}
     given = [f"{name}={value}" for name, value in found.items() if value is not None]
     if len(given) > 1:
         raise ArgumentError(f"{' and '.join(given)} ask for different shards: give one of them")
     return found
+
+
+def _cut(name: str, value: Any) -> int | None:
+    """Return a number of samples or shards, or of bytes, which may be text."""
+    return parse_limit(name, value) if name == "shard_size" else positive(name, value)
 
 
 def appends(mode: str) -> bool:

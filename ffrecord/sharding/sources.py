@@ -1,7 +1,6 @@
 """Where samples come from, as the parent sees it: what to give the workers next."""
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, islice
@@ -10,7 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, FormatError, counted
+from ffrecord.braces import expand_braces
+from ffrecord.errors import ArgumentTypeError, CountError, FormatError, counted
 from ffrecord.sharding.messages import Assignment, Indices, Stream
 from ffrecord.sharding.runs import may_be_asked_ahead
 from ffrecord.sharding.selection import Chosen, as_array
@@ -19,7 +19,6 @@ from ffrecord.workers.heartbeats import Beat
 from ffrecord.workers.verdicts import Name
 
 AHEAD = 2  # streams for each worker that may be under way before the first of them has ended
-NAMES_MOST = 1_000_000  # of a pattern
 RESERVE_ASKED = 3  # tasks whose samples are asked for ahead, so that the disk is never idle
 
 Item = TypeVar("Item")
@@ -206,15 +205,10 @@ def shard_names(shards: Any) -> list[str]:
 
     Raises:
         TypeError: not str or paths.
-        ValueError: a pattern that counts backwards, or of too many names.
+        ValueError: a pattern of too many names.
     """
     if isinstance(shards, str | os.PathLike):
-        names = list(islice(expand(os.fspath(shards)), NAMES_MOST + 1))
-        if len(names) > NAMES_MOST:
-            raise ArgumentError(
-                f"{os.fspath(shards)}: a pattern of more than {counted(NAMES_MOST, 'name', commas=True)}"
-            )
-        return names
+        return expand_braces(os.fspath(shards))
     if not isinstance(shards, Iterable):
         raise ArgumentTypeError(f"shards must be a list of paths or a pattern, not {type(shards).__name__}")
     names = []
@@ -223,26 +217,6 @@ def shard_names(shards: Any) -> list[str]:
             raise ArgumentTypeError(f"shards[{position}] must be str or os.PathLike, not {type(shard).__name__}")
         names.append(os.fspath(shard))
     return names
-
-
-def expand(pattern: str) -> Iterator[str]:
-    """Every name a pattern of braces stands for: "a{08..10}" or "{train,val}.tar", as shells and webdataset have it."""
-    found = re.search(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}", pattern)
-    if found is None:
-        yield pattern
-        return
-    before, after = pattern[: found.start()], pattern[found.end() :]
-    for word in _words(pattern, *found.groups()):
-        yield from (before + word + rest for rest in expand(after))
-
-
-def _words(pattern: str, first: str | None, last: str | None, words: str | None) -> Iterable[str]:
-    if first is None or last is None:
-        return (words or "").split(",")
-    if int(first) > int(last):
-        raise ValueError(f"{pattern}: {first} .. {last}, expected the smaller number first")
-    width = len(first) if first.startswith("0") or len(first) == len(last) else 0
-    return (f"{number:0{width}d}" for number in range(int(first), int(last) + 1))
 
 
 def _counted(iterable: Iterable[Item], length: int | None) -> Iterator[Item]:

@@ -4,7 +4,6 @@ import glob
 import json
 import os
 import stat
-import zlib
 from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
@@ -16,10 +15,12 @@ from ffrecord.errors import FormatError, MissingFileError, doing
 from ffrecord.folder_index import MAGIC_BYTES
 from ffrecord.sources import _tar, hints
 from ffrecord.sources import beton_layout as beton
+from ffrecord.sources.compressed import compression_of, inflated
+from ffrecord.sources.hints import holds_pictures
 from ffrecord.sources.lmdb_index import data_files, names_of_databases
 from ffrecord.sources.lmdb_pages import Pages
 from ffrecord.sources.mds_index import INDEX_MOST
-from ffrecord.sources.suffixes import IMAGES, SUFFIXES
+from ffrecord.sources.suffixes import IMAGES, SUFFIXES, ends_as, partition_of
 
 HEAD = 1 << 16  # bytes of a file that are looked at
 ZIP_END = 22 + 65_535  # bytes that a zip's end record and comment have at most
@@ -68,8 +69,9 @@ def detect(path: str) -> str:
     for name, fits in CHECKS:
         if fits(look):
             return name
-    if path.lower().endswith(".tar") and _is_end_of_tar(head, size):
-        return "tar"
+    empty = _of_nothing(path, head, size)
+    if empty is not None:
+        return empty
     if size == 0:
         raise FormatError(f"{path}: an empty file, of no format")
     begins = f"{size} bytes that begin with {head[:16].hex(' ')}"
@@ -167,20 +169,24 @@ def _is_compressed(wanted: Callable[[Look], bool]) -> Callable[[Look], bool]:
     """Whether what gzip or zlib packed is of a format."""
 
     def fits(look: Look) -> bool:
-        head = look.head
-        if head[:2] != b"\x1f\x8b" and not (head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0):
-            return False
-        try:
-            inside = zlib.decompressobj(47).decompress(head, 1024)
-        except zlib.error:
-            return False
-        return wanted(Look(inside, look.size, b"", b""))
+        inside = inflated(look.head, 1024)
+        return inside is not None and wanted(Look(inside, look.size, b"", b""))
 
     return fits
 
 
 def _is_packed_tar(look: Look) -> bool:
-    return look.head.startswith((b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0"))
+    return compression_of(look.head) in ("bzip2", "xz", "zstd")
+
+
+def _of_nothing(path: str, head: bytes, size: int) -> str | None:
+    """Return the format of a file without records, which only its name tells; None: it has some, or no such name."""
+    inside = inflated(head, HEAD)
+    size, head = (size, head) if inside is None else (len(inside), inside)
+    name = os.path.basename(path)
+    if ends_as(name, SUFFIXES["tar"]) and _is_end_of_tar(head, size):
+        return "tar"
+    return next((format for format in ("tfrecord", "recordio") if not size and ends_as(name, SUFFIXES[format])), None)
 
 
 # The ones whose marks are the surest first. The last sample of a `.ffr` file may be a zip, and ends as one.
@@ -243,20 +249,69 @@ def _of_directory(path: str) -> str:
 def _of_most(path: str, names: list[str]) -> str:
     """The format that most entries of a directory are of, those of none left out."""
     lower = [name.lower() for name in names if not name.startswith(".")]
-    counts = {format: sum(name.endswith(suffixes) for name in lower) for format, suffixes in SUFFIXES.items()}
+    counts = {format: sum(ends_as(name, suffixes) for name in lower) for format, suffixes in SUFFIXES.items()}
+    counts["parquet"] += _partitions(path, names)
     most = max(counts.values())
     counts["image folder"] = _pictures(path, names, most + 1)
     most = max(most, counts["image folder"])
     found = [format for format, count in counts.items() if count == most]
-    if most == 0:
-        hint = hints.of_directory(path, names) or unfinished.remark(path)
-        if not names:
-            raise FormatError(f"{path}: in no format known here; it is empty")
-        count = f"{len(names)} {'entry' if len(names) == 1 else 'entries'}"
-        raise FormatError(f"{path}: a directory of {count}, in no format known here{hint}")
+    datasets = hints.datasets_in(path, names)
+    if most == 0 or len(datasets) >= most or (datasets and found == ["image folder"]):
+        raise _unknown(path, names, hints.of_directory(path, names) or unfinished.remark(path))
     if len(found) > 1:
         raise FormatError(f"{path}: as many entries of {' as of '.join(found)}; say which format it is")
+    if found == ["image folder"] and not _is_of_pictures(path, names):
+        said = "few of them are pictures, or directories of pictures; if it is an image folder all the same, "
+        raise _unknown(path, names, f'; {said}say format="image folder"')
     return found[0]
+
+
+def _unknown(path: str, names: list[str], hint: str) -> FormatError:
+    """Return the error of a directory that is none that is known."""
+    if not names:
+        return FormatError(f"{path}: in no format known here; it is empty")
+    count = f"{len(names)} {'entry' if len(names) == 1 else 'entries'}"
+    return FormatError(f"{path}: a directory of {count}, in no format known here{hint}")
+
+
+def _is_of_pictures(path: str, names: list[str]) -> bool:
+    """Tell whether at least half of what is in a directory are pictures, or directories of them.
+
+    One directory of pictures beside other files may be the screenshots of something.
+    """
+    visible = [name for name in names if not name.startswith(".")][:ENTRIES]
+    pictures = sum(name.lower().endswith(IMAGES) for name in visible)
+    others = [os.path.join(path, name) for name in visible if not name.lower().endswith(IMAGES)]
+    others = [each for each in others if not _is_empty(each)]  # classes that nothing is of yet
+    holding = sum(map(holds_pictures, others))
+    if holding == 1 and not pictures:
+        return len(others) == 1
+    return 2 * (pictures + holding) >= pictures + len(others)
+
+
+def _is_empty(path: str) -> bool:
+    """Tell whether it is a directory with nothing in it."""
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
+
+
+def _partitions(path: str, names: list[str]) -> int:
+    """Count the partitions in a directory, as `year=2024`, that hold Parquet files."""
+    partitions = [os.path.join(path, name) for name in names[:ENTRIES] if partition_of(name) is not None]
+    return sum(_holds_parquet(each) for each in partitions)
+
+
+def _holds_parquet(directory: str) -> bool:
+    """Tell whether Parquet files are in a partition, or in the first of its partitions that has some."""
+    if not os.path.isdir(directory):
+        return False
+    names = sorted(os.listdir(directory))
+    if any(ends_as(name, SUFFIXES["parquet"]) for name in names):
+        return True
+    return any(_holds_parquet(os.path.join(directory, name)) for name in names if partition_of(name) is not None)
 
 
 def _lists_shards(path: str) -> bool:
@@ -272,10 +327,5 @@ def _pictures(path: str, names: list[str], enough: int) -> int:
     visible = [name for name in names if not name.startswith(".")]
     files = sum(name.lower().endswith(IMAGES) for name in visible)
     below = (os.path.join(path, name) for name in visible[:ENTRIES] if not name.lower().endswith(IMAGES))
-    holding = (directory for directory in below if os.path.isdir(directory) and _holds_an_image(directory))
+    holding = (directory for directory in below if holds_pictures(directory))
     return files + sum(1 for _ in islice(holding, max(0, enough - files)))
-
-
-def _holds_an_image(directory: str) -> bool:
-    with os.scandir(directory) as entries:
-        return any(entry.name.lower().endswith(IMAGES) for entry in entries)

@@ -11,6 +11,7 @@ from ffrecord import filesystems
 from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError
 from ffrecord.paths import PathLike, Source, check_type
 from ffrecord.sources import hints
+from ffrecord.sources.suffixes import ends_as
 
 T = TypeVar("T")
 
@@ -54,12 +55,11 @@ def _expand_one(path: str, suffixes: Sequence[str]) -> list[str]:
 
 def with_suffix(directory: str, suffixes: Sequence[str]) -> list[str]:
     """The files of a directory whose names end in one of `suffixes`, hidden ones left out, in string order."""
-    endings = tuple(suffix.lower() for suffix in suffixes)
     with os.scandir(directory) as entries:
         return sorted(
             entry.path
             for entry in entries
-            if entry.name.lower().endswith(endings) and not entry.name.startswith(".") and entry.is_file()
+            if ends_as(entry.name, suffixes) and not entry.name.startswith(".") and entry.is_file()
         )
 
 

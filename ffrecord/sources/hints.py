@@ -10,7 +10,7 @@ from itertools import islice
 from ffrecord import filesystems, manifest
 from ffrecord import format as ffr
 from ffrecord.sources.mds_index import INDEX_MOST
-from ffrecord.sources.suffixes import IMAGES, SUFFIXES
+from ffrecord.sources.suffixes import IMAGES, SUFFIXES, ends_as
 
 CONVERTED = "ffrecord.convert takes any iterable of samples"
 PICTURE = 'a picture: open its directory, or [path, …] with format="path list"'
@@ -22,12 +22,14 @@ BEGINNINGS = (
     (b"\x0a\x23\xd7\xce", f"RecordIO of MXNet, which is another format and not read here; {CONVERTED}"),
     (b"\xff\xff\xff\xff", "perhaps Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
     (b"PAR1", "it begins as a Parquet file, whose last four bytes are PAR1, too: this one is cut"),
+    (b"\x04\x22\x4d\x18", "compressed by lz4, which is not read here: decompress it"),
     (b"ARROW1\0\0", "Arrow: ffrecord.convert takes what datasets.Dataset.from_file gives"),
 )
 SAVED = {"dataset_dict.json", "state.json"}  # written by datasets.save_to_disk
 ENTRIES = 1000  # of a directory that are looked at
 DIRECTORIES = 20  # below each of them, in search of pictures
 SHOWN = 5  # datasets in it
+FILES = 100  # of a directory below it that are looked at
 LISTED = re.compile(r"[^\n]*\.[A-Za-z]{2,5}(?:[ \t]+|,)[^\n]*\S")  # a path and a label
 
 
@@ -36,7 +38,7 @@ def of_file(path: str, head: bytes) -> str:
     for begins, said in BEGINNINGS:
         if head.startswith(begins):
             return f"; {said}"
-    if path.lower().endswith(SUFFIXES["tfrecord"]):
+    if ends_as(os.path.basename(path), SUFFIXES["tfrecord"]):
         return '; a TFRecord by its name, so damaged at its start: open it with format="tfrecord" to see how'
     lines = head.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")[:2]
     if b"\0" not in head and any(LISTED.fullmatch(line) for line in lines):
@@ -50,12 +52,40 @@ def of_directory(path: str, names: Sequence[str]) -> str:
         return "; ffrecord.convert takes what datasets.load_from_disk of it gives"
     if said := _of_mds(path, names):
         return said
-    visible = [os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")]
-    found = [each for each in visible if _is_dataset(each)]
-    if not found:
-        return _of_pictures(visible)
+    if not datasets_in(path, names):
+        return _of_pictures([os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")])
+    found = _all_in(path, names)
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f"; it holds the dataset{'s' if len(found) > 1 else ''} {', '.join(found[:SHOWN])}{more}"
+
+
+def datasets_in(path: str, names: Sequence[str]) -> list[str]:
+    """Return the directories in a directory that are datasets by the files in them."""
+    return [each for each in _visible(path, names) if _is_dataset(each)]
+
+
+def _all_in(path: str, names: Sequence[str]) -> list[str]:
+    """Return what may be a dataset in a directory: also files, and directories of pictures."""
+    suffixes = [end for ends in SUFFIXES.values() for end in ends]
+    return [
+        each
+        for each in _visible(path, names)
+        if _is_dataset(each) or ends_as(os.path.basename(each), suffixes) or holds_pictures(each)
+    ]
+
+
+def _visible(path: str, names: Sequence[str]) -> list[str]:
+    return [os.path.join(path, name) for name in names[:ENTRIES] if not name.startswith(".")]
+
+
+def holds_pictures(directory: str) -> bool:
+    """Tell whether it is a directory in which at least half of the first files are pictures."""
+    try:
+        with os.scandir(directory) as entries:
+            files = [entry.name for entry in islice(entries, FILES) if entry.is_file() and entry.name[0] != "."]
+    except OSError:
+        return False
+    return bool(files) and 2 * sum(name.lower().endswith(IMAGES) for name in files) >= len(files)
 
 
 def _of_mds(path: str, names: Sequence[str]) -> str:
@@ -92,9 +122,15 @@ def _is_json(path: str) -> bool:
 
 
 def _is_dataset(path: str) -> bool:
-    """Whether it is a directory with `.ffr` files."""
+    """Tell whether it is a directory with `.ffr` files, an LMDB environment, or a dataset of MDS."""
     with suppress(OSError), os.scandir(path) as entries:
-        return any(entry.name == manifest.NAME or entry.name.endswith(ffr.SUFFIX) for entry in entries)
+        if any(os.path.exists(os.path.join(path, name)) for name in (manifest.NAME, "data.mdb")):
+            return True
+        names = [entry.name for entry in islice(entries, FILES)]
+        mds = any(name.endswith((".mds", ".mds.zstd")) for name in names)
+        return any(name.endswith(ffr.SUFFIX) for name in names) or (
+            mds and os.path.exists(os.path.join(path, "index.json"))
+        )
     return False
 
 

@@ -13,6 +13,7 @@ from ffrecord.forms import Array
 from ffrecord.opened import naming
 from ffrecord.paths import check_type, local
 from ffrecord.record_reader import RecordReader, check_io
+from ffrecord.sizes import Size, parse_size
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mds_columns import MDSLayout
 from ffrecord.sources.mds_index import NAME, MDSShard, distinct, read_index, shard_offsets
@@ -43,8 +44,8 @@ class MDSReader(Store):
         cache_dir: where decompressed shards are kept, for other processes and for later; nothing there is ever removed.
             By default each process decompresses those that it reads into files without a name in the directory for
             temporary files.
-        cache_bytes: of those files without a name, at most, but for the one in use: the one used longest ago goes
-            first, and is decompressed again when it is read again.
+        cache_bytes: of those files without a name, at most, also as text such as "8GB", but for the one in use: the one
+            used longest ago goes first, and is decompressed again when it is read again.
 
     Shards that are not compressed are read in place. A compressed one is decompressed when a sample of it is read.
 
@@ -62,7 +63,8 @@ class MDSReader(Store):
 
     def __new__(cls, source: Directories = (), *args: Any, **options: Any) -> "MDSReader":
         """A reader that reads in place where no shard is compressed."""
-        if cls is MDSReader and not any(each.packed for each in _found(source)):
+        found = _found(source) if cls is MDSReader else []
+        if found and not any(each.packed for each in found):
             return super().__new__(MDSInPlaceReader)  # pyright: ignore[reportArgumentType]  # it is one
         return super().__new__(cls)
 
@@ -79,7 +81,7 @@ class MDSReader(Store):
         allow_pickle: bool = False,
         validate_hash: str | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
-        cache_bytes: int = CACHE_BYTES,
+        cache_bytes: Size = CACHE_BYTES,
     ) -> None:
         check_io(io)
         self._directories = _directories(source)
@@ -90,7 +92,7 @@ class MDSReader(Store):
             "allow_pickle": bool(allow_pickle),
             "validate_hash": validate_hash,
             "cache_dir": None if cache_dir is None else local("cache_dir", cache_dir),
-            "cache_bytes": cache_bytes,
+            "cache_bytes": parse_size("cache_bytes", cache_bytes, least=0),
         }
         self._layouts, self._kind = _layouts(self._shards, columns, bool(decode), bool(allow_pickle))
         self._firsts = np.cumsum([0, *(each.shard.samples for each in self._shards)], dtype=np.int64)
@@ -106,7 +108,8 @@ class MDSReader(Store):
             return _ShardReader([_open(path, found, check, io == "mmap")], check_data, io=io)
 
         self._unpacked = Unpacked(given["cache_dir"], given["cache_bytes"], given["validate_hash"], open_shard)
-        paths = [each.path for each in self._shards]
+        # Without shards, the index is all that there is.
+        paths = [each.path for each in self._shards] or [os.path.join(each, NAME) for each in self._directories]
         super().__init__(paths, int(self._firsts[-1]), check_data, on_error=on_error)
 
     @property
@@ -133,6 +136,8 @@ class MDSReader(Store):
             raise ArgumentError(
                 f"{of_files(self._fnames)}: samples of shards with different columns; `samples` gives them"
             )
+        if not self._layouts:
+            return {}
         layout = self._layouts[kinds[0]]
         bounds, wrong = layout.starts(data, offsets)
         if wrong >= 0:
@@ -254,12 +259,9 @@ def _directories(source: Directories) -> list[str]:
 def _found(source: Directories) -> list[ShardFile]:
     directories = _directories(source)
     shards: list[list[MDSShard]] = [read_index(directory) for directory in directories]
-    found = list(chain.from_iterable(
+    return list(chain.from_iterable(
         [shard_file(directory, shard) for shard in each] for directory, each in zip(directories, shards, strict=True)
     ))  # fmt: skip
-    if not found:
-        raise ArgumentError(f"{of_files(directories)}: index without shards, nothing to open")
-    return found
 
 
 def _layouts(

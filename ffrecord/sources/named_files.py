@@ -223,7 +223,7 @@ class NamedFiles(Store):
         self,
         target: PathLike,
         *,
-        max_size: int | None = None,
+        max_size: int | str | None = None,
         paths: Iterable[PathLike] | None = None,
         on_file: Callable[[int, int], object] | None = None,
     ) -> Unpacked:

@@ -113,7 +113,7 @@ def _pair(given: Any) -> Pair:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
         raise ArgumentTypeError(f"{given!r}: expected a path, or (path, label)")
-    if isinstance(label, np.integer):
+    if isinstance(label, np.integer) and not isinstance(label, np.timedelta64):
         label = int(label)
     if isinstance(label, bool) or not isinstance(label, str | int | None):
         raise ArgumentTypeError(f"{given!r}: a label must be int or str, not {type(label).__name__}")

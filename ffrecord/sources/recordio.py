@@ -16,6 +16,7 @@ from ffrecord.partition import Task
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
 from ffrecord.record_reader import check_io
+from ffrecord.sizes import Size, parse_size
 from ffrecord.sources.files import each_of, expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.recordio_batch import Batch
@@ -25,7 +26,6 @@ from ffrecord.sources.recordio_groups import Group, Groups
 from ffrecord.sources.recordio_index import Chunks, Torn, indexed, last_matches, torn_error
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.store import Indices, OnError, Store, check_on_error
-from ffrecord.writer import whole_number
 
 EXPANDED_MOST = 1 << 30  # bytes that a chunk may expand to
 THREADS = 16  # files looked through at once
@@ -76,14 +76,12 @@ class RecordIOReader(Store):
         index_cache: IndexCache = None,
         dialect: Literal["A", "B", "C"] | None = None,
         on_torn: Literal["raise", "skip"] = "raise",
-        expanded_most: int = EXPANDED_MOST,
+        expanded_most: Size = EXPANDED_MOST,
     ) -> None:
         check_io(io)
         check_on_error(on_error)
         _check_options(dialect, on_torn)
-        most, check = whole_number("expanded_most", expanded_most), bool(check_data)
-        if most < 1:
-            raise ArgumentError(f"expanded_most is {most}, expected > 0")
+        most, check = parse_size("expanded_most", expanded_most), bool(check_data)
         self._settings: dict[str, Any] = {"io": io, "index_cache": index_cache, "dialect": dialect, "on_torn": on_torn}
         self._settings["expanded_most"] = most
         fnames = expand(source, SUFFIXES["recordio"])
@@ -141,16 +139,16 @@ class RecordIOReader(Store):
         return self.read_one(index).tobytes()
 
     def get_reader(self, start: SupportsIndex = 0, end: SupportsIndex | None = None) -> Iterator[bytes]:
-        """The records from `start` up to, not including, `end`, 0 <= start <= end <= n; None for the last one.
+        """Return the records from `start` up to, not including, `end`; None for the last one.
+
+        A range ends where the file does: what is behind is left out, as slices and pyrecordio leave it out.
 
         Raises:
-            IndexError: the range is not within the file. While iterating: as `read`.
+            IndexError: a negative number. While iterating: as `read`.
         """
         low, high = as_int64(start), self.n if end is None else as_int64(end)
-        if not 0 <= low <= high <= self.n:
-            raise SampleIndexError(
-                f"range {low} .. {high}, expected 0 <= start <= end <= {self.n}: {of_files(self.fnames)}"
-            )
+        if min(low, high) < 0:
+            raise SampleIndexError(f"range {low} .. {high}, expected numbers >= 0: {of_files(self.fnames)}")
         return (record.tobytes() for record in self[low:high])
 
     def tasks(self, samples: SupportsIndex) -> list[Task]:

@@ -2,12 +2,11 @@
 
 import errno
 import gzip
-import operator
 import os
 import warnings
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Literal, NoReturn, SupportsIndex
+from typing import Any, Literal, NoReturn
 
 from ffrecord import filesystems
 from ffrecord._crc import crc32, crc32c
@@ -15,6 +14,7 @@ from ffrecord.buffers import as_bytes
 from ffrecord.durable import PartFile, write_all
 from ffrecord.errors import ArgumentError, ClosedError, FormatError, StateError, counted, escaped, file_error
 from ffrecord.paths import PathLike, local
+from ffrecord.sizes import Size, parse_size
 from ffrecord.sources import snappy
 from ffrecord.sources.files import check_file
 from ffrecord.sources.recordio_format import (
@@ -44,7 +44,8 @@ class RecordIOWriter:
         dialect: "A", as pyrecordio 0.0.1 and 0.0.2 read it, or "B", as pyrecordio 0.0.6 and the Go library do. None:
             that of the file appended to, or "B".
         compressor: "none", "snappy" or "gzip". Records of chunks that are not compressed can be read one by one.
-        max_chunk_size: bytes of records in a chunk; a record with more has a chunk of its own. 1 to 1 GiB.
+        max_chunk_size: bytes, or text such as "1MB", of records in a chunk; a record with more has a chunk of its own.
+            1 to 1 GiB.
         mode: "create": the file comes under its name when it is closed, complete, and replaces what is there. "append":
             chunks are added to a file that is there, none of whose bytes change.
         torn: what to do about a torn chunk at the end of the file appended to: "raise", or "cut" it off.
@@ -71,7 +72,7 @@ class RecordIOWriter:
         dialect: Literal["A", "B"] | None = None,
         *,
         compressor: Literal["none", "snappy", "gzip"] = "none",
-        max_chunk_size: SupportsIndex = CHUNK_SIZE,
+        max_chunk_size: Size = CHUNK_SIZE,
         mode: Literal["create", "append"] = "create",
         torn: Literal["raise", "cut"] = "raise",
     ) -> None:
@@ -79,8 +80,8 @@ class RecordIOWriter:
         self._path = local("path", path)
         self._check_options(dialect, compressor, mode, torn)
         self._compressor = compressor
-        self._chunk_size = operator.index(max_chunk_size)
-        if not 1 <= self._chunk_size <= CHUNK_SIZE_MOST:
+        self._chunk_size = parse_size("max_chunk_size", max_chunk_size)
+        if self._chunk_size > CHUNK_SIZE_MOST:
             raise ArgumentError(f"max_chunk_size is {self._chunk_size}, expected 1 to {CHUNK_SIZE_MOST}")
         if compressor == SNAPPY:
             snappy.codec()

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ffrecord.durable import read_up_to
 from ffrecord.errors import FormatError, TruncatedError, doing, file_error
 from ffrecord.sources import _tar
+from ffrecord.sources.compressed import compression_of
 from ffrecord.sources.files import check_file, each_of
 from ffrecord.sources.index_file import IndexCache, cached
 from ffrecord.sources.names import Names, check_members
@@ -27,13 +28,6 @@ COLUMNS: dict[str, type[np.generic]] = {
     **dict.fromkeys(("linked", "sparse"), np.uint8),
 }
 THREADS = 8  # archives looked through at once
-
-COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\0": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-}
 
 SPARSE = "a sparse file, whose holes are left out: not supported, store it whole"
 PROBLEMS = {
@@ -146,7 +140,7 @@ def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
         if scan.failure:
             return file_error(scan.failure, f"{path}: reading headers at offset {scan.offset}", path)
         return TruncatedError(f"{path}: cut while it was read: nothing at offset {scan.offset}, it had {size} bytes")
-    small = scan.problem == "cut header" and begins.startswith(tuple(COMPRESSED))
+    small = scan.problem == "cut header" and compression_of(begins) is not None
     if (scan.problem == "checksum" or small) and scan.n == 0 and scan.offset == 0:
         return no_tar(path, begins)
     headers = scan.headers
@@ -166,13 +160,13 @@ def _cut(scan: _tar.Scan, size: int) -> str:
 
 def no_tar(path: str, begins: bytes) -> FormatError:
     """The error of a file that does not begin with a header."""
-    for magic, name in COMPRESSED.items():
-        if begins.startswith(magic):
-            return FormatError(
-                f"{path}: compressed by {name}: its members cannot be read in place. "
-                "ffrecord.sources.iter_members reads them in order, "
-                "and ffrecord.convert makes records of them in one pass; or decompress it"
-            )
+    name = compression_of(begins)
+    if name is not None:
+        return FormatError(
+            f"{path}: compressed by {name}: its members cannot be read in place. "
+            "ffrecord.sources.iter_members reads them in order, "
+            "and ffrecord.convert makes records of them in one pass; or decompress it"
+        )
     return FormatError(f"{path}: begins with {begins.hex(' ')}, and no header of a tar archive")
 
 

@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError, TruncatedError
+from ffrecord.sizes import Size, parse_size
 from ffrecord.sources import _tar
 from ffrecord.sources._tar import split_names
+from ffrecord.sources.compressed import compression_of
 from ffrecord.sources.files import check_file
 from ffrecord.sources.names import Names
-from ffrecord.sources.tar_index import COMPRESSED, header_error, no_tar, tell_unended, text
+from ffrecord.sources.tar_index import header_error, no_tar, tell_unended, text
 from ffrecord.system.optional import require
 
 PIECE = 1 << 20  # bytes read at once
@@ -35,14 +37,14 @@ class Member(NamedTuple):
 
 
 def iter_members(
-    path: str | os.PathLike[str], *, size_most: int = SIZE_MOST, ignore_zeros: bool = False
+    path: str | os.PathLike[str], *, size_most: Size = SIZE_MOST, ignore_zeros: bool = False
 ) -> Iterator[Member]:
     """The regular files of an archive in order, read once from its start; one is in memory at a time.
 
     Args:
         path: of the archive: plain, or compressed by gzip, bzip2, xz or zstd (which needs zstandard), whatever it
             is called.
-        size_most: bytes of the largest member that is read.
+        size_most: bytes, or text such as "4GB", of the largest member that is read.
         ignore_zeros: as for `TarReader`.
 
     Raises:
@@ -56,11 +58,11 @@ def iter_members(
     """
     name = os.fspath(path)
     check_file(name)
-    return _iterate(name, size_most, ignore_zeros)
+    return _iterate(name, parse_size("size_most", size_most), ignore_zeros)
 
 
 def iter_samples(
-    path: str | os.PathLike[str], *, size_most: int = SIZE_MOST, ignore_zeros: bool = False
+    path: str | os.PathLike[str], *, size_most: Size = SIZE_MOST, ignore_zeros: bool = False
 ) -> Iterator[dict[str, Any]]:
     """WebDataset's samples of an archive in order, as `WebDatasetReader.samples` gives them without `decode`.
 
@@ -72,7 +74,8 @@ def iter_samples(
     """
     name = os.fspath(path)
     check_file(name)
-    return _grouped(name, _iterate(name, size_most, ignore_zeros, lambda link: _end_of_key(link) >= 0))
+    most = parse_size("size_most", size_most)
+    return _grouped(name, _iterate(name, most, ignore_zeros, lambda link: _end_of_key(link) >= 0))
 
 
 def _grouped(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
@@ -106,7 +109,7 @@ def _iterate(
     with open(path, "rb") as file:
         begins = file.read(8)
         file.seek(0)
-        kind = next((name for magic, name in COMPRESSED.items() if begins.startswith(magic)), None)
+        kind = compression_of(begins)
         with _named(path, kind):
             # zstandard does not say that a stream was cut. Whoever compresses an archive writes its end, too.
             stream = _Stream(path, _decompressed(file, kind), size_most, needs_end=kind == "zstd", wanted=wanted)

@@ -20,7 +20,7 @@ def unpack(
     source: PathLike | Store | PackedFolder,
     target: PathLike,
     *,
-    max_size: int | None = None,
+    max_size: int | str | None = None,
     paths: Iterable[PathLike] | None = None,
     on_file: Callable[[int, int], object] | None = None,
 ) -> Unpacked:
@@ -65,7 +65,7 @@ def unpack(
 def _unpack_records(
     reader: RecordReader,
     target: PathLike,
-    max_size: int | None,
+    max_size: int | str | None,
     paths: Iterable[PathLike] | None,
     on_file: Callable[[int, int], object] | None,
 ) -> Unpacked:

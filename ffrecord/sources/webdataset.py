@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord.braces import expand_braces
 from ffrecord.errors import FormatError
 from ffrecord.forms import Array
 from ffrecord.paths import Source
 from ffrecord.read_stats import ReadStats
-from ffrecord.sources.braces import expand_braces
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mixed import MixedReader, summed

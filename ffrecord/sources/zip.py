@@ -157,7 +157,8 @@ class ZipReader(NamedFiles, MixedReader):
         """What reads the content of a member from its start, out of its compressed bytes."""
         raw.seek(0)
         try:
-            read = inflating(int(self.members.methods[index]), raw.read, int(self.members.sizes[index]))
+            method, flags = int(self.members.methods[index]), int(self.members.flags[index])
+            read = inflating(method, flags, raw.read, int(self.members.sizes[index]))
         except (FormatError, ImportError) as error:
             raise self.members.about(index, error) from None
         return partial(self._translated, index, read)

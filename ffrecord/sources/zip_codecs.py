@@ -17,6 +17,7 @@ ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13  # bits of the flags; with strong encrypti
 CHUNK = 256 << 10  # compressed bytes taken at a time
 PIECE = 1 << 20  # bytes of content that zstd is asked for at a time
 RATIO_FREE = 16 << 20  # bytes; content of that size at most may be compressed as far as it can be
+MARKED = 1 << 1  # of the flags: LZMA has a mark of its end
 LZMA_HEAD = struct.Struct("<2sHBI")  # version, size of the properties, lc + 9 (lp + 5 pb), size of the dictionary
 
 Read = Callable[[int], bytes]  # up to so many bytes, > 0; b"" at the end
@@ -40,8 +41,11 @@ def check_ratio(size: int, compressed: int, max_ratio: float | None) -> None:
         )
 
 
-def inflating(method: int, source: Read, size: int) -> Read:
+def inflating(method: int, flags: int, source: Read, size: int) -> Read:
     """What reads the content of a member, `size` bytes of it, from its compressed bytes, which `source` reads.
+
+    Args:
+        method, flags: of the member.
 
     At the end of what is there it gives b"", whether that is where the content ends or not; bytes that are no such
     compressed data raise what the library raises.
@@ -53,20 +57,23 @@ def inflating(method: int, source: Read, size: int) -> Read:
         return _deflate(source)
     if method == ZSTD:
         zstandard = require("zstandard", "zstd", "a member compressed by zstd")
-        reader: Any = zstandard.ZstdDecompressor().stream_reader(_Source(source), read_size=CHUNK)
+        reader: Any = zstandard.ZstdDecompressor().stream_reader(_Source(source), CHUNK, read_across_frames=True)
         # It allocates what it is asked for before it looks at anything.
         return lambda most: reader.read(min(most, PIECE))
-    return _bzip2(source) if method == BZIP2 else _lzma(source, size)
+    if method == BZIP2:
+        return _bzip2(source)
+    read = _lzma(source, size)
+    return read if flags & MARKED else _up_to(read, size)
 
 
-def inflate(method: int, data: memoryview, size: int) -> bytes:
+def inflate(method: int, flags: int, data: memoryview, size: int) -> bytes:
     """The content of a member whose compressed bytes are `data`.
 
     Raises:
         FormatError: it is not `size` bytes, or no such compressed data.
         ImportError: as `inflating`.
     """
-    read = inflating(method, _reading(data), size)
+    read = inflating(method, flags, _reading(data), size)
     pieces, left = [], size + 1  # one more, to see that there is none
     with translated():
         while left and (piece := read(left)):
@@ -127,6 +134,19 @@ def _lzma(source: Read, size: int) -> Read:
     }
     with translated():
         return _keeping(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters]), source)
+
+
+def _up_to(read: Read, size: int) -> Read:
+    """Read no more than `size` bytes: LZMA without a mark of its end, as 7-Zip and WinZip write it, does not tell."""
+    left = size
+
+    def read_up_to(most: int) -> bytes:
+        nonlocal left
+        piece = read(min(most, left)) if left else b""
+        left -= len(piece)
+        return piece
+
+    return read_up_to
 
 
 def _keeping(codec: "bz2.BZ2Decompressor | lzma.LZMADecompressor", source: Read) -> Read:

@@ -79,7 +79,7 @@ class ZipMembers:
 
     def _inflated(self, index: int, data: Array, check_data: bool) -> Array | Exception:
         size, stored = int(self.sizes[index]), int(self.crcs[index])
-        content = inflate(int(self.methods[index]), data.data, size)
+        content = inflate(int(self.methods[index]), int(self.flags[index]), data.data, size)
         out: Array = pooled(size)
         out[:] = np.frombuffer(content, np.uint8)
         computed = crc32(out.data) if check_data else stored

@@ -328,7 +328,16 @@ def test_ctrl_c_leaves_nothing_that_looks_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("500", 500), ("1.5k", 1500), ("2Ki", 2048), ("1GB", 10**9), ("3MiB", 3 << 20)]
+    ("text", "size"),
+    [
+        ("500", 500),
+        ("1.5k", 1500),
+        ("2Ki", 2048),
+        ("1GB", 10**9),
+        ("3MiB", 3 << 20),
+        ("1TB", 10**12),
+        ("5 gb", 5 * 10**9),
+    ],
 )
 def test_sizes_as_people_write_them(text, size):
     assert size_of(text) == size

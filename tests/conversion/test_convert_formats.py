@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -12,9 +13,9 @@ from every_format import FORMATS, GOLDEN, RECORDS
 import ffrecord
 from ffrecord import FileReader, WorkerError
 from ffrecord.conversion import convert
-from ffrecord.errors import MissingNamesError
+from ffrecord.errors import FormatError, MissingNamesError
 from ffrecord.fields import BytesField, IntField, LabelField, schema_of
-from ffrecord.sources.examples import VarFeature, encode_example
+from ffrecord.sources.examples import FeatureKindError, VarFeature, encode_example
 from ffrecord.sources.tfrecord_writer import TFRecordWriter
 
 MANIFEST = json.loads((GOLDEN / "manifest.json").read_text())
@@ -94,6 +95,91 @@ def test_a_feature_that_comes_late_is_not_lost(tmp_path):
     with pytest.raises(WorkerError, match=r"x\.tfrecord: record 150: feature 'late', which the examples looked at"):
         convert(tmp_path / "x.tfrecord", tmp_path / "out", num_workers=0)
     convert(tmp_path / "x.tfrecord", tmp_path / "out", fields={"data": BytesField()}, num_workers=0, verify=True)
+
+
+def unset(name):
+    """An entry of a feature that holds nothing of any kind, as TFX writes what is missing."""
+    entry = b"\x0a" + bytes([len(name)]) + name + b"\x12\0"
+    return b"\x0a" + bytes([len(entry) + 2]) + b"\x0a" + bytes([len(entry)]) + entry
+
+
+@pytest.mark.parametrize("count", [3, 200])
+def test_features_without_values(tmp_path, count):
+    """Two messages one after the other are one, with the entries of both."""
+    with TFRecordWriter(tmp_path / "x.tfrecord") as writer:
+        for i in range(count):
+            some = encode_example({"some": i} if i % 2 else {}) + (unset(b"some") if not i % 2 else b"")
+            writer.write(encode_example({"a": i}) + unset(b"never") + some)
+    convert(tmp_path / "x.tfrecord", tmp_path / "out", num_workers=0, verify=True)
+    found = result(tmp_path / "out")
+    assert [*found[0]] == ["a", "some"] and [each["a"] for each in found] == [*range(count)]
+    assert [each["some"].tolist() for each in found] == [[i] if i % 2 else [] for i in range(count)]
+
+
+def test_a_feature_of_two_kinds(tmp_path):
+    """Named, wherever it is found; not made bytes in silence."""
+    for name, place, count in (("few", 3, 5), ("late", 150, 300)):
+        with TFRecordWriter(tmp_path / f"{name}.tfrecord") as writer:
+            for i in range(count):
+                writer.write(encode_example({"x": 0.5 if i == place else i}))
+        with pytest.raises(
+            (FeatureKindError, WorkerError), match=rf"{name}\.tfrecord: record {place}: feature 'x'.* int64"
+        ):
+            convert(tmp_path / f"{name}.tfrecord", tmp_path / "out", num_workers=0)
+        assert not (tmp_path / "out").exists()
+        convert(tmp_path / f"{name}.tfrecord", tmp_path / name, fields={"data": BytesField()}, num_workers=0)
+
+
+def test_records_that_are_kept_as_bytes_are_told(tmp_path, caplog):
+    for name, other in (("other", b"no example"), ("wide", encode_example({"n" * 5000: 1}))):
+        with TFRecordWriter(tmp_path / f"{name}.tfrecord") as writer:
+            for i in range(5):
+                writer.write(other if i == 3 else encode_example({"x": i}))
+        convert(tmp_path / f"{name}.tfrecord", tmp_path / name, num_workers=0, verify=True)
+        assert [*result(tmp_path / name)[0]] == ["data"]
+        assert f"{name}.tfrecord: " in caplog.text and "kept as bytes" in caplog.text
+        caplog.clear()
+
+
+def test_files_that_tensorflow_calls_so(tmp_path):
+    """A directory of shards, empty ones among them."""
+    for number, count in enumerate((0, 3, 2)):
+        for stem in ("a/x.tfrecord", "b/train"):
+            path = tmp_path / f"{stem}-{number:05}-of-00003"
+            path.parent.mkdir(exist_ok=True)
+            with TFRecordWriter(path) as writer:
+                for i in range(count):
+                    writer.write(encode_example({"x": 10 * number + i}))
+    for name in "ab":
+        convert(tmp_path / name, tmp_path / f"{name}.out", num_workers=0, verify=True)
+        assert [each["x"] for each in result(tmp_path / f"{name}.out")] == [10, 11, 12, 20, 21]
+        with ffrecord.open(tmp_path / name, features="infer") as reader:
+            assert len(reader) == 5 and reader.sample(3)["x"] == 20
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_classes_whose_names_are_no_utf_8(tmp_path, caplog, workers):
+    for name in (b"caf\xe9", b"cat"):
+        folder = os.path.join(os.fsencode(tmp_path / "in"), name)
+        os.makedirs(folder)
+        with open(os.path.join(folder, b"1.jpg"), "wb") as file:
+            file.write(b"\xff\xd8\xff")
+    convert(tmp_path / "in", tmp_path / "out", num_workers=workers, verify=True)
+    assert [each["key"] for each in result(tmp_path / "out")] == [b"caf\xe9/1.jpg", b"cat/1.jpg"]
+    with FileReader(tmp_path / "out") as reader:
+        assert schema_of(reader).fields["label"] == LabelField(["caf\\xe9", "cat"])
+    assert "no UTF-8, and called 'caf\\\\xe9'" in caplog.text
+    for source in ("in", "out"):
+        ffrecord.export(tmp_path / source, tmp_path / f"{source}.folder", "folder", verify=True, progress=False)
+        assert json.loads((tmp_path / f"{source}.folder/classes.json").read_text()) == {"label": ["caf\\xe9", "cat"]}
+    (tmp_path / "in" / "caf\\xe9").mkdir()
+    with pytest.raises(FormatError, match=r"two classes would be called 'caf.*rename a directory"):
+        convert(tmp_path / "in", tmp_path / "again", num_workers=0)
+
+
+def test_a_class_that_utf_8_does_not_hold():
+    with pytest.raises(ValueError, match=r"names has .*which UTF-8 does not hold"):
+        LabelField(["a", "\udce9"])
 
 
 def sequence_example(i):

@@ -1,5 +1,6 @@
 """`export`: what other programs then read, and that nothing is left where it fails."""
 
+import datetime
 import io
 import json
 import os
@@ -7,6 +8,7 @@ import tarfile
 import warnings
 import zipfile
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 
 import lmdb
@@ -15,8 +17,8 @@ import pytest
 
 import ffrecord
 from ffrecord.conversion import convert, export
-from ffrecord.errors import ArgumentError, FormatError, MismatchError, WorkerError
-from ffrecord.fields import FloatField, IntField, JPEGField, JSONField, NDArrayField, StrField
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MismatchError, WorkerError
+from ffrecord.fields import FloatField, IntField, JPEGField, JSONField, LabelField, NDArrayField, StrField
 from ffrecord.fields.jpeg_codec import compress
 
 SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
@@ -281,6 +283,77 @@ def test_values_of_all_kinds(tmp_path):
         assert picture.mode == "RGBA" and picture.getpixel((1, 1)) == (1, 2, 3, 4)
     with image.open(io.BytesIO(found["000000.cmyk.tif"])) as picture:
         assert picture.mode == "CMYK"
+
+
+KINDS = ("zip", "tar", "webdataset", "folder")
+KEPT = [
+    *(np.timedelta64(5, unit) for unit in ("ns", "us", "s", "D", "Y")),
+    *(np.datetime64(5, unit) for unit in ("ns", "D")),
+    *(np.timedelta64("NaT", "ms"), np.datetime64("NaT", "s"), np.float16(1.5), np.complex64(1 + 2j), float("nan")),
+    *(np.zeros(0, "f2"), np.zeros((0, 3), "u8"), np.array(5, "i2"), np.array(True), np.array(b"ab"), np.array("é")),
+    *(np.zeros(2, [("a", "<i4"), ("b", "S2")]), np.array([1, 2], "m8[h]"), np.array(["2020"], "M8[Y]")),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", KEPT, ids=repr)
+def test_values_that_come_back_as_they_are(tmp_path, kind, value):
+    export([{"x": value}] * 2, tmp_path / "out", kind, verify=True, progress=False)
+    if kind == "folder":
+        content = (tmp_path / "out" / "000000.npy").read_bytes()
+    else:
+        with ffrecord.open(tmp_path / "out", kind.replace("webdataset", "tar")) as reader:
+            content = bytes(reader.read_one(0))
+    found = npy(content)
+    assert found.dtype == np.asarray(value).dtype and found.shape == np.shape(value)
+    assert found.tobytes() == np.asarray(value).tobytes()
+
+
+LOST = [
+    *({"a": np.timedelta64(5, unit)} for unit in ("ns", "us", "Y")),
+    *([np.datetime64(5, "ns")], 1j, np.array([object()]), np.ma.masked_array([1, 2], [0, 1]), {"a": b"x"}),
+    *([float("nan")], (1, 2), {1: 2}, datetime.timedelta(1), datetime.date(2020, 1, 1), {"a": Decimal(1)}),
+]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "tfrecord"])
+@pytest.mark.parametrize("value", LOST, ids=repr)
+def test_values_that_would_be_lost_are_refused_by_column(tmp_path, kind, value):
+    with pytest.raises((ArgumentError, ArgumentTypeError), match="sample 0, column 'x'"):
+        export([{"x": value, "y": 1}], tmp_path / "out", kind, progress=False)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("value", [np.timedelta64(5, "ns"), np.datetime64(5, "D"), np.complex64(1j)], ids=repr)
+def test_values_that_no_example_holds(tmp_path, value):
+    with pytest.raises(ArgumentError, match="feature 'x': "):
+        export([{"x": value, "y": 1}], tmp_path / "a.tfrecord", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.1, "column 'x': float64 values are rounded to float32, as Examples know no other"),
+        (np.array([[1.5]], "f4"), "column 'x': the shape (1, 1) is not kept"),
+        (np.array([True]), "column 'x': bools become int64"),
+        (np.array([1e-300, 0.5]), "column 'x': float64 values are rounded"),
+        *((value, "") for value in (0.5, float("nan"), 7, np.float16(0.1), np.float32(0.1), b"a", np.arange(3))),
+    ],
+    ids=repr,
+)
+def test_what_examples_do_not_keep_is_told(tmp_path, caplog, value, words):
+    export([{"x": value, "y": 1}] * 3, tmp_path / "a.tfrecord", progress=False)
+    assert caplog.text.count("column 'x'") == (1 if words else 0) and words in caplog.text
+
+
+def test_names_of_classes_that_are_not_kept_are_told(typed, tmp_path, caplog):
+    fields = {"label": LabelField(["cat", "dog"])}
+    ffrecord.DatasetWriter(tmp_path / "a", fields, num_workers=0).from_indexed_dataset([{"label": 1}])
+    export(tmp_path / "a", tmp_path / "a.zip", progress=False)
+    assert "a.zip: names of the classes of 'label' are not kept" in caplog.text
+    caplog.clear()
+    export(tmp_path / "a", tmp_path / "folder", "folder", progress=False)
+    assert caplog.text == "" and (tmp_path / "folder" / "classes.json").exists()
 
 
 @pytest.mark.parametrize("value", [object(), np.array([object()]), {"a": b"bytes"}, [np.zeros(2)], {1, 2}, "\ud800"])

@@ -20,6 +20,7 @@ from ffrecord.fields import (
     IntField,
     JSONField,
     ListField,
+    MsgpackField,
     NDArrayField,
     NoneField,
     OptionalField,
@@ -43,6 +44,20 @@ JSON = st.recursive(
 )
 
 
+NESTED = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | TEXT
+    | st.binary(max_size=6)
+    | st.decimals()
+    | st.sampled_from(SCALAR_DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, ())).map(lambda array: array[()]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+
+
 PLAIN = (IntField(), FloatField(), BoolField(), StrField(), BytesField(), NoneField(), JSONField())
 
 
@@ -50,7 +65,7 @@ def fields() -> st.SearchStrategy[Field]:
     """Fields that need no library that may be missing, plain ones."""
     axes = st.lists(st.none() | st.integers(0, 3), max_size=3)
     return st.one_of(
-        st.sampled_from((*PLAIN, DecimalField())),
+        st.sampled_from((*PLAIN, DecimalField(), MsgpackField())),
         st.sampled_from(SCALAR_DTYPES).map(ScalarField),
         st.builds(NDArrayField, st.sampled_from(DTYPES), st.none() | axes),
     )
@@ -111,6 +126,7 @@ def values(field: Field) -> st.SearchStrategy[Any]:
         StrField: TEXT,
         BytesField: st.binary(max_size=12),
         JSONField: JSON,
+        MsgpackField: NESTED,
         DecimalField: st.decimals(),
         NoneField: st.none(),
     }[type(field)]

@@ -1,4 +1,4 @@
-"""OptionalField and ListField, which are around other fields; DecimalField."""
+"""OptionalField and ListField, which are around other fields; DecimalField and MsgpackField."""
 
 import struct
 from decimal import Decimal
@@ -17,6 +17,7 @@ from ffrecord.fields import (
     Field,
     IntField,
     ListField,
+    MsgpackField,
     NDArrayField,
     NoneField,
     OptionalField,
@@ -42,6 +43,9 @@ def test_bytes() -> None:
     assert OptionalField(NoneField()).encode(None) == b"\0"
     assert ListField(StrField()).encode(["é", ""]) == struct.pack("<3Q", 2, 2, 0) + "é".encode()
     assert DecimalField().encode(Decimal("-1.500E+7")) == b"-1.500E+7"
+    packed = MsgpackField().encode({"a": [None, float("nan"), b"b", Decimal("1.5"), np.datetime64(5, "us")]})
+    scalar = b"\xd8\x02\x07<M8[us]" + struct.pack("<q", 5)
+    assert packed == b"\x81\xa1a\x95\xc0\xcb\x7f\xf8" + bytes(6) + b"\xc4\x01b" + b"\xc7\x03\x011.5" + scalar
 
 
 @pytest.mark.parametrize(
@@ -64,6 +68,14 @@ def test_bytes() -> None:
         (DecimalField(), b"\xff", "no decimal"),
         (DecimalField(), "١".encode(), "no decimal"),
         (DecimalField(), b"1" * 10_001, "10001 bytes that are no decimal"),
+        (MsgpackField(), b"", "not MessagePack"),
+        (MsgpackField(), b"\xc1", "not MessagePack"),
+        (MsgpackField(), b"\xd4\x05x", "an extension value of type 5 and 1 bytes"),
+        (MsgpackField(), b"\xd4\x01x", "1 bytes that are no decimal"),
+        (MsgpackField(), b"\xd6\x02\x03|b1", r"0 bytes of a bool scalar, expected 1"),
+        (MsgpackField(), b"\xc7\x05\x02\x03|b1\x02", r"1 bytes of a bool scalar"),
+        (MsgpackField(), b"\xc7\x05\x02\x03|O1\x02", "dtype is '|O1'"),
+        (MsgpackField(), b"[" * 100_000, "not MessagePack"),
     ],
 )
 def test_damaged_bytes(field: Field, data: bytes, words: str) -> None:
@@ -80,11 +92,24 @@ def test_damaged_bytes(field: Field, data: bytes, words: str) -> None:
         (ListField(OptionalField(IntField())), [[]], "item 0: expected an int"),
         (DecimalField(), 1, "expected a decimal.Decimal, found int 1"),
         (DecimalField(), Decimal("1" * 10_001), "a decimal of 10001 characters, expected at most 10000"),
+        (MsgpackField(), (1,), "found a tuple of 1"),
+        (MsgpackField(), {"a": [0, {1: 2}]}, r"found a dict of 1 at \['a'\]\[1\]"),
+        (MsgpackField(), [2**64], r"found int 18446744073709551616 at \[0\]"),
+        (MsgpackField(), ["\ud800"], "UTF-8 does not hold"),
+        (MsgpackField(), np.longdouble(1), "long double"),
     ],
 )
 def test_refused_values(field: Field, value: Any, words: str) -> None:
     with pytest.raises((TypeError, ValueError), match=words):
         field.encode(value)
+
+
+def test_values_nested_too_deep() -> None:
+    found: list[Any] = []
+    for _ in range(100_000):
+        found = [found]
+    with pytest.raises(ValueError, match="nested too deep"):
+        MsgpackField().encode(found)
 
 
 def deep(count: int) -> Field:

@@ -75,6 +75,8 @@ def test_nan_keeps_its_bits() -> None:
         (IntField(), np.uint64(2**63), ValueError, "found int 9223372036854775808"),
         (IntField(), True, TypeError, "value: expected an int, found True"),
         (IntField(), 1.0, TypeError, "found float 1.0"),
+        (IntField(), np.timedelta64(5, "ns"), TypeError, "expected an int, found numpy timedelta64"),
+        (FloatField(), np.timedelta64(5, "Y"), TypeError, "expected a float, found numpy timedelta64"),
         (IntField(), "5", TypeError, "found str '5'"),
         (IntField(), np.array(5), TypeError, r"found a int64 array of shape \(\)"),
         (FloatField(), True, TypeError, "expected a float, found True"),

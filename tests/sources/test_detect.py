@@ -60,12 +60,17 @@ FILES = {
     "tar.gz": ("tar", gzip.compress(tar_bytes())),
     "tar.bz2": ("tar", bz2.compress(tar_bytes())),
     "tar.xz": ("tar", lzma.compress(tar_bytes())),
+    "tar.gz, an empty member before": ("tar", gzip.compress(b"") + gzip.compress(tar_bytes())),
+    "tar.gz, of small members": ("tar", b"".join(gzip.compress(tar_bytes()[i : i + 100]) for i in range(0, 5000, 100))),
+    "tar.zst": ("tar", b"\x28\xb5\x2f\xfd" + bytes(40)),
+    "tar.zst, a skippable frame before": ("tar", b"\x50\x2a\x4d\x18\x04\0\0\0size\x28\xb5\x2f\xfd" + bytes(40)),
     "zip": ("zip", zip_bytes()),
     "zip, empty": ("zip", b"PK\5\6" + bytes(18)),
     "zip, behind a program": ("zip", zip_bytes(b"#!/bin/sh\n" * 100)),
     "zip, a comment that looks like an end": ("zip", zip_bytes(b"#!/bin/sh\n", b"PK\5\6" + bytes(30))),
     "tfrecord": ("tfrecord", EXAMPLES),
     "tfrecord, gzip": ("tfrecord", gzip.compress(EXAMPLES)),
+    "tfrecord, gzip, an empty member before": ("tfrecord", gzip.compress(b"") + gzip.compress(EXAMPLES)),
     "tfrecord, zlib": ("tfrecord", zlib.compress(EXAMPLES)),
     "recordio": ("recordio", (SEEDS / "a_snappy.recordio").read_bytes()),
     "beton": ("beton", (SEEDS / "mixed.beton").read_bytes()),
@@ -87,6 +92,25 @@ def test_files_are_known_by_what_is_in_them(tmp_path, name):
     path = tmp_path / "a name that says nothing"
     path.write_bytes(data)
     assert detect(str(path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("a.tfrecord", b"", "tfrecord"),
+        ("a.tfrecord-00002-of-00003", b"", "tfrecord"),
+        ("a.tfrecord.gz", gzip.compress(b""), "tfrecord"),
+        ("a.recordio", b"", "recordio"),
+        ("a.tar", bytes(10_240), "tar"),
+        ("a.tgz", gzip.compress(bytes(10_240)), "tar"),
+    ],
+)
+def test_files_of_no_records_are_known_by_their_names(tmp_path, name, data, expected):
+    (tmp_path / name).write_bytes(data)
+    assert detect(str(tmp_path / name)) == expected
+    (tmp_path / "unknown").write_bytes(data)
+    with pytest.raises(FormatError, match="unknown"):
+        detect(str(tmp_path / "unknown"))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +155,12 @@ def directory_of(tmp_path, *names, data=b"x"):
         ("tar", ["0.tar.gz"]),
         ("zip", ["A.ZIP"]),
         ("tfrecord", ["x.tfrecord", "y.tfrecords"]),
+        ("tfrecord", ["x.tfrecord-00000-of-00003", "x.tfrecord-00001-of-00003"]),
+        ("tfrecord", ["X.TFRecords.gz-00000-of-00003"]),
+        ("tfrecord", ["train-00000-of-01024", "train-00001-of-01024", "README"]),
         ("recordio", ["x.recordio"]),
+        ("parquet", ["train-00000-of-00001.parquet"]),
+        ("parquet", ["year=2024/month=1/part-0.parquet", "year=2024/month=2/part-0.parquet", "_SUCCESS"]),
         ("beton", ["train.beton"]),
         ("parquet", ["0.parquet"]),
         ("image folder", ["cat/1.jpg", "dog/2.PNG"]),
@@ -210,6 +239,56 @@ def test_directories_of_datasets(tmp_path):
     directory_of(tmp_path, *(f"many-{i}/a.ffr" for i in range(10)))
     with pytest.raises(FormatError, match=f"datasets {tmp_path}/many-0, .*/many-4 and 7 more$"):
         detect(str(tmp_path))
+
+
+DOCUMENTS = ["index.md", "guide.md", "faq.md", "conf.py"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [*DOCUMENTS, "logo.png"],
+        [*DOCUMENTS, "images/1.png", "images/2.png"],
+        ["README.md", "screenshots/1.png"],
+        [*(f"cat/{i}.txt" for i in range(5)), "cat/1.jpg", "dog/1.txt", "dog/2.txt", "dog/1.jpg"],
+        ["Annotations/1.xml", "JPEGImages/1.jpg", "ImageSets/train.txt"],
+    ],
+    ids=str,
+)
+def test_few_pictures_among_others_are_no_image_folder(tmp_path, names):
+    path = directory_of(tmp_path / "docs", *names)
+    with pytest.raises(FormatError, match=r"docs: a directory of \d+ entries, in no format known here"):
+        detect(path)
+    with pytest.raises(FormatError, match="no format known"):
+        ffrecord.convert(path, tmp_path / "out")
+    assert len(ffrecord.open(path, "image folder")) >= 0
+
+
+def test_the_advice_for_few_pictures(tmp_path):
+    with pytest.raises(FormatError, match=r'few of them are pictures.* all the same, say format="image folder"$'):
+        detect(directory_of(tmp_path, *DOCUMENTS, "logo.png"))
+
+
+def test_pictures_with_a_file_for_each(tmp_path):
+    """As annotations of detection are."""
+    assert detect(
+        directory_of(tmp_path, *(f"{kind}/{i}.{end}" for kind in "ab" for i in "01" for end in ("jpg", "txt")))
+    )
+
+
+def test_datasets_and_pictures(tmp_path):
+    directory_of(tmp_path, "train/dataset.json", "photos/1.jpg", "shots/1.png", "all.zip", "c/data.mdb", "notes.txt")
+    found = ", ".join(f"{tmp_path}/{name}" for name in ("all.zip", "c", "photos", "shots", "train"))
+    with pytest.raises(FormatError, match=f"; it holds the datasets {found}$"):
+        detect(str(tmp_path))
+
+
+def test_datasets_beside_an_archive(tmp_path):
+    directory_of(tmp_path, "train/a.ffr", "all.zip")
+    with pytest.raises(FormatError, match=f"; it holds the datasets {tmp_path}/all.zip, {tmp_path}/train$"):
+        detect(str(tmp_path))
+    directory_of(tmp_path, "more.zip")
+    assert detect(str(tmp_path)) == "zip"
 
 
 def test_pictures_further_down(tmp_path):

@@ -97,6 +97,27 @@ def test_index_json_itself_and_several_directories(directory, tmp_path):
         assert reader.columns([11, 12]) == {"different": ["a", "b"]}
 
 
+def test_a_skippable_frame_before_a_shard(packed):
+    index = json.loads((packed / "index.json").read_text())
+    for shard in index["shards"]:
+        path = packed / shard["zip_data"]["basename"]
+        path.write_bytes(b"\x50\x2a\x4d\x18\x02\0\0\0ab" + path.read_bytes())
+        shard["zip_data"]["bytes"] += 10
+    (packed / "index.json").write_text(json.dumps(index))
+    with MDSReader(packed) as reader:
+        assert_samples(reader.samples(range(11)), SAMPLES)
+
+
+def test_no_shards(tmp_path):
+    (tmp_path / "index.json").write_text('{"version": 2, "shards": []}')
+    for source in (tmp_path, [tmp_path, tmp_path / "index.json"]):
+        with MDSReader(source) as reader:
+            assert len(reader) == 0 and reader.samples([]) == [] and reader.columns([]) == {}
+            assert len(pickle.loads(pickle.dumps(reader))) == 0
+            with pytest.raises(IndexError):
+                reader.sample(0)
+
+
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_columns_as_arrays(tmp_path, compression):
     with MDSReader(write_mds(tmp_path / "a", COLUMNS, SAMPLES, compression=compression)) as reader:

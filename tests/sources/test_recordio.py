@@ -519,6 +519,8 @@ def test_what_pyrecordio_calls_them():
         assert list(reader.get_reader(3, 12)) == records[3:12] and list(reader.get_reader(5, 5)) == []
         with pytest.raises(IndexError):
             reader.get(43)
-        for start, end in ((-1, 3), (4, 3), (0, 44)):
-            with pytest.raises(IndexError, match=f"range {start} .. {end}, expected 0 <= start <= end <= 43"):
+        for start, end in ((4, 3), (43, 44), (50, 90), (0, 2**63 - 1), (40, 44)):
+            assert list(reader.get_reader(start, end)) == records[start:end]
+        for start, end in ((-1, 3), (0, -1)):
+            with pytest.raises(IndexError, match=f"range {start} .. {end}, expected numbers >= 0"):
                 reader.get_reader(start, end)

@@ -178,7 +178,10 @@ def test_sizes(tmp_path, zip_of):
     with pytest.raises(FormatError, match=r"2 files of 101 bytes, expected at most 100 \(max_size\)"):
         unpack(archive, tmp_path / "out", max_size=100)
     assert unpack(archive, tmp_path / "out", max_size=101).size == 101
-    with pytest.raises(ArgumentError, match="max_size is -1, expected >= 0, or None for no limit"):
+    assert unpack(archive, tmp_path / "text", max_size="1k").size == 101
+    with pytest.raises(FormatError, match=r"expected at most 100 \(max_size\)"):
+        unpack(archive, tmp_path / "more", max_size="0.1 kB")
+    with pytest.raises(ArgumentError, match="max_size is -1, expected 0 to "):
         unpack(archive, tmp_path / "more", max_size=-1)
 
 

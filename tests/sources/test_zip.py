@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import random
 import shutil
 import subprocess
 import threading
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from zip_builders import Pipe, Raw, raw, zipped
+from zip_builders import Pipe, Raw, lzma_with_mark, lzma_without_mark, raw, zipped
 
 from ffrecord.errors import FFRecordError, MissingFileError, NotAFileError
 from ffrecord.sources.zip import ZipReader
@@ -174,15 +175,34 @@ def test_zip64_members(tmp_path):
         assert everything(reader) == [("a", b"12345")]
 
 
-def test_zstd_members(tmp_path):
+@pytest.mark.parametrize("frames", ["one", "several", "skippable"])
+def test_zstd_members(tmp_path, frames):
     zstandard = pytest.importorskip("zstandard")
     content = bytes(range(256)) * 50
     packed = zstandard.compress(content)
+    if frames == "several":
+        packed = zstandard.compress(content[:999]) + zstandard.compress(content[999:])
+    if frames == "skippable":
+        packed = b"\x50\x2a\x4d\x18\x02\0\0\0ab" + packed
     path = write(tmp_path / "a.zip", raw([Raw(b"a", packed, 93, crc=zlib.crc32(content), size=len(content))]))
     with ZipReader(path) as reader:
         assert everything(reader) == [("a", content)]
         with reader.open("a") as file:
             assert file.read() == content and file.seek(7) == 7 and file.read(3) == content[7:10]
+
+
+@pytest.mark.parametrize("size", [0, 300, 2000, 2001, 2033, 60_000])
+def test_lzma_that_ends_at_its_size(tmp_path, size):
+    """As 7-Zip and WinZip write it: what the last bytes still hold is no content."""
+    content = bytes(random.Random(size).choices(b"\0" * 40 + b"\1", k=size))
+    packed, sizes = lzma_without_mark(content) if size else lzma_with_mark(b""), {"size": size}
+    path = write(tmp_path / "a.zip", raw([Raw(b"a", packed, 14, crc=zlib.crc32(content), **sizes)]))
+    with zipfile.ZipFile(path) as archive:
+        assert archive.read("a") == content
+    with ZipReader(path) as reader:
+        assert everything(reader) == [("a", content)]
+        with reader.open("a") as file:
+            assert file.read() == content and file.seek(size // 2) == size // 2 and file.read() == content[size // 2 :]
 
 
 def test_several_archives(tmp_path):

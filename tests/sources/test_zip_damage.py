@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 from mutations import mutants
-from zip_builders import METHODS, Raw, raw, zipped
+from zip_builders import METHODS, Raw, lzma_with_mark, lzma_without_mark, raw, zipped
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, TruncatedError
 from ffrecord.sources.zip import ZipReader
@@ -135,6 +135,8 @@ def test_wrong_crc(opened, method):
         (Raw(b"m", b"\x09", method=14, size=3), "1 bytes of LZMA, expected 9"),
         (Raw(b"m", b"\x09\x14\5\0\xff" + bytes(9), method=14, size=3), "begin with 255, expected 5 and less than 225"),
         (Raw(b"m", b"\x09\x14\5\0\x5d" + bytes(4) + b"\xff" * 9, method=14, size=3), "damaged: Corrupt input data"),
+        (Raw(b"m", lzma_without_mark(bytes(300))[:-2], method=14, size=300), "bytes of content, expected 300"),
+        (Raw(b"m", lzma_with_mark(b"abc"), method=14, flags=2, size=2), "more than 2 bytes of content, expected 2"),
         (Raw(b"m", deflated(b"abc"), method=8, size=2), "more than 2 bytes of content, expected 2"),
         (Raw(b"m", deflated(b"abc"), method=8, size=4), "have 3 bytes of content, expected 4"),
         (Raw(b"m", deflated(b"abc"), method=8, size=0), "more than 0 bytes"),

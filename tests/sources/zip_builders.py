@@ -1,6 +1,7 @@
 """Zip archives of all sorts: by Python's zipfile, and byte by byte for what it does not write."""
 
 import io
+import lzma
 import struct
 import warnings
 import zipfile
@@ -53,6 +54,20 @@ class Raw:
     comment: bytes = b""
     made_by: int = 20
     attributes: int = 0
+
+
+def lzma_without_mark(data: bytes) -> bytes:
+    """Content as 7-Zip and WinZip compress it by default: LZMA that ends at its size, out of one chunk of LZMA2."""
+    size = 1 << 16
+    filters: list[dict[str, Any]] = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": size}]
+    chunk = lzma.compress(data, lzma.FORMAT_RAW, filters=filters)
+    return b"\x10\x02" + struct.pack("<HBI", 5, chunk[5], size) + chunk[6:-1]
+
+
+def lzma_with_mark(data: bytes) -> bytes:
+    """Content as zipfile compresses it."""
+    archive = zipped([("m", data)], zipfile.ZIP_LZMA)
+    return archive[31 : archive.index(b"PK\1\2")]
 
 
 def raw(members: list[Raw], prefix: bytes = b"", comment: bytes = b"", zip64: bool = False, **end: Any) -> bytes:

@@ -73,6 +73,7 @@ def _seeds(folder: Path) -> Iterator[bytes]:
         "q": fields.ImageField(),
         "o": fields.OptionalField(fields.ListField(fields.BytesField())),
         "d": fields.DecimalField(),
+        "m": fields.MsgpackField(),
     }
     values = {
         "i": 7,
@@ -83,6 +84,7 @@ def _seeds(folder: Path) -> Iterator[bytes]:
         "s": np.int16(4),
         "o": [b"first", b""],
         "d": Decimal("-1.50E+7"),
+        "m": {"a": [1, None, float("nan"), b"b"], "b": [Decimal("1.5"), np.datetime64(5, "us")]},
         **dict.fromkeys("rp", _samples()[2]["image"]),
         "q": Image.fromarray(_samples()[2]["image"]),
     }

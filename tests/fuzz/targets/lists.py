@@ -22,7 +22,7 @@ def _prepare_list(scratch: Scratch) -> Run:
 
 
 def _prepare_braces(scratch: Scratch) -> Run:
-    from ffrecord.sources.braces import NAMES_MOST, expand_braces
+    from ffrecord.braces import NAMES_MOST, expand_braces
 
     def run(data: memoryview) -> None:
         assert len(expand_braces(bytes(data).decode(errors="surrogateescape"))) <= NAMES_MOST
@@ -53,7 +53,5 @@ TARGETS = [
         accepted=("ArgumentError",),  # some paths with a label, and others without
         size_most=1 << 9,
     ),
-    Target(
-        "braces", _prepare_braces, _brace_seeds, ("ffrecord.sources.braces",), accepted=("ArgumentError",), size_most=64
-    ),
+    Target("braces", _prepare_braces, _brace_seeds, ("ffrecord.braces",), accepted=("ArgumentError",), size_most=64),
 ]

@@ -1,6 +1,7 @@
 """Zip archives: the end records, the directory, local headers, and compressed members."""
 
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,8 @@ def _archives() -> Iterator[bytes]:
     yield made.raw([made.Raw(b"\x81", b"abc", extra=unicode, local_extra=unicode, made_by=3 << 8 | 30)])
     zstd = bytes.fromhex("28b52ffd2003190000616263")
     yield made.raw([made.Raw(b"z", zstd, method=93, size=3, crc=0x352441C2), *plain])
+    unmarked = made.lzma_without_mark(bytes(90) + b"end")
+    yield made.raw([made.Raw(b"l", unmarked, method=14, size=93, crc=zlib.crc32(bytes(90) + b"end")), *plain])
     yield made.raw([])
 
 

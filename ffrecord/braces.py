@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from string import ascii_letters
 
 from ffrecord.errors import ArgumentError
 
-NAMES_MOST = 100_000
+NAMES_MOST = 1_000_000
 RANGE = re.compile(r"(-?[0-9]+|[a-zA-Z])\.\.(-?[0-9]+|[a-zA-Z])(?:\.\.-?([0-9]+))?")
 
 
@@ -62,6 +61,8 @@ def _choices(inside: str, pattern: str) -> list[str]:
     if found and found[1].isalpha() == found[2].isalpha():
         return _range(found[1], found[2], int(found[3] or 1) or 1, pattern)
     parts = list(_commas(inside))
+    if len(parts) == 1 and _seems_a_range(inside):
+        return [f"{{{inside}}}"]
     names = [name for part in parts for name in _expanded(part, pattern)]
     _check(len(names), pattern)
     return names if len(parts) > 1 else [f"{{{name}}}" for name in names]
@@ -78,10 +79,19 @@ def _commas(inside: str) -> Iterable[str]:
     yield inside[start:]
 
 
+def _seems_a_range(inside: str) -> bool:
+    """Tell whether two dots are in it, not in braces themselves: nothing in what is no range is expanded then."""
+    depth = 0
+    for place, letter in enumerate(inside):
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        if depth == 0 and inside.startswith("..", place) and place + 2 < len(inside):
+            return True
+    return False
+
+
 def _range(first: str, last: str, step: int, pattern: str) -> list[str]:
     if first.isalpha():
-        places = _numbers(ascii_letters.index(first), ascii_letters.index(last), step)
-        return [ascii_letters[place] for place in places]
+        return [chr(place) for place in _numbers(ord(first), ord(last), step)]
     numbers = _numbers(int(first), int(last), step)
     _check(abs(int(last) - int(first)) // step + 1, pattern)
     padded = any(number.lstrip("-").startswith("0") and number.lstrip("-") != "0" for number in (first, last))

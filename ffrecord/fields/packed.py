@@ -1,0 +1,102 @@
+"""Field of nested Python values that JSON does not hold, as MessagePack."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.decimals import DecimalField
+from ffrecord.fields.describe import describe
+from ffrecord.fields.dtypes import scalar_dtype, spec_dtype
+from ffrecord.fields.field import Field, register
+
+DECIMAL, SCALAR = 1, 2  # types of MessagePack's extension values
+INTS = range(-(1 << 63), 1 << 64)
+_decimal = DecimalField()
+
+
+@register
+@dataclass(frozen=True)
+class MsgpackField(Field):
+    """Nested values: None, bools, ints in [-2**63, 2**64), every float, str, bytes, decimals, numpy scalars; lists of
+    these, and dicts with str keys. Unlike JSON it holds NaN, infinities, bytes, decimals and times.
+    """
+
+    kind: ClassVar[str] = "msgpack"
+
+    @property
+    def expects(self) -> str:
+        return "None, bool, int, float, str, bytes, Decimal, a numpy scalar, or lists and dicts of these"
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            return msgspec.msgpack.encode(_packable(value))
+        except RecursionError:
+            raise ValueError(f"{describe(value)} is nested too deep") from None
+        except UnicodeEncodeError as error:
+            raise ValueError(f"a str that UTF-8 does not hold: {error.reason} at {error.start}") from None
+        except (TypeError, ValueError) as error:
+            place = _refused_at(value)
+            raise type(error)(f"{error} at {place}" if place else str(error)) from None
+
+    def decode(self, data: memoryview) -> Any:
+        try:
+            return msgspec.msgpack.decode(data, ext_hook=_extended)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise FormatError(f"not MessagePack of this field: {error}") from None
+
+
+def _packable(value: Any) -> Any:
+    """Return the same value in types of MessagePack.
+
+    Raises:
+        TypeError, ValueError: the field does not hold it.
+    """
+    kind = type(value)
+    if value is None or kind in (bool, float, str, bytes) or (kind is int and value in INTS):
+        return value
+    if kind is list:
+        return [_packable(each) for each in value]
+    if kind is dict and all(type(key) is str for key in value):
+        return {key: _packable(each) for key, each in value.items()}
+    if kind is Decimal:
+        return msgspec.msgpack.Ext(DECIMAL, _decimal.encode(value))
+    if isinstance(value, np.generic):
+        name = scalar_dtype(value.dtype).str.encode()
+        return msgspec.msgpack.Ext(SCALAR, bytes([len(name)]) + name + value.tobytes())
+    error = ValueError if kind in (int, dict) else TypeError
+    raise error(f"expected {MsgpackField().expects}, found {describe(value)}")
+
+
+def _refused_at(value: Any, where: str = "") -> str:
+    """Return the place of the first value inside that the field does not hold."""
+    if type(value) not in (list, dict):
+        return where
+    for place, each in enumerate(value) if type(value) is list else value.items():
+        try:
+            _packable(each)
+        except (TypeError, ValueError):
+            return _refused_at(each, f"{where}[{place!r}]")
+    return where
+
+
+def _extended(code: int, data: memoryview) -> Any:
+    """Return the value of an extension.
+
+    Raises:
+        FormatError: it is none that `_packable` makes.
+    """
+    if code == DECIMAL:
+        return _decimal.decode(data)
+    size = data[0] if code == SCALAR and len(data) else 0
+    try:
+        dtype = scalar_dtype(spec_dtype(bytes(data[1 : 1 + size]).decode("ascii")))
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"an extension value of type {code} and {len(data)} bytes: {error}") from None
+    held = data[1 + size :]
+    if len(held) != dtype.itemsize or (dtype.kind == "b" and held[0] > 1):
+        raise FormatError(f"{len(held)} bytes of a {dtype} scalar, expected {dtype.itemsize}")
+    return np.frombuffer(held, dtype)[0]

@@ -1,0 +1,269 @@
+"""Types of Arrow and the fields that hold them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffrecord.fields import (
+    BoolField,
+    BytesField,
+    DecimalField,
+    FloatField,
+    IntField,
+    JSONField,
+    ListField,
+    MsgpackField,
+    NDArrayField,
+    NoneField,
+    OptionalField,
+    ScalarField,
+    StrField,
+)
+from ffrecord.fields.field import Field
+from ffrecord.fields.inner import DEPTH_MAX
+from ffrecord.system.optional import require
+
+# How the values of a column are taken, see `arrow_values`.
+PYTHON, SCALARS, ARRAYS, TENSORS, FILES = "python", "scalars", "arrays", "tensors", "files"
+HOLD_NONE = (OptionalField, JSONField, MsgpackField, NoneField)
+
+
+class Missing(NamedTuple):
+    """What is missing in a column.
+
+    Attributes:
+        values: how many of its values are.
+        inside: how many of what is in its lists, maps and structs.
+    """
+
+    values: int = 0
+    inside: int = 0
+
+
+class Plan(NamedTuple):
+    """How a column is stored.
+
+    Attributes:
+        field: for its values; None: they show it.
+        take: how values are taken from it.
+    """
+
+    field: Field | None
+    take: str
+
+
+def pyarrow() -> Any:
+    """Return the library.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    return require("pyarrow", "parquet", "reading Arrow tables")
+
+
+def types() -> Any:
+    """Return its predicates of types."""
+    return require("pyarrow.types", "parquet", "reading Arrow tables")
+
+
+# Types
+
+
+def plain_type(kind: Any) -> Any:
+    """Return the type of the values that a type encodes: of a dictionary, of runs, of the storage of an extension."""
+    while True:
+        if is_extension(kind):
+            kind = kind.storage_type
+        elif types().is_dictionary(kind) or types().is_run_end_encoded(kind):
+            kind = kind.value_type
+        else:
+            return kind
+
+
+def is_extension(kind: Any) -> bool:
+    """Tell whether a type has another meaning than what it is stored as."""
+    return isinstance(kind, pyarrow().BaseExtensionType)
+
+
+def is_tensor(kind: Any) -> bool:
+    """Tell whether values are arrays of several axes: Arrow's tensors, and Hugging Face's arrays."""
+    return is_extension(kind) and hasattr(kind, "shape") and hasattr(kind, "value_type")
+
+
+def is_arrow_tensor(kind: Any) -> bool:
+    """Tell whether values are Arrow's own tensors of one shape."""
+    return isinstance(kind, pyarrow().FixedShapeTensorType)
+
+
+def is_bytes(kind: Any) -> bool:
+    """Tell whether values are bytes."""
+    known = types()
+    sized = known.is_binary(kind) or known.is_large_binary(kind) or known.is_fixed_size_binary(kind)
+    return bool(sized or known.is_binary_view(kind))
+
+
+def is_text(kind: Any) -> bool:
+    """Tell whether values are text."""
+    known = types()
+    return bool(known.is_string(kind) or known.is_large_string(kind) or known.is_string_view(kind))
+
+
+def is_list(kind: Any) -> bool:
+    """Tell whether values are lists; maps are not."""
+    known = types()
+    sized = known.is_list(kind) or known.is_large_list(kind) or known.is_fixed_size_list(kind)
+    return bool(sized or known.is_list_view(kind) or known.is_large_list_view(kind))
+
+
+def is_number(kind: Any) -> bool:
+    """Tell whether values are numbers or bools."""
+    known = types()
+    return bool(known.is_integer(kind) or known.is_floating(kind) or known.is_boolean(kind))
+
+
+def is_time(kind: Any) -> bool:
+    """Tell whether values are dates, times of a day that is known, or durations."""
+    known = types()
+    return bool(known.is_timestamp(kind) or known.is_date(kind) or known.is_duration(kind))
+
+
+def is_file(kind: Any) -> bool:
+    """Tell whether values are files as Hugging Face stores them: bytes and a path."""
+    inside = {each.name: each.type for each in kind} if types().is_struct(kind) else {}
+    return inside.keys() == {"bytes", "path"} and is_bytes(inside["bytes"]) and len(kind) == 2
+
+
+def dtype_of(kind: Any) -> np.dtype[Any]:
+    """Return the dtype of a type of numbers or times, in numpy."""
+    if not is_time(kind):
+        number: type = kind.to_pandas_dtype()
+        return np.dtype(number)
+    if types().is_date(kind):
+        return np.dtype("datetime64[D]" if types().is_date32(kind) else "datetime64[ms]")
+    return np.dtype(f"{'timedelta64' if types().is_duration(kind) else 'datetime64'}[{kind.unit}]")
+
+
+def children(kind: Any) -> list[Any]:
+    """Return the types inside of a type that is plain."""
+    if is_list(kind):
+        return [kind.value_type]
+    if types().is_map(kind):
+        return [kind.key_type, kind.item_type]
+    return [each.type for each in kind] if types().is_struct(kind) else []
+
+
+def zones(kind: Any) -> Iterator[str]:
+    """Yield each time zone in a type."""
+    kind = plain_type(kind)
+    if types().is_timestamp(kind) and kind.tz:
+        yield kind.tz
+    for each in children(kind):
+        yield from zones(each)
+
+
+def leaves(kind: Any) -> int:
+    """Return the number of columns that a Parquet file has for a type."""
+    inside = children(plain_type(kind))
+    return sum(map(leaves, inside)) if inside else 1
+
+
+# Fields
+
+
+def plan_of(kind: Any, missing: Missing) -> Plan | None:
+    """Return how a column of a type is stored; None: no field holds its values."""
+    if is_tensor(kind):
+        return _of_tensor(kind, missing)
+    kind = plain_type(kind)
+    if is_file(kind):
+        return Plan(OptionalField(BytesField()) if missing.values else None, FILES)
+    if not _is_held(kind):
+        return None
+    if is_bytes(kind):  # values show whether they are JPEGs
+        return Plan(OptionalField(BytesField()) if missing.values else None, PYTHON)
+    if is_time(kind):
+        return Plan(_optional(ScalarField(dtype_of(kind)), missing), SCALARS)
+    if types().is_uint64(kind) and not missing.values:
+        return Plan(ScalarField("uint64"), SCALARS)  # half of them are no int64
+    for fits, field in LEAVES:
+        if fits(kind):
+            json = missing.values and _is_json(kind)
+            return Plan(JSONField() if json else _optional(field, missing), PYTHON)
+    return _of_nested(kind, missing)
+
+
+def shown_by_nulls(kind: Any) -> bool:
+    """Tell whether the field of a type depends on what is missing."""
+    few = (Missing(), Missing(1), Missing(0, 1))
+    return len({plan_of(kind, each) for each in few}) > 1
+
+
+LEAVES: tuple[tuple[Callable[[Any], bool], Field], ...] = (
+    (lambda kind: types().is_boolean(kind), BoolField()),
+    (lambda kind: types().is_integer(kind), IntField()),
+    (lambda kind: types().is_floating(kind), FloatField()),
+    (is_text, StrField()),
+    (lambda kind: types().is_decimal(kind), DecimalField()),
+)
+
+
+def _optional(field: Field, missing: Missing) -> Field:
+    return OptionalField(field) if missing.values else field
+
+
+def _of_tensor(kind: Any, missing: Missing) -> Plan:
+    if is_arrow_tensor(kind):
+        order = kind.permutation or range(len(kind.shape))
+        shape = tuple(kind.shape[axis] for axis in order)
+        return Plan(_optional(NDArrayField(dtype_of(kind.value_type), shape), missing), TENSORS)
+    dtype = np.dtype(kind.value_type)
+    known = NDArrayField(dtype, tuple(kind.shape)) if missing.values else None
+    return Plan(None if known is None else OptionalField(known), TENSORS)
+
+
+def _of_nested(kind: Any, missing: Missing) -> Plan:
+    if is_list(kind) and not missing.inside:
+        item = plain_type(kind.value_type)
+        if is_number(item) or is_time(item):
+            size = kind.list_size if types().is_fixed_size_list(kind) else None
+            return Plan(_optional(NDArrayField(dtype_of(item), (size,)), missing), ARRAYS)
+    if _is_json(kind):
+        return Plan(JSONField(), PYTHON)
+    items = None if missing.inside else _items(kind, DEPTH_MAX - 1)
+    return Plan(MsgpackField() if items is None else OptionalField(items), PYTHON)
+
+
+def _items(kind: Any, depth: int) -> Field | None:
+    """Return a field for lists of bytes or decimals, of any depth; None for other types."""
+    kind = plain_type(kind)
+    if is_bytes(kind):
+        return BytesField()
+    if types().is_decimal(kind):
+        return DecimalField()
+    if not is_list(kind) or not depth:
+        return None
+    inner = _items(kind.value_type, depth - 1)
+    return None if inner is None else ListField(inner)
+
+
+def _is_json(kind: Any) -> bool:
+    """Tell whether a `JSONField` holds every value of a type: not floats, since NaN is one."""
+    kind = plain_type(kind)
+    inside = children(kind)
+    if inside or types().is_struct(kind):
+        return all(map(_is_json, inside))
+    return bool(types().is_integer(kind) or types().is_boolean(kind) or is_text(kind) or types().is_null(kind))
+
+
+def _is_held(kind: Any) -> bool:
+    """Tell whether some field holds the values of a type. A struct with two values of one name is no dict."""
+    kind = plain_type(kind)
+    names = [each.name for each in kind] if types().is_struct(kind) else []
+    if len(set(names)) < len(names):
+        return False
+    inside = children(kind)
+    if inside or names or types().is_struct(kind):
+        return all(map(_is_held, inside))
+    leaf = is_bytes(kind) or is_time(kind) or _is_json(kind) or is_number(kind)
+    return bool(leaf or types().is_decimal(kind))

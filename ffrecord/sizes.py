@@ -1,0 +1,59 @@
+"""Sizes as people write them: the one rule for every argument and option that is a number of bytes."""
+
+import operator
+import re
+from typing import Any, SupportsIndex, TypeAlias
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError
+
+Size: TypeAlias = SupportsIndex | str
+
+LETTERS = "KMGTP"
+UNITS = {"": 1, "B": 1}
+UNITS |= {f"{letter}{end}": 1000**power for power, letter in enumerate(LETTERS, 1) for end in ("", "B")}
+UNITS |= {f"{letter}{end}": 1024**power for power, letter in enumerate(LETTERS, 1) for end in ("I", "IB")}
+WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+DIGITS_MOST = 100  # of a size in text
+MOST = 2**63 - 1  # bytes
+
+
+def parse_size(name: str, value: Any, *, least: int = 1) -> int:
+    """Return the bytes that an argument says.
+
+    Args:
+        name: of the argument, for messages.
+        value: bytes, or text such as "500M", "100GB", "1.5 TB" or "64 GiB": K, M, G, T and P are powers of 1000, with
+            an i behind them of 1024; a B may follow; letters of any case.
+        least: bytes that it may say.
+
+    Raises:
+        ArgumentTypeError: it is neither a whole number nor text.
+        ArgumentError: it is no such text, less than `least`, or more than a file may have.
+    """
+    if isinstance(value, str):
+        size = _written(name, value)
+    elif isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ArgumentTypeError(f"{name} must be an int or a str, not {type(value).__name__}")
+    else:
+        size = operator.index(value)
+    if not least <= size <= MOST:
+        raise ArgumentError(f"{name} is {value!r}, expected {least} to {MOST} bytes")
+    return size
+
+
+def parse_limit(name: str, value: Any, *, least: int = 1) -> int | None:
+    """Return the bytes that an argument says, as `parse_size`; None for no limit."""
+    return None if value is None else parse_size(name, value, least=least)
+
+
+def _written(name: str, text: str) -> int:
+    found = WRITTEN.fullmatch(text) if len(text) <= DIGITS_MOST else None
+    unit = UNITS.get(found[2].upper()) if found else None
+    if found is None or unit is None:
+        raise ArgumentError(
+            f"{name} is {text[:DIGITS_MOST]!r}, expected bytes or text such as '500M', '1.5 TB' or '64 GiB'"
+        )
+    whole, _, fraction = found[1].partition(".")
+    # By integers: a float of many digits would be rounded.
+    part = int(fraction or 0) * unit // int("1" + "0" * len(fraction))
+    return int(whole) * unit + part

@@ -1,0 +1,132 @@
+"""No samples make a dataset of none, whatever they are said to be in."""
+
+import gzip
+import json
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import pytest
+import zstandard
+from beton_twin import beton
+
+import ffrecord
+from ffrecord import FileReader, convert, export
+from ffrecord.errors import ArgumentError
+from ffrecord.fields import IntField, JSONField, schema_of
+
+
+def nothing() -> Iterator[Any]:
+    yield from ()
+
+
+def zip_file(path: Path) -> Path:
+    zipfile.ZipFile(path, "w").close()
+    return path
+
+
+def tar_file(path: Path) -> Path:
+    tarfile.open(path, "w").close()
+    return path
+
+
+def folders_in_a_tar(path: Path) -> Path:
+    """A tar.gz in which no member is a file."""
+    with tarfile.open(path, "w:gz") as archive:
+        folder = tarfile.TarInfo("folder")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+    return path
+
+
+def mds(path: Path) -> Path:
+    path.mkdir()
+    (path / "index.json").write_text(json.dumps({"version": 2, "shards": []}))
+    return path
+
+
+def lmdb_environment(path: Path) -> Path:
+    lmdb.open(str(path)).close()
+    return path
+
+
+def written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def classes(path: Path) -> Path:
+    (path / "cat").mkdir(parents=True)
+    return path
+
+
+def parquet(path: Path, columns: Any) -> Path:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def typed(path: Path) -> Path:
+    ffrecord.DatasetWriter(path, {"x": IntField()}, num_workers=0).from_indexed_dataset([])
+    return path
+
+
+ZEROS = bytes(10_240)
+SOURCES: dict[str, tuple[Callable[[Path], Any], str | None]] = {
+    "zip": (lambda path: zip_file(path / "a.zip"), None),
+    "tar": (lambda path: tar_file(path / "a.tar"), None),
+    "webdataset": (lambda path: tar_file(path / "a.tar"), "webdataset"),
+    "tar.gz": (lambda path: written(path / "a.tar.gz", gzip.compress(ZEROS)), None),
+    "webdataset.gz": (lambda path: written(path / "a.tar.gz", gzip.compress(ZEROS)), "webdataset"),
+    "tar.xz": (lambda path: written(path / "a.tar.xz", lzma.compress(ZEROS)), None),
+    "tar.zst": (lambda path: written(path / "a.tar.zst", zstandard.compress(ZEROS)), None),
+    "folders in a tar": (lambda path: folders_in_a_tar(path / "a.tgz"), None),
+    "tfrecord": (lambda path: written(path / "a.tfrecord", b""), None),
+    "tfrecord.gz": (lambda path: written(path / "a.tfrecord.gz", gzip.compress(b"")), None),
+    "recordio": (lambda path: written(path / "a.recordio", b""), None),
+    "beton": (lambda path: written(path / "a.beton", beton({"x": "int"}, [])), None),
+    "lmdb": (lambda path: lmdb_environment(path / "a"), None),
+    "torchrecord": (lambda path: lmdb_environment(path / "a"), "torchrecord"),
+    "mds": (lambda path: mds(path / "a"), None),
+    "mds, by name": (lambda path: mds(path / "a"), "mds"),
+    "image folder": (lambda path: classes(path / "a"), "image folder"),
+    "path list": (lambda path: written(path / "a.txt", b""), "path list"),
+    "parquet": (lambda path: parquet(path / "a.parquet", {"x": np.zeros(0)}), None),
+    "parquet of no columns": (lambda path: parquet(path / "a.parquet", {}), None),
+    "ffrecord": (lambda path: typed(path / "a"), None),
+    "list": (lambda path: [], None),
+    "iterator": (lambda path: nothing(), None),
+    "array": (lambda path: np.zeros((0, 3)), None),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_no_samples(tmp_path, name):
+    make, format = SOURCES[name]
+    source = make(tmp_path)
+    once = name == "iterator"
+    summary = convert(source, tmp_path / "out", format=format, num_workers=0, verify=not once)
+    with FileReader(tmp_path / "out") as reader:
+        assert summary.samples == len(reader) == 0
+    assert convert(tmp_path / "out", tmp_path / "again", num_workers=0).samples == 0
+    assert export(tmp_path / "out", tmp_path / "out.tfrecord", verify=True).samples == 0
+
+
+@pytest.mark.parametrize("name", ["tar.gz", "zip"])
+def test_columns_that_are_declared(tmp_path, name):
+    source = SOURCES[name][0](tmp_path)
+    convert(source, tmp_path / "out", fields={"key": JSONField(), "data": JSONField()}, num_workers=0)
+    with FileReader(tmp_path / "out") as reader:
+        assert schema_of(reader).fields == {"key": JSONField(), "data": JSONField()}
+
+
+@pytest.mark.parametrize("format", ["zip", "tfrecord", "parquet"])
+def test_a_directory_without_such_files(tmp_path, format):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(ArgumentError, match=r"a: no file in this directory ends in \."):
+        convert(tmp_path / "a", tmp_path / "out", format=format)
