@@ -44,10 +44,11 @@ PARTS: list[tuple[str, str, type, dict[str, str]]] = [
 
 def draw(results: Sequence[Path], path: Path) -> None:
     """Draw a panel for each part: bars of samples per second."""
-    figure, panels = plt.subplots(1, len(PARTS), figsize=(9.6, 1.9), layout="constrained")
+    figure, panels = plt.subplots(1, len(PARTS), figsize=(9.6, 2.1), layout="constrained")
     for axes, (title, bench, kind, names) in zip(panels, PARTS, strict=True):
         found = {m.contestant: m for m in load(results, bench)[0] if isinstance(m.workload, kind)}
         panel(axes, title, {label: found[name] for name, label in names.items()})
+    figure.supxlabel("samples per second: more is better", size=9)
     save(figure, path)
 
 

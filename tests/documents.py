@@ -1,8 +1,8 @@
 """The code in Markdown files. `python documents.py FILE` runs the Python blocks of one, in order, as one program.
 
-A block that begins with `>>>` is a doctest in the same namespace. Of a `console` block each line after `$ ` is run by
-bash in the working directory, and must print what follows; `...` stands for anything. What is not to be run is called
-neither.
+A block that begins with `>>>` is a doctest in the same namespace. One with a title, ```` ```python train.py ````, becomes
+a file of that name in the working directory, and is not run. Of a `console` block each line after `$ ` is run by bash in
+the working directory, and must print what follows; `...` stands for anything. What is not to be run is called neither.
 """
 
 import doctest
@@ -67,7 +67,9 @@ def run_here(path: Path) -> None:
             run_console(block, path)
         if block.language != "python":
             continue
-        if block.text.startswith(">>>"):
+        if block.title:
+            Path(block.title).write_text(block.text)
+        elif block.text.startswith(">>>"):
             run_doctest(block, names, path)
         else:
             exec(compile("\n" * (block.line - 1) + block.text, str(path), "exec"), names)
