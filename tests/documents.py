@@ -1,8 +1,8 @@
 """The code in Markdown files. `python documents.py FILE` runs the Python blocks of one, in order, as one program.
 
-A block that begins with `>>>` is a doctest in the same namespace. One with a title, ```` ```python train.py ````, becomes
-a file of that name in the working directory, and is not run. Of a `console` block each line after `$ ` is run by bash in
-the working directory, and must print what follows; `...` stands for anything. What is not to be run is called neither.
+A block that begins with `>>>` is a doctest in the same namespace. One with a title, such as `python train.py`, becomes
+a file of that name in the working directory, and is not run. Of a `console` block each line after `$ ` is run by bash
+there, and must print what follows; `...` stands for anything. What is not to be run is called neither.
 """
 
 import doctest
