@@ -5,7 +5,6 @@ import re
 
 import pytest
 from documents import ROOT, blocks, documents, prose
-from test_docs import WITH_CODE
 from test_peers import absent
 
 CONTENTS = (ROOT / "docs" / "README.md").read_text()
@@ -26,27 +25,6 @@ def test_the_table_of_contents_has_every_page():
     linked = {(ROOT / "docs" / target).resolve() for target in re.findall(r"\]\(([^)#]+\.md)", CONTENTS)}
     assert [page.name for page in documents() if page not in linked and page.name != "README.md"] == []
     assert {ROOT / "README.md", ROOT / "benchmarks" / "README.md"} <= linked
-
-
-RECIPES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
-
-
-def test_recipes_are_in_the_contents():
-    section = CONTENTS.split("\n## Recipes\n")[1].split("\n## ")[0]
-    assert len(RECIPES) >= 10
-    assert [page.name for page in RECIPES if f"](recipes/{page.name})" not in section] == []
-    assert [page.name for page in RECIPES if page not in WITH_CODE] == []  # the tests run those
-
-
-@pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.stem)
-def test_recipes_are_short_and_alike(page):
-    """A line that says what for, what to install, code, and a few things to know."""
-    text = page.read_text()
-    assert len(text.splitlines()) <= 90
-    assert re.match(r"# .+\n\n[A-Z][^\n]+\.\n\n```sh\npip install .+\n```\n", text)
-    assert len(re.findall(r"^pip install", text, re.MULTILINE)) == 1
-    last = text.split("\n## ")[-1]
-    assert last.startswith("Good to know\n") and 3 <= len(re.findall(r"^- ", last, re.MULTILINE)) <= 6
 
 
 def test_commands_of_contributors_are_there(tasks):
