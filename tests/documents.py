@@ -49,7 +49,7 @@ def run_elsewhere(path: Path, directory: Path) -> "subprocess.CompletedProcess[s
     # Threads of torch that wait for each other turn, which on a busy machine takes most of the time.
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        command, cwd=directory, env=variables, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=directory, env=variables, capture_output=True, text=True, timeout=240, check=False
     )
 
 

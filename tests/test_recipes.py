@@ -29,7 +29,7 @@ def test_are_in_the_contents():
 def test_are_short_and_alike(page):
     """A line that says what for, what to install, code, and a few things to know."""
     text = page.read_text()
-    assert len(text.splitlines()) <= 90
+    assert len(text.splitlines()) <= 85
     assert re.match(r"# .+\n\n[A-Z][^\n]+\.\n\n```sh\npip install .+\n```\n", text)
     assert len(INSTALL.findall(text)) == 1
     last = text.split("\n## ")[-1]
