@@ -17,6 +17,7 @@ import environment
 import numpy as np
 import workloads
 from harness import Contestant, Measurement, Report, WrongAnswerError, arguments, measure, table
+from human import three
 
 ROOT = Path(__file__).resolve().parents[1]
 SCALE = "memcpy"
@@ -147,7 +148,7 @@ def describe(work: Work) -> str:
 def cell(measurement: Measurement) -> str:
     """Median and spread, in GB/s."""
     low, high = (measurement.size / seconds / 1e9 for seconds in (max(measurement.seconds), min(measurement.seconds)))
-    return f"{measurement.gigabytes_per_second:.3g} ({low:.3g}..{high:.3g})"
+    return f"{three(measurement.gigabytes_per_second)} ({three(low)}..{three(high)})"
 
 
 def grid(measurements: Sequence[Measurement], names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import environment
 import numpy as np
 import workloads
 from harness import Contestant, Measurement, Report, WrongAnswerError, arguments, measure, table
+from human import three
 
 from ffrecord.order import Block, Order, Random, Sequential
 
@@ -73,7 +74,7 @@ def cell(measurement: Measurement | None) -> str:
     if measurement is None:
         return ""
     low, high = (measurement.count / seconds / 1e6 for seconds in (max(measurement.seconds), min(measurement.seconds)))
-    return f"{measurement.count / measurement.median / 1e6:.3g} ({low:.3g}..{high:.3g})"
+    return f"{three(measurement.count / measurement.median / 1e6)} ({three(low)}..{three(high)})"
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ import read_open
 import read_original
 import workloads
 from harness import Measurement, Report, add_data, add_parts, arguments, table
+from human import three
 from program import Program, measure
 from read_data import Files, Records, make_files, make_records
 from read_figures import figures, size_name
@@ -127,7 +128,11 @@ def grid(found: Sequence[Measurement]) -> str:
     for m in found:
         low, high = (m.size / seconds / 1e9 for seconds in (max(m.seconds), min(m.seconds)))
         rows.append(
-            [m.contestant, f"{m.gigabytes_per_second:.3g} ({low:.3g}..{high:.3g})", f"{m.count / m.median:,.0f}"]
+            [
+                m.contestant,
+                f"{three(m.gigabytes_per_second)} ({three(low)}..{three(high)})",
+                f"{m.count / m.median:,.0f}",
+            ]
         )
     return table(["", "GB/s, median (min..max)", "records/s"], rows)
 

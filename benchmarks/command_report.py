@@ -7,6 +7,7 @@ from typing import Any
 import workloads
 from command_figures import describe, figures, groups
 from harness import Measurement
+from human import three
 from report_tables import about, figure_rows, markdown
 
 
@@ -38,7 +39,7 @@ def taken(m: Measurement) -> str:
     values = [seconds * 1000 for seconds in m.seconds]
     if m.size:
         values = [m.size / seconds / 1e9 for seconds in m.seconds]
-        return f"{m.gigabytes_per_second:.3g} ({max(values):.3g}–{min(values):.3g}) GB/s"
+        return f"{three(m.gigabytes_per_second)} ({three(max(values))}–{three(min(values))}) GB/s"
     return f"{1000 * m.median:.0f} ({min(values):.0f}–{max(values):.0f}) ms"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import table
+from human import three
 
 Key = tuple[str, str, str, str]  # bench, workload as JSON, cache, contestant
 Record = dict[str, Any]
@@ -40,7 +41,7 @@ def row(before: Record, after: Record) -> list[str]:
     """A change that the rounds of both overlap with is none."""
     ratio = before["median_seconds"] / after["median_seconds"]
     overlap = before["min_seconds"] <= after["max_seconds"] and after["min_seconds"] <= before["max_seconds"]
-    rates = [f"{record['gigabytes_per_second']:.3g}" for record in (before, after)]
+    rates = [three(record["gigabytes_per_second"]) for record in (before, after)]
     return [name(before), *rates, f"{ratio:.2f}", "" if overlap else "faster" if ratio > 1 else "slower"]
 
 

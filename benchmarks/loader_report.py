@@ -6,6 +6,7 @@ from typing import Any
 
 import workloads
 from harness import Measurement
+from human import three
 from loader_figures import added, describe, figures, groups, largest_worker
 from report_tables import about, bars, figure_rows, markdown
 
@@ -32,7 +33,7 @@ def of_rates(measured: Sequence[Measurement]) -> str:
     for m in sorted(measured, key=lambda m: m.median):
         low, high = (m.count / seconds for seconds in (max(m.seconds), min(m.seconds)))
         rate = f"{m.count / m.median:,.0f} ({low:,.0f}–{high:,.0f})"
-        rows.append([m.contestant, rate, f"{m.gigabytes_per_second:.3g}"])
+        rows.append([m.contestant, rate, three(m.gigabytes_per_second)])
     return markdown(["", "samples/s", "GB/s"], rows)
 
 

@@ -19,7 +19,7 @@ import workloads
 import write_report
 from harness import Measurement
 from read_figures import Group, figures, groups
-from report_tables import LIMIT, OURS, PEER, Style, about, figure_rows, plot, reproducible, throughput
+from report_tables import GRAY, LIMIT, OURS, PEER, Style, about, figure_rows, plot, reproducible, throughput
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MARKS = {
@@ -49,7 +49,7 @@ HOT: dict[str, tuple[str, Style]] = {
     "numpy.memmap": ("numpy.memmap", PEER),
     "lmdb": ("LMDB", PEER),
     "array_record": ("ArrayRecord", PEER),
-    "original, C loop": ("the original's way", {"linestyle": "--", "color": "gray"}),
+    "original, C loop": ("the original's way", {"linestyle": "--", "color": GRAY}),
 }
 COLD: dict[str, tuple[str, Style]] = {
     "fio": ("limit: fio, O_DIRECT, depth 32", LIMIT),

@@ -7,13 +7,19 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 from harness import Measurement
+from human import per_second, three
+from matplotlib.ticker import EngFormatter
 from read_figures import Figure, Group, size_name
 
 Style = dict[str, Any]
-LIMIT: Style = {"color": "black", "linestyle": ":"}
+INK, LIGHT_INK = "#24292f", "#d0d7de"  # of text and axes: on a light page, on a dark one
+BLUE, GRAY = "#2f81d6", "#8b949e"  # these and the others can be seen on both
+CYCLE = [BLUE, "#e07b1a", "#2ca05a", "#d9534f", "#9a6fd0", "#17a2b8", "#d667a8", "#a8a020"]
+LIMIT: Style = {"color": INK, "linestyle": ":"}
 OURS: Style = {"linewidth": 2.2, "marker": "o"}
 PEER: Style = {"linestyle": "--"}
-COLORS = {"ours": "tab:blue", "limit": "black"}
+ERROR: Style = {"linewidth": 0.8, "ecolor": INK}
+COLORS = {"ours": BLUE, "limit": INK}
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -26,8 +32,8 @@ def rate(measurement: Measurement | None) -> str:
     if measurement is None:
         return ""
     low, high = (measurement.size / seconds / 1e9 for seconds in (max(measurement.seconds), min(measurement.seconds)))
-    samples = measurement.count / measurement.median
-    return f"{measurement.gigabytes_per_second:.3g} ({low:.3g}–{high:.3g}) GB/s, {samples / 1000:.3g} k/s"
+    samples = per_second(measurement.count / measurement.median)
+    return f"{three(measurement.gigabytes_per_second)} ({three(low)}–{three(high)}) GB/s, {samples}"
 
 
 def throughput(by_size: Mapping[int, Group]) -> str:
@@ -70,39 +76,53 @@ def named(group: Group, name: str) -> Measurement | None:
 
 def plot(by_size: Mapping[int, Group], lines: dict[str, tuple[str, Style]], title: str, path: Path) -> None:
     """Throughput against size of record."""
-    path.parent.mkdir(exist_ok=True)
     figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
     for name, (label, style) in lines.items():
         found = [(mean, m) for mean, group in by_size.items() if (m := named(group, name))]
         axes.plot([mean for mean, _ in found], [m.gigabytes_per_second for _, m in found], label=label, **style)
     axes.set(xscale="log", yscale="log", xlabel="mean size of a record", ylabel="GB/s", title=title)
     axes.set_xticks(list(by_size), list(map(size_name, by_size)))
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    save(figure, path)
 
 
 def bars(measured: Sequence[Measurement], title: str, path: Path) -> None:
     """Samples for each second, the fastest on top, from the slowest to the fastest round."""
-    path.parent.mkdir(exist_ok=True)
     ordered = sorted(measured, key=lambda m: m.count / m.median)
     rates = [m.count / m.median for m in ordered]
     spread = [
         [rate - m.count / max(m.seconds) for m, rate in zip(ordered, rates, strict=True)],
         [m.count / min(m.seconds) - rate for m, rate in zip(ordered, rates, strict=True)],
     ]
-    colors = [COLORS.get(m.details["role"], "tab:orange") for m in ordered]
+    colors = [COLORS.get(m.details["role"], GRAY) for m in ordered]
     figure, axes = plt.subplots(figsize=(8, 0.8 + 0.34 * len(ordered)), layout="constrained")
-    axes.barh([m.contestant for m in ordered], rates, xerr=spread, color=colors, error_kw={"linewidth": 0.8})
+    axes.barh([m.contestant for m in ordered], rates, xerr=spread, color=colors, error_kw=ERROR)
     axes.set(xlabel="samples/s", title=title)
+    axes.xaxis.set_major_formatter(EngFormatter())
     axes.grid(alpha=0.3, axis="x")
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    save(figure, path)
 
 
 def reproducible() -> None:
     """Plots of equal results are equal files."""
     mpl.use("svg")
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ffrecord"})
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ffrecord", "legend.framealpha": 0})
+    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
+    mpl.rcParams.update({**dict.fromkeys(inked, INK), "axes.prop_cycle": mpl.cycler(color=CYCLE)})
+
+
+def save(figure: Any, path: Path) -> None:
+    """Save a figure as SVG without a background, for light pages and dark ones."""
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, transparent=True, metadata={"Date": None})
+    plt.close(figure)
+    path.write_text(themed(path.read_text()))
+
+
+def themed(svg: str) -> str:
+    """Add a rule to an SVG: where the page around it is dark, text and axes are light."""
+    rules = "".join(f'[style*="{what}: {INK}"]{{{what}: {LIGHT_INK} !important}}' for what in ("fill", "stroke"))
+    return svg.replace("</style>", f"\n@media (prefers-color-scheme: dark){{{rules}}}</style>", 1)

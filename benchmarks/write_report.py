@@ -7,8 +7,9 @@ from typing import Any
 
 import workloads
 from harness import Measurement
+from human import three
 from read_figures import Group
-from report_tables import LIMIT, OURS, PEER, Style, about, figure_rows, markdown, plot, throughput
+from report_tables import GRAY, LIMIT, OURS, PEER, Style, about, figure_rows, markdown, plot, throughput
 from write_figures import SCRIPT, figures, groups
 
 TITLE, FILE = "One file, one thread, until it is on the disk", "write_files.svg"
@@ -20,7 +21,7 @@ LINES: dict[str, tuple[str, Style]] = {
     "lmdb": ("LMDB", PEER),
     "array_record, groups": ("ArrayRecord, groups", PEER),
     "bagz": ("Bagz", PEER),
-    "original, Python loop": ("the original's way", {"linestyle": "--", "color": "gray"}),
+    "original, Python loop": ("the original's way", {"linestyle": "--", "color": GRAY}),
 }
 
 
@@ -34,7 +35,7 @@ def of_packing(measured: Sequence[Measurement]) -> str:
     rows = []
     for m in measured:
         if m.details["role"] == "limit":
-            rows.append([m.contestant, f"{m.gigabytes_per_second:.3g} GB/s", "", ""])
+            rows.append([m.contestant, f"{three(m.gigabytes_per_second)} GB/s", "", ""])
         elif not m.contestant.endswith(SCRIPT):
             returned = f"{m.count / median(m.details['returned_seconds']):,.0f}"
             script = per_second(scripts[m.contestant]) if m.contestant in scripts else ""
@@ -52,7 +53,7 @@ def of_pictures(measured: Sequence[Measurement]) -> str:
         [
             f"{m.contestant}, {'cold' if m.cache == 'cold' else 'cached'}",
             f"{m.median:.3f} ({min(m.seconds):.3f}–{max(m.seconds):.3f}) s",
-            f"{m.gigabytes_per_second:.3g} GB/s",
+            f"{three(m.gigabytes_per_second)} GB/s",
             f"{m.count / m.median:,.0f} files/s",
         ]
         for m in measured

@@ -1,8 +1,8 @@
 """The code in Markdown files. `python documents.py FILE` runs the Python blocks of one, in order, as one program.
 
-A block that begins with `>>>` is a doctest in the same namespace. Of a `console` block each line after `$ ` is run by
-bash in the working directory, and must print what follows; `...` stands for anything. What is not to be run is called
-neither.
+A block that begins with `>>>` is a doctest in the same namespace. One with a title, such as `python train.py`, becomes
+a file of that name in the working directory, and is not run. Of a `console` block each line after `$ ` is run by bash
+there, and must print what follows; `...` stands for anything. What is not to be run is called neither.
 """
 
 import doctest
@@ -49,7 +49,7 @@ def run_elsewhere(path: Path, directory: Path) -> "subprocess.CompletedProcess[s
     # Threads of torch that wait for each other turn, which on a busy machine takes most of the time.
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        command, cwd=directory, env=variables, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=directory, env=variables, capture_output=True, text=True, timeout=240, check=False
     )
 
 
@@ -67,7 +67,9 @@ def run_here(path: Path) -> None:
             run_console(block, path)
         if block.language != "python":
             continue
-        if block.text.startswith(">>>"):
+        if block.title:
+            Path(block.title).write_text(block.text)
+        elif block.text.startswith(">>>"):
             run_doctest(block, names, path)
         else:
             exec(compile("\n" * (block.line - 1) + block.text, str(path), "exec"), names)

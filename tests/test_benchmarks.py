@@ -69,6 +69,33 @@ def test_order_measures_every_order(tmp_path: Path) -> None:
         assert result["samples_per_second"] > 0
 
 
+def test_numbers_are_as_people_write_them() -> None:
+    program = """
+from human import per_second, three
+print([three(x) for x in (0, 5, 12.34, 353.4, 999.7, 29_300.0, 0.0219, 0.0000834)])
+print([per_second(x) for x in (0.5, 252, 999.6, 1_230, 113_900, 999_600, 4_410_000, 29_300_000)])
+"""
+    result = subprocess.run([sys.executable, "-c", program], cwd=BENCHMARKS, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == [
+        "['0', '5.00', '12.3', '353', '1,000', '29,300', '0.0219', '0.0000834']",
+        "['0.500/s', '252/s', '1.00 k/s', '1.23 k/s', '114 k/s', '1.00 M/s', '4.41 M/s', '29.3 M/s']",
+    ]
+
+
+def test_tables_have_no_powers_of_ten() -> None:
+    pages = [BENCHMARKS.parent / "docs" / name for name in ("benchmarks.md", "guarantees.md")]
+    assert [line for page in pages for line in re.findall(r"^\|.*\de[+-]\d.*$", page.read_text(), re.MULTILINE)] == []
+
+
+def test_plots_are_for_light_and_dark_pages() -> None:
+    plots = BENCHMARKS.parent / "docs" / "plots"
+    made = {path.name for path in plots.glob("*.svg")} - {"sizes.svg", "bench.svg"}  # those of the command
+    assert made >= {"glance.svg", "read_cached.svg"}
+    for name in made:
+        text = (plots / name).read_text()
+        assert "prefers-color-scheme: dark" in text and "#ffffff" not in text and "#000000" not in text, name
+
+
 def test_rounds_have_a_minimum() -> None:
     command = [sys.executable, str(BENCHMARKS / "bench_crc.py"), "--smoke", "--rounds", "4"]
     result = subprocess.run(command, capture_output=True, text=True)

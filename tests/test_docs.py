@@ -30,7 +30,7 @@ WITH_CODE = [
 
 
 # Programs of others, which it is preloaded into as well, may have their own ideas of memory: dd is out of it.
-PROGRAMS = {"command.md", "tutorial.md"}
+PROGRAMS = {"command.md", "tutorial.md", "repair.md"}
 SHELL = pytest.mark.unsanitized("programs of others do not run under it")
 MARKED = [pytest.param(path, marks=SHELL) if path.name in PROGRAMS else path for path in WITH_CODE]
 
@@ -150,6 +150,15 @@ def test_fingerprint_as_described(tmp_path):
 def test_blocks_say_where_they_are():
     text = "a\n```python\nx = 1\n```\n\n```hexdump f.ffr\n0000  00\n```\n"
     assert list(blocks(text)) == [Block("python", "", 3, "x = 1\n"), Block("hexdump", "f.ffr", 7, "0000  00\n")]
+
+
+def test_a_block_with_a_title_is_a_file(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text(
+        "```python other.py\nx = 1\n```\n```python\nimport runpy\nassert runpy.run_path('other.py')['x'] == 1\n```\n"
+    )
+    done = run_elsewhere(path, tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_failing_code_fails_the_document(tmp_path):

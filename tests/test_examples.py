@@ -51,13 +51,13 @@ def test_digits(tmp_path):
 
 
 def look_at(dataset: str, out: Path) -> None:
-    """The README's commands, but for the page, which is one file here."""
-    readme = (EXAMPLES.parent / "README.md").read_text()
+    """The commands of the page about the programs; the page with pictures is one file here."""
+    page = (EXAMPLES.parent / "docs" / "programs.md").read_text()
     for command, options, said in (
         ("verify", [], "every CRC-32 matches"),
         ("view", ["--export", "page.html"], "page.html"),
     ):
-        assert f"ffrecord {command} out/{dataset} " in readme
+        assert f"ffrecord {command} out/{dataset} " in page
         line = [sys.executable, "-W", "error", "-m", "ffrecord", command, dataset, *options]
         done = subprocess.run(line, cwd=out, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, said in done.stdout) == (0, True), done.stdout + done.stderr

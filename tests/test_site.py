@@ -72,6 +72,18 @@ def test_every_error_is_described():
     assert len(raised) > 15
 
 
+def test_light_dark_and_search():
+    schemes = re.findall(r"^    - media: \"\(prefers-color-scheme(?:: (\w+))?\)\"$", CONFIGURATION, re.MULTILINE)
+    assert schemes == ["", "light", "dark"]  # as the system says, and a switch
+    assert CONFIGURATION.count("toggle:") == 3
+    assert "\n  - search\n" in CONFIGURATION
+
+
+def test_navigation_has_four_kinds():
+    kinds = re.findall(r"^  - ([^:]+):", CONFIGURATION.split("\nnav:\n")[1], re.MULTILINE)
+    assert kinds == ["Home", "Tutorial", "Recipes", "Reference", "Explanation"]
+
+
 # Built
 
 

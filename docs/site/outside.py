@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:)([^)\s#]+)")
 FENCE = re.compile(r"^(```.*\n(?:.*\n)*?```)$", re.MULTILINE)
-TITLE = re.compile(r"^```(\w+) .*$", re.MULTILINE)
+TITLE = re.compile(r"^```(\w+) (.*)$", re.MULTILINE)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -33,11 +33,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
     """The page with its links as they are on the site; MkDocs itself says which of them lead nowhere."""
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]  # it has the contents of the site itself
     here = origin(page.file.src_uri)
     parts = FENCE.split(markdown)  # prose, a block of code, prose, …
     parts[::2] = [LINK.sub(lambda found: onsite(here, found[1]), prose) for prose in parts[::2]]
-    # What stands behind the language is for the tests; the highlighter knows no such thing.
-    parts[1::2] = [TITLE.sub(r"```\1", block) for block in parts[1::2]]
+    # The name of a file, which the tests make of the block, is its title.
+    parts[1::2] = [TITLE.sub(r'```\1 title="\2"', block) for block in parts[1::2]]
     return "".join(parts)
 
 

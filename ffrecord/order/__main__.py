@@ -67,8 +67,14 @@ def table(found: dict[str, quality.Quality]) -> str:
     """A Markdown table."""
     rows = ["| order | displacement | effective batch | together |", "|---|---|---|---|"]
     for name, each in found.items():
-        rows.append(f"| {name} | {each.displacement:.3f} | {each.effective_batch:.3g} | {100 * each.together:.3g} % |")
+        worth = three(each.effective_batch)
+        rows.append(f"| {name} | {each.displacement:.3f} | {worth} | {100 * each.together:.3g} % |")
     return "\n".join(rows)
+
+
+def three(number: float) -> str:
+    """Write a number with three digits that count, not as a power of ten."""
+    return f"{number:.3g}" if number < 999.5 else f"{float(f'{number:.3g}'):,.0f}"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from documents import ROOT
 
 from ffrecord.errors import ArgumentError
 from ffrecord.order import Block, Random, Sequential, quality
-from ffrecord.order.__main__ import main
+from ffrecord.order.__main__ import main, three
 
 N = 100_000
 
@@ -96,6 +96,11 @@ def test_wrong_arguments(wrong, capsys):
         main([*SMALL, *wrong])
     assert exit.value.code == 2
     assert "expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number, said", [(1.02, "1.02"), (255.4, "255"), (129_004, "129,000"), (999.7, "1,000")])
+def test_numbers_are_as_people_write_them(number, said):
+    assert three(number) == said
 
 
 @pytest.mark.long

@@ -1,0 +1,20 @@
+"""Numbers as people write them."""
+
+from math import floor, log10
+
+
+def three(number: float) -> str:
+    """Write a number with three digits that count, never as a power of ten: 5.00, 0.0219, 353, 29,300."""
+    if number == 0:
+        return "0"
+    rounded = float(f"{number:.3g}")
+    decimals = max(0, 2 - floor(log10(abs(rounded))))
+    return f"{rounded:,.{decimals}f}"
+
+
+def per_second(rate: float) -> str:
+    """Write a number of things per second: 252/s, 113 k/s, 4.41 M/s."""
+    for unit, name in ((1e6, " M/s"), (1e3, " k/s")):
+        if float(f"{rate:.3g}") >= unit:
+            return f"{three(rate / unit)}{name}"
+    return f"{three(rate)}/s"
