@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields.arrays import NDArrayField
 from ffrecord.fields.blobs import BytesField, StrField
 from ffrecord.fields.decimals import DecimalField
-from ffrecord.fields.describe import describe, is_image, is_tensor, torch_dtype_name
+from ffrecord.fields.describe import describe, is_image, is_tensor, tensor_shape, torch_dtype_name
 from ffrecord.fields.dtypes import array_dtype
 from ffrecord.fields.field import Field
 from ffrecord.fields.images import ImageField
@@ -32,7 +33,7 @@ def infer_tree(samples: Sequence[Any]) -> Tree:
         ValueError: no samples; a value out of its field's range; structures of different lengths or keys.
     """
     if not len(samples):
-        raise ValueError("no sample to infer columns from; pass explicit fields")
+        raise ArgumentError("no sample to infer columns from; pass explicit fields")
     tree = _infer(samples[0], "", 0, NodeCount())
     for probe in range(1, len(samples)):
         tree = _merge(tree, _infer(samples[probe], "", 0, NodeCount()), "", probe)
@@ -58,9 +59,9 @@ def _leaf(value: Any, path: str) -> Field:
         if isinstance(field, IntField):
             field.encode(value)  # out of range: better said now than at some sample later
     except ValueError as error:
-        raise ValueError(f"{label(path)}: {error}") from error
+        raise ArgumentError(f"{label(path)}: {error}") from error
     if field is None:
-        raise TypeError(f"{label(path)}: no field for {describe(value)}; there are fields for {SUPPORTED}")
+        raise ArgumentTypeError(f"{label(path)}: no field for {describe(value)}; there are fields for {SUPPORTED}")
     return field
 
 
@@ -86,7 +87,7 @@ def _array_field(value: Any) -> Field | None:
     if isinstance(value, np.ndarray):
         return NDArrayField(array_dtype(value.dtype), value.shape)
     if is_tensor(value):
-        return TensorField(torch_dtype_name(value), tuple(value.shape))
+        return TensorField(torch_dtype_name(value), tensor_shape(value))
     return ImageField() if is_image(value) else None
 
 
@@ -106,7 +107,7 @@ def _merge_nodes(tree: Node, other: Node, path: str, probe: int) -> Node:
     if len(tree.children) != len(other.children) or set(tree.keys) != set(other.keys):
         changed = sorted(set(tree.keys) ^ set(other.keys))
         detail = f", key {changed[0]!r} is in one only" if changed else ""
-        raise ValueError(
+        raise ArgumentError(
             f"{label(path)}: {_words(tree)} in the first sample, {_words(other)} in probe {probe}{detail}; declare "
             "JSONField() or ListField(...) for what varies in length, or an array of varying shape"
         )
@@ -133,7 +134,7 @@ def _words(tree: Tree) -> str:
 
 
 def _different(path: str, one: str, other: str, probe: int) -> TypeError:
-    return TypeError(
+    return ArgumentTypeError(
         f"{label(path)}: {one} in the first sample, {other} in probe {probe}; a column has one kind: convert, or "
         "declare its field (FloatField() takes exact ints, IntField() numpy integers, JSONField() what JSON holds, "
         "OptionalField(...) None, too)"

@@ -10,7 +10,7 @@ import msgspec
 
 from ffrecord._crc import crc32
 from ffrecord.buffers import as_bytes
-from ffrecord.errors import WorkerError
+from ffrecord.errors import SampleError
 from ffrecord.fields import Schema
 from ffrecord.sharding.encoding import Encode, Encoding, Probe, Shape, given, shape_of, shown
 from ffrecord.sharding.job import Means
@@ -46,7 +46,7 @@ def choose(
         skips: whether to do without samples that cannot be had or encoded.
 
     Raises:
-        WorkerError: a sample could not be had or encoded.
+        SampleError: a sample could not be had or encoded.
         TypeError, ValueError: no schema fits the samples.
     """
     known = given(fields, serializer)
@@ -104,7 +104,7 @@ def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None,
         if not samples:
             what = f"none of the samples {indices} can be had, to see what they are like"
             why = "" if failure is None else f", the last of them because of {sentence(failure)}"
-            raise WorkerError(f"{what}{why}; with `fields` given, nobody looks") from failure
+            raise SampleError(f"{what}{why}; with `fields` given, nobody looks") from failure
         shape = _shape_of(samples)
         schema, encode = shape.schema, shown(shape).encode
     probes = []
