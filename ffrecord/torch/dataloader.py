@@ -12,9 +12,10 @@ from torch.utils.data import IterableDataset, Sampler
 from ffrecord.errors import ArgumentError, StateError
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.following import Following, sampler_of
-from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator
+from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator, WorkersIterator
 from ffrecord.torch.progress import Progress
 from ffrecord.torch.skipping import Singles, SkipableSampler
+from ffrecord.torch.telling import Shuffled
 
 __all__ = ["DataLoader", "SkipableSampler"]
 
@@ -68,6 +69,8 @@ class DataLoader(TorchDataLoader[T_co]):
             recent["pin_memory_device"] = pin_memory_device
         if not in_order:
             recent["in_order"] = in_order
+        if shuffle and sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset):
+            sampler, shuffle = Shuffled(dataset, generator=generator), False  # type: ignore[arg-type]
         super().__init__(
             dataset,
             batch_size,
@@ -108,12 +111,10 @@ class DataLoader(TorchDataLoader[T_co]):
         return super()._index_sampler if self._is_iterable() else self._ffrecord_progress.indices
 
     def _get_iterator(self) -> Any:
-        if self._is_iterable():
-            return super()._get_iterator()
         if self.num_workers == 0:
-            return SingleProcessIterator(self)
+            return super()._get_iterator() if self._is_iterable() else SingleProcessIterator(self)
         self.check_worker_number_rationality()
-        return MultiProcessIterator(self)
+        return WorkersIterator(self) if self._is_iterable() else MultiProcessIterator(self)
 
     def __iter__(self) -> Any:
         if self._is_iterable():

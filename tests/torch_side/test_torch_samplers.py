@@ -142,7 +142,10 @@ def test_the_end_of_an_epoch():
     assert (end["epoch"], end["position"]) == (0, 10)
     again = Sampler(10, 3, 1)
     again.load_state_dict(end)
-    assert (len(again), list(again), list(again)) == (3, [], promised(10, 1)[1:9:3])
+    assert (again.epoch, len(again), list(again)) == (1, 3, promised(10, 1)[1:9:3])
+    again.load_state_dict(end)
+    again.set_epoch(0)
+    assert (list(again), list(again)) == ([], promised(10, 1)[1:9:3])
     assert list(iterator) == []
     assert (sampler.epoch, sampler.position) == (1, 0)
 
