@@ -1,6 +1,6 @@
 """Small mistakes in our own code, each of which some test must notice; `python3 run.py planted` sees to it."""
 
-from planted import asking, engines, formats, lending, places, publishing, reading, writing
+from planted import asking, engines, formats, lending, places, publishing, reading, training, writing
 from planted.defect import Defect
 
 DEFECTS: tuple[Defect, ...] = (
@@ -12,4 +12,5 @@ DEFECTS: tuple[Defect, ...] = (
     *formats.DEFECTS,
     *places.DEFECTS,
     *lending.DEFECTS,
+    *training.DEFECTS,
 )
