@@ -67,6 +67,9 @@ class WatchedIterator(Iterator[Any]):
         self._items, self._sampler = items, sampler
         self.drawn: Drawn | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_items": iter(())}  # of a copy in another process; torch's generators do not pickle
+
     def __next__(self) -> Any:
         if self.drawn is not None:
             return next(self._items)

@@ -65,6 +65,10 @@ class Drawn:
         self._reader: weakref.ref[Any] | None = None  # the loader's iterator, while that reads ahead
         self._delivered = 0  # by it, before
 
+    def __getstate__(self) -> dict[str, Any]:
+        self.settle()
+        return {**vars(self), "_reader": None, "_patient": True}  # the loader is of this process; a copy has none
+
     def __next__(self) -> Step:
         self.ask()
         try:
