@@ -123,7 +123,7 @@ def test_lightning_on_two_ranks(directory: Path, strategy: str, loader: str, wor
 
 @lightning
 def test_torchs_loader_in_lightning(directory: Path):
-    """At the end of an epoch it is exact, too: the sampler is told which epoch comes, though workers have read ahead."""
+    """At the end of an epoch it is exact, too, though workers read ahead before the sampler is told the epoch."""
     run("lightning_runs.py", directory, [{"loader": "torch", "workers": 2}])
     whole = seen(directory)[0]["steps"]
     check_whole([whole])
