@@ -141,8 +141,8 @@ class DataLoader(TorchDataLoader[T_co]):
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, to go on from exactly there: a small dict that JSON can hold.
 
-        It counts batches *yielded*, not what workers have prefetched. Within an epoch it is a place in that epoch, also
-        after its last batch; once the loop has ended it is the start of the next one.
+        It counts batches *yielded*, not what workers have prefetched. Within an epoch it is a place in it. After
+        the last batch it says that the epoch is finished, so that the next loop is the next epoch.
 
         Raises:
             RuntimeError (also AssertionError): an IterableDataset, or `in_order=False` with workers, has no such place.
@@ -151,9 +151,10 @@ class DataLoader(TorchDataLoader[T_co]):
         return self._ffrecord_progress.state(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let the next epoch go on from `state_dict`; epochs after it are whole.
+        """Let the next epoch go on from `state_dict`; epochs after it are whole. See docs/resume.md.
 
-        Takes effect when iteration begins: the generators are set then, not before. If shuffling draws from torch's
+        Takes effect when iteration begins, or with the first batch of an iterator that has yielded none. The generators
+        are set then, not before. If shuffling draws from torch's
         default generator, that one is then also put where it was when the state was taken.
 
         Args:

@@ -217,7 +217,7 @@ class Loader(Iterable[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the batch yielded last; once its loop has ended, the next one."""
+        """The epoch of the batch yielded last; once its loop has ended, or a loaded state says so, the next one."""
         return self._course.epoch
 
     @property
