@@ -6,6 +6,7 @@
         ├ ChecksumError    well-formed, but the bytes do not match their CRC-32
         ├ MismatchError    what is asked is not what was begun, or what is there
         ├ WorkerError      a worker process failed or died; names the sample it was at
+        │  └ SampleError   a sample could not be had or encoded, in a worker or in this process; names it
         ├ UserFunctionError   a function given to a loader raised; names the sample
         ├ BatchTimeoutError   a batch of a loader was not there in time; a TimeoutError, too
         └ RemoteError      an object in storage, or behind HTTP, could not be read or written; an OSError, too
@@ -36,6 +37,7 @@ __all__ = [
     "FormatError",
     "MismatchError",
     "RemoteError",
+    "SampleError",
     "UserFunctionError",
     "WorkerError",
 ]
@@ -119,6 +121,10 @@ class WorkerError(FFRecordError, RuntimeError):
         self.index, self.exitcode = index, exitcode
 
 
+class SampleError(WorkerError):
+    """A sample could not be had from the dataset, or not be encoded, with worker processes or without; none died."""
+
+
 class TruncatedError(OSError, FormatError):
     """A sample's bytes end before its size."""
 
@@ -145,6 +151,10 @@ class ArgumentError(ValueError, AssertionError):
 
 class ArgumentTypeError(TypeError, AssertionError):
     """A wrong type of an argument."""
+
+
+class UnknownRankError(ArgumentError):
+    """There are several ranks, and nobody says yet which of them this process is."""
 
 
 class StateError(RuntimeError, AssertionError):
@@ -258,6 +268,14 @@ def file_error(errno: int, sentence: str, path: Any) -> OSError:
     message = f"{sentence}: {os.strerror(errno)}"
     wanted = _FILE_ERRORS.get(type(OSError(errno, message)), FileError)
     return wanted(errno, message, os.fspath(path))
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the type and the text of an error that somebody else's code raised, whose text may fail to be made."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as failure:
+        return f"{type(error).__name__} (its text cannot be made: {type(failure).__name__})"
 
 
 def of_files(paths: Sequence[str]) -> str:

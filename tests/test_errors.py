@@ -57,6 +57,7 @@ def test_public_names():
         "FormatError",
         "MismatchError",
         "RemoteError",
+        "SampleError",
         "UserFunctionError",
         "WorkerError",
     ]

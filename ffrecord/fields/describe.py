@@ -17,6 +17,8 @@ def describe(value: Any) -> str:
     if isinstance(value, np.generic):
         return f"numpy {type(value).__name__} {_shown(value)}"
     if is_tensor(value):
+        if value.is_nested:
+            return f"a nested torch {torch_dtype_name(value)} tensor"
         return f"a torch {torch_dtype_name(value)} tensor of shape {tuple(value.shape)}"
     if is_image(value):
         return f"a PIL image of mode {value.mode} and size {value.size}"
@@ -43,6 +45,17 @@ def is_tensor(value: Any) -> bool:
 def torch_dtype_name(tensor: Any) -> str:
     """The dtype of a torch tensor, such as "bfloat16"."""
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def tensor_shape(tensor: Any) -> tuple[int, ...]:
+    """The shape of a torch tensor.
+
+    Raises:
+        ValueError: it is nested, and has none.
+    """
+    if tensor.is_nested:
+        raise ValueError("a nested tensor has no shape to store: store its parts, as list(tensor.unbind())")
+    return tuple(tensor.shape)
 
 
 def is_image(value: Any) -> bool:

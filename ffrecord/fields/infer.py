@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields.arrays import NDArrayField
 from ffrecord.fields.blobs import BytesField, JSONField, StrField
 from ffrecord.fields.decimals import DecimalField
-from ffrecord.fields.describe import describe, is_image, is_tensor, torch_dtype_name
+from ffrecord.fields.describe import describe, is_image, is_tensor, tensor_shape, torch_dtype_name
 from ffrecord.fields.dtypes import array_dtype
 from ffrecord.fields.field import Field
 from ffrecord.fields.images import ImageField
@@ -61,7 +62,7 @@ def infer_tree(samples: Sequence[Any]) -> Tree:
         ValueError: no samples; a value out of its field's range; structures of different lengths or keys.
     """
     if not len(samples):
-        raise ValueError("no sample to infer columns from; pass explicit fields")
+        raise ArgumentError("no sample to infer columns from; pass explicit fields")
     return _tree_of(samples, "", 0, NodeCount())
 
 
@@ -188,9 +189,9 @@ def _leaf(value: Any, path: str) -> Field:
         if isinstance(field, IntField):
             field.encode(value)  # out of range: better said now than at some sample later
     except ValueError as error:
-        raise ValueError(f"{label(path)}: {error}") from error
+        raise ArgumentError(f"{label(path)}: {error}") from error
     if field is None:
-        raise TypeError(f"{label(path)}: no field for {describe(value)}; there are fields for {SUPPORTED}")
+        raise ArgumentTypeError(f"{label(path)}: no field for {describe(value)}; there are fields for {SUPPORTED}")
     return field
 
 
@@ -216,7 +217,7 @@ def _array_field(value: Any) -> Field | None:
     if isinstance(value, np.ndarray):
         return NDArrayField(array_dtype(value.dtype), value.shape)
     if is_tensor(value):
-        return TensorField(torch_dtype_name(value), tuple(value.shape))
+        return TensorField(torch_dtype_name(value), tensor_shape(value))
     return ImageField() if is_image(value) else None
 
 
@@ -238,7 +239,7 @@ def _merge_branches(tree: _Branch, other: _Branch, path: str, probe: int) -> _Br
     if len(tree.children) != len(other.children) or set(tree.keys) != set(other.keys):
         changed = sorted(set(tree.keys) ^ set(other.keys))
         detail = f", key {changed[0]!r} is in one only" if changed else ""
-        raise ValueError(
+        raise ArgumentError(
             f"{label(path)}: {_words(tree)} in the first sample, {_words(other)} in probe {probe}{detail}; {ADVICE}"
         )
     order = [other.keys.index(key) for key in tree.keys] or range(len(other.children))
@@ -266,7 +267,7 @@ def _words(tree: _Seen) -> str:
 
 
 def _different(path: str, one: str, other: str, probe: int) -> TypeError:
-    return TypeError(
+    return ArgumentTypeError(
         f"{label(path)}: {one} in the first sample, {other} in probe {probe}; a column has one kind: convert, or "
         "declare its field (FloatField() takes exact ints, IntField() numpy integers, JSONField() what JSON holds, "
         "OptionalField(...) None, too)"

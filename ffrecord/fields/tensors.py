@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ffrecord.fields.describe import is_tensor, torch_dtype_name
+from ffrecord.fields.describe import is_tensor, tensor_shape, torch_dtype_name
 from ffrecord.fields.dtypes import BITS, BITS_VIEW, TORCH_DTYPES, torch_dtype
 from ffrecord.fields.field import Array, Encoded, Field, Fixed, mismatch, register
 from ffrecord.fields.shapes import (
@@ -75,8 +75,9 @@ class TensorField(Field):
     def encode(self, value: Any) -> Encoded:
         if not is_tensor(value) or torch_dtype_name(value) != self.dtype:
             raise TypeError(mismatch(self, value))
-        if not holds(self.shape, tuple(value.shape)):
-            raise ValueError(mismatch(self, value, advise(TensorField, self.dtype, self.shape, tuple(value.shape))))
+        shape = tensor_shape(value)
+        if not holds(self.shape, shape):
+            raise ValueError(mismatch(self, value, advise(TensorField, self.dtype, self.shape, shape)))
         return to_bytes(tensor_items(value, self.dtype), self.shape, self._fixed)
 
     def decode(self, data: memoryview) -> Array:

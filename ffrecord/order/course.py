@@ -61,8 +61,6 @@ class Course:
 
     Attributes:
         order: of epochs that begin from now on.
-        epoch: that the next step is of.
-        position: in its order, 0 <= position <= length; all ranks together have yielded what is before it.
 
     Raises:
         ValueError: out of range; nothing to yield: no samples, or fewer for each rank than a batch that may not be
@@ -101,9 +99,9 @@ class Course:
         self.identity = identity
         self._order = parse(order)
         self.seed = check_range("seed", seed, 0, SEEDS)
-        self.epoch = check_range("epoch", epoch, 0, EPOCHS)
-        self.position = 0
-        self.batch_size = check_range("batch_size", batch_size, 1, LENGTH_MAX + 1)
+        self._epoch_number = check_range("epoch", epoch, 0, EPOCHS)
+        self._position = 0
+        self.batch_size = check_batch_size(batch_size)
         if not isinstance(drop_last, bool | np.bool_):
             raise ArgumentTypeError(f"drop_last is {drop_last!r}, expected a bool")
         self.drop_last = bool(drop_last)
@@ -112,25 +110,38 @@ class Course:
         self.indices = None if indices is None else _filter(indices, identity.samples)
         self._before: Begun | None = None
         self._run = 0
+        self._entered: tuple[int, int, Begun | None, bool] = (self._epoch_number, 0, None, False)  # by the current run
         self._begun = False  # the current run has yielded
+        self._pinned = False  # the next loop begins exactly here: the program said so
+        self._again = False  # the next loop begins this epoch once more
         self._crc: int | None = None
-        self._check_sizes()
+        self._check_sizes(self.split, self.order)
 
     # Going on
 
     def steps(self) -> Run:
-        """The steps from here to the end of the epoch. From now on those of earlier runs count for nothing."""
+        """Return the steps from here to the end of the epoch. Those of earlier runs no longer count."""
+        entered = self._epoch_number, self._position, self._before, self._pinned
+        if self._is_over:
+            self.finished()
+        self._entered = entered
         self._run += 1
         self._begun = False
         return self._rest()
 
     def begin(self) -> Run:
-        """The steps of a loop that begins now, as `iter(loader)` wants them.
+        """Return the steps of a loop that begins now, as `iter(loader)` wants them.
 
-        A loop that was left after its first batch has given up the rest of its epoch: the next one begins, as with
-        torch's own loader. Whoever wants to go on there loads a state, or calls `set_epoch` or `set_position`.
+        The loop is over
+
+        * what `set_epoch`, `announce` or `set_position` said last, if nothing was yielded or loaded since;
+        * else the next epoch, if the loop before has yielded a batch: a loop that is left gives up the rest of its
+          epoch, as with torch's own loader;
+        * else the rest of the epoch that the loaded state is in, or the next epoch if that one was finished.
         """
-        if self._begun:
+        if self._again:
+            self._go_to(self._epoch_number, 0)
+        elif self._begun:
             self.finished()
         return self.steps()
 
@@ -142,8 +153,8 @@ class Course:
         """
         if step.run != self._run:
             return False
-        self.position = step.after
-        self._begun = True
+        self._position = step.after
+        self._begun, self._pinned, self._again = True, False, False
         return True
 
     def finished(self, run: Run | None = None) -> bool:
@@ -157,7 +168,20 @@ class Course:
         """
         if run is not None and run.number != self._run:
             return False
-        self._go_to(self.epoch + 1, 0)
+        self._go_to(self._epoch_number + 1, 0)
+        return True
+
+    def return_to(self, run: Run) -> bool:
+        """Let the next loop begin where `run` began, as if nothing of it had been yielded.
+
+        Returns:
+            False, and nothing changes, if since then something else was begun, loaded or set.
+        """
+        if run.number != self._run:
+            return False
+        epoch, position, before, pinned = self._entered
+        self._go_to(epoch, position, before)
+        self._pinned = pinned
         return True
 
     def __len__(self) -> int:
@@ -172,20 +196,52 @@ class Course:
     # Where it is
 
     @property
+    def epoch(self) -> int:
+        """The epoch of the next step; while a loop stands at the last step of an epoch, still that epoch."""
+        return self._epoch_number + self._is_over
+
+    @property
+    def position(self) -> int:
+        """The place in the epoch's order, 0 <= position <= length. All ranks together have yielded what is before."""
+        return 0 if self._again or self._is_over else self._position
+
+    @property
     def length(self) -> int:
         """Positions in the epoch."""
-        return self._epoch(self._before).length
+        return self._epoch(None if self._again or self._is_over else self._before).length
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
-        """Pin the epoch. The current one keeps its position; any other begins at 0."""
+        """Pin the epoch. The current one keeps its position; any other begins at 0.
+
+        An epoch that a loaded state has finished counts as current, too: what is left of it is nothing, so the next
+        loop is empty.
+        """
         number = check_range("epoch", epoch, 0, EPOCHS)
-        self._begun = False
-        if number != self.epoch:
+        self._begun = self._again = False
+        if number != self._epoch_number:
             self._go_to(number, 0)
+        self._pinned = True
+
+    def announce(self, epoch: SupportsIndex) -> None:
+        """Say, as a trainer does before each of its loops, which epoch that loop is of.
+
+        It differs from `set_epoch` where a loop over this epoch has yielded something here: that loop counts as left,
+        and the next one begins the epoch once more. A validation that is done twice within an epoch is so.
+        """
+        number = check_range("epoch", epoch, 0, EPOCHS)
+        if number == self._epoch_number and self._begun:
+            self._again = True
+        else:
+            self.set_epoch(number)
 
     def set_position(self, position: SupportsIndex) -> None:
-        """Go to a position of this epoch: samples yielded by all ranks together, 0 <= position <= length."""
-        self._go_to(self.epoch, check_range("position", position, 0, self.length + 1), self._before)
+        """Go to a position of this epoch: samples yielded by all ranks together, 0 <= position <= length.
+
+        The next loop begins there. It is empty if that is the end.
+        """
+        number, before = self.epoch, None if self._again or self._is_over else self._before
+        self._go_to(number, check_range("position", position, 0, self.length + 1), before)
+        self._pinned = True
 
     def share(self, rank: int, world_size: int, placement: Placement | None = None) -> None:
         """Be another rank of other ranks from the next run on. An epoch that has begun keeps the slices it has.
@@ -194,26 +250,30 @@ class Course:
             ValueError: as for the arguments of the course.
         """
         split, order = Split(rank, world_size, self.split.policy, placement), self._placed(placement)
-        if self.position and order != self.order and self._before is None:
+        self._check_sizes(split, order)
+        if self._position and order != self.order and self._before is None:
             self._before = Begun(self.identity, self.order)
         self.split, self.order = split, order
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is, small and JSON-able; see `State`. To be called when all ranks have yielded as many batches."""
-        now = self._before or Begun(self.identity, self.order)
+        now = (None if self._again else self._before) or Begun(self.identity, self.order)
         state = State(
             version=VERSION,
             order=now.order.to_builtins(),
             dataset=Contents.of(now.identity),
             indices=self._indices_crc(),
             seed=self.seed,
-            epoch=self.epoch,
-            position=self.position,
+            epoch=self._epoch_number,
+            position=0 if self._again else self._position,
         )
         return state.to_builtins()
 
     def load_state_dict(self, state: Any, appended: str = "refuse") -> None:
         """Go on where a state was taken, with any ranks, policy and batch size. Seed and epoch are the state's.
+
+        A state at the end of an epoch says that this epoch is finished: the next loop is the next epoch, unless
+        `set_epoch` asks for what is left of the finished one, which is nothing.
 
         So are the slices, where nodes are placed: an epoch that has begun is finished in those it began with, on any
         nodes, and the next one has those of the nodes there are.
@@ -232,7 +292,7 @@ class Course:
             raise ArgumentError(f"appended is {appended!r}, expected 'refuse' or 'finish'")
         loaded = State.from_builtins(state)
         before = self._compare(loaded, finish=appended == "finish")
-        length = self._epoch(before).length
+        length = self._epoch(before, loaded.epoch).length
         if loaded.position > length:
             raise ArgumentError(f"state at position {loaded.position} of an epoch of {length}")
         self.seed = loaded.seed
@@ -244,18 +304,27 @@ class Course:
         return self._order if placement is None else placement.order(self._order)
 
     def _go_to(self, epoch: int, position: int, before: Begun | None = None) -> None:
-        self.epoch, self.position, self._before = epoch, position, before
+        self._epoch_number, self._position, self._before = epoch, position, before
         self._run += 1
-        self._begun = False
+        self._begun = self._pinned = self._again = False
 
-    def _epoch(self, before: Begun | None) -> Epoch:
-        """The current epoch as it was before, or as it is."""
+    @property
+    def _is_over(self) -> bool:
+        """Whether a loaded state has finished its epoch, so that the next loop is the next epoch."""
+        if self._begun or self._pinned or not self._position:
+            return False
+        return self._position == self._epoch(self._before).length
+
+    def _epoch(self, before: Begun | None, number: int | None = None) -> Epoch:
+        """An epoch, by default the current one, as it was before, or as it is."""
         now = before or Begun(self.identity, self.order)
         samples = now.identity.samples if self.indices is None else len(self.indices)
-        return Epoch(now.order, samples, self.seed, self.epoch, self.indices)
+        return Epoch(now.order, samples, self.seed, self._epoch_number if number is None else number, self.indices)
 
     def _rest(self) -> Run:
-        epoch = self._epoch(self._before)
+        """The steps from the current place; `epoch` and `position` say where that is."""
+        before = None if self._again or self._is_over else self._before
+        epoch = self._epoch(before, self.epoch)
         return Run(epoch, self.split, self.position, self.batch_size, drop_last=self.drop_last, number=self._run)
 
     def _compare(self, state: State, *, finish: bool) -> Begun | None:
@@ -288,19 +357,33 @@ class Course:
             self._crc = crc32(self.indices.data)
         return self._crc
 
-    def _check_sizes(self) -> None:
+    def _check_sizes(self, split: Split, order: Order) -> None:
         """Refuse what would yield nothing, on all ranks alike."""
-        if self._epoch(None).samples == 0:
+        epoch = self._epoch(Begun(self.identity, order))
+        if epoch.samples == 0:
             what = "the dataset has" if self.indices is None else "indices have"
             raise ArgumentError(f"{what} 0 samples, expected at least 1")
-        length = self.length
-        most = self.split.most(length)
+        length = epoch.length
+        most = split.most(length)
         if batches(most, self.batch_size, self.drop_last) == 0:
             least = self.batch_size if self.drop_last else 1
             raise ArgumentError(
-                f"no batch: {length} samples over {self.split.world_size} ranks, policy {self.split.policy!r}, are "
+                f"no batch: {length} samples over {split.world_size} ranks, policy {split.policy!r}, are "
                 f"{most} for each, expected at least {least}"
             )
+
+
+def check_batch_size(batch_size: SupportsIndex) -> int:
+    """Return the size of a batch as an int.
+
+    Raises:
+        ValueError: less than 1, or more than any dataset can have.
+        TypeError: not an int.
+    """
+    size = check_range("batch_size", batch_size, 1)
+    if size > LENGTH_MAX:
+        raise ArgumentError(f"batch_size is {size}, more than any dataset has samples: give the dataset's length")
+    return size
 
 
 def _filter(indices: Filter, samples: int) -> Integers:

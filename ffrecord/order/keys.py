@@ -16,8 +16,8 @@ EPOCHS = 1 << 63
 LENGTH_MAX = 1 << 62
 
 
-def check_range(name: str, value: Any, low: int, stop: int) -> int:
-    """`value` as an int, low <= value < stop.
+def check_range(name: str, value: Any, low: int, stop: int | None = None) -> int:
+    """`value` as an int, low <= value < stop; without `stop`, any that is not below `low`.
 
     Raises:
         ValueError: out of range.
@@ -29,7 +29,9 @@ def check_range(name: str, value: Any, low: int, stop: int) -> int:
             raise TypeError
     except TypeError:
         raise ArgumentTypeError(f"{name} must be an int, not {type(value).__name__}") from None
-    if not low <= number < stop:
+    if stop is None and number < low:
+        raise ArgumentError(f"{name} is {number}, expected {low} or more")
+    if stop is not None and not low <= number < stop:
         raise ArgumentError(f"{name} is {number}, expected {low} <= {name} < {stop}")
     return number
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ffrecord._crc import crc32
 from ffrecord.buffers import as_bytes
-from ffrecord.errors import WorkerError
+from ffrecord.errors import SampleError
 from ffrecord.fields import Schema
 from ffrecord.fields.complete import lacks
 from ffrecord.sharding.encoding import Encode, Encoding, Probe, Shape, given, shape_of, shown
@@ -70,7 +70,7 @@ def choose(
         exact: whether sizes of records are not asked for.
 
     Raises:
-        WorkerError: a sample could not be had or encoded.
+        SampleError: a sample could not be had or encoded.
         TypeError, ValueError: no schema fits the samples.
     """
     known = given(fields, serializer)
@@ -136,7 +136,7 @@ def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None,
         if not samples:
             what = f"none of the samples {indices} can be had, to see what they are like"
             why = "" if failure is None else f", the last of them because of {sentence(failure)}"
-            raise WorkerError(f"{what}{why}; with `fields` given, nobody looks") from failure
+            raise SampleError(f"{what}{why}; with `fields` given, nobody looks") from failure
         shape = _shape_of(samples, asked.declared)
         schema, encode = shape.schema, shown(shape, asked.declared).encode
     if asked.exact and asked.declared is not None:

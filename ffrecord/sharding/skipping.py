@@ -2,7 +2,7 @@
 
 import logging
 
-from ffrecord.errors import WorkerError, counted
+from ffrecord.errors import SampleError, counted
 from ffrecord.sharding.messages import Sized
 from ffrecord.sharding.sources import Source
 from ffrecord.workers import heartbeats
@@ -30,13 +30,13 @@ class Skipping:
         """Take note of what was left out of a piece.
 
         Raises:
-            WorkerError: too many now.
+            SampleError: too many now.
         """
         for skipped in piece.skipped:
             self._count += 1
             name = self._source.name(Beat(heartbeats.SAMPLE, skipped.index, 0, piece.task))
             if self._count > self._most:
-                raise WorkerError(
+                raise SampleError(
                     f"{counted(self._count, 'sample')} could not be written, max_skipped is {self._most}; the "
                     f"latest, {name}: "
                     f"{skipped.reason}",

@@ -159,6 +159,6 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
 def _takes_scalars(dtype: np.dtype[Any]) -> bool:
     """Whether torch makes a tensor of numpy scalars, as default_collate asks it to: not of uint64, for one."""
     try:
-        return torch.as_tensor([dtype.type(0)]).dtype == _torch_dtype(dtype)
+        return torch.as_tensor([dtype.type(0)], device="cpu").dtype == _torch_dtype(dtype)
     except (TypeError, ValueError):
         return False

@@ -12,9 +12,10 @@ from torch.utils.data import IterableDataset, Sampler
 from ffrecord.errors import ArgumentError, StateError
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.following import Following, sampler_of
-from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator
+from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator, WorkersIterator
 from ffrecord.torch.progress import Progress
 from ffrecord.torch.skipping import Singles, SkipableSampler
+from ffrecord.torch.telling import Shuffled
 
 __all__ = ["DataLoader", "SkipableSampler"]
 
@@ -68,6 +69,8 @@ class DataLoader(TorchDataLoader[T_co]):
             recent["pin_memory_device"] = pin_memory_device
         if not in_order:
             recent["in_order"] = in_order
+        if shuffle and sampler is None and batch_sampler is None and not isinstance(dataset, IterableDataset):
+            sampler, shuffle = Shuffled(dataset, generator=generator), False  # type: ignore[arg-type]
         super().__init__(
             dataset,
             batch_size,
@@ -108,12 +111,10 @@ class DataLoader(TorchDataLoader[T_co]):
         return super()._index_sampler if self._is_iterable() else self._ffrecord_progress.indices
 
     def _get_iterator(self) -> Any:
-        if self._is_iterable():
-            return super()._get_iterator()
         if self.num_workers == 0:
-            return SingleProcessIterator(self)
+            return super()._get_iterator() if self._is_iterable() else SingleProcessIterator(self)
         self.check_worker_number_rationality()
-        return MultiProcessIterator(self)
+        return WorkersIterator(self) if self._is_iterable() else MultiProcessIterator(self)
 
     def __iter__(self) -> Any:
         if self._is_iterable():
@@ -140,8 +141,8 @@ class DataLoader(TorchDataLoader[T_co]):
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, to go on from exactly there: a small dict that JSON can hold.
 
-        It counts batches *yielded*, not what workers have prefetched. Within an epoch it is a place in that epoch, also
-        after its last batch; once the loop has ended it is the start of the next one.
+        It counts batches *yielded*, not what workers have prefetched. Within an epoch it is a place in it. After
+        the last batch it says that the epoch is finished, so that the next loop is the next epoch.
 
         Raises:
             RuntimeError (also AssertionError): an IterableDataset, or `in_order=False` with workers, has no such place.
@@ -150,9 +151,10 @@ class DataLoader(TorchDataLoader[T_co]):
         return self._ffrecord_progress.state(self)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Let the next epoch go on from `state_dict`; epochs after it are whole.
+        """Let the next epoch go on from `state_dict`; epochs after it are whole. See docs/resume.md.
 
-        Takes effect when iteration begins: the generators are set then, not before. If shuffling draws from torch's
+        Takes effect when iteration begins, or with the first batch of an iterator that has yielded none. The generators
+        are set then, not before. If shuffling draws from torch's
         default generator, that one is then also put where it was when the state was taken.
 
         Args:

@@ -1,15 +1,16 @@
 """Which rank this process is, of how many, and on which node; found out without talking to the others."""
 
 import operator
-from typing import SupportsIndex, TypeAlias
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 import torch.distributed
+from torch.utils.data import get_worker_info
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.order import Placement
+from ffrecord.errors import ArgumentError, ArgumentTypeError, UnknownRankError
+from ffrecord.order import Course, Placement
 from ffrecord.order.launched import placement_of, rank_of
 
-__all__ = ["Place", "placement_on", "rank_and_size"]
+__all__ = ["Place", "Ranks", "placement_on", "rank_and_size"]
 
 # What `placement` of loaders and samplers may be.
 Place: TypeAlias = "str | SupportsIndex | Placement | None"
@@ -39,7 +40,10 @@ def rank_and_size(rank: SupportsIndex | None = None, world_size: SupportsIndex |
         raise ArgumentError(f"world_size is {found_size}, expected 1 or more")
     if found_rank is None:
         if found_size > 1:
-            raise ArgumentError(f"world_size is {found_size}, and no rank is given, nor by RANK or torch.distributed")
+            raise UnknownRankError(
+                f"world_size is {found_size}, and no rank is given, nor by RANK or torch.distributed: give rank=, or "
+                "begin the loop after init_process_group"
+            )
         found_rank = 0
     if not 0 <= found_rank < found_size:
         raise ArgumentError(f"rank {found_rank} of world_size {found_size}, expected 0 <= rank < {found_size}")
@@ -77,7 +81,85 @@ def _int(name: str, value: SupportsIndex) -> int:
 
 
 def _known() -> tuple[int | None, int]:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if _has_group():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     rank, size = rank_of()
     return rank, 1 if size is None else size
+
+
+def _has_group() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+class Found(NamedTuple):
+    """What was found of a process: its rank, the number of ranks, and where the rank is placed."""
+
+    rank: int
+    world_size: int
+    placement: Placement | None
+
+
+class Ranks:
+    """The rank of a sampler or loader. It is looked up again whenever a loop begins.
+
+    Programs make their loaders before they begin a process group, and trainers start a script again for other ranks
+    before these know which they are. So what is found first may be provisional.
+
+    Args:
+        rank, world_size, placement: as of `Sampler`; None for what is to be found.
+
+    Raises:
+        ValueError, TypeError: as `rank_and_size` and `placement_on`; a number of ranks is given, but no rank is known.
+    """
+
+    def __init__(self, rank: SupportsIndex | None, world_size: SupportsIndex | None, placement: Place) -> None:
+        self._asked = rank, world_size
+        self._place = placement
+        self._carried: Found | None = None  # from the process that this object was pickled in
+        self.first = self._find_first()
+
+    def follow(self, course: Course, *, provisional: bool = False) -> bool:
+        """Let the next loop of `course` be that of the rank that this process is now.
+
+        Args:
+            provisional: leave it as it is where nobody knows the rank yet.
+
+        Returns:
+            Whether that is another rank, or another number of ranks, than before.
+
+        Raises:
+            ValueError: nobody says which rank this is; or it would have no batch.
+        """
+        try:
+            found = self._find()
+        except UnknownRankError:
+            if provisional:
+                return False
+            raise
+        split = course.split
+        if found == (split.rank, split.world_size, split.placement):
+            return False
+        course.share(*found)
+        return True
+
+    def _find(self) -> Found:
+        if self._carried is not None and get_worker_info() is not None and not _has_group():
+            return self._carried  # a worker that was spawned is in no group, but the process that it works for is
+        rank, world_size = rank_and_size(*self._asked)
+        return Found(rank, world_size, placement_on(self._place, rank, world_size))
+
+    def _find_first(self) -> Found:
+        try:
+            return self._find()
+        except UnknownRankError:
+            if self._asked[1] is not None:
+                raise
+            return Found(0, _known()[1], None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        carried: Found | None
+        try:
+            carried = self._find()
+        except ValueError:
+            carried = self._carried
+        return {**vars(self), "_carried": carried}

@@ -15,6 +15,7 @@ from ffrecord.reader import FileReader
 from ffrecord.store import SKIPPED_MOST, Store
 from ffrecord.torch.collating import can_collate
 from ffrecord.torch.samples import Records, Samples
+from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 from ffrecord.torch.tensors import as_tensor
 
 __all__ = ["Fetched", "decoded", "fetch", "merged"]
@@ -55,6 +56,8 @@ def fetch(reader: Store, positions: list[int], process: Process | None, dataset:
     """
     if process is None and not isinstance(reader, FileReader):
         process = partial(_by_store, reader)
+    if process is not None:
+        process = partial(_processed, process, dataset)
     if process is None:
         _known(reader, dataset)  # before anything is read
     if reader._on_error == "skip":
@@ -62,6 +65,11 @@ def fetch(reader: Store, positions: list[int], process: Process | None, dataset:
     if process is not None:
         return Fetched(process(positions, reader.read(positions)))
     return Fetched(_samples(_known(reader, dataset), *reader.read_packed(positions), lazily))
+
+
+def _processed(process: Process, dataset: object, positions: list[int], data: Arrays) -> list[Any]:
+    with StopIterationGuard(lambda: f"process of {type(dataset).__name__}, for {describe_batch(positions)},"):
+        return process(positions, data)
 
 
 def _by_store(store: Store, indices: list[int], data: Arrays) -> list[Any]:

@@ -15,8 +15,9 @@ from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order import Order, Run
 from ffrecord.sample_types import UNTOLD
 from ffrecord.torch.dataset import Dataset
-from ffrecord.torch.distributed import Place, placement_on, rank_and_size
+from ffrecord.torch.distributed import Place
 from ffrecord.torch.samplers import BatchSampler, State
+from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 
 __all__ = ["IterableDataset"]
 
@@ -59,7 +60,8 @@ class Walk(Iterator[T_co]):
         if self._next >= len(self._run):
             raise StopIteration
         indices = self._run[self._next].indices.tolist()
-        self._samples, self._given = list(self._dataset.__getitems__(indices)), 0
+        with StopIterationGuard(lambda: f"{type(self._dataset).__name__}, for {describe_batch(indices)},"):
+            self._samples, self._given = list(self._dataset.__getitems__(indices)), 0
         self._next += self._workers
 
     def state_dict(self) -> State:
@@ -88,8 +90,8 @@ class IterableDataset(TorchIterableDataset[T_co]):
     Args:
         dataset: of ours. Samples that its `on_error="skip"` leaves out are made up for by the next of the same worker.
         batch_size: of the loader, 1 or more.
-        num_replicas, rank, placement: as of `Sampler`, but found when it is made: workers may not know.
-        shuffle, seed, order, policy, epoch, indices: as of `Sampler`.
+        num_replicas, rank, shuffle, seed, order, policy, epoch, indices, placement: as of `Sampler`. Workers know the
+            rank from the process that starts them, when it starts them.
 
     Attributes:
         dataset, batch_size: as given.
@@ -117,7 +119,6 @@ class IterableDataset(TorchIterableDataset[T_co]):
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise ArgumentTypeError(f"dataset is {type(dataset).__name__}, expected an ffrecord.torch.Dataset")
-        rank, num_replicas = rank_and_size(rank, num_replicas)
         self.dataset = dataset
         self._sampler = BatchSampler(
             dataset,
@@ -130,12 +131,12 @@ class IterableDataset(TorchIterableDataset[T_co]):
             policy=policy,
             epoch=epoch,
             indices=indices,
-            placement=placement_on(placement, rank, num_replicas),
+            placement=placement,
         )
         self._order = self._sampler.sampler.order.to_builtins()
         self.batch_size = self._sampler.batch_size
         # JSON, shared with the workers, so that those that persist see what is set.
-        self._place = torch.empty(PLACE_BYTES, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        self._place = torch.empty(PLACE_BYTES, dtype=torch.uint8, device="cpu").share_memory_()  # type: ignore[no-untyped-call]
         self._publish()
 
     @property
@@ -152,6 +153,7 @@ class IterableDataset(TorchIterableDataset[T_co]):
 
     def __len__(self) -> int:
         """Samples of this rank in an iteration."""
+        self._follow_ranks(provisional=True)
         self._settle()
         course = self._sampler.sampler._course
         return course.split.count(course.length, course.position)
@@ -194,15 +196,23 @@ class IterableDataset(TorchIterableDataset[T_co]):
         self._sampler.load_state_dict(state_dict, appended)
         self._publish()
 
+    def _follow_ranks(self, *, provisional: bool = False) -> None:
+        """Be the rank that this process is now, or that the process is which this worker works for."""
+        sampler = self._sampler.sampler
+        if sampler._ranks.follow(sampler._course, provisional=provisional):
+            self._order = sampler.order.to_builtins()
+
     def _settle(self) -> None:
         """Have the sampler where it was told to be, maybe in another process."""
         told = self._told()
         if told != self._here():
             # That shards were appended, whoever told it has allowed.
             self._sampler.load_state_dict({**self._sampler.state_dict(), "order": self._order, **told}, "finish")
+            self._sampler.set_epoch(told["epoch"])  # there, also at the end of an epoch
 
     def _here(self) -> State:
-        state = self._sampler.state_dict()
+        sampler = self._sampler.sampler
+        state = {**sampler.state_dict(), "epoch": sampler.epoch, "position": sampler.position}
         # Of a mixture the order may be long, and is then the dataset's own.
         changing = CHANGING if state["order"] == self._order else (*CHANGING, "order")
         return {name: state[name] for name in changing}
@@ -216,6 +226,7 @@ class IterableDataset(TorchIterableDataset[T_co]):
         self._place.numpy()[:] = np.frombuffer(text, np.uint8)
 
     def _begin(self, state: State | None) -> tuple[Run, State]:
+        self._follow_ranks()
         if state is None:
             self._settle()
         else:

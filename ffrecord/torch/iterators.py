@@ -1,14 +1,20 @@
 """torch's own loader iterators, with a count of the batches that were handed out."""
 
 import os
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
+from ffrecord.errors import UserFunctionError
+from ffrecord.torch.sending import LoaderView
 from ffrecord.torch.skipping import Rest
+from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 
-__all__ = ["Epoch", "MultiProcessIterator", "SingleProcessIterator"]
+__all__ = ["Epoch", "MultiProcessIterator", "SingleProcessIterator", "WorkersIterator"]
 
 
 @dataclass
@@ -21,6 +27,8 @@ class Epoch:
         resumed: batches yielded before, in a run whose state was loaded.
         passed: batches that came and went since, up to the last one yielded.
         over: whether the end was reached.
+        told: the epoch that a trainer said, see `telling`; None where nobody did.
+        loaded: the state that it goes on from, a `LoaderState`, or None.
     """
 
     step: int
@@ -30,6 +38,21 @@ class Epoch:
     resumed: int = 0
     passed: int = 0
     over: bool = False
+    told: int | None = None
+    loaded: Any = None
+
+
+class Keeper(Protocol):
+    """The part of a loader that knows how far it has come: `Progress` or `Following`."""
+
+    def has_moved(self, loader: Any, epoch: Epoch) -> bool:
+        """Whether the loop of `epoch`, which has delivered nothing, is to begin again elsewhere."""
+
+    def iterate(self, loader: Any, build: Callable[[], Any]) -> Any:
+        """Return the iterator that `build` makes."""
+
+    def began(self, loader: Any, epoch: Epoch) -> None:
+        """Note that the loop of `epoch` has delivered its first batch, or its end."""
 
 
 class _Counting:
@@ -41,15 +64,51 @@ class _Counting:
 
     epoch: Epoch
     _sampler_iter: Rest
+    _find_loader: Callable[[], Any] | None  # until the first batch
+
+    def __init__(self, loader: Any) -> None:
+        self._watch(loader)
+        super().__init__(loader)  # type: ignore[call-arg]
+
+    def _watch(self, loader: Any) -> None:
+        # A loader whose workers persist holds this iterator, which must not hold it in turn.
+        self._find_loader = weakref.ref(loader) if loader.persistent_workers else lambda: loader
 
     def __next__(self) -> Any:
+        loader = None if self._find_loader is None else self._find_loader()
+        if loader is not None:
+            self._begin(loader)
         try:
             batch = super().__next__()  # type: ignore[misc]
         except StopIteration:
             self.epoch.over = True
+            self._note(loader)
             raise
         self.epoch.passed = self._passed()
+        self._note(loader)
         return batch
+
+    def _begin(self, loader: Any) -> None:
+        """Begin again if the loader was told to go elsewhere while its workers read ahead."""
+        keeper: Keeper = loader._ffrecord_progress
+        if not keeper.has_moved(loader, self.epoch):
+            return
+        held, loader._iterator = loader._iterator, None  # as where there are no workers yet
+        keeper.iterate(loader, lambda: self._made_again(loader))
+        loader._iterator = held
+
+    def _note(self, loader: Any) -> None:
+        self._find_loader = None
+        if loader is not None:
+            loader._ffrecord_progress.began(loader, self.epoch)
+
+    def _made_again(self, loader: Any) -> Any:
+        self._stop()
+        type(self).__init__(self, loader)
+        return self
+
+    def _stop(self) -> None:
+        """End what was begun."""
 
     def __len__(self) -> int:
         length: int = super().__len__()  # type: ignore[misc]
@@ -63,10 +122,33 @@ class _Counting:
         self._sampler_iter.skip()
 
 
+class GuardedFetcher:
+    """The fetcher of torch's iterator, of which a StopIteration ends no loop.
+
+    Args:
+        fetcher: makes a batch of what the sampler yields.
+    """
+
+    def __init__(self, fetcher: Any) -> None:
+        self._fetcher = fetcher
+
+    def fetch(self, indices: Any) -> Any:
+        """Return the batch of `indices`."""
+        with StopIterationGuard(lambda: f"the dataset or collate_fn, for {describe_batch(indices)},"):
+            return self._fetcher.fetch(indices)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fetcher, name)
+
+
 class SingleProcessIterator(_Counting, _SingleProcessDataLoaderIter):
     """Loads in this process."""
 
-    _taken = 0
+    def __init__(self, loader: Any) -> None:
+        self._taken = 0
+        with torch.device("cpu"):  # where the generators are, whatever torch's default device
+            super().__init__(loader)
+        self._dataset_fetcher = GuardedFetcher(self._dataset_fetcher)
 
     def _next_index(self) -> Any:
         index = super()._next_index()  # type: ignore[no-untyped-call]
@@ -77,14 +159,39 @@ class SingleProcessIterator(_Counting, _SingleProcessDataLoaderIter):
         return self._taken
 
 
-class MultiProcessIterator(_Counting, _MultiProcessingDataLoaderIter):
-    """Loads in workers."""
+class WorkersIterator(_MultiProcessingDataLoaderIter):
+    """Loads in workers, from which everything arrives, or an error in its place."""
 
     def __init__(self, loader: Any) -> None:
         self._owner = os.getpid()
+        with torch.device("cpu"):  # where the generators are, whatever torch's default device
+            super().__init__(LoaderView(loader))
+
+    def _shutdown_workers(self) -> None:
+        # The workers of another iterator may inherit this one; they cannot wait for what are not their children.
+        if self._owner == os.getpid():
+            super()._shutdown_workers()
+
+
+class MultiProcessIterator(_Counting, WorkersIterator):
+    """Loads in workers, and counts."""
+
+    def __init__(self, loader: Any) -> None:
+        self._sent: dict[int, Any] = {}  # what the sampler yielded for the batches on their way
         super().__init__(loader)
 
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self._watch(loader.loader if isinstance(loader, LoaderView) else loader)
+        self._sent.clear()
+        super()._reset(loader, first_iter)
+
+    def _next_index(self) -> Any:
+        index = super()._next_index()  # type: ignore[no-untyped-call]
+        self._sent[self._send_idx] = index
+        return index
+
     def __next__(self) -> Any:
+        number = self._rcvd_idx
         try:
             return super().__next__()
         except StopIteration:
@@ -93,12 +200,14 @@ class MultiProcessIterator(_Counting, _MultiProcessingDataLoaderIter):
             # torch's frames, which hold this iterator, and the error refer to each other. The garbage collector would
             # close the queues to the workers first, and then each of them be waited for 5 s.
             _drop_frames(error)
+            if type(error) is UserFunctionError and number in self._sent:
+                raise UserFunctionError(f"{describe_batch(self._sent[number])}: {error}") from error.__cause__
             raise error from error.__cause__
+        finally:
+            self._sent.pop(number, None)
 
-    def _shutdown_workers(self) -> None:
-        # The workers of another iterator may inherit this one; they cannot wait for what are not their children.
-        if self._owner == os.getpid():
-            super()._shutdown_workers()
+    def _stop(self) -> None:
+        self._shutdown_workers()
 
     def _passed(self) -> int:
         # Of the tasks sent to workers in order, the first that has not come back.

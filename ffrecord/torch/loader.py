@@ -15,7 +15,7 @@ from ffrecord.order import Course, Order, Run, identity_of
 from ffrecord.paths import PathLike, Source
 from ffrecord.reader import FileReader
 from ffrecord.store import Store
-from ffrecord.torch.distributed import Place, placement_on, rank_and_size
+from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.images import ImageDecoder
 from ffrecord.torch.loading.columns import Columns
 from ffrecord.torch.loading.decoded import DecodedColumns
@@ -28,6 +28,22 @@ from ffrecord.torch.loading.ragged import RAGGED, ragged_form
 from ffrecord.torch.loading.stats import LoaderStats, Reading
 
 __all__ = ["Loader"]
+
+
+class Announced:
+    """The part of a `Loader` that a trainer tells its epochs."""
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+
+    @property
+    def sampler(self) -> "Announced":
+        """Itself: trainers look for the sampler of a batch sampler, too."""
+        return self
+
+    def set_epoch(self, epoch: SupportsIndex) -> None:
+        """Say that the next loop is over `epoch`: the rest of it after a state of it was loaded, else all of it."""
+        self._course.announce(epoch)
 
 
 class Loader(Iterable[Any]):
@@ -56,7 +72,7 @@ class Loader(Iterable[Any]):
         prefetch: batches ahead of the training loop, >= 1; by default 4, or one for each thread if that is more. As
             many again may be being read.
         rank, world_size: by default those of torch.distributed, else of the environment (of torchrun, MPI or Slurm),
-            else 0 and 1.
+            else 0 and 1. They are looked up again when a loop begins, so a process group may begin later.
         policy: "drop", "pad" or "uneven": what becomes of samples that the ranks cannot share evenly; see
             `ffrecord.order.Split`.
         fields: the columns wanted; others are not decoded. Names, or a dict of name → field to read the column with
@@ -134,8 +150,7 @@ class Loader(Iterable[Any]):
             None if transform is None else UserFunction("transform", transform, "seed"),
             None if batch_transform is None else UserFunction("batch_transform", batch_transform, "seeds"),
         )
-        rank, world_size = rank_and_size(rank, world_size)
-        on_node = placement_on(placement, rank, world_size)
+        self._ranks = Ranks(rank, world_size, placement)
         if isinstance(dataset, TorchDataset):
             raise ArgumentTypeError(
                 f"dataset is a {type(dataset).__name__}: give its files or its reader, and what it selects as indices="
@@ -169,11 +184,11 @@ class Loader(Iterable[Any]):
                 epoch=epoch,
                 batch_size=batch_size,
                 drop_last=drop_last,
-                rank=rank,
-                world_size=world_size,
+                rank=self._ranks.first.rank,
+                world_size=self._ranks.first.world_size,
                 policy=policy,
                 indices=indices,
-                placement=on_node,
+                placement=self._ranks.first.placement,
             )
         except BaseException:
             self.close()
@@ -183,20 +198,26 @@ class Loader(Iterable[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of the next epoch, or of the rest of the one that a state says."""
-        return Iteration(self._course, self._make, self._tally)
+        return Iteration(self._course, self._begin, self._make, self._tally)
+
+    def _begin(self) -> Run:
+        self._ranks.follow(self._course)
+        return self._course.begin()
 
     def _make(self, run: Run) -> Batches:
         return Batches(run, self.reader, self._work, self._options)
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch, as trainers expect: also where one is taken up in the middle."""
+        # Where nobody knows the rank yet, all have the same length but with "uneven".
+        self._ranks.follow(self._course, provisional=self._course.split.policy != "uneven")
         return self._course.whole
 
     # Where it is
 
     @property
     def epoch(self) -> int:
-        """The epoch of the batch yielded last; once its loop has ended, the next one."""
+        """The epoch of the batch yielded last; once its loop has ended, or a loaded state says so, the next one."""
         return self._course.epoch
 
     @property
@@ -208,11 +229,26 @@ class Loader(Iterable[Any]):
         """Let the next loop be over `epoch`: where it stands if it is there already, else from its start."""
         self._course.set_epoch(epoch)
 
+    @property
+    def sampler(self) -> Announced:
+        """The object whose `set_epoch` trainers call, as they do with the samplers of torch's loaders.
+
+        It differs from `set_epoch` of the loader after a loop that has yielded something: to say the same epoch again
+        begins it once more. So a validation that is done twice in an epoch is whole each time.
+        """
+        return Announced(self._course)
+
+    @property
+    def batch_sampler(self) -> Announced:
+        """The same as `sampler`; trainers look at both."""
+        return self.sampler
+
     def state_dict(self) -> dict[str, Any]:
         """Where it is: a small dict that JSON can hold. It counts what was yielded, not what was read ahead.
 
         To be taken when all ranks have yielded as many batches.
         """
+        self._ranks.follow(self._course, provisional=True)
         return self._course.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any], appended: str = "refuse") -> None:
@@ -239,7 +275,7 @@ class Loader(Iterable[Any]):
     def batch_mask(self) -> torch.Tensor:
         """bool [k], false for those of the batch yielded last that policy="pad" only filled it up with."""
         rows = self._rows
-        return torch.arange(len(rows.indices)) < len(rows.indices) - rows.padding
+        return torch.arange(len(rows.indices), device="cpu") < len(rows.indices) - rows.padding
 
     @property
     def _rows(self) -> Rows:

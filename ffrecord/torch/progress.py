@@ -1,6 +1,7 @@
 """How far a loader has come: the epoch it is in, and the state that the next one begins from."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
@@ -10,6 +11,7 @@ from ffrecord.errors import ArgumentError
 from ffrecord.torch.iterators import Epoch
 from ffrecord.torch.skipping import SkipableSampler, length_of
 from ffrecord.torch.state import VERSION, Generators, LoaderState, decode, encode
+from ffrecord.torch.telling import decides_order, tell, told
 
 __all__ = ["Progress"]
 
@@ -26,23 +28,62 @@ class Progress:
         indices: `indices`, less what a loaded state has behind it while iteration begins. Persistent workers keep the
             object they start with, so it stays the same.
         epoch: the one begun last, or None.
-        loaded: the state that waits for the next one to begin, or None.
+        loaded: the state that the next one begins from, until that has yielded a batch, or None.
     """
 
     def __init__(self, indices: Iterable[Any]) -> None:
         self.indices = SkipableSampler(indices)
         self.epoch: Epoch | None = None
         self.loaded: LoaderState | None = None
+        self._fresh = True  # nothing was delivered or loaded
 
     def iterate(self, loader: Loader, build: Callable[[], Any]) -> Any:
-        """The iterator that `build` makes, for an epoch that begins here."""
-        if self.loaded is None:
+        """Return the iterator that `build` makes, for an epoch that begins here."""
+        state, now = self.loaded, told(loader)
+        if state is None and not self._is_behind(loader, now):
             epoch, iterator = _next_epoch(loader), build()
+        elif state is None:
+            self._catch_up(loader, now or 0)
+            epoch, iterator = _later_epoch(loader, build)
+        elif _is_next(state, now):
+            self._replay(loader, state)
+            epoch, iterator = _later_epoch(loader, build)
         else:
-            epoch, iterator = self._resume(loader, self.loaded, build)
+            epoch, iterator = self._resume(loader, state, build)
+        epoch.told, epoch.loaded = now, state
         iterator.epoch = self.epoch = epoch
-        self.loaded = None
         return iterator
+
+    def has_moved(self, loader: Loader, epoch: Epoch) -> bool:
+        """Whether the iterator of `epoch` has read ahead what a state or an epoch that was set since does not want."""
+        if self.epoch is not epoch:
+            return False
+        now = told(loader)
+        if self.loaded is not epoch.loaded:
+            return True
+        return now != epoch.told and (self.loaded is not None or decides_order(loader) or self._is_behind(loader, now))
+
+    def began(self, loader: Loader, epoch: Epoch) -> None:
+        """Note that the loop of `epoch` has delivered its first batch, or its end."""
+        self._fresh = False
+        if self.epoch is epoch:
+            self.loaded, epoch.told = None, told(loader)
+
+    def _is_behind(self, loader: Loader, now: int | None) -> bool:
+        """Whether a trainer has said a later epoch than the first, and this loader has not delivered anything yet.
+
+        Lightning does not load the state of a loader where an epoch had ended: it just says which one is next.
+        """
+        return self._fresh and bool(now) and not decides_order(loader)
+
+    def _catch_up(self, loader: Loader, now: int) -> None:
+        """Draw what the epochs before `now` have drawn, which were not gone through here."""
+        epoch = self.epoch or _next_epoch(loader)  # one that was begun and has delivered nothing does not count
+        Generators(loader).put_back(epoch.generators, epoch.default)
+        for number in range(now):
+            if number == 0 or not loader.persistent_workers:
+                _draw_base_seed(loader)
+            next(iter(self.indices.sampler), None)  # all is drawn with the first index
 
     def state(self, loader: Loader) -> dict[str, Any]:
         """Where `loader` stands."""
@@ -64,6 +105,7 @@ class Progress:
             generators=[encode(state) for state in epoch.generators],
             default=None if epoch.default is None else encode(epoch.default),
             default_now=encode(torch.default_generator.get_state()) if within else None,
+            told=epoch.told if yielded else None,
         )
 
     def load(self, loader: Loader, state_dict: dict[str, Any]) -> None:
@@ -80,15 +122,29 @@ class Progress:
             loader.batch_sampler.set_step(state.step)
         elif state.step:
             raise ArgumentError(f"state of a loader with set_step({state.step}), this one is not skippable")
-        self.loaded = state
+        self.loaded, self._fresh = state, False
+        if state.told is not None:
+            tell(loader, state.told + state.finished)
 
     def _batches(self, loader: Loader) -> int | None:
         """Batches of an epoch without skipping; None if unknown."""
         length = length_of(self.indices)
         return None if length is None else length + _step(loader)
 
+    def _replay(self, loader: Loader, state: LoaderState) -> None:
+        """Put the generators where they were after the epoch of `state`, or where that was left."""
+        before = torch.default_generator.get_state()
+        Generators(loader).restore(state.generators, state.default)
+        if state.seeded:
+            _draw_base_seed(loader)
+        ahead = (loader.prefetch_factor or 0) * loader.num_workers
+        drawn = None if state.finished else state.yielded + ahead
+        for _ in itertools.islice(self.indices.sampler, drawn):
+            pass
+        torch.default_generator.set_state(decode(state.default_now) if state.default_now else before)
+
     def _resume(self, loader: Loader, state: LoaderState, build: Callable[[], Any]) -> tuple[Epoch, Any]:
-        """The epoch of `state`, and an iterator that goes on in it."""
+        """Return the epoch of `state`, and an iterator that goes on in it."""
         before = torch.default_generator.get_state()
         generators = Generators(loader)
         generators.restore(state.generators, state.default)
@@ -106,6 +162,17 @@ class Progress:
         return epoch, iterator
 
 
+def _is_next(state: LoaderState, now: int | None) -> bool:
+    """Whether the loop after loading `state` is the next epoch, not the rest of that one.
+
+    Args:
+        now: the epoch that was told. Loading has told the state's, or the one after it if that was finished.
+    """
+    if state.told is None:
+        return state.finished
+    return now != state.told
+
+
 def _step(loader: Loader) -> int:
     return loader.batch_sampler.step if isinstance(loader.batch_sampler, SkipableSampler) else 0
 
@@ -115,8 +182,21 @@ def _draws_base_seed(loader: Loader) -> bool:
     return loader._iterator is None
 
 
+def _draw_base_seed(loader: Loader) -> None:
+    torch.empty((), dtype=torch.int64, device="cpu").random_(generator=loader.generator)
+
+
 def _next_epoch(loader: Loader) -> Epoch:
     return Epoch(_step(loader), _draws_base_seed(loader), *Generators(loader).capture())
+
+
+def _later_epoch(loader: Loader, build: Callable[[], Any]) -> tuple[Epoch, Any]:
+    """Return an epoch that is not the first one of its run, and an iterator of it, where the generators are."""
+    # Workers that persist have drawn their seed in the first one.
+    seeded = not loader.persistent_workers
+    epoch = Epoch(_step(loader), seeded, *Generators(loader).capture())
+    with _base_seed(loader, wanted=seeded):
+        return epoch, build()
 
 
 @contextlib.contextmanager
@@ -124,7 +204,7 @@ def _base_seed(loader: Loader, *, wanted: bool) -> Iterator[None]:
     """Make the next epoch draw a base seed, or not, from the generators that decide the order."""
     generator = loader.generator
     if wanted and not _draws_base_seed(loader):
-        torch.empty((), dtype=torch.int64).random_(generator=generator)
+        _draw_base_seed(loader)
     if not wanted:
         loader.generator = torch.Generator()
     try:

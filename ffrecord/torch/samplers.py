@@ -5,22 +5,29 @@ exact in a loader that keeps states with its batches, as torchdata's StatefulDat
 batches itself. With torch's own loader only the program knows how many it has got: it calls `set_position`.
 """
 
+import contextlib
+import sys
+import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Sized
+from types import SimpleNamespace
 from typing import Any, SupportsIndex
 
 from torch.utils.data import BatchSampler as TorchBatchSampler
 from torch.utils.data import DistributedSampler
 from torch.utils.data import Sampler as TorchSampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.order import Course, Identity, Order, Run, identity_of
+from ffrecord.errors import ArgumentError, ArgumentTypeError, StateError
+from ffrecord.order import Course, Identity, Order, Run, Step, identity_of
 from ffrecord.store import Store
 from ffrecord.torch.dataset import Dataset
-from ffrecord.torch.distributed import Place, placement_on, rank_and_size
+from ffrecord.torch.distributed import Place, Ranks
 
 __all__ = ["BatchSampler", "Sampler"]
 
 CHUNK = 1024  # indices computed at once
+FRAMES = 16  # calls between a loader that is being made and a sampler that it asks
 
 State = dict[str, Any]
 
@@ -28,102 +35,195 @@ State = dict[str, Any]
 class Drawn:
     """How much of a run was handed out.
 
+    A loader with workers asks for the first batches while it is being made, before anybody has asked it for one. That
+    is reading ahead: the iteration counts from the first batch that is asked for later.
+
+    Args:
+        course: that the run is of.
+        run: the steps to hand out.
+        patient: whether an iteration that was read ahead to its end counts only when something is asked for later, or
+            its loader says so.
+        ours: whether the loader is ours, and begins again by itself.
+
     Attributes:
-        run: that it is of.
-        position: after what was handed out.
-        any: whether something was, or there was nothing.
+        run, ours: as given.
+        given: indices handed out one by one; 0 where batches are handed out.
+        counts: whether something was asked for after the loader was made; then the course follows.
         ended: whether the end was reached.
+        elsewhere: the epoch that the sampler was told to go to after the iteration had begun to read ahead, or None.
+
+    A loader that is not ours and has read ahead begins again when the sampler is told to go elsewhere, as ours does.
     """
 
-    def __init__(self, course: Course) -> None:
-        self.course = course
-        self.take(course.begin())
+    def __init__(self, course: Course, run: Run, *, patient: bool, ours: bool) -> None:
+        self.course, self.run, self.ours = course, run, ours
+        self.given = 0
+        self.counts = self.ended = False
+        self.elsewhere: int | None = None
+        self._last: Step | None = None
+        self._patient = patient
+        self._reader: weakref.ref[Any] | None = None  # the loader's iterator, while that reads ahead
+        self._delivered = 0  # by it, before
 
-    def take(self, run: Run) -> None:
-        """Begin at the start of `run`."""
-        self.run = run
-        self.position, self.any, self.ended = run.position, False, False
+    def __getstate__(self) -> dict[str, Any]:
+        self.settle()
+        return {**vars(self), "_reader": None, "_patient": True}  # the loader is of this process; a copy has none
 
-    def end(self) -> None:
-        """The run has no more."""
-        self.any = self.ended = True
-        self.position = self.run.epoch.length
-        self.course.finished(self.run)
+    def __next__(self) -> Step:
+        self.ask()
+        try:
+            step = next(self.run)
+        except StopIteration:
+            self._end()
+            raise
+        self._last = step
+        if self.counts:
+            self.course.yielded(step)
+        return step
+
+    def ask(self) -> None:
+        """Note that something is asked for: not by a loader that is being made, then it counts."""
+        if self.counts:
+            return
+        reader = find_reader()
+        if reader is not None:
+            self._reader, self._delivered = weakref.ref(reader), reader._num_yielded
+            return
+        if self.elsewhere is not None:
+            self._complain(self.elsewhere)
+        self.count()
+
+    def leave(self, epoch: int) -> None:
+        """Note that what was read ahead is not wanted, but `epoch`; begin again if that can be done."""
+        self.elsewhere = epoch
+        reader = None if self._reader is None else self._reader()
+        if reader is None or getattr(reader, "_shutdown", True):
+            return  # nobody holds it, or it is of another kind
+        with contextlib.suppress(AttributeError, TypeError):  # of a torch that has changed: then `ask` complains
+            reader._reset(SimpleNamespace(_IterableDataset_len_called=reader._IterableDataset_len_called))
+
+    def count(self) -> None:
+        """Let the course follow: the loop has begun."""
+        self.counts = True
+        if self._last is not None:
+            self.course.yielded(self._last)
+        if self.ended:
+            self.course.finished(self.run)
+
+    def _end(self) -> None:
+        self.ended = True
+        if self.counts:
+            self.course.finished(self.run)
+
+    def settle(self) -> None:
+        """Count an iteration that was read ahead to its end, if it was used; nothing is asked for then any more."""
+        # torchdata makes two iterators of a state between two epochs, and nobody uses the first.
+        if self.counts or not self.ended or self._patient:
+            return
+        reader = None if self._reader is None else self._reader()
+        if reader is None or reader is find_reader() or reader._num_yielded != self._delivered:
+            self.count()
+
+    def _complain(self, told: int) -> None:
+        """Say that what is delivered is not what was asked for; a loader that is not ours cannot take it back."""
+        number = self.run.epoch.number
+        sentence = (
+            f"the epoch was set to {told} after the loader's workers had begun to read epoch {number}: set it before "
+            "iter(loader), or take ffrecord.torch.DataLoader or Loader, which begin again"
+        )
+        if self.run.position:
+            raise StateError(f"{sentence}; the rest of epoch {number}, which was loaded, is not epoch {told}")
+        warnings.warn(f"{sentence}; this loop is of epoch {number}", stacklevel=4)
+
+    @property
+    def position(self) -> int:
+        """The position after what was handed out."""
+        if self.ended:
+            return self.run.epoch.length
+        if self.given:
+            return position_after(self.run, self.given)
+        return self.run.position if self._last is None else self._last.after
 
     def state(self) -> State:
-        """Of the course, with this place in it: at the end of the epoch also where that has ended."""
+        """Return the state of the course, with this place in it: at the end of an epoch also where that has ended."""
         return {**self.course.state_dict(), **place_in(self.run, self.position)}
 
-    def load(self, state: State) -> None:
-        """Go on at the place of `state`."""
-        self.course.load_state_dict(state)
-        self.take(self.course.steps())
-        # StatefulDataLoader asks twice for an iterator where the state is of an epoch that had ended; the second is
-        # of the next one.
-        self.any = len(self.run) == 0
+
+def find_reader() -> Any:
+    """Return the iterator of a loader of torch or torchdata that is being made, or reset, further up the stack."""
+    frame = sys._getframe(1)
+    for _ in range(FRAMES):
+        code = frame.f_code.co_name
+        if code in ("__init__", "_reset") and isinstance(found := frame.f_locals.get("self"), _BaseDataLoaderIter):
+            return found
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return None
 
 
 def place_in(run: Run, position: int) -> State:
-    """What a state says of a place in a run, whatever has become of its course."""
+    """Return what a state says of a place in a run, whatever has become of its course."""
     return {"order": run.epoch.order.to_builtins(), "epoch": run.epoch.number, "position": position}
 
 
 class Batches(Iterator[list[int]]):
-    """Draws batches. It has a state, which StatefulDataLoader looks for."""
+    """An iterator of batches. It begins with the first one, and has a state, which StatefulDataLoader looks for."""
 
-    def __init__(self, drawn: Drawn) -> None:
-        self._drawn = drawn
+    def __init__(self, sampler: "Sampler") -> None:
+        self._sampler = sampler
+        self._drawn: Drawn | None = None
+        self._loaded = False
+
+    @property
+    def drawn(self) -> Drawn | None:
+        """What was handed out, or None before the first batch."""
+        return self._drawn
 
     def __next__(self) -> list[int]:
-        drawn = self._drawn
-        try:
-            step = next(drawn.run)
-        except StopIteration:
-            drawn.end()
-            raise
-        drawn.course.yielded(step)
-        drawn.position, drawn.any = step.after, True
-        indices: list[int] = step.indices.tolist()
+        if self._drawn is None:
+            self._drawn = self._sampler.begin(patient=self._loaded)
+        indices: list[int] = next(self._drawn).indices.tolist()
         return indices
 
     def state_dict(self) -> State:
-        """After the batches drawn so far; see `Sampler.state_dict`."""
-        return self._drawn.state()
+        """Return the place after the batches drawn so far; see `Sampler.state_dict`."""
+        return self._sampler.state_dict() if self._drawn is None else self._drawn.state()
 
     def load_state_dict(self, state_dict: State) -> None:
         """Draw from there on."""
-        self._drawn.load(state_dict)
+        self._sampler.load_state_dict(state_dict)
+        self._drawn, self._loaded = None, True
 
 
 class Indices(Iterator[int]):
-    """Draws indices one by one. It has a state, likewise."""
+    """An iterator of indices, one by one. It begins with the first one, and has a state, likewise."""
 
-    def __init__(self, drawn: Drawn) -> None:
-        self._drawn, self._batches = drawn, Batches(drawn)
-        self._given = 0
+    def __init__(self, sampler: "Sampler") -> None:
+        self._batches = Batches(sampler)
         self._chunk: Iterator[int] = iter(())
+        self._drawn: Drawn | None = None
 
     def __next__(self) -> int:
-        for index in self._chunk:
-            self._given += 1
-            return index
+        drawn = self._drawn
+        if drawn is not None:
+            if not drawn.counts:
+                drawn.ask()
+            for index in self._chunk:
+                drawn.given += 1
+                return index
         self._chunk = iter(next(self._batches))
+        self._drawn = self._batches.drawn
         return next(self)
 
     def state_dict(self) -> State:
-        """After the indices drawn so far; see `Sampler.state_dict`."""
-        self.settle()
-        return self._drawn.state()
+        """Return the place after the indices drawn so far; see `Sampler.state_dict`."""
+        return self._batches.state_dict()
 
     def load_state_dict(self, state_dict: State) -> None:
         """Draw from there on."""
-        self._drawn.load(state_dict)
-        self._given, self._chunk = 0, iter(())
-
-    def settle(self) -> None:
-        """Say how far it has come: not at every index, as that is what would take the time."""
-        if self._given and not self._drawn.ended:
-            self._drawn.position = position_after(self._drawn.run, self._given)
+        self._batches.load_state_dict(state_dict)
+        self._chunk, self._drawn = iter(()), None
 
 
 def position_after(run: Run, given: int) -> int:
@@ -140,12 +240,13 @@ class Sampler(DistributedSampler[Any]):
     It takes the place of torch's RandomSampler, SequentialSampler and DistributedSampler, and is the last one to
     programs that look: they leave it alone and call `set_epoch`. It holds no list of indices.
 
-    Without `set_epoch`, each iteration is the next epoch. One that draws nothing does not count.
+    Without `set_epoch`, each iteration is the next epoch. One that draws nothing does not count, nor does one of which
+    only its loader's workers have read ahead. docs/resume.md has all the rules.
 
     Args:
         dataset: a dataset of ours, a reader, anything with a length, or that length.
         num_replicas: ranks that share the epoch; from torch.distributed or the environment if None, looked up again
-            when an iteration begins, see `rank_and_size`.
+            when an iteration begins, so a process group may begin later; see `rank_and_size`.
         rank: this one; likewise.
         shuffle: True for order="random", False for "sequential".
         seed: of the order, 0 <= seed < 2**64.
@@ -181,9 +282,8 @@ class Sampler(DistributedSampler[Any]):
     ) -> None:
         # torch's own __init__ would set what are properties here.
         self.dataset = dataset  # type: ignore[assignment]
-        self._asked = rank, num_replicas
-        self._place = placement
-        rank, world_size = rank_and_size(rank, num_replicas)
+        self._ranks = Ranks(rank, num_replicas, placement)
+        rank, world_size, node = self._ranks.first
         self._course = Course(
             _identity(dataset),
             order=_either("order", order, "shuffle", shuffle, {True: "random", False: "sequential"}, "random"),
@@ -195,28 +295,30 @@ class Sampler(DistributedSampler[Any]):
             world_size=world_size,
             policy=_either("policy", policy, "drop_last", drop_last, {True: "drop", False: "pad"}, "drop"),
             indices=indices,
-            placement=placement_on(placement, rank, world_size),
+            placement=node,
         )
         self._drawn: Drawn | None = None
         self._again = False  # the epoch of what was drawn was asked for again
-        self._iterator: Indices | None = None
+        self.reports = False  # the loader that draws says what it delivers
 
     # What torch's sampler has as attributes
 
     @property
     def num_replicas(self) -> int:  # type: ignore[override]
         """Ranks."""
+        self._ranks.follow(self._course, provisional=True)
         return self._course.split.world_size
 
     @property
     def rank(self) -> int:  # type: ignore[override]
         """This rank."""
+        self._ranks.follow(self._course)
         return self._course.split.rank
 
     @property
     def epoch(self) -> int:  # type: ignore[override]
         """That the next index is of."""
-        drawn = self._drawn
+        drawn = self._settled
         return self._course.epoch if drawn is None or not self._again else drawn.run.epoch.number
 
     @property
@@ -256,29 +358,42 @@ class Sampler(DistributedSampler[Any]):
 
     # Drawing
 
-    def begin(self) -> Drawn:
+    def begin(self, *, patient: bool = False) -> Drawn:
         """Begin an iteration, of the next epoch if something was drawn in this one."""
-        rank, world_size = rank_and_size(*self._asked)
-        if (rank, world_size) != (self.rank, self.num_replicas):  # since then torch.distributed was initialised
-            self._course.share(rank, world_size, placement_on(self._place, rank, world_size))
-        drawn = self._drawn
-        if drawn is not None and drawn.any:
-            if self._again:
-                self._course.set_epoch(drawn.run.epoch.number)
-                self._course.set_position(0)
-            elif not drawn.ended:
-                self._course.finished()
+        self._ranks.follow(self._course)
+        drawn = self._settled
+        if drawn is not None and self._again:
+            self._course.set_epoch(drawn.run.epoch.number)
+            self._course.set_position(0)
         self._again = False
-        self._drawn, self._iterator = Drawn(self._course), None
+        self._drawn = Drawn(self._course, self._course.begin(), patient=patient or self.reports, ours=self.reports)
         return self._drawn
 
+    @property
+    def _settled(self) -> Drawn | None:
+        """What was drawn last, counted if it was used."""
+        if self._drawn is not None:
+            self._drawn.settle()
+        return self._drawn
+
+    def take_back(self, drawn: Drawn) -> None:
+        """Let the next iteration begin where `drawn` began: nothing of it was delivered.
+
+        Nothing changes if the sampler was told to go elsewhere since, or another iteration has begun.
+        """
+        if self._drawn is drawn and self._course.return_to(drawn.run):
+            self._drawn, self._again = None, False
+
+    def _follow_ranks(self) -> bool:
+        """Be the rank that this process is now; where nobody knows it yet, only if all ranks have the same length."""
+        return self._ranks.follow(self._course, provisional=self.policy != "uneven")
+
     def __iter__(self) -> Iterator[int]:
-        iterator = Indices(self.begin())
-        self._iterator = iterator
-        return iterator
+        return Indices(self)
 
     def __len__(self) -> int:
         """Samples of this rank in a whole epoch, as trainers expect: also where one is taken up in the middle."""
+        self._follow_ranks()
         return self._course.split.count(self._course.length)
 
     # Where it is
@@ -291,13 +406,18 @@ class Sampler(DistributedSampler[Any]):
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Let the next iteration be of this epoch: from its start, but where a state or position of it waits."""
-        drawn = self._drawn
+        drawn = self._settled
         if drawn is not None and drawn.run.epoch.number == epoch:
-            self._again = True  # an iteration of it that has begun goes on, as one that workers have begun must
+            # An iteration that has begun goes on, as one that workers have begun must. If it has delivered something,
+            # the next one is of the same epoch, from its start.
+            self._again = drawn.counts
             return
-        self._again = False
+        if drawn is not None and not drawn.counts:
+            self._course.return_to(drawn.run)
         self._course.set_epoch(epoch)
-        self._drawn = None
+        self._drawn, self._again = None, False
+        if drawn is not None and not drawn.counts and not drawn.ours:
+            drawn.leave(self._course.epoch)
 
     def set_position(self, position: SupportsIndex) -> None:
         """Let the next iteration begin there, in the epoch that `epoch` says.
@@ -316,12 +436,11 @@ class Sampler(DistributedSampler[Any]):
 
         "epoch" and "position" say where, the others of what: "version", "order", "dataset", "indices", "seed".
         """
-        if self._iterator is not None:
-            self._iterator.settle()
-        drawn = self._drawn
-        if drawn is None or not drawn.ended:
-            return self._course.state_dict() if drawn is None else drawn.state()
-        return {**self._course.state_dict(), "epoch": self.epoch}
+        self._ranks.follow(self._course, provisional=True)
+        drawn = self._settled
+        if drawn is not None and self._again:
+            return {**self._course.state_dict(), "epoch": self.epoch, "position": 0}
+        return self._course.state_dict() if drawn is None or drawn.ended else drawn.state()
 
     def load_state_dict(self, state_dict: State, appended: str = "refuse") -> None:
         """Let the next iteration go on there.
@@ -393,10 +512,11 @@ class BatchSampler(TorchBatchSampler):
         self.drop_last = bool(drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return Batches(self.sampler.begin())
+        return Batches(self.sampler)
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch, as trainers expect: also where one is taken up in the middle."""
+        self.sampler._follow_ranks()
         return self.sampler._course.whole
 
     @property

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import get_worker_info
 
-from ffrecord.errors import UserFunctionError
+from ffrecord.errors import UserFunctionError, describe_error
 from ffrecord.torch.lending import Offer, can_lend, lend, offer
 from ffrecord.torch.tensors import is_plain
 
@@ -24,7 +24,7 @@ def tensor_of(rows: npt.NDArray[np.uint8]) -> torch.Tensor:
     if not small and (lent := lend(rows)) is not None:
         return _over(lent)
     if small or can_lend():
-        memory = torch.empty(rows.size, dtype=torch.uint8)
+        memory = torch.empty(rows.size, dtype=torch.uint8, device="cpu")
     else:
         memory = _over(torch.UntypedStorage._new_shared(rows.size))  # type: ignore[no-untyped-call]
     memory.numpy().reshape(rows.shape)[:] = rows
@@ -32,7 +32,7 @@ def tensor_of(rows: npt.NDArray[np.uint8]) -> torch.Tensor:
 
 
 def _over(storage: torch.UntypedStorage) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,))
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, 0, (storage.nbytes(),), (1,))
 
 
 class CarriedDict(dict[Any, Any]):
@@ -83,9 +83,7 @@ def _opened(pickled: bytes) -> Any:
     except (OSError, EOFError, RuntimeError, MemoryError):  # of descriptors, or of a worker that is gone
         raise
     except Exception as error:
-        raise UserFunctionError(
-            f"a batch that a worker sent cannot be unpickled: {type(error).__name__}: {error}"
-        ) from error
+        raise UserFunctionError(f"a batch that a worker sent cannot be unpickled: {describe_error(error)}") from error
 
 
 class Sent(NamedTuple):
@@ -107,7 +105,7 @@ def _tensor(data: bytes | Offer, dtype: torch.dtype, shape: tuple[int, ...], str
     elif data:
         flat = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     else:
-        flat = torch.empty(0, dtype=torch.uint8)
+        flat = torch.empty(0, dtype=torch.uint8, device="cpu")
     return flat.view(dtype).as_strided(shape, strides)
 
 

@@ -25,7 +25,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 SILENT = (SequentialSampler, DistributedSampler)
 
 
-class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A place between two batches.
 
     Attributes:
@@ -38,6 +38,7 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         generators: state at the start of the epoch of each generator that takes part in the order.
         default: the same of torch's default generator, None if it takes no part.
         default_now: torch's default generator when the state was taken within an epoch.
+        told: the epoch that a trainer said it is, in states within an epoch; left out where nobody said one.
     """
 
     version: int
@@ -49,6 +50,12 @@ class LoaderState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     generators: list[str]
     default: str | None
     default_now: str | None
+    told: int | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all batches of the epoch were yielded."""
+        return self.batches is not None and self.yielded > 0 and self.step + self.yielded == self.batches
 
     @classmethod
     def from_builtins(cls, state: Any) -> "LoaderState":
@@ -131,10 +138,14 @@ class Generators:
 
     def restore(self, generators: list[str], default: str | None) -> None:
         """Put back encoded states of those."""
+        self.put_back(list(map(decode, generators)), None if default is None else decode(default))
+
+    def put_back(self, generators: list[torch.Tensor], default: torch.Tensor | None) -> None:
+        """Put back what `capture` gave."""
         if default is not None:
-            torch.default_generator.set_state(decode(default))
+            torch.default_generator.set_state(default)
         for own, state in zip(self.own, generators, strict=True):
-            own.set_state(decode(state))
+            own.set_state(state)
 
 
 def encode(state: torch.Tensor) -> str:

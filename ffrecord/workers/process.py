@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ffrecord.errors import WorkerError
+from ffrecord.errors import SampleError
 from ffrecord.workers import heartbeats, interrupts
 from ffrecord.workers.channel import Channel
 from ffrecord.workers.heartbeats import Beat, Heart, Heartbeats
@@ -115,9 +115,9 @@ def live(
 
 
 class WithoutProcess:
-    """For the same work in this process: what the user's code raises becomes the WorkerError it would have been.
+    """A context for the same work in this process: the user's errors become the SampleError that a worker would cause.
 
-    No generator makes it: contextlib would take a WorkerError that comes of StopIteration for its own doing.
+    No generator makes it: contextlib would take an error that comes of StopIteration for its own doing.
 
     Args:
         heart: of the work.
@@ -133,7 +133,7 @@ class WithoutProcess:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         beat = self._heart.beat()
         if isinstance(error, Exception) and beat.phase == heartbeats.SAMPLE:
-            raise WorkerError(f"failed at {self._name(beat)}: {sentence(error)}", index=beat.index) from error
+            raise SampleError(f"failed at {self._name(beat)}: {sentence(error)}", index=beat.index) from error
 
 
 def _die_with_parent() -> None:

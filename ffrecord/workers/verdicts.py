@@ -4,7 +4,7 @@ import pickle
 import signal
 from collections.abc import Callable
 
-from ffrecord.errors import WorkerError
+from ffrecord.errors import SampleError, WorkerError
 from ffrecord.workers import heartbeats
 from ffrecord.workers.heartbeats import Beat
 from ffrecord.workers.process import Failure
@@ -21,7 +21,8 @@ def failed(who: str, failure: Failure, name: Name) -> tuple[Exception, BaseExcep
     if beat.phase == heartbeats.OURS and isinstance(cause, Exception):
         return cause, None
     sentence = f"{who} failed {_place(beat, name)}: {failure.sentence}"
-    return WorkerError(f"{sentence}\n\n{failure.text}", index=_index(beat)), cause
+    kind = SampleError if beat.phase == heartbeats.SAMPLE else WorkerError
+    return kind(f"{sentence}\n\n{failure.text}", index=_index(beat)), cause
 
 
 def died(who: str, beat: Beat, code: int | None, name: Name) -> WorkerError:

@@ -211,14 +211,18 @@ def test_a_state_is_small_and_independent():
 
 
 def test_saved_with_the_last_batch():
-    """In the loop it is (epoch, length): the next loop is empty. After the loop it is the next epoch."""
+    """In the loop it is (epoch, length), after it the next epoch. Loaded, both mean that the epoch is finished."""
     course, other = Course(TEN, batch_size=5), Course(TEN, batch_size=5)
     run = course.begin()
     for step in run:
         course.yielded(step)
+    assert place(course) == (0, 10)
     other.load_state_dict(course.state_dict())
-    assert place(other) == (0, 10)
-    assert (len(other), taken(other), place(other)) == (0, [], (1, 0))
+    assert (place(other), len(other), other.state_dict()) == ((1, 0), 2, course.state_dict())
+    assert taken(other) == taken(Course(TEN, batch_size=5, epoch=1))
+    other.load_state_dict(course.state_dict())
+    other.set_epoch(0)  # what is left of it
+    assert (place(other), len(other), taken(other), place(other)) == ((0, 10), 0, [], (1, 0))
     course.finished(run)
     other.load_state_dict(course.state_dict())
     assert (place(other), len(taken(other))) == ((1, 0), 2)
@@ -345,7 +349,8 @@ def test_an_epoch_not_begun_has_the_appended_shards(shards):
     begun = course_of(shards[:2])
     list(map(begun.yielded, begun.begin()))
     course.load_state_dict(begun.state_dict(), appended="finish")
-    assert (taken(course), place(course), course.length) == ([], (1, 0), 13)
+    assert (place(course), course.length) == ((1, 0), 13)
+    assert sorted(chain(*taken(course))) == list(range(13))
 
 
 @pytest.mark.parametrize(("before", "now"), [([0, 1], [1, 0, 2]), ([0, 1, 2], [0, 1]), ([1], [0, 1])])
@@ -404,7 +409,8 @@ def test_the_crc_of_a_filter():
         ({"indices": [-11, 3]}, IndexError, "-11, expected -10 <= index < 10"),
         ({"indices": [0.5]}, TypeError, "float"),
         ({"indices": 3}, TypeError, "collection of ints"),
-        ({"batch_size": 0}, ValueError, "batch_size is 0, expected 1 <="),
+        ({"batch_size": 0}, ValueError, "batch_size is 0, expected 1 or more"),
+        ({"batch_size": 2**63}, ValueError, "batch_size is 9223372036854775808, more than any dataset has samples"),
         ({"batch_size": 2.0}, TypeError, "batch_size must be an int, not float"),
         (
             {"batch_size": 11, "drop_last": True},

@@ -122,8 +122,11 @@ def test_state_at_the_end(path):
         states.append(loader.state_dict())
     again = Loader(path, 4, seed=1)
     again.load_state_dict(states[-1])
-    assert list(again) == []
+    assert again.epoch == 1
     assert ids(again) == ids(epoch_of(path, 1))
+    again.load_state_dict(states[-1])
+    again.set_epoch(0)
+    assert (list(again), ids(again)) == ([], ids(epoch_of(path, 1)))
     again.load_state_dict(loader.state_dict())
     assert ids(again) == ids(epoch_of(path, 1))
 

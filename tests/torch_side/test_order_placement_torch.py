@@ -153,7 +153,7 @@ def test_a_sampler_made_before_its_ranks_are_known(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(ValueError, match="how many ranks share a node with rank 3 of 4"):
-        iter(sampler)
+        next(iter(sampler))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert list(sampler) == [*chain(*own(3))]
 

@@ -1,6 +1,7 @@
 """Samplers: the order, who gets what, and the place they are in."""
 
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,10 @@ def test_the_end_of_an_epoch():
     assert (end["epoch"], end["position"]) == (0, 10)
     again = Sampler(10, 3, 1)
     again.load_state_dict(end)
-    assert (len(again), list(again), list(again)) == (3, [], promised(10, 1)[1:9:3])
+    assert (again.epoch, len(again), list(again)) == (1, 3, promised(10, 1)[1:9:3])
+    again.load_state_dict(end)
+    again.set_epoch(0)
+    assert (list(again), list(again)) == ([], promised(10, 1)[1:9:3])
     assert list(iterator) == []
     assert (sampler.epoch, sampler.position) == (1, 0)
 
@@ -477,3 +481,17 @@ def test_nothing_is_replayed(tmp_path: Path):
 def test_paths_are_no_datasets(tmp_path):
     with pytest.raises(TypeError, match="dataset is str, expected a dataset with a length"):
         Sampler(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["batches", "plain", "skippable"])
+def test_pickled_within_an_epoch(path: str, kind: str):
+    """As loaders are that a trainer sends to the processes it spawns."""
+    sampler, loader = make(kind, Ints(path), 0)
+    take(loader, 2)
+    copy = pickle.loads(pickle.dumps(loader))
+    assert copy.state_dict() == loader.state_dict()
+    expected = as_lists(loader)
+    assert as_lists(copy) == expected
+    iterator = iter(TorchLoader(Ints(path), 4, sampler=sampler, num_workers=1, multiprocessing_context="fork"))
+    assert pickle.loads(pickle.dumps(sampler)).epoch == sampler.epoch == 2
+    del iterator

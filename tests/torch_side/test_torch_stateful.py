@@ -54,8 +54,9 @@ def check(epochs: Any, path: str, kind: str, workers: int, stop: int, **options:
     state = loader.state_dict()
     loader = make(path, kind, workers, **options)
     loader.load_state_dict(state)
-    assert batches(loader) == epochs[0][stop + again :]
-    assert [batches(loader), batches(loader)] == epochs[1:]
+    # At the end of an epoch the next loop is the next epoch.
+    rest = [epochs[0][stop + again :], *epochs[1:]] if stop + again < 6 else epochs[1:]
+    assert [batches(loader) for _ in rest] == rest
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,7 +79,7 @@ def test_at_the_last_batch(epochs: Any, path: str, kind: str, workers: int):
     state = loader.state_dict()
     loader = make(path, kind, workers)
     loader.load_state_dict(state)
-    assert [batches(loader), batches(loader)] == [[], epochs[1]]
+    assert [batches(loader), batches(loader)] == epochs[1:]
 
 
 @pytest.mark.parametrize("kind", KINDS)

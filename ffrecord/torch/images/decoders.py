@@ -65,7 +65,7 @@ class ImageDecoder:
         height, width = self.sides
         shape = (k, height, width, self.channels)
         if pin:
-            batch = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
+            batch = torch.empty(shape, dtype=torch.uint8, device="cpu", pin_memory=True)
         else:
             # Fresh pages would cost a tenth of the time that decoding takes.
             batch = torch.from_numpy(pooled(math.prod(shape))).view(shape)

@@ -147,7 +147,8 @@ class Columns:
         """For each of `slots`, pinned uint8 [count * size] to read into; None where the reader is to use its own."""
         if not self._pin:
             return None
-        return [torch.empty(count * size, dtype=torch.uint8, pin_memory=True).numpy() for _, size in self.slots]
+        kind: dict[str, Any] = {"dtype": torch.uint8, "device": "cpu", "pin_memory": True}
+        return [torch.empty(count * size, **kind).numpy() for _, size in self.slots]
 
     def of_columns(self, rows: Sequence[Bytes], count: int) -> ColumnRecords:
         """The k records that were read as `rows`, uint8 [k, size] for each of `slots`."""
@@ -168,6 +169,8 @@ class Columns:
 
     def samples(self, records: Records, seeds: Seeds | None) -> list[Any]:
         """The k samples, with the wanted columns, as a dataset gives them. Errors as of `Column.samples`."""
+        if not self.columns:
+            return [self.build(()) for _ in range(records.count)]
         found = [column.samples(records, seeds) for column in self.columns]
         return [self.build(values) for values in zip(*found, strict=True)]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ffrecord.engine._engine import Slots
-from ffrecord.errors import FormatError, UserFunctionError, counted
+from ffrecord.errors import FormatError, UserFunctionError, counted, describe_error
 from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.store import Store
 from ffrecord.torch.loading.columns import Columns, Seeds
@@ -16,8 +16,9 @@ from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.mending import Mender, Rows
 from ffrecord.torch.loading.ragged import Form
-from ffrecord.torch.loading.stacking import stacked
+from ffrecord.torch.loading.stacking import UnevenError, stacked
 from ffrecord.torch.loading.stats import NOTHING, Reading, Seconds
+from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 
 __all__ = ["Doing", "Finished", "Finisher", "Raw"]
 
@@ -133,13 +134,20 @@ class Finisher:
 
     def begin(self, step: Step) -> Callable[[], Raw]:
         """Begin reading a batch; what waits for it."""
+        with StopIterationGuard(lambda: f"reading of {_named(step)}"):
+            wait = self._begin(step)
+        return lambda: self._wait(step, wait)
+
+    def _begin(self, step: Step) -> Callable[[], Any]:
         if self._fixed is not None and self._slots is not None:
             # Samples for a transform are not the batch.
             out = None if self._work.transform else self._fixed.memory(len(step.indices))
-            wait = self._reader._begin_columns(step.indices, self._slots, out)
-        else:
-            wait = self._reader._begin_packed(step.indices)
-        return lambda: Raw(step, wait())
+            return self._reader._begin_columns(step.indices, self._slots, out)
+        return self._reader._begin_packed(step.indices)
+
+    def _wait(self, step: Step, wait: Callable[[], Any]) -> Raw:
+        with StopIterationGuard(lambda: f"reading of {_named(step)}"):
+            return Raw(step, wait())
 
     def finish(self, raw: Raw, doing: Doing) -> Finished:
         """Finish a batch.
@@ -148,6 +156,10 @@ class Finisher:
             FFRecordError, OSError: a record cannot be read or decoded, and is neither to be skipped nor replaced.
             UserFunctionError: a function of the user raised.
         """
+        with StopIterationGuard(lambda: f"{doing.stage} of {_named(raw.step)}"):
+            return self._finish(raw, doing)
+
+    def _finish(self, raw: Raw, doing: Doing) -> Finished:
         seconds = Seconds()
         start = perf_counter()
         seeds = sample_seeds(self._epoch.seed, raw.step.epoch, raw.step.positions) if self._seeded else None
@@ -211,9 +223,14 @@ class Finisher:
     def _collated(self, samples: list[Any], rows: Rows) -> Any:
         try:
             return stacked(samples, self._work.form)
+        except UnevenError as error:
+            raise UserFunctionError(
+                f"what transform made of {_span(rows)} does not make a batch: sample {rows.indices[error.place]}: "
+                f"{error}. Return numbers, arrays or tensors of one kind, drop the column, or take batch_transform"
+            ) from error
         except Exception as error:
             raise UserFunctionError(
-                f"what transform made of {_span(rows)} does not make a batch: {type(error).__name__}: {error}"
+                f"what transform made of {_span(rows)} does not make a batch: {describe_error(error)}"
             ) from error
 
     def _batch_transformed(self, transform: UserFunction, batch: Any, rows: Rows, seeds: Seeds | None) -> Any:
@@ -224,14 +241,16 @@ class Finisher:
 
     def _failed(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
         path, local = self._reader.locate(index)
-        return UserFunctionError(
-            f"{transform.name} failed on {what} ({path}: sample {local}): {type(error).__name__}: {error}"
-        )
+        return UserFunctionError(f"{transform.name} failed on {what} ({path}: sample {local}): {describe_error(error)}")
 
 
 def _since(start: float) -> tuple[float, float]:
     now = perf_counter()
     return now - start, now
+
+
+def _named(step: Step) -> str:
+    return describe_batch(step.indices.tolist())
 
 
 def _span(rows: Rows) -> str:

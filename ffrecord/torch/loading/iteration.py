@@ -106,13 +106,14 @@ class Iteration(Iterator[Any]):
     """The iterator of a loop. It begins with its first batch, so a state may be loaded until then.
 
     Args:
-        course: that it follows.
+        course: that follows it.
+        begin: begins the run of a loop.
         make: run → its batches.
         tally: to add to.
     """
 
-    def __init__(self, course: Course, make: Callable[[Run], Batches], tally: Tally) -> None:
-        self._course, self._make, self._tally = course, make, tally
+    def __init__(self, course: Course, begin: Callable[[], Run], make: Callable[[Run], Batches], tally: Tally) -> None:
+        self._course, self._begin, self._make, self._tally = course, begin, make, tally
         self._run: Run | None = None
         self._batches: Batches | None = None
         self._over = False
@@ -135,7 +136,7 @@ class Iteration(Iterator[Any]):
         if self._over:
             raise StopIteration
         if self._batches is None or self._run is None:
-            self._run = self._course.begin()
+            self._run = self._begin()
             self._batches = self._make(self._run)
         batches = self._batches
         while True:

@@ -18,11 +18,20 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from ffrecord.errors import ArgumentTypeError, BatchTimeoutError, UserFunctionError, WorkerError, counted, file_error
+from ffrecord.errors import (
+    ArgumentTypeError,
+    BatchTimeoutError,
+    UserFunctionError,
+    WorkerError,
+    counted,
+    describe_error,
+    file_error,
+)
 from ffrecord.order import Run
 from ffrecord.order.keys import key_of
 from ffrecord.torch.loading.finishing import Doing, Finished, Finisher
 from ffrecord.torch.loading.options import Options
+from ffrecord.torch.sending import LoaderView
 from ffrecord.torch.sharing import Parcel
 from ffrecord.torch.tensors import is_plain
 from ffrecord.workers import heartbeats
@@ -278,7 +287,7 @@ def _parcel(batch: Any) -> Parcel:
     try:
         return Parcel(_packed(batch))
     except Exception as error:
-        raise UserFunctionError(f"a batch cannot be sent from a worker: {type(error).__name__}: {error}") from error
+        raise UserFunctionError(f"a batch cannot be sent from a worker: {describe_error(error)}") from error
 
 
 class _Loader(DataLoader[Any]):
@@ -289,7 +298,8 @@ class _Loader(DataLoader[Any]):
 class _Iterator(_MultiProcessingDataLoaderIter):
     def __init__(self, loader: Any) -> None:
         self._owner = os.getpid()
-        super().__init__(loader)
+        with torch.device("cpu"):  # where the generator is, whatever torch's default device
+            super().__init__(LoaderView(loader))
 
     def _try_get_data(self, timeout: float = LOOK_SECONDS) -> Any:
         # Torch looks at its workers every five seconds, and after any error opens files to see whether it could.

@@ -53,8 +53,8 @@ def _warn_now() -> None:
     """Let torch say that nested tensors are a prototype: it says so once, and filters are not for threads to set."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.nested.nested_tensor([torch.zeros(1)])
-        torch.nested.nested_tensor([torch.zeros(1)], layout=torch.jagged)
+        torch.nested.nested_tensor([torch.zeros(1, device="cpu")], device="cpu")
+        torch.nested.nested_tensor([torch.zeros(1, device="cpu")], device="cpu", layout=torch.jagged)
 
 
 def nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -66,7 +66,8 @@ def nested(column: str, tensors: list[torch.Tensor]) -> torch.Tensor:
     _check_axes(column, tensors)
     shapes = {tensor.shape[1:] for tensor in tensors}
     jagged = tensors and tensors[0].dim() > 0 and len(shapes) == 1
-    return torch.nested.nested_tensor(tensors, layout=torch.jagged if jagged else torch.strided)
+    device = tensors[0].device if tensors else torch.device("cpu")
+    return torch.nested.nested_tensor(tensors, device=device, layout=torch.jagged if jagged else torch.strided)
 
 
 def padded(column: str, tensors: list[torch.Tensor]) -> Padded:
@@ -76,10 +77,11 @@ def padded(column: str, tensors: list[torch.Tensor]) -> Padded:
         ValueError: they differ in their number of axes.
     """
     _check_axes(column, tensors)
-    shapes = torch.tensor([tensor.shape for tensor in tensors], dtype=torch.int64).reshape(len(tensors), -1)
+    found = [tensor.shape for tensor in tensors]
+    shapes = torch.tensor(found, dtype=torch.int64, device="cpu").reshape(len(tensors), -1)
     longest = shapes.max(0).values.tolist() if len(tensors) else []
-    dtype = tensors[0].dtype if tensors else torch.uint8
-    values = torch.zeros((len(tensors), *longest), dtype=dtype)
+    kind = (tensors[0].dtype, tensors[0].device) if tensors else (torch.uint8, torch.device("cpu"))
+    values = torch.zeros((len(tensors), *longest), dtype=kind[0], device=kind[1])
     for row, tensor in zip(values, tensors, strict=True):
         row[tuple(map(slice, tensor.shape))] = tensor
     return Padded(values, shapes[:, 0] if shapes.shape[1] == 1 else shapes)

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ffrecord.errors import ArgumentError, describe_error
+from ffrecord.fields.describe import describe
 from ffrecord.torch.loading.columns import tensor_of
 from ffrecord.torch.loading.ragged import Form
 
@@ -13,6 +15,18 @@ __all__ = ["stacked"]
 
 # Each can hold what comes before it.
 NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+
+
+class UnevenError(ValueError):
+    """Values that do not make a tensor, or samples of different columns.
+
+    Attributes:
+        place: of the sample in which that shows.
+    """
+
+    def __init__(self, message: str, place: int) -> None:
+        super().__init__(message)
+        self.place = place
 
 
 def stacked(samples: list[Any], form: Form, path: str = "") -> Any:
@@ -28,11 +42,12 @@ def stacked(samples: list[Any], form: Form, path: str = "") -> Any:
         values.
 
     Raises:
-        ValueError, KeyError, RuntimeError: the samples differ in structure or dtype.
+        UnevenError: the samples differ in structure or dtype; names the column.
+        ArgumentError: as `form`.
     """
     first = samples[0]
     if isinstance(first, Mapping):
-        return {key: stacked([sample[key] for sample in samples], form, f"{path}.{key}") for key in first}
+        return {key: stacked(_column(samples, key, f"{path}.{key}"), form, f"{path}.{key}") for key in first}
     if isinstance(first, (tuple, list)):
         if any(len(sample) != len(first) for sample in samples):
             return samples
@@ -41,7 +56,39 @@ def stacked(samples: list[Any], form: Form, path: str = "") -> Any:
     return _leaf(samples, form, path.removeprefix("."))
 
 
+def _column(samples: list[Any], key: Any, path: str) -> list[Any]:
+    values = []
+    for place, sample in enumerate(samples):
+        try:
+            values.append(sample[key])
+        except (KeyError, TypeError, IndexError):
+            what = "lacks it" if isinstance(sample, Mapping) else f"is {describe(sample)}"
+            raise UnevenError(f"{_label(path)}: the first sample has it, this one {what}", place) from None
+    return values
+
+
+def _label(path: str) -> str:
+    return f"column {path.removeprefix('.')!r}" if path else "samples"
+
+
 def _leaf(values: list[Any], form: Form, path: str) -> Any:
+    try:
+        return _of_values(values, form, path)
+    except ArgumentError:
+        raise
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        place = next((i for i, value in enumerate(values) if _kind(value) != _kind(values[0])), 0)
+        found = f"{_label(path)} is {describe(values[place])}"
+        if place:
+            found += f", but {describe(values[0])} in the first sample of the batch"
+        raise UnevenError(f"{found}: {describe_error(error)}", place) from error
+
+
+def _kind(value: Any) -> Any:
+    return type(value), getattr(value, "dtype", None)
+
+
+def _of_values(values: list[Any], form: Form, path: str) -> Any:
     first = values[0]
     numbers = type(first) in NUMBERS
     if isinstance(first, np.generic) or (numbers and any(isinstance(value, np.number) for value in values)):
@@ -59,4 +106,4 @@ def _leaf(values: list[Any], form: Form, path: str) -> Any:
         return values
     kinds = set(map(type, values))
     known = [dtype for kind, dtype in NUMBERS.items() if kind in kinds]
-    return torch.tensor(values, dtype=known[-1] if len(known) == len(kinds) else None)
+    return torch.tensor(values, dtype=known[-1] if len(known) == len(kinds) else None, device="cpu")

@@ -116,8 +116,8 @@ DEFECTS = (
         "state-counts-what-was-read-ahead",
         "G10",
         "ffrecord/order/course.py",
-        "        self.position = step.after\n        self._begun = True\n",
-        "        self.position = min(self.length, step.after + 1)\n        self._begun = True\n",
+        "        self._position = step.after\n",
+        "        self._position = min(self.length, step.after + 1)\n",
         ("test_course.py::test_any_step_at_once", "test_course.py::test_saved_with_the_last_batch", "test_course.py"),
     ),
     Defect(

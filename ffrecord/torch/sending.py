@@ -1,0 +1,117 @@
+"""Queues between a loader and its workers that pickle at once, where what goes wrong can still be told.
+
+Queues of multiprocessing pickle in a thread of their own, which prints the error and drops the message: the loader then
+waits for ever.
+"""
+
+import pickle
+from multiprocessing import queues
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import get_worker_info
+
+from ffrecord.errors import UserFunctionError, describe_error
+
+__all__ = ["LoaderView"]
+
+
+class Message:
+    """An object, pickled. It arrives as itself.
+
+    Raises:
+        Exception: whatever pickling raises.
+    """
+
+    def __init__(self, content: Any) -> None:
+        self._pickled = bytes(ForkingPickler.dumps(content))
+
+    def __reduce__(self) -> Any:
+        return _opened, (self._pickled,)
+
+
+def _opened(pickled: bytes) -> Any:
+    try:
+        return pickle.loads(pickled)
+    except (OSError, EOFError, RuntimeError, MemoryError):  # of descriptors, or of a worker that is gone
+        raise
+    except Exception as error:
+        raise UserFunctionError(f"what a worker sent cannot be unpickled: {describe_error(error)}") from error
+
+
+class PicklingQueue(queues.Queue):  # type: ignore[type-arg]
+    """A queue whose `put` pickles. From a worker, what does not pickle arrives as an error in its place."""
+
+    def put(self, obj: Any, block: bool = True, timeout: float | None = None) -> None:
+        super().put(_message(obj), block, timeout)
+
+
+def _message(content: Any) -> Message:
+    try:
+        if isinstance(content, tuple) and len(content) == 2 and isinstance(content[1], ExceptionWrapper):
+            content = content[0], _that_arrives(content[1])
+        return Message(content)
+    except Exception as error:
+        sentence = describe_error(error)
+        if get_worker_info() is None:
+            raise UserFunctionError(f"indices cannot be sent to a worker: {sentence}") from error
+        return Message((content[0], _failure(f"a batch cannot be sent from a worker: {sentence}", error)))
+
+
+def _that_arrives(failure: ExceptionWrapper) -> ExceptionWrapper:
+    """Return an error that pickles, and that ends no loop; its text stays."""
+    kind: Any = failure.exc_type
+    if issubclass(kind, StopIteration):
+        return _changed(failure, "StopIteration would end the loop as if there were no more samples")
+    try:
+        ForkingPickler.dumps(kind)
+    except Exception as error:
+        return _changed(failure, f"{kind.__qualname__} cannot be sent from a worker: {describe_error(error)}")
+    return failure
+
+
+def _changed(failure: ExceptionWrapper, why: str) -> ExceptionWrapper:
+    failure.exc_type = UserFunctionError
+    failure.exc_msg = f"{failure.exc_msg}\n{why}"
+    return failure
+
+
+def _failure(sentence: str, cause: Exception) -> ExceptionWrapper:
+    info = get_worker_info()
+    number = "" if info is None else f" {info.id}"
+    error = UserFunctionError(sentence).with_traceback(cause.__traceback__)
+    wrapper: Any = ExceptionWrapper
+    made: ExceptionWrapper = wrapper((type(error), error, error.__traceback__), f"in DataLoader worker process{number}")
+    return made
+
+
+class Context:
+    """A context of multiprocessing whose queues are of ours."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def Queue(self, maxsize: int = 0) -> PicklingQueue:  # noqa: N802
+        """Return a queue."""
+        return PicklingQueue(maxsize, ctx=self._context.get_context())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+
+class LoaderView:
+    """A loader as torch's iterators look at it, but for its context.
+
+    Attributes:
+        loader: the loader.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+        context = loader.multiprocessing_context
+        self.multiprocessing_context = Context(torch.multiprocessing if context is None else context)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)

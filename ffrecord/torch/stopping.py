@@ -1,0 +1,46 @@
+"""A StopIteration that a function of the user lets out, by `next()` of an iterator at its end, ends no loop of ours."""
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from ffrecord.errors import UserFunctionError
+
+__all__ = ["StopIterationGuard", "describe_batch"]
+
+SHOWN = 8  # indices
+
+
+class StopIterationGuard:
+    """A context in which a StopIteration becomes a UserFunctionError. An iterator around it would just end.
+
+    It is no generator, in which Python itself takes a StopIteration for something else.
+
+    Args:
+        describe: gives the words for what was being done; called only for the error.
+    """
+
+    def __init__(self, describe: Callable[[], str]) -> None:
+        self._describe = describe
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, StopIteration):
+            raise UserFunctionError(
+                f"{self._describe()} raised StopIteration, which would end the loop as if there were no more samples; "
+                "catch it where next() is called, or give next() a default"
+            ) from error
+
+
+def describe_batch(indices: Any) -> str:
+    """Return words for the samples of a batch: a list of indices, one index, or anything that a sampler yields."""
+    if not isinstance(indices, Sequence) or isinstance(indices, str | bytes):
+        return f"sample {indices!r}"
+    if len(indices) == 1:
+        return f"sample {indices[0]!r}"
+    shown = ", ".join(map(repr, indices[:SHOWN]))
+    return f"the batch of samples {shown}{', …' if len(indices) > SHOWN else ''}"
