@@ -32,10 +32,10 @@ TABLE = "tests/reliability"  # of calls that tests make fail
 CALLS = ["ffrecord/system/calls.h", *(glob(f"{TABLE}/*fault*.h") if FAULTS else [])]
 LINUX = ["ffrecord/system/linux.h", *CALLS]
 
-# What debuggers need is a fifth of the time and most of the size.
+# What debuggers need is a quarter of the time and most of the size.
 STRIP = [] if COVERAGE or SANITIZERS else ["-g0"]
 STRIP_LINK = ["-Wl,-s"] if STRIP else []
-# What Cython adds to every module that has typed memoryviews is in this one, once.
+# What Cython adds to every module that has typed memoryviews is in this one, once. No loop over data is in it.
 SHARED = "ffrecord._cython_shared"
 
 
@@ -67,7 +67,7 @@ def faults() -> Extension:
 NUMPY = [numpy.get_include()]
 RESAMPLE = sorted(glob("ffrecord/kernels/resample*.h"))
 EXTENSIONS = [
-    extension("_cython_shared", "ffrecord/_cython_shared.c"),
+    extension("_cython_shared", "ffrecord/_cython_shared.c", flags=[] if FAULTS else ["-O1"]),
     extension("_crc", "ffrecord/_crc_kernels.c", depends=sorted(glob("ffrecord/_crc_*.h")), libraries=["dl"]),
     extension("_aio", depends=LINUX),
     extension("system._calls", depends=CALLS),

@@ -10,7 +10,7 @@ import pytest
 
 from ffrecord import FileWriter
 
-# statx(2) as a file system with this alignment would answer it; offsets in struct statx as in ffrecord/_linux.h.
+# statx(2) as a file system with this alignment would answer it; offsets in struct statx as in ffrecord/system/linux.h.
 PRELOAD = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
