@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from errno import EPERM
+from errno import ENXIO, EPERM
 
 from ffrecord.errors import FormatError
 
@@ -142,15 +142,29 @@ def read_file(name: str, most: int | None, *, directory: int | None = None, owne
         OSError: of opening or reading.
     """
     with open(open_file(name, os.O_RDONLY, directory=directory, owner=owner), "rb") as file:
-        status = os.fstat(file.fileno())
-        if is_sparse(status):
-            raise Refused(f"its {status.st_size} bytes are holes")
-        return file.read(status.st_size if most is None else most)
+        size = os.fstat(file.fileno()).st_size
+        if is_sparse(file.fileno()):
+            raise Refused(f"its {size} bytes are holes")
+        return file.read(size if most is None else most)
 
 
-def is_sparse(status: os.stat_result) -> bool:
-    """Tell whether a file takes so little room of the disk that its size, which may be terabytes, says nothing."""
-    return status.st_size > max(SPARSE_FROM, SPARSE * 512 * status.st_blocks)
+def is_sparse(fd: int) -> bool:
+    """Tell whether an open file takes so little room of the disk that its size, which may be terabytes, says nothing.
+
+    Its offset is 0 afterwards.
+    """
+    status = os.fstat(fd)
+    if status.st_size <= SPARSE_FROM:
+        return False
+    if status.st_blocks:
+        return status.st_size > SPARSE * 512 * status.st_blocks
+    try:
+        os.lseek(fd, 0, os.SEEK_DATA)  # some file systems in user space say of no file how much room it takes
+    except OSError as error:
+        return error.errno == ENXIO
+    finally:
+        os.lseek(fd, 0, os.SEEK_SET)
+    return False
 
 
 # Owners
