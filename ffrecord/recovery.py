@@ -43,6 +43,7 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
         TypeError (also AssertionError): `path`.
         FileNotFoundError: nothing that was flushed is left for this path.
         FileExistsError: there is another file under the name.
+        PermissionError: the part file is a link, no regular file, or another user's. It was not touched.
         OSError (EBUSY): the writer lives, or another process recovers; OSError (EINVAL): several writers left
             something, the message names the part files; any other: it cannot be read or written.
         FormatError: the journal is damaged in its first bytes, names no `.ffr` file of its directory, or is of another

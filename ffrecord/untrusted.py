@@ -1,9 +1,10 @@
-"""Names and files that somebody else may have made: what a killed writer seems to have left, names that a file tells.
+"""Files and names that somebody else may have made.
 
-Everything that is found at a name of ours is a stranger's until it was looked at: an archive from elsewhere, or another
+Whatever a killed writer seems to have left is a stranger's until it was looked at. An archive from elsewhere, or another
 user of a shared directory, can have put a link, a FIFO, a device, a hard link of another file or a file of terabytes
-there. `open_file` is the one place where such a file is opened, `check_name` the one where a name that was read from a
-file is checked before it becomes a path.
+there. Such a file is opened by `open_file` and nowhere else. A name that was read from a file is checked by `is_plain`,
+mostly through `check_name`, before it becomes a path. Names of several parts, as in archives, go through
+`safe_unpack.safe_parts`.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from errno import EPERM
+from errno import ENXIO, EPERM
 
 from ffrecord.errors import FormatError, escaped
 
@@ -31,7 +32,7 @@ _KINDS = (
 
 
 class Refused(PermissionError):
-    """Something is at a name of ours that is not ours to use. Its `strerror` says why."""
+    """The error of a name of ours at which something is that is not ours to use. Its `strerror` says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(EPERM, escaped(reason))
@@ -142,15 +143,29 @@ def read_file(name: str, most: int | None, *, directory: int | None = None, owne
         OSError: of opening or reading.
     """
     with open(open_file(name, os.O_RDONLY, directory=directory, owner=owner), "rb") as file:
-        status = os.fstat(file.fileno())
-        if is_sparse(status):
-            raise Refused(f"its {status.st_size} bytes are holes")
-        return file.read(status.st_size if most is None else most)
+        size = os.fstat(file.fileno()).st_size
+        if is_sparse(file.fileno()):
+            raise Refused(f"its {size} bytes are holes")
+        return file.read(size if most is None else most)
 
 
-def is_sparse(status: os.stat_result) -> bool:
-    """Tell whether a file takes so little room of the disk that its size, which may be terabytes, says nothing."""
-    return status.st_size > max(SPARSE_FROM, SPARSE * 512 * status.st_blocks)
+def is_sparse(fd: int) -> bool:
+    """Tell whether an open file takes so little room of the disk that its size, which may be terabytes, says nothing.
+
+    Its offset is 0 afterwards.
+    """
+    status = os.fstat(fd)
+    if status.st_size <= SPARSE_FROM:
+        return False
+    if status.st_blocks:
+        return status.st_size > SPARSE * 512 * status.st_blocks
+    try:
+        os.lseek(fd, 0, os.SEEK_DATA)  # some file systems in user space say of no file how much room it takes
+    except OSError as error:
+        return error.errno == ENXIO
+    finally:
+        os.lseek(fd, 0, os.SEEK_SET)
+    return False
 
 
 # Owners

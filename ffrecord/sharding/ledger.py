@@ -101,8 +101,7 @@ class Ledger:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        status = os.fstat(fd)
-        size = 0 if untrusted.is_sparse(status) else min(status.st_size, LEDGER_MAX)
+        size = 0 if untrusted.is_sparse(fd) else min(os.fstat(fd).st_size, LEDGER_MAX)
         self.story = tell(read_all(fd, size, 0))
         self._end = self.story.end
 
