@@ -25,7 +25,16 @@ for options in ({"num_threads": 0}, {"num_threads": 2}, {"num_workers": 2}):
     assert sorted(found) == list(range(200)), (options, found[:10])
 print("right")
 """
-CALLS = ("memfd_create", "fallocate", "prlimit64", "sched_getaffinity", "pidfd_open", "preadv2", "flock", "prctl")  # the last one installs the filters
+CALLS = (
+    "memfd_create",
+    "fallocate",
+    "prlimit64",
+    "sched_getaffinity",
+    "pidfd_open",
+    "preadv2",
+    "flock",
+    "prctl",
+)  # the last one installs the filters
 
 
 @pytest.mark.timeout(300)
