@@ -20,7 +20,6 @@ cdef enum:
     PATIENCE = 3
     RETRY_EVERY = 1024         # batches, for direct reads where they were refused
     ASK_SHARE = 300            # asking for free memory takes no more than one of so many parts of the time
-    DIRECT_MEMORY = 512 << 20  # bytes of free memory; buffers of direct reads, unlike the page cache, give none back
     FREE_SHARE = 2             # files fit that are no more than this part of it
 
 cdef int64_t ASK_NS = 1_000_000_000  # and it is asked for again after so long at the latest
@@ -40,10 +39,9 @@ cdef bint asks_for_memory(const Filesystem* fs) noexcept:
 
 
 cdef void weigh(Filesystem* fs, int64_t available, int64_t since) noexcept:
-    """Whether the files, and the buffers of direct reads, fit into that many bytes of free memory, asked for since a time."""
+    """Whether the files fit into that many bytes of free memory, which was asked for since a time."""
     cdef int64_t now = ffr_now_ns()
     fs.fits = fs.size <= available // FREE_SHARE
-    fs.no_direct |= available < DIRECT_MEMORY
     fs.ask_at = now + min(ASK_SHARE * (now - since), ASK_NS)
 
 

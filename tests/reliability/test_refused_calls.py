@@ -29,10 +29,11 @@ from ffrecord.sources import TFRecordWriter, unpack
 ERRORS = (errno.ENOSYS, errno.EPERM, errno.EINVAL)
 SAMPLES = builders.records([i * 997 % 40_000 for i in range(60)])
 NEEDLESS = (
+    "sync_file_range",
     *("copy_file_range", "dup3", "fadvise64", "fallocate", "fchown", "fgetxattr", "flock", "fsetxattr"),
     *("fstatfs", "getrlimit", "getrusage", "getxattr", "io_destroy", "io_getevents", "io_setup", "io_submit"),
     *("madvise", "membarrier", "memfd_create", "mincore", "pidfd_open", "prctl", "preadv", "preadv2"),
-    *("prlimit64", "sched_getaffinity", "pwritev2", "statx", "sync_file_range", "syncfs", "sysinfo", "close_range"),
+    *("prlimit64", "sched_getaffinity", "pwritev2", "statx", "syncfs", "sysinfo", "close_range"),
 )
 # Of these not every use must fail.
 NEEDED = ("fsync", "ftruncate", "pwrite64", "pread64", "getdents64", "mkdir", "rename", "link", "socketpair", "fchmod")
