@@ -1,6 +1,6 @@
 """Files and names that somebody else may have made.
 
-Whatever a killed writer seems to have left is a stranger's until it was looked at. An archive from elsewhere, or another
+Treat whatever a killed writer seems to have left as a stranger's until you have looked at it. An archive, or another
 user of a shared directory, can have put a link, a FIFO, a device, a hard link of another file or a file of terabytes
 there. Such a file is opened by `open_file` and nowhere else. A name that was read from a file is checked by `is_plain`,
 mostly through `check_name`, before it becomes a path. Names of several parts, as in archives, go through
