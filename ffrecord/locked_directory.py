@@ -1,7 +1,7 @@
-"""A hidden directory of ours, in one that others may write to: found once, locked, and from then on used by its
-descriptor, since somebody may have put another one, or a link, at its name meanwhile.
+"""A hidden directory in one that others may write to.
 
-What is in it is a stranger's until it was looked at (see untrusted.py): the directory itself may be from an archive.
+It is found once, locked, and from then on used by its descriptor: somebody may put another one, or a link, at its name.
+Its content is a stranger's until it was looked at (see untrusted.py): the directory itself may be from an archive.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _log = logging.getLogger("ffrecord")
 
 
 class LockedDirectory:
-    """Made, or taken over, and locked. Only its user may write to it.
+    """A hidden directory that this process has made, or taken over, and locked. Only its user may write to it.
 
     Args:
         path: where, under its real name. Missing parents are made, each durable in its own.

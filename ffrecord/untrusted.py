@@ -1,9 +1,10 @@
-"""Names and files that somebody else may have made: what a killed writer seems to have left, names that a file tells.
+"""Files and names that somebody else may have made.
 
-Everything that is found at a name of ours is a stranger's until it was looked at: an archive from elsewhere, or another
-user of a shared directory, can have put a link, a FIFO, a device, a hard link of another file or a file of terabytes
-there. `open_file` is the one place where such a file is opened, `check_name` the one where a name that was read from a
-file is checked before it becomes a path.
+Whatever a killed writer seems to have left is a stranger's until it was looked at. An archive from elsewhere, or
+another user of a shared directory, can have put a link, a FIFO, a device, a hard link of another file or a file of
+terabytes there. Such a file is opened by `open_file` and nowhere else. A name that was read from a file is checked by
+`is_plain`, mostly through `check_name`, before it becomes a path. Names of several parts, as in archives, go through
+`safe_unpack.safe_parts`.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ _KINDS = (
 
 
 class Refused(PermissionError):
-    """Something is at a name of ours that is not ours to use. Its `strerror` says why."""
+    """The error of a name of ours at which something is that is not ours to use. Its `strerror` says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(EPERM, reason)

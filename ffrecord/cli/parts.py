@@ -35,7 +35,7 @@ Request = dict[str, Any]
 
 
 class State(msgspec.Struct, frozen=True):
-    """What is noted of a part.
+    """The notes on a part.
 
     Attributes:
         request: what was asked for; None for nothing, or nothing that can be read.
