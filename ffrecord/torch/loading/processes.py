@@ -285,7 +285,7 @@ class _Loader(DataLoader[Any]):
     def check_worker_number_rationality(self) -> None:
         # Torch only warns here, but asks for the CPUs, which a container may not tell.
         with contextlib.suppress(OSError, OverflowError):
-            super().check_worker_number_rationality()  # type: ignore[no-untyped-call]
+            super().check_worker_number_rationality()
 
     def _get_iterator(self) -> Any:
         return _Iterator(self)
