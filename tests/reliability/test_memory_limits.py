@@ -179,6 +179,13 @@ with FileReader(sys.argv[2], io=sys.argv[3]) as reader:
         assert (np.diff(offsets) == 100_000).all() and (data[offsets[:-1]] == indices % 251).all()
         del data
     print(*reader.stats().engines.values())
+# Buffers of direct reads are what a fork does not copy (MADV_DONTFORK).
+with open("/proc/self/smaps") as lines:
+    size = 0
+    for line in lines:
+        name, *rest = line.split()
+        size = int(rest[0]) << 10 if name == "Size:" else size
+        assert name != "VmFlags:" or "dc" not in rest or size <= {SMALL} // 8, size
 """
 
 

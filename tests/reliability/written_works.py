@@ -36,9 +36,9 @@ AGAIN = frozenset(
 )
 # What a file system answers that has no such call.
 REFUSED = {
-    "sync_file_range": (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP),
+    "sync_file_range": (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM),
     "fallocate": (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM),
-    "posix_fallocate": (errno.EINTR, errno.EINVAL, errno.EOPNOTSUPP),
+    "posix_fallocate": (errno.EINTR, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM),
 }
 
 
