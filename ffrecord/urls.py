@@ -10,7 +10,8 @@ WEB = ("http", "https")  # the only schemes whose URLs have a query; in all othe
 UNQUOTED = "/!$&'()*+,;=:@~"  # in the path of a web URL, beside letters, digits, `-`, `.` and `_`
 # What people append to a key to choose a version of it, or to be let in. No key looks like that by chance.
 ACCESS = re.compile(
-    r"[?&](versionid|generation|snapshot|x-amz-[a-z-]+|x-goog-[a-z-]+|awsaccesskeyid|signature|sig|[a-z_]*token)=",
+    r"[?&](versionid|generation|snapshot|x-amz-[a-z-]+|x-goog-[a-z-]+|awsaccesskeyid|sig"
+    r"|[a-z_-]*(signature|token|secret|password|credential)[a-z_-]*)=",
     re.IGNORECASE,
 )
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")

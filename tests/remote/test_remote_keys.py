@@ -110,6 +110,8 @@ def test_keys_of_a_web_server(served: tuple[str, Path], backend: str, key: str) 
         ("gs://bucket/set?generation=3", "has no query"),
         ("az://container/set?sv=2024&sig=secret", "has no query"),
         ("s3://bucket/set?X-Amz-Signature=secret", "has no query"),
+        ("s3://bucket/set?x=1&access_token=secret", "has no query"),
+        ("memory://bucket/set?X-Signature=secret", "has no query"),
         ("s3://bucket?x/set", "no name of a host or bucket"),
         ("s3://bu%63ket/set", "no name of a host or bucket"),
         ("s3://bucket/a//b", "'' between slashes"),
