@@ -10,6 +10,7 @@ from typing import Any, Literal, SupportsIndex
 from ffrecord import urls
 from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, counted
 from ffrecord.fields import Schema
+from ffrecord.inputs.recognised import Ours, input_of
 from ffrecord.sharding import arguments, resume
 from ffrecord.sharding.encoding import Encoding, extension_of, given, name_of, shape_of, shown
 from ffrecord.sharding.job import Means
@@ -90,8 +91,6 @@ class _Taken:
     """
 
     def __init__(self, dataset: Any, serializer: Any = None) -> None:
-        from ffrecord.inputs.recognised import Ours, input_of  # which takes long to import
-
         found = input_of(dataset)
         self.dataset = dataset
         self.known = None if serializer is not None and isinstance(found, Ours) else found

@@ -151,7 +151,7 @@ def expand(fname: Source, *, resolve: bool = False) -> Expanded:
         items = [_expand_one(_here(fname), resolve)]
     expanded = Expanded([path for each in items for path in each.files], [s for each in items for s in each.shards])
     if not expanded.files:
-        raise ArgumentError(f"{_nothing(fname)}{_remark(fname)}")
+        raise ArgumentError(_nothing(fname))
     for path in expanded.files:
         check_file(path)
     return expanded
@@ -214,14 +214,16 @@ def _interrupted(path: str) -> str:
 
 def _nothing(fname: Source) -> str:
     """Return what was given where there is nothing to open, and what is expected."""
-    expected = "expected a file, a list of files, a directory with .ffr files, or a pattern such as 'data/*.ffr'"
+    expected = "; expected a file, a list of files, a directory with .ffr files, or a pattern such as 'data/*.ffr'"
     if isinstance(fname, list | tuple):
         given = f"the {type(fname).__name__} is empty"
     elif os.path.isdir(_here(fname)):
-        given = f"{fname!r} is a directory without any; ffrecord.open opens other formats"
+        given = f"{fname!r} is a directory without any"
+        expected = f"; ffrecord.open opens other formats{expected}"
     else:
         given = f"no file matches {fname!r}"
-    return f"At least one .ffr file as input is needed, and {given}; {expected}"
+    # Where a write was interrupted, or the working directory is gone, that alone is the reason.
+    return f"At least one .ffr file as input is needed, and {given}{_remark(fname) or expected}"
 
 
 def _remark(fname: Source) -> str:
