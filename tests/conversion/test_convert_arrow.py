@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ffrecord.conversion.columns import Facts, chosen
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from ffrecord.conversion.parquet import ParquetDataset
 from ffrecord.errors import FormatError
 from ffrecord.fields import BytesField, JSONField, MsgpackField, NDArrayField, OptionalField, schema_of
 from ffrecord.inputs.arrow_values import RowError, missing_in
+from ffrecord.inputs.columns import Facts, chosen
 from ffrecord.inputs.rows import Rows
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Arrow tables are not converted")

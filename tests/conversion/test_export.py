@@ -317,7 +317,7 @@ LOST = [
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "tfrecord"])
-@pytest.mark.parametrize("value", LOST, ids=repr)
+@pytest.mark.parametrize("value", LOST, ids=lambda value: "objects" if "object at" in repr(value) else repr(value))
 def test_values_that_would_be_lost_are_refused_by_column(tmp_path, kind, value):
     with pytest.raises((ArgumentError, ArgumentTypeError), match="sample 0, column 'x'"):
         export([{"x": value, "y": 1}], tmp_path / "out", kind, progress=False)
