@@ -130,7 +130,7 @@ def parts(task: str, arguments: Sequence[str]) -> tuple[str, ...]:
         needs += ("docs", "lint", "release", "trainers")
     if task == "bench" and arguments[:1] and arguments[0] in PEERS:
         needs += ("bench",)
-    return tuple(name for name in ("build", *needs) if name in requirements())
+    return ("build", *needs)
 
 
 def requirements() -> dict[str, list[str]]:
@@ -463,7 +463,7 @@ class Compiler:
         for path in generated():
             path.unlink(missing_ok=True)
         self._result = (1, "the build was interrupted")
-        self._program = Program([str(PYTHON), "setup.py", "build_ext", "--inplace"], lock, {})
+        self._program = Program([str(PYTHON), "setup.py", "build_ext", "--inplace", "--force"], lock, {})
         self._thread = threading.Thread(target=self._follow)
         self._thread.start()
 

@@ -1,5 +1,6 @@
 """Fixtures, and the three hypothesis profiles: HYPOTHESIS_PROFILE=default, ci or nightly."""
 
+import functools
 import gc
 import multiprocessing
 import os
@@ -39,9 +40,22 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Of tests/reliability: what a long run may change."""
+    parser.addoption("--quick", action="store_true", help="leave out the files that tests/slow.txt lists")
     group = parser.getgroup("reliability")
     group.addoption("--seed", type=int, default=0, help="of what the tests of the guarantees do at random; default: 0")
     group.addoption("--figures", type=Path, help="append what these tests counted to this file, as lines of JSON")
+
+
+@functools.cache
+def slow_files() -> set[Path]:
+    """Return the files of tests that take long, which `--quick` leaves out."""
+    lines = (Path(__file__).parent / "slow.txt").read_text().splitlines()
+    return {Path(__file__).parent / line for line in lines if line and not line.startswith("#")}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out slow files where the quick tests are asked for."""
+    return True if config.getoption("--quick") and collection_path in slow_files() else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
