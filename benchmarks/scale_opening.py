@@ -5,7 +5,7 @@ import tempfile
 
 from scale_world import World, chances, figure, size
 
-from ffrecord import manifest
+from ffrecord import FormatError, manifest
 
 HEADER = ["shards", "dataset.json", "for each", "a node's processes", "all processes", "received by a node in"]
 
@@ -24,7 +24,14 @@ def document(world: World, shards: int) -> int:
 
 
 def rows(world: World) -> list[list[str]]:
-    """For some numbers of shards up to the world's."""
+    """Return a row for each of some numbers of shards up to the world's.
+
+    Raises:
+        FormatError: a dataset.json of so many would be refused.
+    """
+    most = most_shards(world)
+    if world.shards > most:
+        raise FormatError(f"{manifest.NAME} lists at most {most:,} shards, {world.shards:,} are asked for")
     found = []
     for shards in sorted({1000, 10_000, world.shards}):
         length = document(world, shards)

@@ -172,8 +172,10 @@ def read(path: str, most: int) -> bytes:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise FormatError(f"{path}: not a regular file")
-            # One byte more than allowed, so that a file growing meanwhile is noticed too.
-            data = file.read(most + 1) if status.st_size <= most else b""
+            # Room is made for as much as is asked for. One byte more shows that the file grows.
+            data = file.read(status.st_size + 1) if status.st_size <= most else b""
+            if len(data) > status.st_size:
+                data += file.read(most + 1 - len(data))
     except OSError as error:
         raise file_error(error.errno or errno.EIO, f"{path} could not be read", path) from None
     try:
@@ -193,7 +195,7 @@ def _check(manifest: Manifest) -> None:
     for shard in manifest.shards:
         if shard.size < format.tables_end(shard.samples):
             raise FormatError(
-                f"shard {shard.name}: {counted(shard.samples, 'sample')} do not fit in {counted(shard.size, 'byte')}"
+                f"shard {shard.name}: {counted(shard.samples, 'sample')} cannot fit in {counted(shard.size, 'byte')}"
             )
     if len({shard.name for shard in manifest.shards}) != len(manifest.shards):
         raise FormatError("the same shard is listed twice")

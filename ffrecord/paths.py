@@ -113,7 +113,7 @@ def generation(fname: Source) -> Generation:
         whole = (len(items) == 1 or not path.endswith(SUFFIX)) and os.path.isdir(path)
         directory = path if whole else os.path.dirname(path) or "."
         if directory not in found:
-            found[directory] = _identity(os.path.realpath(directory))
+            found[directory] = _identity(filesystems.real(directory))
     return found
 
 

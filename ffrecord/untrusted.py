@@ -146,7 +146,8 @@ def read_file(name: str, most: int | None, *, directory: int | None = None, owne
         size = os.fstat(file.fileno()).st_size
         if is_sparse(file.fileno()):
             raise Refused(f"its {size} bytes are holes")
-        return file.read(size if most is None else most)
+        # Room is made for as much as is asked for, so that is no more than there is.
+        return file.read(size if most is None else min(size, most))
 
 
 def is_sparse(fd: int) -> bool:

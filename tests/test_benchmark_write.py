@@ -104,8 +104,8 @@ def test_peers_of_writing_have_an_environment_of_their_own(monkeypatch: pytest.M
     monkeypatch.syspath_prepend(str(BENCHMARKS.parent))
     monkeypatch.chdir(BENCHMARKS.parent)
     run = importlib.import_module("run")
-    group, environment, bench = run.commands("bench", ["write", "--smoke"])
-    assert group == run.commands("bench", ["read"])[0]
+    environment, bench = run.commands("bench", ["write", "--smoke"])
+    assert all("bench" in run.parts("bench", [name]) for name in ("read", "write", "loader"))
     assert environment == [str(run.PYTHON), str(BENCHMARKS / "write_environment.py")]
     assert bench == [str(run.PYTHON), str(BENCHMARKS / "bench_write.py"), "--smoke"]
-    assert run.commands("bench", ["loader"])[:2] == [group, environment]
+    assert run.commands("bench", ["loader"])[0] == environment

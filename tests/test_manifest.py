@@ -92,7 +92,7 @@ def test_fingerprint_ignores_names_and_key_order() -> None:
         ({"schema": []}, "schema"),
         ({"shards": None}, "shards"),
         ({"shards": [shard(), shard()], "samples": 2}, "listed twice"),
-        ({"shards": [shard(size=23)], "samples": 1}, "1 samples do not fit in 23 bytes"),
+        ({"shards": [shard(size=23)], "samples": 1}, "1 sample cannot fit in 23 bytes"),
         ({"shards": [shard(samples=-1)], "samples": -1}, ">= 0"),
         ({"shards": [shard(crc=2**32)], "samples": 1}, "crc"),
         ({"shards": [shard(size=2**70)], "samples": 1}, "size"),

@@ -76,7 +76,7 @@ def test_own_numbers(program, capsys):
         (["--samples", "1e3"], "1000 samples are less than two steps of 8000 ranks"),
         (["--nodes", "0"], "nodes is 0, expected more than 0"),
         (["--shards", "1.5"], "'1.5' is no whole number"),
-        (["--shards", "200000", "--nodes", "8"], "dataset.json"),
+        (["--shards", "4000000", "--nodes", "8"], "dataset.json"),
         (["--node-gbit", "fast"], "invalid float value"),
     ],
 )

@@ -95,6 +95,7 @@ def test_every_call_failing_once(tmp_path, monkeypatch, n, call, number):
         path = tmp_path / f"{k}" / "a.ffr"
         path.parent.mkdir()
         path.write_bytes(OLD)
+        path.chmod(0o640)  # which the new file gets, by fchmod
         with monkeypatch.context() as patch:
             patch.setattr(os, call, failing(call, k, number))
             try:

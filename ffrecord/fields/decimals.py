@@ -40,4 +40,4 @@ class DecimalField(Field):
                 return value
         except (InvalidOperation, ValueError):
             pass
-        raise FormatError(f"{counted(len(data), 'byte')} that are no decimal: {text[:40]!r}")
+        raise FormatError(f"not a decimal: {counted(len(data), 'byte')}, {text[:40]!r}")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.errors import ArgumentError, FormatError, counted
-from ffrecord.inputs.arrow_values import RowError
+from ffrecord.inputs.arrow_values import RowError, missing_in
 from ffrecord.inputs.columns import Facts, chosen
 from ffrecord.inputs.rows import Rows
 from ffrecord.inputs.stores import spread
@@ -92,8 +92,8 @@ class ArrowTable(Table):
         self._known: Rows | None = None
 
     def fields(self, wanted: Any) -> Mapping[str, Any]:
-        nulls = {name: self._table.column(name).null_count for name in self._table.column_names}
-        self._known = Rows(self._table.schema, nulls, {}, wanted)
+        missing = {name: missing_in(self._table.column(name)) for name in self._table.column_names}
+        self._known = Rows(self._table.schema, missing, {}, wanted)
         return self._known.fields
 
     def samples(self, indices: Sequence[int]) -> list[dict[str, Any]]:

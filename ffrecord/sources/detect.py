@@ -207,10 +207,27 @@ CHECKS: tuple[tuple[str, Callable[[Look], bool]], ...] = (
 
 
 def is_packed_folder(path: str) -> bool:
-    """Whether a `.ffr` file's last record begins as the index of a packed folder."""
-    if not os.path.isfile(path):
+    """Tell whether a `.ffr` file's last record begins as the index of a packed folder.
+
+    Raises:
+        OSError (also a RuntimeError): it cannot be looked at. Then nobody knows.
+    """
+    with doing("looking what it is", path):
+        if not _is_regular(path):
+            return False
+        return _ends_in_an_index(path)
+
+
+def _is_regular(path: str) -> bool:
+    """Tell whether a regular file is there; unlike `os.path.isfile`, raise if nobody knows."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
-    with doing("looking what it is", path), open(path, "rb") as file:
+
+
+def _ends_in_an_index(path: str) -> bool:
+    with open(path, "rb") as file:
         n = int.from_bytes(file.read(ffr.PREFIX.size)[4:], "little", signed=True)
         if n < 1:
             return False

@@ -131,7 +131,7 @@ def shard_offsets(fd: int, size: int, shard: MDSShard, check: bool) -> npt.NDArr
         raise FormatError(f"{counted(size, 'byte')}, {NAME} says {shard.raw_data.bytes}")
     head = WORD.itemsize * (shard.samples + 2)
     if head > size:
-        raise FormatError(f"{counted(shard.samples, 'sample')}, as {NAME} says, do not fit in {counted(size, 'byte')}")
+        raise FormatError(f"{counted(shard.samples, 'sample')}, as {NAME} says, cannot fit in {counted(size, 'byte')}")
     words = np.frombuffer(read_all(fd, head, 0), WORD)
     if words[0] != shard.samples:
         raise FormatError(f"{counted(words[0], 'sample')}, {NAME} says {shard.samples}")

@@ -18,7 +18,7 @@ EXTRAS = {
     "fsspec": ["fsspec"],
     "remote": ["obstore"],
     "plot": ["matplotlib"],
-    "ray": ["ray[data]", "pyarrow"],
+    "ray": ["ray[data]", "pyarrow", "pydantic"],
 }
 
 

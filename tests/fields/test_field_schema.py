@@ -87,7 +87,7 @@ def test_repr() -> None:
         "  meta.name  StrField()                          varying",
     ]
     assert repr(Schema.of(IntField())).startswith(
-        "Schema of samples that are one value: 1 columns, records of 8 bytes\n"
+        "Schema of samples that are one value: 1 column, records of 8 bytes\n"
     )
 
 

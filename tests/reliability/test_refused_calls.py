@@ -193,7 +193,7 @@ def test_what_cannot_be_done_without_names_the_file(call: str, counted: Counted)
 
 def test_all_calls_of_the_package_are_refused() -> None:
     """Every call of the compiled modules is in one of the lists, under the name that it has in the kernel."""
-    header = (Path(ffrecord.__file__).parent / "_calls.h").read_text()
+    header = (Path(ffrecord.__file__).parent / "system" / "calls.h").read_text()
     named = {"pread": "pread64", "pwrite": "pwrite64", "posix_fadvise": "fadvise64", "readdir": "getdents64"}
     made = {named.get(call, call) for call in re.findall(r"#define call_(\w+)", header)}
     # Without these no program runs.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from web_servers import Odd, odd_server
 
-from ffrecord import DatasetWriter, FileReader
+from ffrecord import DatasetWriter, FileReader, manifest
 from ffrecord.errors import (
     ChangedError,
     FormatError,
@@ -211,7 +211,7 @@ def test_no_answer_takes_more_than_was_asked_for(odd: Odd, backend: str, kind: s
     if kind == "manifest":
         with pytest.raises((RemoteError, FormatError)):
             FileReader(f"{odd.url}/manifest/set", **options(backend, max_tries=1))
-        assert odd.sent[kind] < 2 * (64 << 20) + READ_MOST
+        assert odd.sent[kind] < manifest.SIZE_MAX + 2 * READ_MOST
 
 
 # Redirects

@@ -240,7 +240,7 @@ def test_formats_are_told_or_found(tmp_path):
     with pytest.raises(ArgumentError, match="only files of this machine"):
         ffrecord.open(f"file://elsewhere{path}")
     with pytest.raises(ArgumentError, match="copy it to this machine first"):
-        ffrecord.open("s3://bucket/data.tar")
+        ffrecord.open("memory://bucket/data.tar")
     with pytest.raises(ArgumentError, match="nothing to open"):
         ffrecord.open([])
     with pytest.raises(FileNotFoundError, match=r"\*\.nothing"):

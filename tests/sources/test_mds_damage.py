@@ -84,7 +84,7 @@ def edited(directory: Path, **changes: object) -> Path:
     ("changes", "message"),
     [
         ({"samples": 5}, "4 samples, index.json says 5"),
-        ({"samples": 2**31}, "2147483648 samples, as index.json says, do not fit in"),
+        ({"samples": 2**31}, "2147483648 samples, as index.json says, cannot fit in"),
         ({"samples": -1}, "-1 samples"),
         ({"samples": 2**70}, "1180591620717411303424 samples"),
         ({"version": 1}, "version 1, expected 'mds', 2"),

@@ -144,7 +144,7 @@ DEFECTS = (
         "a-manifest-written-through-a-link",
         "G1",
         "ffrecord/manifest.py",
-        "PartFile(path, follow=False)",
+        "PartFile(path, follow=False, beside=beside)",
         "PartFile(path)",
         ("test_strangers.py::test_a_link_at_a_manifest_s_name_is_not_written_through",),
     ),
