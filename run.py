@@ -39,7 +39,7 @@ PARALLEL = ["-n", "auto", "--maxprocesses", "4", "--dist", "loadfile"]
 
 
 class Task(NamedTuple):
-    """A task.
+    """What a word after run.py does, and what has to be installed for it.
 
     Attributes:
         does: its line in the help.
@@ -91,7 +91,8 @@ def main() -> int:
         parser.print_help()
         return 2
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was started ends, too
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that what was started ends, too
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         if TASKS[given.task].needs:
             with alone() as lock:
@@ -104,7 +105,7 @@ def main() -> int:
         say("interrupted; the next run goes on from here")
         return 130
     except OSError as error:
-        say(f"set-up failed: {error}{FULL if error.errno == 28 else ''}")
+        say(known_cause(str(error)) or f"{given.task}: {error}")
         return 1
 
 
@@ -112,7 +113,7 @@ class SetUpError(Exception):
     """The set-up cannot go on. Its text says what to do."""
 
 
-FULL = ". The disk is full: free some space (du -sh .venv shows what is there), then run this again"
+FULL = "the disk is full: free some space (du -sh .venv shows what is there), then run this again"
 
 
 def say(text: str) -> None:
@@ -154,6 +155,16 @@ def pins() -> list[str]:
     return [line for line in lines if line]
 
 
+def pin_applies(pin: str) -> bool:
+    """Tell if a line of constraints.txt is for this Python. A marker compares versions of Python, joined by `and`."""
+    for name, operator, text in re.findall(r'(python\w+) (<|>=) "([\d.]+)"', pin):
+        this = sys.version_info[: 3 if name == "python_full_version" else 2]
+        that = tuple(map(int, text.split(".")))
+        if (this < that) != (operator == "<"):
+            return False
+    return True
+
+
 def name_of(requirement: str) -> str:
     """Return the name of the project that a requirement asks for, as package indexes spell it."""
     return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]*", requirement.strip())[0]).lower()  # type: ignore[index]
@@ -165,10 +176,10 @@ def name_of(requirement: str) -> str:
 @contextmanager
 def alone() -> Iterator[int]:
     """Hold the lock of this directory: two set-ups at once would break each other. Gives its descriptor."""
-    with open(__file__, "rb") as file:
+    with open(__file__, "r+b") as file:  # network file systems want it open for writing
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             say(f"waiting for another run.py that sets up {VENV}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
@@ -179,15 +190,16 @@ def set_up(needed: Sequence[str], task: Task, lock: int) -> None:
 
     Every step is recorded as it ends, so a set-up that was interrupted goes on where it was.
     """
-    state, asked = recorded(), requirements()
+    state, asked, made_from = recorded(), requirements(), sources()
+    project = digest((ROOT / "pyproject.toml").read_text())
     if state.get("python") != interpreter() or not imports("pip"):
         check_machine()
         make_environment(lock)
         state = {"python": interpreter()}
         record(state)
-    stale = task.package and (state.get("compiled") != sources() or not built())
+    stale = task.package and (state.get("compiled") != made_from or not built())
     lacking = [name for name in needed if state.get(name) != digest(asked[name], pins())]
-    editable = task.package and (stale or state.get("installed") != digest((ROOT / "pyproject.toml").read_text()))
+    editable = task.package and (stale or state.get("installed") != project)
     if not (stale or lacking or editable):
         return
     check_machine()
@@ -214,13 +226,13 @@ def set_up(needed: Sequence[str], task: Task, lock: int) -> None:
             record(recorded() | {name: digest(asked[name], pins()) for name in others})
         if compiler:
             compiler.wait()
-            record(recorded() | {"compiled": sources()})
+            record(recorded() | {"compiled": made_from})
     finally:
         if compiler:
             compiler.end()
     if editable:
         pip.editable()
-        record(recorded() | {"installed": digest((ROOT / "pyproject.toml").read_text())})
+        record(recorded() | {"installed": project})
 
 
 def interpreter() -> str:
@@ -263,7 +275,8 @@ def sources() -> str:
     """Return a checksum of all that is compiled, and of the tools that compile it."""
     paths = [path for end in ("pyx", "pxd", "pxi", "h", "c") for path in (ROOT / "ffrecord").rglob(f"*.{end}")]
     kept = sorted(set(paths) - set(generated()))
-    return digest(*((path.name, path.read_bytes()) for path in (ROOT / "setup.py", *kept)), requirements()["build"])
+    read = [(str(path.relative_to(ROOT)), path.read_bytes()) for path in (ROOT / "setup.py", *kept)]
+    return digest(read, requirements()["build"])
 
 
 def built() -> bool:
@@ -278,7 +291,10 @@ def imports(*modules: str) -> bool:
     if not PYTHON.exists():
         return False
     command = [str(PYTHON), "-c", f"import {', '.join(modules)}"]
-    return subprocess.run(command, cwd=VENV, env=environment(), capture_output=True).returncode == 0
+    try:
+        return subprocess.run(command, cwd=VENV, env=environment(), capture_output=True).returncode == 0
+    except OSError:  # it is no program any more
+        return False
 
 
 def check_machine() -> None:
@@ -304,10 +320,16 @@ def make_environment(lock: int) -> None:
     # The interpreter below a virtual environment, which may be the very one that is made anew.
     python = getattr(sys, "_base_executable", None) or sys.executable
     done = subprocess.run(
-        [python, "-m", "venv", "--clear", str(VENV)], env=environment(), capture_output=True, text=True, pass_fds=[lock]
+        [python, "-m", "venv", "--clear", "--without-pip", str(VENV)],
+        env=environment(),
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
         raise SetUpError(f"cannot make {VENV}: {explained(done.stdout + done.stderr)}")
+    status, output = finished([str(PYTHON), "-m", "ensurepip"], lock)
+    if status:
+        raise SetUpError(f"cannot make {VENV}: {explained(output)}")
     Pip(lock).install(["pip>=25.3"], "--upgrade")
 
 
@@ -343,7 +365,7 @@ class Pip:
             if known_cause(output):
                 raise SetUpError(explained(output))
             for name in unavailable(output):
-                if any(name_of(pin) == name for pin in self.pins):
+                if any(name_of(pin) == name and pin_applies(pin) for pin in self.pins):
                     say(f"the version of {name} in constraints.txt cannot be had for this Python; taking another")
                     self.pins = [pin for pin in self.pins if name_of(pin) != name]
                     break
@@ -352,10 +374,24 @@ class Pip:
                     asked = [each for each in asked if name_of(each) != name]
                     break
             else:
+                if spare:
+                    # Something is missing that one of them needs. Ask for each alone to find out which.
+                    self._install_each(asked, *options)
+                    return
                 if "ResolutionImpossible" not in output or not self.pins:
                     raise SetUpError(explained(output))
                 say("the versions of constraints.txt cannot be had together for this Python; taking others")
                 self.pins = []
+
+    def _install_each(self, asked: Sequence[str], *options: str) -> None:
+        """Install requirements one after the other, without those that cannot be had."""
+        for each in asked:
+            output = self._try(*options, each)
+            if output is None:
+                continue
+            if known_cause(output):
+                raise SetUpError(explained(output))
+            say(f"{name_of(each)}, or a package that it needs, cannot be had for this Python; going on without")
 
     def without_dependencies(self, name: str) -> None:
         """Install a package that asks for more than is used of it; go on without it if it cannot be had."""
@@ -378,11 +414,7 @@ class Pip:
             command += ["--build-constraint", str(held)]
         # Of packages without a wheel for this Python, some would take an hour to compile. This one has no C.
         command += ["--only-binary", ":all:", "--no-binary", "tfrecord", *arguments]
-        program = Program(command, self.lock, variables)
-        try:
-            status, output = program.follow(INSTALLED)
-        finally:
-            program.end()
+        status, output = finished(command, self.lock, **variables)
         return None if status == 0 else output
 
 
@@ -436,7 +468,7 @@ class Program:
         """
         lines = []
         assert self._process.stdout is not None
-        with LOG.open("a") as log:
+        with LOG.open("a", encoding="utf-8", errors="replace") as log:
             log.write(f"$ {shlex.join(self._command)}\n")
             for line in self._process.stdout:
                 lines.append(line)
@@ -455,6 +487,15 @@ class Program:
                     self._process.wait(timeout=5)
 
 
+def finished(command: list[str], lock: int, **variables: str) -> tuple[int, str]:
+    """Run a program to its end. Returns: its exit status, and all it printed."""
+    program = Program(command, lock, variables)
+    try:
+        return program.follow(INSTALLED)
+    finally:
+        program.end()
+
+
 class Compiler:
     """The build of the compiled modules, in the tree, beside other work."""
 
@@ -464,11 +505,15 @@ class Compiler:
             path.unlink(missing_ok=True)
         self._result = (1, "the build was interrupted")
         self._program = Program([str(PYTHON), "setup.py", "build_ext", "--inplace", "--force"], lock, {})
-        self._thread = threading.Thread(target=self._follow)
+        self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
     def _follow(self) -> None:
-        self._result = self._program.follow(COMPILED)
+        try:
+            self._result = self._program.follow(COMPILED)
+        except OSError as error:  # of writing the log
+            self._program.end()
+            self._result = (1, str(error))
 
     def wait(self) -> None:
         """Wait for its end.
@@ -488,7 +533,7 @@ class Compiler:
 
 
 CAUSES = [
-    (r"No space left on device|Errno 28|Disk quota exceeded", FULL.removeprefix(". ")),
+    (r"No space left on device|Errno 28|Disk quota exceeded", FULL),
     (
         r"name resolution|Failed to establish a new connection|Network is unreachable|Max retries exceeded|"
         r"ConnectTimeout|Connection refused|NewConnectionError|ProxyError|requirement pip\S* \(from versions: none\)",
@@ -585,9 +630,21 @@ def writers(arguments: Sequence[str]) -> list[list[str]]:
 
 
 def run(command: list[str]) -> int:
-    """Return the exit status of a command, 128 + number for a signal."""
-    status = subprocess.call(command, env=environment())
-    return status if status >= 0 else 128 - status
+    """Return the exit status of a command, 128 + number for a signal. Ctrl-C and SIGTERM let it end in its own time."""
+    interrupted = False
+    with subprocess.Popen(command, env=environment()) as process:
+        while process.returncode is None:
+            try:
+                process.wait()
+            except KeyboardInterrupt:  # which the terminal has sent to the program, too
+                interrupted = True
+            except SystemExit:
+                process.terminate()
+                process.wait()
+                raise
+    if interrupted:
+        raise KeyboardInterrupt
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 if __name__ == "__main__":

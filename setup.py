@@ -4,7 +4,7 @@ FFRECORD_COMPILED=1 says that they are in the tree already, as run.py has them f
 FFRECORD_SANITIZE, FFRECORD_COVERAGE=1 and FFRECORD_FAULTS=1 are for tests. With the last, system calls go through a
 table that is with the tests, and only the modules that make such calls are built.
 
-The build prints a line for each module, which `pip install -v` shows. FFRECORD_PROGRESS names a file to append them to.
+The build prints a line for each module, which `pip install -v` shows.
 """
 
 import os
@@ -20,6 +20,7 @@ from setuptools.command.build_ext import build_ext
 if not sys.platform.startswith("linux"):
     sys.exit(f"ffrecord is for Linux, not for {sys.platform}: run it in a Linux container, as docs/faq.md shows")
 
+CPUS = len(os.sched_getaffinity(0))
 COVERAGE = bool(os.environ.get("FFRECORD_COVERAGE"))
 SANITIZERS = os.environ.get("FFRECORD_SANITIZE")  # as -fsanitize has them: "address,undefined", "thread"
 SANITIZE = [f"-fsanitize={SANITIZERS}", "-fno-omit-frame-pointer", "-g", "-O1"] if SANITIZERS else []
@@ -102,7 +103,7 @@ class Build(build_ext):
         """Make the C of all modules, as many at a time as there are CPUs; then compile them."""
         made = cythonize(
             self.extensions,
-            nthreads=os.cpu_count() or 1,
+            nthreads=CPUS,
             compiler_directives={"language_level": 3, "linetrace": COVERAGE, "emit_code_comments": COVERAGE},
             shared_utility_qualified_name=SHARED,
         )
@@ -118,9 +119,6 @@ class Build(build_ext):
             self._begun += 1
             line = f"[{self._begun}/{len(self.extensions)}] {ext.name}"
         print(line, flush=True)
-        if os.environ.get("FFRECORD_PROGRESS"):
-            with open(os.environ["FFRECORD_PROGRESS"], "a") as file:
-                print(line, file=file, flush=True)
         super().build_extension(ext)
 
 
@@ -128,4 +126,8 @@ if os.environ.get("FFRECORD_COMPILED"):
     EXTENSIONS = []
 
 if __name__ == "__main__":
-    setup(ext_modules=EXTENSIONS, cmdclass={"build_ext": Build}, options={"build_ext": {"parallel": True}})
+    setup(
+        ext_modules=EXTENSIONS,
+        cmdclass={"build_ext": Build},
+        options={"build_ext": {"parallel": CPUS}},
+    )

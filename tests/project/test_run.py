@@ -276,6 +276,51 @@ def test_without_an_index_it_says_so_whatever_was_left(run, left):
     assert "http://127.0.0.1:9" in run.LOG.read_text()
 
 
+def test_what_others_need_and_cannot_have_is_left_out(run, monkeypatch):
+    """Where one of several requirements has nothing for this Python, or needs such a one, the others are installed."""
+    tried, lacking = [], {"b": "No matching distribution found for a\n", "a": "No matching distribution found for a\n"}
+
+    def attempt(pip, *asked, **variables):
+        tried.append(asked)
+        wrong = [lacking[name] for name in asked if name in lacking]
+        return wrong[0] if wrong else None
+
+    monkeypatch.setattr(run.Pip, "_try", attempt)
+    pip = run.Pip(0)
+    pip.install(["a", "b", "c"], spare=True)
+    assert tried[-1] == ("c",) and pip.pins == run.pins()
+    with pytest.raises(run.SetUpError, match="a cannot be had for Python"):
+        pip.install(["a", "c"])
+
+
+def test_pins_of_other_pythons_do_not_count(run):
+    assert run.pin_applies("a==1") and run.pin_applies('a==1; python_version >= "3.10"')
+    assert not run.pin_applies('a==1; python_version >= "3.10" and python_version < "3.10"')
+    assert not run.pin_applies('a==1; python_full_version < "3.9.5"')
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_the_program_clean_up(run, tmp_path, number):
+    program = (
+        "import time; print('up', flush=True)\ntry: time.sleep(60)\nfinally: time.sleep(1); print('clean', flush=True)"
+    )
+    if number == signal.SIGTERM:
+        program = f"import signal, sys; signal.signal(15, lambda *_: sys.exit(1))\n{program}"
+    code = f"import sys; sys.path.insert(0, {str(run.ROOT)!r}); import run\n" + (
+        f"import signal; signal.signal(15, lambda *_: sys.exit(143))\nrun.run([sys.executable, '-c', {program!r}])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == "up\n"
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    assert "clean" in process.communicate(timeout=30)[0]
+
+
 def test_two_at_once_wait_for_each_other(run):
     with open(run.ROOT / "run.py", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -363,6 +408,11 @@ def test_a_full_disk_is_told_of_and_the_next_run_goes_on(tmp_path):
         assert status == 0 and "one is 1" in printed, printed
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_slow_files_exist():
+    lines = (ROOT / "tests" / "slow.txt").read_text().splitlines()[1:]
+    assert len(lines) > 50 and [line for line in lines if not (ROOT / "tests" / line).exists()] == []
 
 
 def test_states_are_json(run):
