@@ -10,7 +10,6 @@ Debian systems need root, debootstrap and unshare. What this computer lacks is l
 import argparse
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -23,14 +22,18 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "out" / "machines"
 PAGE = ROOT / "docs" / "machines.md"
-RESULTS = OUT / "results.jsonl"
+RESULTS = ROOT / "docs" / "machines.jsonl"  # every result; the page has the newest of each machine
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 INSIDE = "root/ffrecord"  # the clone, in a Debian system
-HERE = Path(sys.prefix)
+OURS = str(ROOT / ".venv" / "bin")
+
+
+class UnableError(Exception):
+    """A machine cannot be made."""
 
 
 class Machine(NamedTuple):
-    """A machine.
+    """A place to run README's commands in.
 
     Attributes:
         name: in the table and on the command line.
@@ -70,10 +73,15 @@ def here() -> Iterator[Machine]:
     for version in PYTHONS:
         name, code = f"python{version}", f"import sys; assert '%d.%d' % sys.version_info[:2] == '{version}'"
         pyenv = sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}")))
-        for python in filter(None, [shutil.which(name), *pyenv]):
+        for python in filter(None, [shutil.which(name, path=outer_path()), *pyenv]):
             if subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0:
                 yield Machine(name, python)
                 break
+
+
+def outer_path() -> str:
+    """Return the search path without the .venv of this clone."""
+    return os.pathsep.join(each for each in os.environ["PATH"].split(os.pathsep) if each != OURS)
 
 
 def main() -> int:
@@ -97,7 +105,12 @@ def main() -> int:
         if lacking:
             print(f"machines: {name} is left out: {lacking}", flush=True)
             continue
-        found = attempt(machines[name], options.tests, options.wheels)
+        try:
+            found = attempt(machines[name], options.tests, options.wheels)
+        except (OSError, subprocess.CalledProcessError, UnableError) as error:
+            print(f"machines: {name} could not be made: {error}", flush=True)
+            fine = False
+            continue
         with RESULTS.open("a") as file:
             file.write(json.dumps(found) + "\n")
         fine = fine and not found["failed"]
@@ -144,11 +157,13 @@ def attempt(machine: Machine, tests: str, wheels: Path | None) -> dict[str, obje
 
 
 def last(printed: str) -> str:
-    """Return the line that says how it ended."""
-    lines = printed.strip().splitlines() or [""]
-    said = [line for line in lines if line.startswith("run.py: ")]
-    counted = re.findall(r"=+ ((?:\d+ \w+,? ?)+ in [\d.]+s)", printed)
-    return counted[-1] if counted else lines[-1] if "setting up" in (said or ["setting up"])[-1] else said[-1]
+    """Return the line that says how a command ended: pytest's count, what run.py stopped with, or the last one."""
+    counted = re.findall(r"=+ ((?:\d+ \w+,? ?)+ in [\d.]+s)", printed) or re.findall(r"^(\d+ passed.*)$", printed, re.M)
+    if counted:
+        return str(counted[-1])
+    lines = printed.strip().splitlines() or ["it printed nothing"]
+    stopped = [line for line in lines[-1:] if line.startswith("run.py: ")]
+    return (stopped or lines)[-1]
 
 
 def megabytes(venv: Path) -> int:
@@ -172,7 +187,7 @@ def prepare(machine: Machine, wheels: Path | None) -> None:
         log = machine.root.with_suffix(".log")
         with log.open("w") as file:
             if subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode:
-                sys.exit(f"machines: debootstrap failed for {machine.suite}: {log} says why")
+                raise UnableError(f"debootstrap failed for {machine.suite}: {log} says why")
         shutil.copy("/etc/resolv.conf", machine.root / "etc" / "resolv.conf")
         shutil.copy("/etc/hosts", machine.root / "etc" / "hosts")
         certificate = os.environ.get("PIP_CERT")
@@ -194,14 +209,25 @@ def called(machine: Machine, wheels: Path | None, *command: str) -> tuple[int, s
         # As a container has it: processes and memory of its own, no terminals. It all goes with the last process.
         script = 'mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/dev/shm" && exec chroot "$@"'
         inside = ["sh", "-c", 'cd "$0" && exec "$@"', f"/{INSIDE}", *command]
-        command = ("unshare", "--mount", "--pid", "--fork", "sh", "-ec", script, "sh", str(machine.root), *inside)
+        command = (
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-ec",
+            script,
+            "sh",
+            str(machine.root),
+            *inside,
+        )
         place: Path = ROOT
         (machine.root / "dev" / "shm").mkdir(exist_ok=True)
     else:
         foreign = ("VIRTUAL_ENV", "PYTHONPATH")
         kept = {name: value for name, value in os.environ.items() if name not in foreign}
-        outside = [each for each in kept["PATH"].split(os.pathsep) if Path(each) != HERE / "bin"]
-        kept["PATH"] = os.pathsep.join(outside)
+        kept["PATH"] = outer_path()
         if wheels:
             kept["PIP_FIND_LINKS"] = str(wheels.resolve())
         place = clone(machine)
@@ -222,19 +248,19 @@ def commit() -> str:
 def page() -> None:
     """Write the newest result of each machine into docs/machines.md."""
     newest = {found["machine"]: found for found in map(json.loads, RESULTS.read_text().splitlines())}
-    rows = ["| machine | Python | `digits` from nothing | again | `.venv` without torch | tests | commit |"]
-    rows += ["|---|---|--:|--:|--:|---|---|"]
+    rows = ["| machine | Python | `digits` from nothing | again | `.venv` without torch | tests | CPUs | when |"]
+    rows += ["|---|---|--:|--:|--:|---|--:|---|"]
     for found in newest.values():
         tests = f"`{found['tests']}`: {found['outcome']}" if "tests" in found else "not run"
         digits = f"{found['digits']:.0f} s" if found["accuracy"].endswith("%") else found["accuracy"]
         again = f"{found['again']:.0f} s" if "again" not in found["failed"] else "–"
-        cells = [found["machine"], found["python"], digits, again, f"{found['megabytes']} MB", tests, found["commit"]]
+        size, when = f"{found['megabytes']} MB", f"{found['date']}, {found['commit']}"
+        cells = [found["machine"], found["python"], digits, again, size, tests, str(found["cpus"]), when]
         rows.append(f"| {' | '.join(cells)} |")
-    said = f"Measured on {platform.machine()} with {os.cpu_count()} CPUs, {time.strftime('%Y-%m-%d')}."
     text = PAGE.read_text()
     before, _, rest = text.partition("<!-- results -->\n")
     _, _, after = rest.partition("<!-- end of results -->\n")
-    PAGE.write_text("\n".join([f"{before}<!-- results -->", said, "", *rows, "<!-- end of results -->", after]))
+    PAGE.write_text("\n".join([f"{before}<!-- results -->", *rows, "<!-- end of results -->", after]))
     print("\n".join(rows), flush=True)
 
 

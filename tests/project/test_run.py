@@ -300,10 +300,16 @@ def test_pins_of_other_pythons_do_not_count(run):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_lets_the_program_clean_up(run, tmp_path, number):
-    program = (
-        "import time; print('up', flush=True)\ntry: time.sleep(60)\nfinally: time.sleep(1); print('clean', flush=True)"
-    )
+def test_a_signal_lets_the_program_clean_up(run, number):
+    program = """
+import time
+try:
+    print("up", flush=True)
+    time.sleep(60)
+finally:
+    time.sleep(1)
+    print("clean", flush=True)
+"""
     if number == signal.SIGTERM:
         program = f"import signal, sys; signal.signal(15, lambda *_: sys.exit(1))\n{program}"
     code = f"import sys; sys.path.insert(0, {str(run.ROOT)!r}); import run\n" + (
