@@ -1,4 +1,4 @@
-"""`_ahead`: small files are swept into the page cache beside the batches, and whatever happens to them harms nobody."""
+"""Reading ahead: small files are swept beside the batches, and whatever happens to them harms nobody."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""`_choice`: io="auto" in real situations: cached, evicted, small or large against memory, on several file systems."""
+"""The policy of io="auto" in real situations: cached, evicted, small or large, on several file systems."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`_copied`: what is cached is copied from mappings, and whatever happens to the files kills nobody."""
+"""Copying: what is cached is copied from mappings, and whatever happens to the files kills nobody."""
 
 import signal
 

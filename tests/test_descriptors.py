@@ -1,4 +1,4 @@
-"""`_descriptors`: readers of more files than they may hold open."""
+"""Descriptors: readers of more files than they may hold open."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""`_guard`: tables cut under a reader are wrong, and kill nobody. What it does for samples is in test_copied.py."""
+"""Guarded memory: tables cut under a reader are wrong, and kill nobody. For samples see test_copied.py."""
 
 import builders
 import children

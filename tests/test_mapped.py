@@ -1,4 +1,4 @@
-"""`_mapped`: io="mmap" gives views of the file, checked where they lie."""
+"""io="mmap" gives views of the file, checked where they lie."""
 
 import gc
 import itertools

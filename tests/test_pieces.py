@@ -1,4 +1,4 @@
-"""`_pieces`: the record of a sample in pieces is the record that its schema gives, and keeps nothing of the sample."""
+"""Samples in pieces: the record is the one that the schema gives, and keeps nothing of the sample."""
 
 import gc
 import io

@@ -1,4 +1,4 @@
-"""`_plan`: any indices, in any tables, give what slicing the file in Python gives, or an error."""
+"""Plans: any indices, in any tables, give what slicing the file in Python gives, or an error."""
 
 import itertools
 import struct

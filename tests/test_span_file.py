@@ -1,4 +1,4 @@
-"""`span_file` and `_spans`: what a table may be, and which file it is of."""
+"""Tables of spans: what a table may be, and which file it is of."""
 
 import os
 from errno import ESTALE

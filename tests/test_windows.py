@@ -1,4 +1,4 @@
-"""`_windows`: pages are mapped beside the batches, which are right before, meanwhile and after, come what may."""
+"""Windows of mapped files: pages are mapped beside the batches, which are right before, meanwhile and after."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""`_write_behind`: a thread writes pieces, sends them to the disk, and what is there leaves the page cache."""
+"""Writing behind: a thread writes pieces, sends them to the disk, and what is there leaves the page cache."""
 
 import errno
 import os

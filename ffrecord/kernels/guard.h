@@ -1,4 +1,4 @@
-/* Reading mapped memory that may fail: where it does, SIGBUS does not end the process. Included by _guard.pyx alone.
+/* Reading mapped memory that may fail: where it does, SIGBUS does not end the process. Included by guard.pxi alone.
 
    A page of a mapping that cannot be had (its file was cut, its disk failed) is told by SIGBUS to the thread that touched
    it. There are two ways out. ffr_guarded says beforehand where this thread will touch; a fault there jumps back into it.

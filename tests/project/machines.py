@@ -169,7 +169,7 @@ def last(printed: str) -> str:
 def megabytes(venv: Path) -> int:
     """Return the size of a .venv without torch and what comes with it for GPUs."""
     ours = [path for path in venv.rglob("*") if path.is_file() and not path.is_symlink()]
-    theirs = re.compile(r"/site-packages/(torch|torchgen|functorch|nvidia|triton|cuda)[^/]*/")
+    theirs = re.compile(r"/site-packages/(torch|torchgen|functorch|torch-\d[^/]*|nvidia[^/]*|triton[^/]*|cuda[^/]*)/")
     return round(sum(path.stat().st_size for path in ours if not theirs.search(str(path))) / 1e6)
 
 

@@ -1,0 +1,83 @@
+"""machines.py and release.py: what they read from a run, and what they write. No machine is made."""
+
+import json
+import sys
+import zipfile
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+machines, release = import_module("machines"), import_module("release")
+
+RESULT = {
+    "machine": "debian-12",
+    "python": "3.11.2",
+    "failed": [],
+    "commit": "abc",
+    "cpus": 2,
+    "date": "2026-11-26",
+    "digits": 83.4,
+    "again": 11.2,
+    "accuracy": "99.44%",
+    "megabytes": 412,
+}
+
+
+@pytest.mark.parametrize(
+    "printed, expected",
+    [
+        ("===== 14295 passed, 57 skipped in 700.12s (0:11:40) =====\n", "14295 passed, 57 skipped in 700.12s"),
+        ("..\n9807 passed, 171 skipped in 60.1s (0:01:00)\n", "9807 passed, 171 skipped in 60.1s (0:01:00)"),
+        ("making\nrun.py: torch cannot be had\n", "run.py: torch cannot be had"),
+        ("accuracy: 99%\nall in 10.8 s\n", "all in 10.8 s"),
+        ("", "it printed nothing"),
+    ],
+)
+def test_how_a_command_ended(printed, expected):
+    assert machines.last(printed) == expected
+
+
+def test_the_page_has_the_newest_result_of_each_machine(tmp_path, monkeypatch, capsys):
+    page, results = tmp_path / "machines.md", tmp_path / "machines.jsonl"
+    page.write_text("# Machines\n\n<!-- results -->\nold\n<!-- end of results -->\n\nMore.\n")
+    older, other = (
+        RESULT | {"digits": 500.0},
+        RESULT | {"machine": "python3.15", "accuracy": "no torch", "failed": ["again"]},
+    )
+    newer = RESULT | {"tests": "test --quick", "outcome": "9807 passed"}
+    results.write_text("".join(json.dumps(each) + "\n" for each in (older, other, newer)))
+    monkeypatch.setattr(machines, "PAGE", page)
+    monkeypatch.setattr(machines, "RESULTS", results)
+    machines.page()
+    text = page.read_text()
+    assert "| debian-12 | 3.11.2 | 83 s | 11 s | 412 MB | `test --quick`: 9807 passed | 2 | 2026-11-26, abc |\n" in text
+    assert "| python3.15 | 3.11.2 | no torch | – |" in text
+    assert "old" not in text and "500" not in text and text.startswith("# Machines\n") and text.endswith("\nMore.\n")
+
+
+def test_torch_does_not_count(tmp_path):
+    for name in ("torch/a", "nvidia_cuda/b", "numpy/c", "torchdata/d"):
+        path = tmp_path / "lib" / "site-packages" / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(bytes(2_000_000))
+    assert machines.megabytes(tmp_path) == 4
+
+
+def test_pythons_of_this_computer_run():
+    found = list(machines.here())
+    assert found and all(Path(each.python).is_absolute() and machines.OURS not in each.python for each in found)
+
+
+def test_the_version_is_one():
+    assert release.check_version() == "2.0.0"
+
+
+def test_sums_and_contents(tmp_path, monkeypatch):
+    monkeypatch.setattr(release, "OUT", tmp_path)
+    with zipfile.ZipFile(tmp_path / "ffrecord-1-py3-none-any.whl", "w") as archive:
+        archive.writestr("ffrecord/__init__.py", "x" * 1234)
+    release.describe()
+    assert (tmp_path / "SHA256SUMS").read_text().endswith("  ffrecord-1-py3-none-any.whl\n")
+    assert "     1,234  ffrecord/__init__.py" in (tmp_path / "CONTENTS.txt").read_text()
