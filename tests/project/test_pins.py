@@ -34,6 +34,10 @@ PURE_SOURCES = {"tfrecord"}
 ALONE = "mosaicml-streaming"
 # They come with torch, are for GPUs, and their versions are of torch's choice.
 GPU = ("nvidia-", "cuda-", "triton")
+# Without wheels for Python 3.15 yet. Tests go on without; these tasks cannot.
+NOT_YET = {"torch", "torchdata", "simplejpeg", "zstandard", "ray", "lmdb", "zstd", "scikit-image"}
+NOT_YET |= {"accelerate", "lightning"}
+WAITING = {"digits", "photographs", "ddp", "lint"}
 
 
 def test_every_constraint_is_one_version() -> None:
@@ -126,16 +130,25 @@ def test_every_task_can_be_set_up(python: str) -> None:
     found = _metadata(python)
     sources = {name for name, each in found.items() if not each["download_info"]["url"].endswith(".whl")}
     assert sources <= PURE_SOURCES
-    asked, run = _run().requirements(), _run()
+    run = _run()
+    asked, failed = run.requirements(), set()
     for task, described in run.TASKS.items():
-        needs = [Requirement(each) for name in ("build", *described.needs) for each in asked[name]]
-        assert _faults(needs, found, python, described.spare or python >= "3.15") == [], f"task {task}"
+        names = [*run.parts(task, []), *(run.parts(task, ["-m", "long"]) if task == "test" else ())]
+        needs = {each for name in names for each in asked[name]}
+        faults = {each: _faults(Requirement(each), found, python) for each in needs}
+        wrong = {each: why for each, why in faults.items() if why}
+        gone = {canonicalize_name(Requirement(each).name) for each in wrong}
+        failed |= gone
+        assert gone <= (NOT_YET if python >= "3.15" else set()), f"task {task}: {wrong}"
+        if gone and not described.spare:
+            failed.add(task)
+    assert failed == (NOT_YET | WAITING if python >= "3.15" else set())
 
 
-def _faults(needs: list[Requirement], found: dict[str, Any], python: str, spare: bool) -> list[str]:
-    """Return the requirements, direct or not, that no pin meets."""
+def _faults(needed: Requirement, found: dict[str, Any], python: str) -> list[str]:
+    """Return what is not pinned, or pinned to a version that does not fit, of all that a requirement leads to."""
     faults, seen = [], set()
-    todo = [(each, "pyproject.toml") for each in needs if _applies(each, python)]
+    todo = [(needed, "pyproject.toml")] if _applies(needed, python) else []
     while todo:
         asked, by = todo.pop()
         name = canonicalize_name(asked.name)
@@ -143,8 +156,7 @@ def _faults(needs: list[Requirement], found: dict[str, Any], python: str, spare:
             continue
         seen.add((name, *asked.extras))
         if name not in found:
-            if not (spare and by == "pyproject.toml"):  # the task goes on without it
-                faults.append(f"{by} needs {asked}, which is not pinned")
+            faults.append(f"{by} needs {asked}, which is not pinned")
             continue
         version = found[name]["metadata"]["version"]
         if not asked.specifier.contains(version, prereleases=True):
