@@ -20,7 +20,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +73,7 @@ TASKS = {
     "machines": Task("run README's commands on bare Debian systems and on every Python here", (), package=False),
     "release": Task("build, check and list the source archive and the wheels", ("release",), package=False),
 }
+EXAMPLES = ("digits", "photographs", "ddp")
 PEERS = ("read", "write", "loader")  # the benchmarks that compare with other packages
 
 
@@ -93,16 +94,20 @@ def main() -> int:
     given = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):  # so that what was started ends, too
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+    setting_up = True
     try:
-        if TASKS[given.task].needs:
-            with alone() as lock:
-                set_up(parts(given.task, given.arguments), TASKS[given.task], lock)
-        return max(map(run, commands(given.task, given.arguments)))
+        with ExitStack() as stack:
+            if TASKS[given.task].needs:
+                set_up(parts(given.task, given.arguments), TASKS[given.task], stack.enter_context(alone()))
+            setting_up = False
+            if given.task not in EXAMPLES:  # which write to out/, where two of them would be in each other's way
+                stack.close()
+            return max(map(run, commands(given.task, given.arguments)))
     except SetUpError as error:
         say(str(error))
         return 1
     except KeyboardInterrupt:
-        say("interrupted; the next run goes on from here")
+        say("interrupted; the next run goes on after the last step that is done" if setting_up else "interrupted")
         return 130
     except OSError as error:
         say(known_cause(str(error)) or f"{given.task}: {error}")
@@ -180,7 +185,7 @@ def alone() -> Iterator[int]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another run.py that sets up {VENV}")
+            say("waiting for another run.py in this directory")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
 
@@ -290,7 +295,8 @@ def imports(*modules: str) -> bool:
     """Tell if .venv has a working Python with these modules."""
     if not PYTHON.exists():
         return False
-    command = [str(PYTHON), "-c", f"import {', '.join(modules)}"]
+    # Without its pyvenv.cfg it would be the Python that it was made from.
+    command = [str(PYTHON), "-c", f"import sys, {', '.join(modules)}; sys.exit(sys.prefix == sys.base_prefix)"]
     try:
         return subprocess.run(command, cwd=VENV, env=environment(), capture_output=True).returncode == 0
     except OSError:  # it is no program any more
@@ -314,7 +320,10 @@ def check_machine() -> None:
 
 def make_environment(lock: int) -> None:
     """Make a new, empty .venv with a pip that knows dependency groups, whatever was there."""
-    say(f"making {VENV} with Python {sys.version.split()[0]}")
+    ours = {"bin", "include", "lib", "lib64", STATE.name, LOG.name}
+    if VENV.is_dir() and not (VENV / "pyvenv.cfg").exists() and not {path.name for path in VENV.iterdir()} <= ours:
+        raise SetUpError(f"{VENV} is something else than a virtual environment: move it away, then run this again")
+    say(f"making {VENV} with Python {sys.version.split()[0]}{', in place of the old one' if VENV.exists() else ''}")
     if VENV.is_symlink() or VENV.is_file():
         VENV.unlink()
     # The interpreter below a virtual environment, which may be the very one that is made anew.
@@ -588,7 +597,7 @@ def environment() -> dict[str, str]:
 def commands(task: str, arguments: Sequence[str]) -> list[list[str]]:
     """Return the command lines of a task, to be run one after the other."""
     python = [str(PYTHON)] if TASKS[task].needs else [sys.executable]
-    if task in ("digits", "photographs", "ddp"):
+    if task in EXAMPLES:
         return [[*python, str(ROOT / "examples" / f"{task}.py"), *arguments]]
     os.chdir(ROOT)
     if task == "test":

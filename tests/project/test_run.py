@@ -327,11 +327,26 @@ finally:
     assert "clean" in process.communicate(timeout=30)[0]
 
 
+def test_a_directory_of_somebody_else_stays(run):
+    run.VENV.mkdir()
+    (run.VENV / "precious").write_text("mine")
+    status, printed = ended(run.ROOT, "digits")
+    assert status == 1 and "something else than a virtual environment: move it away" in printed
+    assert (run.VENV / "precious").read_text() == "mine"
+
+
+def test_the_python_below_is_no_environment(run):
+    run.BIN.mkdir(parents=True)
+    base = getattr(sys, "_base_executable", sys.executable)
+    run.PYTHON.symlink_to(base)
+    assert not run.imports("json")
+
+
 def test_two_at_once_wait_for_each_other(run):
     with open(run.ROOT / "run.py", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         process = started(run.ROOT, "digits", **UNREACHABLE)
-        assert process.stdout.readline().startswith("run.py: waiting for another run.py")
+        assert process.stdout.readline().startswith("run.py: waiting for another run.py in this")
     printed, _ = process.communicate(timeout=250)
     assert process.returncode == 1 and NO_INDEX in printed
 
@@ -342,7 +357,7 @@ def test_ctrl_c_ends_it_and_all_it_started(run):
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     printed, _ = process.communicate(timeout=60)
-    assert process.returncode == 130 and printed.endswith("the next run goes on from here\n")
+    assert process.returncode == 130 and printed.endswith("the next run goes on after the last step that is done\n")
     with open(run.ROOT / "run.py", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody holds it any more
 
