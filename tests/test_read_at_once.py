@@ -1,4 +1,4 @@
-"""`read_at_once`: one small record that is cached, read without a batch; what happens to reader and file is told as ever."""
+"""`read_at_once`: one small cached record, read without a batch; what happens to reader and file is told as ever."""
 
 import os
 import shutil
