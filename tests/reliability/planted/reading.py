@@ -193,22 +193,6 @@ DEFECTS = (
         ("test_read_at_once.py::test_fork",),
     ),
     Defect(
-        "one-index-too-many-for-a-single-record",
-        "G4",
-        "ffrecord/engine/_engine.pyx",
-        "        if overflow or not 0 <= i < self.n:\n",
-        "        if overflow or not 0 <= i <= self.n:\n",
-        ("test_read_at_once.py::test_outside",),
-    ),
-    Defect(
-        "a-file-that-was-closed-read-by-its-old-number",
-        "G7, G10",
-        "ffrecord/engine/descriptors.pxi",
-        "    return table.held_count == table.count and table.count <= table.held_most\n",
-        "    return table.held_count > 0\n",
-        ("test_read_at_once.py::test_fewer_files_open_than_read",),
-    ),
-    Defect(
         "a-single-record-that-is-not-cached-waited-for-unnoticed",
         "G10",
         "ffrecord/engine/read_at_once.pxi",
