@@ -47,7 +47,7 @@ class RecordReader(Store[Sample_co]):
     does so with `_read_single` too.
     """
 
-    __slots__ = ("_engine", "_files", "_fingerprint", "_io", "_warned")
+    __slots__ = ("_at_once", "_engine", "_files", "_fingerprint", "_io", "_item_at_once", "_warned")
 
     def __init__(
         self,
@@ -72,6 +72,11 @@ class RecordReader(Store[Sample_co]):
                 file.close()
             raise
         self._io = io
+        self._at_once = self._item_at_once = _not_at_once
+        if isinstance(self._engine, _engine.Files):
+            self._engine.checks = self._check_data
+            if type(self)._read_single is RecordReader._read_single and type(self)._now is RecordReader._now:
+                self._read_at_once()
         self._warned = False
         self._fingerprint: str | None = None
 
@@ -143,6 +148,21 @@ class RecordReader(Store[Sample_co]):
     # Batches, by the engine
 
     def read_one(self, index: SupportsIndex) -> Array:
+        found = self._at_once(index)
+        return self._read_alone(index) if found is None else found
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._item_at_once(index)
+        return super().__getitem__(index) if found is None else found
+
+    def _read_at_once(self) -> None:
+        """From now on, ask the engine for a small record before anything else is done for it."""
+        self._at_once = self._engine.read_at_once
+        if type(self).read_one is RecordReader.read_one:
+            self._item_at_once = self._at_once
+
+    def _read_alone(self, index: SupportsIndex) -> Array:
+        """Read one record that could not be had at once."""
         position = as_int64(index)
         found = self._read_single(position)
         if found is None:
@@ -159,6 +179,10 @@ class RecordReader(Store[Sample_co]):
         """
         if not isinstance(self._engine, _engine.Files):
             return None
+        if self._at_once is _not_at_once:  # else it was asked for that before
+            single: Array | None = self._engine.read_at_once(index)
+            if single is not None:
+                return single
         try:
             found = self._engine.read_one(index, self._check_data)
         except ClosedError:
@@ -238,6 +262,11 @@ class RecordReader(Store[Sample_co]):
         index += self.n if index < 0 else 0
         number, local = self._engine.locate(index)
         return failure_error(failure, self._files[number], index, self._record_name(number, local))
+
+
+def _not_at_once(index: object) -> Array | None:
+    """Leave a record to `_read_alone`: in place of the engine's `read_at_once`."""
+    return None
 
 
 def check_io(io: object) -> None:

@@ -372,9 +372,12 @@ class Store(BatchReading, Generic[Sample_co]):
 
     def __getitem__(self, index: Any) -> Any:
         """One sample for an int, a lazy `SampleSlice` for a slice, `read(index)` for several indices."""
+        if type(index) is int:
+            return self.read_one(index)
         if isinstance(index, slice):
             return SampleSlice(self, range(self.n)[index])
-        if isinstance(index, SupportsIndex) and not getattr(index, "shape", ()):
+        # isinstance(index, SupportsIndex) asks the same, and takes longer than to read a record.
+        if hasattr(index, "__index__") and not getattr(index, "shape", ()):
             return self.read_one(index)
         several: Any = index
         return self.read(several)

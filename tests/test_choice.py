@@ -89,6 +89,26 @@ for _ in range(3):
     children.run(code, path, "auto")
 
 
+def test_evicted_and_warm_again_by_single_records(path):
+    """They are read without a look at what the thread waited for; the time tells."""
+    situations.warm(path)
+    code = f"""{SETTLING}
+def batch(size):
+    for _ in range(16):
+        index = int(random.integers(0, reader.n))
+        assert (reader.read_one(index) == index % 251).all()
+for _ in range(3):
+    settles("page cache")
+    for _ in range(60):
+        batch(1)
+    assert engine() == "page cache"
+    evict(path)
+    settles("page cache, two passes")
+    warm(path)
+"""
+    children.run(code, path, "auto")
+
+
 def test_large_samples_evicted(large_samples):
     situations.warm(large_samples)
     code = f"""{SETTLING}

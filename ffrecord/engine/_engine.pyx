@@ -10,13 +10,14 @@ A batch is read by the thread that asked, or by one of the engine's own (kernels
 """
 
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cython cimport no_gc_clear
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from ffrecord._aio cimport fit_contexts
-from ffrecord.kernels._memory cimport guard_ready
+from ffrecord.kernels._memory cimport array_start, guard_ready, guard_ready_lately, new_array
 from ffrecord.system._linux cimport ffr_filesystem_type, ffr_now_ns, ffr_usable_cpus, getpid
 from ffrecord.kernels._memory cimport OWN_BLOCK, SHARED_BLOCK, Block, Mapping, array_over, fit_pool
 from ffrecord.kernels._threads cimport Task, is_queued, submit, wait_for, withdraw
@@ -44,6 +45,7 @@ include "read_parallel.pxi"
 include "read_direct.pxi"
 include "read_mapped.pxi"
 include "reading.pxi"
+include "read_at_once.pxi"
 
 
 cdef enum:
@@ -315,6 +317,9 @@ cdef class Files:
     cdef list paths
     cdef int users                # batches being read
     cdef int owner                # process id that counted them
+    cdef int64_t forks            # as that process had
+    cdef shared_int unwanted      # nonzero never: a record that is read at once is wanted
+    cdef public bint checks       # compare checksums of records that are read at once
     cdef public bint once         # most records are read no second time
     cdef readonly bint closed
     cdef bint all_closed
@@ -335,7 +340,7 @@ cdef class Files:
         for i, opened in enumerate(files):
             self._add(&self.table.files[i], opened)
             self._add_to_filesystem(&self.table.files[i], opened.filesystem, io)
-        self.owner = getpid()
+        self.owner, self.forks = getpid(), _forks
         _available()
         # From here on the descriptors are ours to close.
         for i, opened in enumerate(files):
@@ -453,7 +458,7 @@ cdef class Files:
         """Batches that other threads were reading when this process was forked run only in its parent."""
         cdef int64_t f
         if self.owner != getpid():
-            self.owner, self.users, self.batches = getpid(), 0, 0
+            self.owner, self.forks, self.users, self.batches = getpid(), _forks, 0, 0
             memset(self.totals, 0, self.filesystem_count * sizeof(Counters))
             for f in range(self.table.count):
                 self.table.files[f].users = 0
@@ -585,6 +590,81 @@ cdef class Files:
         while found is None:
             found = self._read(self._begin(&index, 1, check, False, ARRAYS, None))
         return found if found[1] else found[0][0]
+
+    def read_at_once(self, index):
+        """Record `index`, an int, if it is small and known to be cached, checked if `checks`; else None: ask `read_one`."""
+        cdef int overflow = 0
+        cdef int64_t i, f = 0
+        cdef bint held
+        if type(index) is not int or self.closed or self.forks != _forks:
+            return None
+        i = PyLong_AsLongLongAndOverflow(index, &overflow)
+        if i < 0:
+            i += self.n
+        if overflow or not 0 <= i < self.n:
+            return None
+        if self.table.count > 1:
+            f = find(&self.table, i)
+        held = not all_stay_open(&self.table)
+        if held and not hold_if_open(&self.table, f):
+            return None
+        self.users += 1
+        try:
+            return self._at_once(f, i - self.table.files[f].first)
+        finally:
+            if held:
+                let_go(&self.table, f)
+            self.users -= 1
+            if self.closed and self.users == 0:
+                self._close_all()
+
+    cdef object _at_once(self, int64_t f, int64_t local):
+        """Record `local` of a file that is held, or None."""
+        cdef File* file = &self.table.files[f]
+        cdef Filesystem* fs = &self.filesystems[file.filesystem]
+        cdef int engine = fs.engine
+        cdef bint copies, good
+        cdef int64_t start
+        cdef Single single
+        if fs.network or fs.missing or not (engine == HOT or engine == MAPPED and fs.missed <= 0.01):
+            return None
+        copies = engine == HOT and may_map(fs) and not self.once and self.checks and file.checksum != UNCHECKED
+        # Where a file was cut, pages of its mappings are not there, and the last one ends in zeros.
+        start = ffr_now_ns()
+        if not guard_ready_lately(start) or ffr_file_size(file.fd) < file.size:
+            return None
+        memset(&single, 0, sizeof(single))
+        single.request.file, single.request.checksum = <int32_t> f, file.checksum
+        if file.tables != NULL:
+            _locate_by_tables(file, local, &single.request)
+        else:
+            _locate_by_spans(file, local, &single.request)
+        if single.request.status != OK or not 0 < single.request.size <= AT_ONCE_MOST:
+            return None
+        single.work.files, single.work.filesystem, single.work.counters = self.table.files, fs, &single.counters
+        single.work.check, single.work.good, single.work.stopped = self.checks, True, &self.unwanted
+        if engine == MAPPED:
+            single.request.dest = file.mapped + single.request.offset
+            array = array_over(self.wholes[f], single.request.dest, single.request.size)
+            good = _view_at_once(&single, start)
+        else:
+            array = new_array(single.request.size)
+            single.request.dest = array_start(array)
+            if copies and _may_copy(&single, &self.windows[file.filesystem]):
+                good = _copy_at_once(&single, start)
+            else:
+                good = _call_at_once(&single, start)
+        if not good:
+            return None
+        single.counters.probed, single.counters.cached_bytes = 1, single.request.size
+        if single.counters.waits > 0:
+            learn(fs, &single.counters)
+        else:
+            learn_at_once(fs, &single.counters)
+        fs.batches += 1
+        self.batches += 1
+        add_counters(&self.totals[file.filesystem], &single.counters)
+        return array
 
     def read_ahead(self, const int64_t[::1] indices not None, bint check, bint go_on, form=ARRAYS, out=None,
                    int threads=PREFETCH_THREADS, bint sequential=False):

@@ -44,6 +44,7 @@ cdef enum Access:
 
 # One for all readers, held for a few loads and never during a system call; a fork can only wait for locks it knows.
 cdef pthread_mutex_t _lock
+cdef int64_t _forks = 0   # between this process and that which imported the module
 
 
 cdef void _before_fork() noexcept nogil:
@@ -55,7 +56,9 @@ cdef void _after_fork_parent() noexcept nogil:
 
 
 cdef void _after_fork_child() noexcept nogil:
+    global _forks
     pthread_mutex_init(&_lock, NULL)
+    _forks += 1
 
 
 pthread_mutex_init(&_lock, NULL)
@@ -219,6 +222,12 @@ cdef void _open_window(File* file) noexcept nogil:
     free(<void*> blocks)
 
 
+cdef inline void want_window(File* file) noexcept nogil:
+    """Map a file that is held or stays open, if it is not mapped, and can be."""
+    if file.window == NULL and not file.windowless:
+        _open_window(file)
+
+
 cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
     """See that file `f` is open and stays so until `let_go`, which must follow in any case: 0, -errno, or REPLACED."""
     cdef File* file = &table.files[f]
@@ -235,9 +244,27 @@ cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
         _open_again(file, &file.direct_fd, True)
     if error == 0 and access in (SEQUENTIAL, CHECKING) and file.sequential_fd == -1:
         _open_again(file, &file.sequential_fd, False)
-    if error == 0 and access in (COPYING, CHECKING) and file.window == NULL and not file.windowless:
-        _open_window(file)
+    if error == 0 and access in (COPYING, CHECKING):
+        want_window(file)
     return error
+
+
+cdef inline bint all_stay_open(const Table* table) noexcept nogil:
+    """Whether no file will be closed before `close_all`: none needs to be held. Once that is so, it stays so."""
+    return table.held_count == table.count and table.count <= table.held_most
+
+
+cdef bint hold_if_open(Table* table, int64_t f) noexcept nogil:
+    """As `hold`, of a file that is open; whether it is. If it is not, no `let_go` must follow."""
+    cdef File* file = &table.files[f]
+    cdef bint is_open
+    pthread_mutex_lock(&_lock)
+    is_open = file.fd >= 0
+    if is_open:
+        file.users += 1
+        file.used = True
+    pthread_mutex_unlock(&_lock)
+    return is_open
 
 
 cdef void let_go(Table* table, int64_t f) noexcept nogil:

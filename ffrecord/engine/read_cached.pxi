@@ -182,6 +182,11 @@ cdef int64_t _gather(const Request* requests, int64_t i, int64_t k, iovec* parts
     return j
 
 
+cdef inline bint refuses_nowait(int64_t rc) noexcept nogil:
+    """Whether a result of preadv2(RWF_NOWAIT) says that this file system, or this kernel, has none."""
+    return rc == -EOPNOTSUPP or rc == -ENOSYS or rc == -EINVAL or rc == -EPERM
+
+
 cdef int64_t _read_parts(Work* work, int fd, iovec* parts, int count, int64_t offset, bint cached_only) noexcept nogil:
     """One system call: bytes that arrived, 0 for none."""
     cdef int64_t rc = -EINTR
@@ -189,7 +194,7 @@ cdef int64_t _read_parts(Work* work, int fd, iovec* parts, int count, int64_t of
         work.counters.requests += 1
         if cached_only and work.filesystem.nowait:
             rc = ffr_preadv(fd, parts, count, offset, True)
-            if rc == -EOPNOTSUPP or rc == -ENOSYS or rc == -EINVAL or rc == -EPERM:
+            if refuses_nowait(rc):
                 work.filesystem.nowait = False  # tmpfs and others: from now on plain reads
                 rc = -EINTR
         elif count == 1:

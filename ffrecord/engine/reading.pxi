@@ -31,7 +31,7 @@ cdef struct Reading:
     int64_t aio_error
 
 cdef enum:
-    COPIED_ALONE = 8 << 10     # bytes of a record that is read alone: a smaller one is as soon had by a system call
+    COPIED_ALONE = 8 << 10     # bytes of a record of a batch of one: a smaller one is as soon had by a system call, which tells waits
     HELD_BY_PART = 64          # files that a batch reads at a time
     WAITS_MOST = 2             # of a piece of a sequence: with more, it was not cached
     PATIENCE_MS = 1000         # for a descriptor, where there is none left
@@ -64,11 +64,16 @@ cdef int _engine(const Reading* reading, const Filesystem* fs) noexcept nogil:
     return DIRECT if around and fs.nowait and not (fs.pinned or fs.network or fs.no_direct) else fs.engine
 
 
+cdef inline bint may_map(const Filesystem* fs) noexcept nogil:
+    """Whether files may be mapped to copy from, where they are cached."""
+    return not fs.pinned and not fs.network and fs.size <= WINDOWS_MOST
+
+
 cdef bint _copies(const Reading* reading, const Filesystem* fs, int engine) noexcept nogil:
     """Whether to copy from mappings what is cached. Of a sequence that is only to be checked, its last piece tells."""
     cdef bint cached = (reading.discard and fs.flowing) if reading.sequential else (engine == HOT and not reading.once)
     cdef bint pays = reading.k > 1 or reading.requests[0].size >= COPIED_ALONE or reading.discard
-    return cached and pays and not fs.pinned and not fs.network and fs.size <= WINDOWS_MOST
+    return cached and pays and may_map(fs)
 
 
 cdef void _bring_in(const Work* work, const Request* requests, int64_t k) noexcept nogil:

@@ -52,6 +52,7 @@ cdef struct Filesystem:
     shared_int engine         # an Engine, for batches from now on
     bint pinned               # the user chose it
     bint network
+    bint memory               # it has no disk: tmpfs and the like
     shared_int nowait         # preadv2(RWF_NOWAIT) works
     shared_int no_direct      # direct reads are refused, for now
     shared_int fits           # its files could all be in the page cache

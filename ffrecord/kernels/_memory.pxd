@@ -28,6 +28,8 @@ cdef class Mapping:
 
 cdef void fit_pool(int64_t available) noexcept
 cdef object array_over(object owner, char* start, int64_t size)
+cdef object new_array(int64_t size)
+cdef char* array_start(object array) noexcept
 cdef object rows_over(Block owner, char* start, int64_t k, int64_t size)
 
 
@@ -35,6 +37,9 @@ cdef object rows_over(Block owner, char* start, int64_t k, int64_t size)
 
 # Whether faults of this thread would come to us. To be asked before the others are relied on: handlers are displaced.
 cdef bint guard_ready() noexcept nogil
+
+# The same, as it was two milliseconds ago at most; now_ns: of `ffr_now_ns`: for memory of a file whose size was asked for just now.
+cdef bint guard_ready_lately(int64_t now_ns) noexcept nogil
 
 # Run a function that keeps in `range` where it touches; whether it was ended by a fault there. It must hold no lock.
 cdef bint guarded(ffr_range* range, void (*run)(void*) noexcept nogil, void* argument) noexcept nogil

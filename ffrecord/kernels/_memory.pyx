@@ -9,7 +9,7 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 
-from ffrecord.kernels._numpy cimport array_at, import_array, is_array, is_writeable, make_readonly, npy_intp
+from ffrecord.kernels._numpy cimport array_at, import_array, is_array, is_writeable, make_readonly, new_bytes, npy_intp, start_of
 from ffrecord.system._calls cimport call_madvise, call_mmap, call_munmap
 from ffrecord.system._linux cimport ffr_pread
 
@@ -162,6 +162,19 @@ cdef object array_over(object owner, char* start, int64_t size):
     if type(owner) is Mapping or is_array(owner) and not is_writeable(owner):
         make_readonly(array)
     return array
+
+
+cdef char* array_start(object array) noexcept:
+    return start_of(array)
+
+
+cdef object new_array(int64_t size):
+    """Return an uninitialised 1-D uint8 array: small ones have memory of their own, larger ones a block of the pool."""
+    cdef Block block
+    if size < POOLED_LEAST:
+        return new_bytes(size)  # numpy's own are a little faster
+    block = Block(size)
+    return array_over(block, block.start, size)
 
 
 def pooled(int64_t size):

@@ -25,6 +25,7 @@ cdef extern from *:
     enum: NPY_OBJECT
     int import_array "_import_array"() except -1
     object PyArray_SimpleNewFromData(int axes, npy_intp* shape, int kind, void* start)
+    object PyArray_SimpleNew(int axes, npy_intp* shape, int kind)
     bint is_array "PyArray_CheckExact"(object array)
     # All others are of what `is_array`.
     int ffr_set_base(object array, object base) except -1
@@ -45,6 +46,11 @@ cdef inline object array_at(char* start, int axes, npy_intp* shape, object owner
     Py_INCREF(owner)  # of which the array takes a reference
     ffr_set_base(array, owner)
     return array
+
+
+cdef inline object new_bytes(npy_intp size):
+    """An array of uint8 of its own memory, uninitialised."""
+    return PyArray_SimpleNew(1, &size, NPY_UINT8)
 
 
 cdef inline object dtype_of(object array):

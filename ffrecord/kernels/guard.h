@@ -23,6 +23,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define FFR_BELIEVED_NS 2000000
+
 typedef struct {
     sigjmp_buf back;
     const ffr_range *range;
@@ -37,6 +39,7 @@ typedef struct {
 
 FFR_TLS ffr_guard *volatile ffr_guarding; /* of this thread, NULL outside of ffr_guarded */
 FFR_TLS volatile int ffr_passing;         /* this thread is in the handler that was there before */
+FFR_TLS int64_t ffr_ready_until;          /* of this thread, by ffr_now_ns */
 static struct sigaction ffr_before;       /* that handler */
 static int ffr_installing;                /* process id of who is at it */
 static uintptr_t ffr_page = 4096;         /* bytes; told at import, since a handler may not ask */
@@ -153,6 +156,15 @@ static int ffr_guard_ready(void) {
     if (ffr_is_ours(&now)) return 1;
     ffr_install();
     return sigaction(SIGBUS, NULL, &now) == 0 && ffr_is_ours(&now);
+}
+
+/* The same, believed for some milliseconds once it was so: it takes two system calls, as long as to read a small record. Only for
+   memory of a file whose size was asked for just now. */
+static int ffr_guard_ready_lately(int64_t now_ns) {
+    if (now_ns < ffr_ready_until) return 1;
+    int ready = ffr_guard_ready();
+    ffr_ready_until = ready ? now_ns + FFR_BELIEVED_NS : 0;
+    return ready;
 }
 
 /* Run a function that tells `range` where it touches; 1 if it was ended by a fault there, else 0. It must hold no lock. */

@@ -1,5 +1,7 @@
 # One handler of SIGBUS for the process; what it does is in guard.h.
 
+from libc.stdint cimport int64_t
+
 from ffrecord.system._linux cimport ffr_range
 
 import mmap
@@ -10,6 +12,7 @@ cdef extern from "ffrecord/kernels/guard.h" nogil:
         int lost
     size_t ffr_page
     bint ffr_guard_ready()
+    bint ffr_guard_ready_lately(int64_t now_ns)
     bint ffr_guarded(ffr_range* range, void (*run)(void*) noexcept nogil, void* argument)
     ffr_protected* ffr_protect(const void* start, size_t size)
     void ffr_unprotect(ffr_protected* entry)
@@ -19,6 +22,10 @@ ffr_page = mmap.PAGESIZE
 
 cdef bint guard_ready() noexcept nogil:
     return ffr_guard_ready()
+
+
+cdef bint guard_ready_lately(int64_t now_ns) noexcept nogil:
+    return ffr_guard_ready_lately(now_ns)
 
 
 cdef bint guarded(ffr_range* range, void (*run)(void*) noexcept nogil, void* argument) noexcept nogil:

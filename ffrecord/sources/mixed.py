@@ -7,6 +7,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from ffrecord.engine._engine import Files
 from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.indices import as_indices
 from ffrecord.read_stats import ReadStats
@@ -48,7 +49,11 @@ class MixedReader(RecordReader):
         return sizes
 
     def _read_single(self, index: int) -> Array | Read | None:
-        return super()._read_single(index) if self._special(NO_POSITIONS) is None else None
+        if self._special(NO_POSITIONS) is not None:
+            return None
+        if type(self)._read_single is MixedReader._read_single and isinstance(self._engine, Files):
+            self._read_at_once()  # here, since only an opened reader can tell
+        return super()._read_single(index)
 
     def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
         positions = as_indices(indices)
