@@ -4,7 +4,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ffrecord.failures import failure_error
 from ffrecord.forms import Array, Form, Out, Outcome
 from ffrecord.indices import as_indices, as_int64
 from ffrecord.read_stats import ReadStats, collect
+from ffrecord.sample_slice import SampleSlice
 from ffrecord.sample_types import Sample_co
 from ffrecord.span_file import SpanFile
 from ffrecord.store import THREADS, Indices, OnError, Store, check_on_error
@@ -150,6 +151,13 @@ class RecordReader(Store[Sample_co]):
     def read_one(self, index: SupportsIndex) -> Array:
         found = self._at_once(index)
         return self._read_alone(index) if found is None else found
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Array: ...
+    @overload
+    def __getitem__(self, index: slice) -> SampleSlice: ...
+    @overload
+    def __getitem__(self, index: Iterable[SupportsIndex]) -> list[Array]: ...
 
     def __getitem__(self, index: Any) -> Any:
         found = self._item_at_once(index)

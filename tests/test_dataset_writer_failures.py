@@ -92,7 +92,7 @@ class Failing:
         time.sleep(60)
 
     def closes_all_descriptors(self) -> None:
-        os.closerange(3, 100)
+        os.closerange(3, 4096)
         time.sleep(60)
 
 

@@ -221,7 +221,9 @@ def test_cut_and_mended_during_reads(sample_file, tmp_path, io):
         thread = threading.Thread(target=cut)
         thread.start()
         try:
-            for i in range(400):
+            for i in range(8000):
+                if i >= 400 and "bytes" in outcomes:
+                    break  # a busy machine may take longer
                 try:
                     got = reader.read(np.arange(i % 50, reader.n, 7))
                 except (TruncatedError, RuntimeError) as error:
