@@ -87,7 +87,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     out = Path(os.path.relpath(Path(__file__).resolve().parents[1] / "out"))
     parser.add_argument("--out", type=Path, default=out, help="directory for digits.png and digits/, which is replaced")
-    parser.add_argument("--epochs", type=int, default=15, help="passes over the training digits (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=10, help="passes over the training digits (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="processes to write and to load (default: %(default)s)")
     options = parser.parse_args()
     if options.epochs < 1 or options.workers < 0:
