@@ -31,7 +31,7 @@ PYTHON = BIN / "python"
 STATE = VENV / "ready.json"
 LOG = VENV / "set-up.log"
 CONSTRAINTS = ROOT / "constraints.txt"
-OLDEST, NEWEST = (3, 10), (3, 15)  # the versions of Python that are tested
+OLDEST, NEWEST = (3, 10), (3, 14)  # the versions of Python that are tested
 STARTED = time.monotonic()
 
 # Files of tests side by side: most of the time goes into processes that the tests start, and wait for.
