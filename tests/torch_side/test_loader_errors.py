@@ -312,27 +312,26 @@ def with_an_odd_tensor(batch):
     return [odd]
 
 
+@pytest.fixture
+def few_descriptors():
+    """Leave 100 descriptors, however many earlier tests of this process keep open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 100, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.mark.parametrize("function", [with_more_descriptors_than_there_are, with_an_odd_tensor])
-def test_what_torch_cannot_send(path, function):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    try:
-        with pytest.raises(UserFunctionError, match="a batch cannot be sent"):
-            list(Loader(path, 4, num_workers=1, batch_transform=function, timeout=20))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+def test_what_torch_cannot_send(path, function, few_descriptors):
+    with pytest.raises(UserFunctionError, match="a batch cannot be sent"):
+        list(Loader(path, 4, num_workers=1, batch_transform=function, timeout=20))
 
 
-def test_more_parameters_are_kept_than_there_are_descriptors(path):
+def test_more_parameters_are_kept_than_there_are_descriptors(path, few_descriptors):
     """What torch says of it, "received 0 items of ancdata", tells nobody what to do."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
-    try:
-        with pytest.raises(OSError, match="comes as descriptors; keep fewer batches, or raise the limit"):
-            kept = list(Loader(path, 1, num_workers=1, batch_transform=with_parameters, timeout=20))
-            raise AssertionError(len(kept))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with pytest.raises(OSError, match="comes as descriptors; keep fewer batches, or raise the limit"):
+        kept = list(Loader(path, 1, num_workers=1, batch_transform=with_parameters, timeout=20))
+        raise AssertionError(len(kept))
 
 
 def with_parameters(batch):
