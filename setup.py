@@ -69,7 +69,9 @@ NUMPY = [numpy.get_include()]
 RESAMPLE = sorted(glob("ffrecord/kernels/resample*.h"))
 EXTENSIONS = [
     extension("_cython_shared", "ffrecord/_cython_shared.c", flags=[] if FAULTS else ["-O1"]),
-    extension("_crc", "ffrecord/_crc_kernels.c", depends=sorted(glob("ffrecord/_crc_*.h")), libraries=["dl"]),
+    extension(
+        "_crc", "ffrecord/kernels/crc/kernels.c", depends=sorted(glob("ffrecord/kernels/crc/*.h")), libraries=["dl"]
+    ),
     extension("_aio", depends=LINUX),
     extension("system._calls", depends=CALLS),
     extension("kernels._threads", depends=LINUX),
@@ -80,12 +82,12 @@ EXTENSIONS = [
     extension("kernels._records", include_dirs=NUMPY),
     extension("engine._engine", depends=LINUX),
     extension("writing._buffers", depends=["ffrecord/writing/writing.h", *LINUX], include_dirs=NUMPY),
-    extension("sources._examples", depends=["ffrecord/sources/wire.h", LINUX[0]], flags=["-O3"]),
+    extension("sources.tfrecord._examples", depends=["ffrecord/sources/tfrecord/wire.h", LINUX[0]], flags=["-O3"]),
     extension("sources._files", depends=LINUX),
-    extension("sources._recordio", depends=CALLS),
-    extension("sources._tar", depends=LINUX),
-    extension("sources._tfrecord", depends=LINUX),
-    extension("sources._zip", depends=LINUX),
+    extension("sources.recordio._recordio", depends=CALLS),
+    extension("sources.tar._tar", depends=LINUX),
+    extension("sources.tfrecord._tfrecord", depends=LINUX),
+    extension("sources.zip._zip", depends=LINUX),
 ]
 if FAULTS:
     EXTENSIONS = [faults(), EXTENSIONS[0], *(each for each in EXTENSIONS if CALLS[0] in each.depends)]

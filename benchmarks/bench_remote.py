@@ -21,7 +21,8 @@ from remote_rivals import Fetching, absent, rivals
 from remote_server import missing, serving, versions
 from remote_ways import Data, epoch, reading
 
-from ffrecord import DatasetWriter, FileReader, manifest
+from ffrecord import DatasetWriter, FileReader
+from ffrecord.format import manifest
 
 PARTS = ("batches", "cache", "opening")
 ROOM = 2 << 30

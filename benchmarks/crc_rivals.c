@@ -1,7 +1,7 @@
 /* The loops of bench_crc.py, over our kernels and whichever other libraries are installed. Called through ctypes,
    compiled by bench_crc.py: a call from Python takes longer than the CRC-32 of 64 bytes. */
 
-#include "_crc_kernels.c"
+#include "kernels/crc/kernels.c"
 
 #include <time.h>
 

@@ -1,7 +1,7 @@
 /* The limit of bench_loader.py: the records of a mapped file gathered into the tensors of a batch, by threads that do
    nothing else. */
 
-#include "_crc_kernels.c"
+#include "kernels/crc/kernels.c"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -20,8 +20,8 @@ from harness import Contestant, Measurement, WrongAnswerError, take_turns
 from read_memory import less, private
 
 from ffrecord import FileWriter
-from ffrecord.extension import Extension
 from ffrecord.fields import IntField, Schema
+from ffrecord.format.extension import Extension
 from ffrecord.order import Random
 
 SEED = 7

@@ -1,7 +1,7 @@
 /* The loops of bench_read.py: what the machine gives to whoever asks in the simplest way. They take the tables of an
    .ffr file as arrays, are called once for each batch, and return how many records were not what their CRC-32 says. */
 
-#include "_crc_kernels.c"
+#include "kernels/crc/kernels.c"
 
 #include <errno.h>
 #include <unistd.h>

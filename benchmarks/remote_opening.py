@@ -5,7 +5,8 @@ from pathlib import Path
 
 from harness import WrongAnswerError
 
-from ffrecord import DatasetWriter, FileReader, manifest
+from ffrecord import DatasetWriter, FileReader
+from ffrecord.format import manifest
 
 FILES = 10  # that there are, of one sample each; the others are names of these
 SIZE = 100  # bytes of a sample

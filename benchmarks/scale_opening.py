@@ -5,7 +5,8 @@ import tempfile
 
 from scale_world import World, chances, figure, size
 
-from ffrecord import FormatError, manifest
+from ffrecord import FormatError
+from ffrecord.format import manifest
 
 HEADER = ["shards", "dataset.json", "for each", "a node's processes", "all processes", "received by a node in"]
 

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from ffrecord.dataset_writer import DatasetWriter
     from ffrecord.dataset_writer import Summary as Summary
     from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MismatchError, WorkerError
-    from ffrecord.folder import PackedFolder
-    from ffrecord.folder_pack import pack_folder
-    from ffrecord.fsalign import checkFsAlign
-    from ffrecord.partition import Task as Task
-    from ffrecord.partition import tasks as tasks
+    from ffrecord.folders.folder import PackedFolder
+    from ffrecord.folders.folder_pack import pack_folder
     from ffrecord.reader import FileReader
-    from ffrecord.recovery import Recovered as Recovered
-    from ffrecord.recovery import recover as recover
+    from ffrecord.reading.partition import Task as Task
+    from ffrecord.reading.partition import tasks as tasks
     from ffrecord.sources.opening import open as open
-    from ffrecord.writer import FileWriter
+    from ffrecord.system.fsalign import checkFsAlign
+    from ffrecord.writing.file_writer import FileWriter
+    from ffrecord.writing.recovery import Recovered as Recovered
+    from ffrecord.writing.recovery import recover as recover
 
     __version__: str
 
@@ -58,14 +58,14 @@ HOMES = {
     "conversion": ("convert", "export"),
     "dataset_writer": ("DatasetWriter", "Summary"),
     "errors": ("ChecksumError", "FFRecordError", "FormatError", "MismatchError", "WorkerError"),
-    "folder": ("PackedFolder",),
-    "folder_pack": ("pack_folder",),
-    "fsalign": ("checkFsAlign",),
-    "partition": ("Task", "tasks"),
+    "folders.folder": ("PackedFolder",),
+    "folders.folder_pack": ("pack_folder",),
+    "system.fsalign": ("checkFsAlign",),
+    "reading.partition": ("Task", "tasks"),
     "reader": ("FileReader",),
-    "recovery": ("Recovered", "recover"),
+    "writing.recovery": ("Recovered", "recover"),
     "sources.opening": ("open",),
-    "writer": ("FileWriter",),
+    "writing.file_writer": ("FileWriter",),
 }
 
 

@@ -13,7 +13,7 @@ __all__ = [
 ]
 
 
-cdef extern from "_crc_kernels.h":
+cdef extern from "ffrecord/kernels/crc/kernels.h":
     ctypedef uint32_t (*ffr_crc_function)(uint32_t value, const void* data, size_t size) noexcept nogil
     ctypedef struct ffr_crc_kernel:
         const char* name

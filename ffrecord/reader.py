@@ -10,7 +10,6 @@ from typing import Any, ClassVar, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import file_set, paths
 from ffrecord.errors import (
     ArgumentError,
     ClosedError,
@@ -21,14 +20,15 @@ from ffrecord.errors import (
     escaped,
     of_files,
 )
-from ffrecord.extension import Extension
 from ffrecord.fields import Schema, schema_of
-from ffrecord.forms import Array
-from ffrecord.indices import as_indices
-from ffrecord.opened import OpenedFile
-from ffrecord.record_reader import RecordReader, check_io
-from ffrecord.sample_types import Sample_co
-from ffrecord.store import Indices, OnError, check_on_error
+from ffrecord.format.extension import Extension
+from ffrecord.reading import paths, shard_list
+from ffrecord.reading.batch_forms import Array
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.reading.indices import as_indices
+from ffrecord.reading.record_reader import RecordReader, check_io
+from ffrecord.reading.store import Indices, OnError, check_on_error
+from ffrecord.system.sample_types import Sample_co
 
 PIECES_AHEAD = 3  # of a sequence, of remote files; each of 4 MiB, which is as many requests
 LEGACY_WARNING = "warning: you are using an old version ffrecord file, please update the file"
@@ -97,7 +97,7 @@ class FileReader(RecordReader[Sample_co]):
             self._remote = opening.Remote(fname, storage_options, cache_dir, cache_limit)
             files, engine = self._remote.open(check=bool(check_data), io=io)
         else:
-            files = file_set.open_all(fname, check=bool(check_data), whole=io == "mmap")
+            files = shard_list.open_all(fname, check=bool(check_data), whole=io == "mmap")
             self._given = _by_link(fname, files[0].path)
         super().__init__(files, check_data, io=io, on_error=on_error, engine=engine)
         if self._check_data:

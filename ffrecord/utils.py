@@ -1,5 +1,5 @@
 """Old name."""
 
-from ffrecord.dump import dump
+from ffrecord.dataset_writer.dump import dump
 
 __all__ = ["dump"]

@@ -12,7 +12,7 @@
 #undef __aarch64__
 #endif
 
-#include "_crc_kernels.c"
+#include "kernels/crc/kernels.c"
 
 enum { LONGEST = 600, ALIGNMENTS = 64, LONG = 7000 };
 static uint32_t polynomial = 0xEDB88320u;

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ffrecord import _crc
-from ffrecord.record_reader import RecordReader
-from ffrecord.span_file import SpanFile
+from ffrecord.reading.record_reader import RecordReader
+from ffrecord.reading.span_file import SpanFile
 
 CHECKSUM_OF: dict[str | None, Callable[[bytes], int] | None] = {"crc32": zlib.crc32, "crc32c": _crc.crc32c, None: None}
 NAMES = {"crc32": "CRC-32", "crc32c": "CRC-32C"}

@@ -13,10 +13,10 @@ import ffr_twin
 import pytest
 
 import ffrecord
-from ffrecord import access, durable_directory
-from ffrecord.durable import PartFile
-from ffrecord.folder_pack import pack_folder
+from ffrecord.folders.folder_pack import pack_folder
 from ffrecord.sources import TFRecordWriter, unpack
+from ffrecord.system import access, atomic_directory
+from ffrecord.system.atomic_file import PartFile
 
 STRANGER = 65534
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
@@ -197,7 +197,7 @@ def test_a_stranger_s_directory_adds_no_rights(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old").chmod(0o777)
     os.chown(tmp_path / "old", STRANGER, STRANGER)
-    durable_directory.replace(str(tmp_path / "new"), str(tmp_path / "old"))
+    atomic_directory.replace(str(tmp_path / "new"), str(tmp_path / "old"))
     assert mode(tmp_path / "old") == "700"
 
 

@@ -10,7 +10,7 @@ import pytest
 from test_workers import at_17, crew_of, echo, kill_me
 
 from ffrecord.errors import WorkerError
-from ffrecord.workers.alarm import Alarm
+from ffrecord.processes.death_watch import Alarm
 
 
 def test_an_alarm_rings_only_where_it_is_armed() -> None:

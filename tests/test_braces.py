@@ -8,10 +8,10 @@ from braceexpand import braceexpand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ffrecord.braces import expand_braces
+from ffrecord.dataset_writer.sample_sources import shard_names
 from ffrecord.errors import ArgumentError
-from ffrecord.sharding.sources import shard_names
-from ffrecord.sources.webdataset import _without_braces
+from ffrecord.sources.tar.webdataset import _without_braces
+from ffrecord.system.braces import expand_braces
 
 BASH = which("bash")
 EXPANDED = (

@@ -18,10 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from written_datasets import METHODS, files_in, grown
 
-from ffrecord import FileReader, format, manifest
+from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import WorkerError
 from ffrecord.fields import IntField, ScalarField, Schema, schema_of
+from ffrecord.format import ffr_layout, manifest
 
 
 class Pictures:
@@ -209,19 +210,19 @@ def test_reserved_table_space_is_a_valid_block(tmp_path: Path) -> None:
     for name in sorted(files_in(tmp_path / "set")):
         if name.endswith(".ffr"):
             data = (tmp_path / "set" / name).read_bytes()
-            n = format.PREFIX.unpack_from(data)[1]
-            start = int.from_bytes(data[format.offsets_start(n) :][:8], "little")
-            header = format.unpack_block_header(
-                data[format.tables_end(n) :][:40], start - format.tables_end(n), len(data)
+            n = ffr_layout.PREFIX.unpack_from(data)[1]
+            start = int.from_bytes(data[ffr_layout.offsets_start(n) :][:8], "little")
+            header = ffr_layout.unpack_block_header(
+                data[ffr_layout.tables_end(n) :][:40], start - ffr_layout.tables_end(n), len(data)
             )
             assert header.payload_size == 0
-            assert not any(data[format.tables_end(n) + 40 : start])
+            assert not any(data[ffr_layout.tables_end(n) + 40 : start])
             FileReader(tmp_path / "set" / name).close()
 
 
 def test_samples_larger_than_a_piece_and_than_what_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ffrecord.sharding.packing.PIECE_BYTES", 1000)
-    monkeypatch.setattr("ffrecord.sharding.desk.HELD_BYTES", 3000)
+    monkeypatch.setattr("ffrecord.dataset_writer.encoder.PIECE_BYTES", 1000)
+    monkeypatch.setattr("ffrecord.dataset_writer.desk.HELD_BYTES", 3000)
     samples = [bytes([i]) * (i * 37 % 5000) for i in range(200)]
     write(tmp_path / "set", samples, num_workers=3, chunksize=20, shard_size=20_000)
     assert read_all(tmp_path / "set") == samples
@@ -556,5 +557,5 @@ def test_a_dataset_may_have_processes_of_its_own(tmp_path: Path) -> None:
 
 
 def test_importing_needs_no_torch() -> None:
-    code = "import sys, ffrecord.dataset_writer, ffrecord.dump; sys.exit('torch' in sys.modules)"
+    code = "import sys, ffrecord.dataset_writer, ffrecord.dataset_writer.dump; sys.exit('torch' in sys.modules)"
     assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0

@@ -18,14 +18,16 @@ import pytest
 from calls import dies_before, refused_at
 from written_datasets import Samples, files_in, read_all, write_from
 
-from ffrecord import FileReader, FormatError, MismatchError, locked_directory, manifest
+from ffrecord import FileReader, FormatError, MismatchError
 from ffrecord.dataset_writer import DatasetWriter, Summary
-from ffrecord.dump import dump
+from ffrecord.dataset_writer.base import names_after
+from ffrecord.dataset_writer.dump import dump
+from ffrecord.dataset_writer.layout import shard_name
+from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.errors import WorkerError
 from ffrecord.fields import IntField, schema_of
-from ffrecord.sharding.base import names_after
-from ffrecord.sharding.layout import shard_name
-from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord.format import manifest
+from ffrecord.system import locked_directory
 
 OLD = [b"old %d" % index * (index % 5) for index in range(30)]
 NEW = [b"new %d" % index * (index % 7) for index in range(40)]

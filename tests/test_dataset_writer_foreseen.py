@@ -18,10 +18,10 @@ from written_datasets import METHODS, files_in, left_behind
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter, Summary
+from ffrecord.dataset_writer.books import Books
+from ffrecord.dataset_writer.messages import Filled, Indices, Sized
 from ffrecord.errors import FFRecordError, WorkerError
 from ffrecord.fields import Field, Fixed, IntField, NDArrayField, OptionalField, register
-from ffrecord.sharding.books import Books
-from ffrecord.sharding.messages import Filled, Indices, Sized
 from ffrecord.writing._buffers import WriteBehind
 
 CUTS = [{"samples_per_shard": 13}, {"num_shards": 3}, {"shard_size": 900}, {}]
@@ -117,7 +117,7 @@ def test_any_start_method_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_records_larger_and_smaller_than_what_is_written_at_a_time(
     tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ffrecord.sharding.packing.PART_BYTES", 100)
+    monkeypatch.setattr("ffrecord.dataset_writer.encoder.PART_BYTES", 100)
     for length in (1, 92, 93, 500):
         write(tmp_path / str(length), Alike(60, length), num_workers=workers, samples_per_shard=25, chunksize=20)
         assert labels(tmp_path / str(length)) == list(range(60))
@@ -167,7 +167,7 @@ def test_a_shard_of_which_the_disk_took_not_all_is_not_finished(
     tmp_path: Path, workers: int, chunksize: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next task begins another one, and it is there that the error is seen."""
-    monkeypatch.setattr("ffrecord.sharding.output.WriteBehind", Failing)
+    monkeypatch.setattr("ffrecord.dataset_writer.output.WriteBehind", Failing)
     options: dict[str, Any] = {"num_workers": workers, "samples_per_shard": 10, "chunksize": chunksize}
     with pytest.raises(OSError, match=r"PART_00000\.ffr: 10 samples could not be written"):
         write(tmp_path / "set", Alike(50), start_method="fork", **options)
@@ -277,7 +277,7 @@ def test_a_record_of_another_size_is_noticed_whatever_made_it(
     tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its neighbours would be overwritten."""
-    monkeypatch.setattr("ffrecord.sharding.packing.for_records", lambda encode: lambda sample: b"12345")
+    monkeypatch.setattr("ffrecord.dataset_writer.encoder.for_records", lambda encode: lambda sample: b"12345")
     with pytest.raises(FFRecordError, match=r"sample 0 has a record of 5 bytes, expected 28"):
         write(tmp_path / "set", Alike(100), num_workers=workers)
     assert left_behind(tmp_path) == []

@@ -17,9 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from written_datasets import SOURCES, Samples, files_in, grown, left_behind, read_all, write_from
 
-from ffrecord import FileReader, manifest
+from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter
 from ffrecord.fields import schema_of
+from ffrecord.format import manifest
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 

@@ -11,9 +11,10 @@ import pytest
 from interrupting import N, Stopping, interrupted, kept_files, record, write
 from test_workers import wait_until
 
-from ffrecord import FileReader, MismatchError, locked_directory
-from ffrecord.dump import dump
-from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord import FileReader, MismatchError
+from ffrecord.dataset_writer.dump import dump
+from ffrecord.dataset_writer.part_directory import PartDirectory
+from ffrecord.system import locked_directory
 
 
 def test_two_writers_of_one_target_refuse_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

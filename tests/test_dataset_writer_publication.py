@@ -9,9 +9,10 @@ import pytest
 from interrupting import N, Stopping, record, write
 from written_datasets import files_in
 
-from ffrecord import FileReader, manifest
-from ffrecord.sharding.layout import Start
-from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord import FileReader
+from ffrecord.dataset_writer.layout import Start
+from ffrecord.dataset_writer.part_directory import PartDirectory
+from ffrecord.format import manifest
 
 
 def test_publishing_that_failed_is_done_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

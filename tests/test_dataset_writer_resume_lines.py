@@ -8,10 +8,11 @@ import pytest
 from interrupting import Stopping, ctrl_c, interrupted, write
 from written_datasets import files_in
 
-from ffrecord import MismatchError, manifest
+from ffrecord import MismatchError
 from ffrecord.dataset_writer import DatasetWriter, Summary
 from ffrecord.errors import WorkerError
 from ffrecord.fields import IntField
+from ffrecord.format import manifest
 
 
 def line_of(line: str) -> dict[str, int]:
@@ -77,7 +78,7 @@ def test_what_can_be_had_only_once_leaves_alone_what_another_call_has_finished(
 ) -> None:
     interrupted(tmp_path / "set", samples_per_shard=70)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("ffrecord.sharding.resume.take_over", ctrl_c)
+        patch.setattr("ffrecord.dataset_writer.resume.take_over", ctrl_c)
         write_lines(tmp_path / "set", iter(["1"]))
     with pytest.raises(MismatchError, match="4 finished shards of an interrupted write, and this one cannot"):
         write_lines(tmp_path / "set", iter(["1"]))

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from written_datasets import files_in, left_behind, read_all
 
-from ffrecord import manifest
 from ffrecord.dataset_writer import DatasetWriter, Summary
+from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.errors import MismatchError, WorkerError
 from ffrecord.fields import IntField
-from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord.format import manifest
 
 
 class Holey:

@@ -13,10 +13,10 @@ from written_datasets import Samples, files_in, grown, left_behind, write_from
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter
+from ffrecord.dataset_writer.sample_sources import shard_names
+from ffrecord.dataset_writer.spill import Spool
 from ffrecord.errors import WorkerError
 from ffrecord.fields import schema_of
-from ffrecord.sharding.sources import shard_names
-from ffrecord.sharding.spool import Spool
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 
@@ -98,8 +98,8 @@ def test_each_shard_is_read_once(tmp_path: Path) -> None:
 def test_shards_whose_turn_it_is_not_wait_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: int
 ) -> None:
-    monkeypatch.setattr("ffrecord.sharding.desk.HELD_BYTES", 10_000)
-    monkeypatch.setattr("ffrecord.sharding.packing.PIECE_BYTES", 1000)
+    monkeypatch.setattr("ffrecord.dataset_writer.desk.HELD_BYTES", 10_000)
+    monkeypatch.setattr("ffrecord.dataset_writer.encoder.PIECE_BYTES", 1000)
     put = Spool.put
 
     def counting(self: Any, data: memoryview) -> int:

@@ -14,7 +14,7 @@ from children import descriptors
 
 from ffrecord import FileReader
 from ffrecord.engine import _engine
-from ffrecord.opened import OpenedFile
+from ffrecord.reading.ffr_file import OpenedFile
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 in_every_mode = pytest.mark.parametrize("io", IO_MODES)
@@ -119,7 +119,7 @@ def test_threads_that_close_each_other_s_files(engine, shards, io):
 @pytest.fixture
 def few_held(tmp_path, monkeypatch) -> tuple[list[str], list[bytes]]:
     """Four files; readers of them hold two."""
-    monkeypatch.setattr("ffrecord.limits.descriptors", lambda: 2)
+    monkeypatch.setattr("ffrecord.system.resources.descriptors", lambda: 2)
     names = [builders.write_samples(tmp_path / f"{i}.ffr", shard(i)) for i in range(4)]
     return names, [sample for i in range(4) for sample in shard(i)]
 
@@ -222,7 +222,7 @@ def test_a_closed_reader_opens_nothing(tmp_path, io):
 @pytest.mark.parametrize("io", builders.COPYING_MODES)
 def test_a_slice_opens_what_it_needs(shards, monkeypatch, io):
     names, samples = shards
-    monkeypatch.setattr("ffrecord.limits.descriptors", lambda: 3)
+    monkeypatch.setattr("ffrecord.system.resources.descriptors", lambda: 3)
     with FileReader(names, io=io) as reader:
         before = set(open_now(names))
         for low, high in ((80, 81), (82, 91), (158, 160), (100, 100)):

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from documents import ROOT, Block, blocks, broken_links, documents, run_elsewhere
 
-from ffrecord import DatasetWriter, format
-from ffrecord.extension import Stored
-from ffrecord.manifest import SIZE_MAX, Manifest, Shard
+from ffrecord import DatasetWriter
+from ffrecord.format import ffr_layout
+from ffrecord.format.extension import Stored
+from ffrecord.format.manifest import SIZE_MAX, Manifest, Shard
 
 FORMAT = ROOT / "docs" / "format.md"
 GOLDEN = ROOT / "tests" / "golden" / "ffrecord"
@@ -113,14 +114,14 @@ def table(heading: str, first: str) -> list[list[str]]:
 
 
 def test_table_of_the_block():
-    sizes = [struct.calcsize("<" + code) for code in re.findall(r"\d*[a-zA-Z]", format.BLOCK.format)]
+    sizes = [struct.calcsize("<" + code) for code in re.findall(r"\d*[a-zA-Z]", ffr_layout.BLOCK.format)]
     offsets = [sum(sizes[:i]) for i in range(len(sizes))]
     rows = table("Bytes of an extension block", "offset in the block")
     assert [row[:2] for row in rows[: len(sizes)]] == [[str(a), str(b)] for a, b in zip(offsets, sizes, strict=True)]
-    assert rows[len(sizes)][0] == str(format.BLOCK.size)
-    assert f"`{format.BLOCK_MAGIC.hex(' ').upper()}`" in rows[0][3]
-    assert f"{format.BLOCK_MAX >> 20} MiB" in rows[3][3]
-    assert f"{format.PAYLOAD_MAX >> 20} MiB" in rows[4][3]
+    assert rows[len(sizes)][0] == str(ffr_layout.BLOCK.size)
+    assert f"`{ffr_layout.BLOCK_MAGIC.hex(' ').upper()}`" in rows[0][3]
+    assert f"{ffr_layout.BLOCK_MAX >> 20} MiB" in rows[3][3]
+    assert f"{ffr_layout.PAYLOAD_MAX >> 20} MiB" in rows[4][3]
 
 
 def test_table_of_the_payload():

@@ -17,7 +17,7 @@ from written_datasets import files_in, grown
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter
-from ffrecord.dump import dump
+from ffrecord.dataset_writer.dump import dump
 from ffrecord.errors import WorkerError
 
 PARTS = Path(__file__).parent / "golden" / "ffrecord" / "parts"
@@ -214,7 +214,7 @@ def test_killed_before_any_call_beside_other_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str, step: int
 ) -> None:
     """Shards are moved one by one there. The next one undoes that, or all had arrived."""
-    monkeypatch.setattr("ffrecord.dump.usable_workers", lambda: 0)
+    monkeypatch.setattr("ffrecord.dataset_writer.dump.usable_workers", lambda: 0)
     target, died, at, complete = tmp_path / "set", True, 1, 0
     while died:
         target.mkdir()

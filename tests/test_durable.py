@@ -10,9 +10,8 @@ from pathlib import Path
 import children
 import pytest
 
-from ffrecord import durable
-from ffrecord.durable import PartFile, insert_space, part_name, write_all
-from ffrecord.system import _calls
+from ffrecord.system import _calls, atomic_file
+from ffrecord.system.atomic_file import PartFile, insert_space, part_name, write_all
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 
@@ -199,13 +198,13 @@ def test_a_failing_step_leaves_the_old_file(tmp_path, monkeypatch, call, number)
     target = tmp_path / "a.ffr"
     target.write_bytes(b"old")
     if call == "close":
-        monkeypatch.setattr(durable.io, "FileIO", FailingClose)
+        monkeypatch.setattr(atomic_file.io, "FileIO", FailingClose)
         monkeypatch.setattr(FailingClose, "number", number)
     part = PartFile(str(target))
     write_all(part.fd, memoryview(b"new"), 0)
     with monkeypatch.context() as patch:
         if call != "close":
-            patch.setattr(durable.os, call, fail(number))
+            patch.setattr(atomic_file.os, call, fail(number))
         with pytest.raises(OSError, match=f"{call} failed, nothing was published") as caught:
             part.publish()
     assert (caught.value.errno, isinstance(caught.value, RuntimeError)) == (number, True)
@@ -219,7 +218,7 @@ def test_a_mode_that_cannot_be_set(tmp_path, monkeypatch, number):
     target.write_bytes(b"old")
     target.chmod(0o751)
     with monkeypatch.context() as patch:
-        patch.setattr(durable.os, "fchmod", fail(number))
+        patch.setattr(atomic_file.os, "fchmod", fail(number))
         with pytest.raises(OSError, match=os.strerror(number)) as caught:
             PartFile(str(target))
     assert isinstance(caught.value, RuntimeError)
@@ -231,7 +230,7 @@ def test_a_failing_fsync_of_the_directory_says_so(tmp_path, monkeypatch):
     def failing(directory):
         raise OSError(errno.EIO, "x")
 
-    monkeypatch.setattr(durable, "fsync_directory", failing)
+    monkeypatch.setattr(atomic_file, "fsync_directory", failing)
     part = PartFile(str(tmp_path / "a.ffr"))
     with pytest.raises(OSError, match="in place, but fsync of its directory failed") as caught:
         part.publish()
@@ -255,7 +254,7 @@ def test_interrupted_publishing_leaves_no_part(tmp_path, monkeypatch):
     def interrupted(fd):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(durable.os, "fsync", interrupted)
+    monkeypatch.setattr(atomic_file.os, "fsync", interrupted)
     part = PartFile(str(tmp_path / "a.ffr"))
     with pytest.raises(KeyboardInterrupt):
         part.publish()
@@ -272,7 +271,7 @@ def test_interrupted_while_it_is_made(tmp_path, monkeypatch):
             self.close()
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(durable.io, "FileIO", Interrupted)
+    monkeypatch.setattr(atomic_file.io, "FileIO", Interrupted)
     with pytest.raises(KeyboardInterrupt) as kept:
         PartFile(str(tmp_path / "a.ffr"))
     assert names(tmp_path) == []
@@ -349,7 +348,7 @@ def test_going_on_with_a_file_that_was_left(tmp_path):
 def test_a_failing_step_keeps_what_was_left(tmp_path, monkeypatch):
     left = left_file(tmp_path)
     part = PartFile(str(tmp_path / "a.ffr"), str(left))
-    monkeypatch.setattr(durable.os, "rename", fail(errno.EIO))
+    monkeypatch.setattr(atomic_file.os, "rename", fail(errno.EIO))
     with pytest.raises(OSError, match="rename failed"):
         part.publish()
     assert left.read_bytes() == b"left"
@@ -370,13 +369,13 @@ def test_a_lock_is_of_the_file_that_has_the_name(tmp_path):
     path = tmp_path / "f"
     path.touch()
     with path.open("rb") as first, path.open("rb") as second:
-        assert durable.lock(first.fileno(), str(path))
-        assert not durable.lock(second.fileno(), str(path))
+        assert atomic_file.lock(first.fileno(), str(path))
+        assert not atomic_file.lock(second.fileno(), str(path))
     with path.open("rb") as opened:
         path.unlink()
-        assert not durable.lock(opened.fileno(), str(path))
+        assert not atomic_file.lock(opened.fileno(), str(path))
         path.touch()
-        assert not durable.lock(opened.fileno(), str(path))
+        assert not atomic_file.lock(opened.fileno(), str(path))
 
 
 def refused(fd, operation):
@@ -385,7 +384,7 @@ def refused(fd, operation):
 
 @pytest.mark.parametrize(
     ("place", "name", "answer"),
-    [(durable.fcntl, "flock", refused), (os.path, "samestat", lambda one, other: False)],
+    [(atomic_file.fcntl, "flock", refused), (os.path, "samestat", lambda one, other: False)],
     ids=["locks refused", "files that are never the same"],
 )
 def test_no_lock_is_ever_to_be_had(tmp_path, monkeypatch, place, name, answer):
@@ -414,9 +413,9 @@ CHUNK = 8192
 @pytest.mark.parametrize("size", [4096, 8192, 40960])
 @pytest.mark.parametrize("length", [0, 1, 4095, 4096, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 17])
 def test_insert_space(tmp_path, monkeypatch, how, size, length):
-    monkeypatch.setattr(durable, "COPY_CHUNK", CHUNK)
+    monkeypatch.setattr(atomic_file, "COPY_CHUNK", CHUNK)
     if how == "copying":
-        monkeypatch.setattr(durable, "fallocate", Refusing(errno.ENOSYS))
+        monkeypatch.setattr(atomic_file, "fallocate", Refusing(errno.ENOSYS))
     head, data = os.urandom(4096), os.urandom(length)
     path = tmp_path / "f"
     path.write_bytes(head + data)
@@ -443,7 +442,7 @@ def test_insert_space_after_a_refusal(tmp_path, monkeypatch, name):
     """By copying where the file system cannot, and asked again where a signal came."""
     path, refusing = tmp_path / "f", Refusing(getattr(errno, name))
     path.write_bytes(bytes(4096) + b"data" * 5000)
-    monkeypatch.setattr(durable, "fallocate", refusing)
+    monkeypatch.setattr(atomic_file, "fallocate", refusing)
     with path.open("r+b") as file:
         insert_space(file.fileno(), 4096, 4096, 4096 + 20000)
     assert path.read_bytes() == bytes(8192) + b"data" * 5000
@@ -455,7 +454,7 @@ def test_insert_space_that_fails(tmp_path, monkeypatch, name):
     """A disk that is broken is not written to any more."""
     path, number = tmp_path / "f", getattr(errno, name)
     path.write_bytes(bytes(4096) + b"data")
-    monkeypatch.setattr(durable, "fallocate", Refusing(number))
+    monkeypatch.setattr(atomic_file, "fallocate", Refusing(number))
     with path.open("r+b") as file, pytest.raises(OSError, match=os.strerror(number)) as caught:
         insert_space(file.fileno(), 4096, 4096, 4100)
     assert caught.value.errno == number
@@ -482,12 +481,12 @@ def test_insert_space_where_the_file_system_cannot():
 )
 def test_move_range(tmp_path, monkeypatch, size, start, target):
     """Behind them the file ends, before them are zeros, whichever way they are moved and however far."""
-    monkeypatch.setattr(durable, "COPY_CHUNK", CHUNK)
+    monkeypatch.setattr(atomic_file, "COPY_CHUNK", CHUNK)
     head, data = os.urandom(start), os.urandom(size)
     path = tmp_path / "f"
     path.write_bytes(head + data)
     with path.open("r+b") as file:
-        durable.move_range(file.fileno(), start, start + size, target)
+        atomic_file.move_range(file.fileno(), start, start + size, target)
     assert path.read_bytes() == (head + bytes(max(0, target - start)))[:target] + data
 
 
@@ -495,26 +494,26 @@ def test_move_range_beyond_the_end(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(bytes(10))
     with path.open("r+b") as file, pytest.raises(OSError, match="1 bytes missing at offset 10") as caught:
-        durable.move_range(file.fileno(), 5, 11, 20)
+        atomic_file.move_range(file.fileno(), 5, 11, 20)
     assert caught.value.errno == errno.EIO
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK, 3 * CHUNK + 5])
 def test_copy_range(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(durable, "COPY_CHUNK", CHUNK)
+    monkeypatch.setattr(atomic_file, "COPY_CHUNK", CHUNK)
     data = os.urandom(10 + size)
     (tmp_path / "f").write_bytes(data)
     with open(tmp_path / "f", "rb") as source, open(tmp_path / "g", "w+b") as file:
-        durable.copy_range(source.fileno(), 10, size, file.fileno(), 3)
+        atomic_file.copy_range(source.fileno(), 10, size, file.fileno(), 3)
         assert (tmp_path / "g").read_bytes() == (bytes(3) + data[10:] if size else b"")
         with pytest.raises(OSError, match="1 bytes missing"):
-            durable.copy_range(source.fileno(), 10, size + 1, file.fileno(), 3)
+            atomic_file.copy_range(source.fileno(), 10, size + 1, file.fileno(), 3)
 
 
 def test_write_zeros(tmp_path, monkeypatch):
-    monkeypatch.setattr(durable, "COPY_CHUNK", CHUNK)
+    monkeypatch.setattr(atomic_file, "COPY_CHUNK", CHUNK)
     (tmp_path / "f").write_bytes(b"x" * 4 * CHUNK)
     with open(tmp_path / "f", "r+b") as file:
-        durable.write_zeros(file.fileno(), 5, 3 * CHUNK)
-        durable.write_zeros(file.fileno(), 7, 2)
+        atomic_file.write_zeros(file.fileno(), 5, 3 * CHUNK)
+        atomic_file.write_zeros(file.fileno(), 7, 2)
     assert (tmp_path / "f").read_bytes() == b"x" * 5 + bytes(3 * CHUNK - 5) + b"x" * CHUNK

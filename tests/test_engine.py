@@ -13,7 +13,7 @@ from builders import COPYING_MODES, IO_MODES, chain, fix_checksum, set_offset
 
 from ffrecord.engine import _engine
 from ffrecord.kernels._memory import Mapping
-from ffrecord.opened import OpenedFile
+from ffrecord.reading.ffr_file import OpenedFile
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 I64 = np.int64

@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given
 from strategies import payloads
 
-from ffrecord import extension, format
 from ffrecord.errors import ChecksumError, FormatError
-from ffrecord.extension import Extension
+from ffrecord.format import extension, ffr_layout
+from ffrecord.format.extension import Extension
 
 FULL = Extension(schema={"columns": [["x", 1]]}, serializer="package.encode", writer="ffrecord 2.0.0")
 
 
-def sealed(payload: bytes, reserved: int = 0) -> tuple[format.BlockHeader, bytes]:
+def sealed(payload: bytes, reserved: int = 0) -> tuple[ffr_layout.BlockHeader, bytes]:
     """Header and payload as a reader takes them from a file."""
     size = extension.block_size(payload, reserved)
     data = extension.seal(payload, size, 1000)
-    return format.unpack_block_header(data[: format.BLOCK.size], size, 1000), data[format.BLOCK.size :]
+    return ffr_layout.unpack_block_header(data[: ffr_layout.BLOCK.size], size, 1000), data[ffr_layout.BLOCK.size :]
 
 
 @pytest.mark.parametrize("given", [Extension(), FULL, Extension(schema={}), Extension(writer="ü" * 1000)])
@@ -118,8 +118,8 @@ def test_checksum_covers_the_payload():
 
 
 def test_payload_too_large():
-    with pytest.raises(ValueError, match=f"expected at most {format.PAYLOAD_MAX}"):
-        extension.encode(Extension(serializer="x" * format.PAYLOAD_MAX))
+    with pytest.raises(ValueError, match=f"expected at most {ffr_layout.PAYLOAD_MAX}"):
+        extension.encode(Extension(serializer="x" * ffr_layout.PAYLOAD_MAX))
 
 
 def test_equality_and_schemas():

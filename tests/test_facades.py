@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 import ffrecord
-from ffrecord import dump, fileio, folder, folder_index, folder_pack, fsalign, package, reader, utils, writer
+from ffrecord import fileio, package, reader, utils
+from ffrecord.dataset_writer import dump
+from ffrecord.folders import folder, folder_pack
+from ffrecord.format import folder_index
+from ffrecord.system import fsalign
+from ffrecord.writing import file_writer
 
 GOLDEN = Path(__file__).parent / "golden/ffrecord"
 
@@ -20,7 +25,7 @@ GOLDEN = Path(__file__).parent / "golden/ffrecord"
 @pytest.mark.parametrize(
     ("module", "names", "private"),
     [
-        (fileio, {"FileReader": reader, "FileWriter": writer, "checkFsAlign": fsalign}, ()),
+        (fileio, {"FileReader": reader, "FileWriter": file_writer, "checkFsAlign": fsalign}, ()),
         (
             package,
             {

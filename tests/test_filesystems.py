@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ffrecord.engine._engine import filesystem_type
-from ffrecord.filesystems import Filesystem, of_type
+from ffrecord.system.filesystems import Filesystem, of_type
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import ffrecord
 from ffrecord import FileReader, FileWriter, FormatError
 from ffrecord.errors import escaped
-from ffrecord.folder import MAGIC_BYTES, PackedFolder, pack_folder
-from ffrecord.folder_index import encode_index
+from ffrecord.folders.folder import MAGIC_BYTES, PackedFolder, pack_folder
+from ffrecord.format.folder_index import encode_index
 
 GOLDEN = Path(__file__).parent / "golden/ffrecord"
 FILES = {"a": b"1", "b/x": b"22", "b/y/z": b"", "b.txt": b"333", "c": bytes(1000)}

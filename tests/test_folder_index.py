@@ -5,9 +5,9 @@ from collections import OrderedDict
 
 import pytest
 
-from ffrecord import folder_index
 from ffrecord.errors import FormatError
-from ffrecord.folder_index import DEPTH_MAX, MAGIC_BYTES, decode_index, encode_index, walk
+from ffrecord.format import folder_index
+from ffrecord.format.folder_index import DEPTH_MAX, MAGIC_BYTES, decode_index, encode_index, walk
 
 TREE = OrderedDict([("a", 0), ("d", OrderedDict([("b", 1), ("e", OrderedDict([("f", OrderedDict())]))])), ("z", 2)])
 

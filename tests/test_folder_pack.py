@@ -13,9 +13,10 @@ from pathlib import Path
 import children
 import pytest
 
-from ffrecord import FileReader, FileWriter, folder_pack
-from ffrecord.folder import PackedFolder
-from ffrecord.folder_pack import dump_files, dump_structure, pack_folder
+from ffrecord import FileReader, FileWriter
+from ffrecord.folders import folder_pack
+from ffrecord.folders.folder import PackedFolder
+from ffrecord.folders.folder_pack import dump_files, dump_structure, pack_folder
 
 GOLDEN = Path(__file__).parent / "golden/ffrecord/packed_folder.ffr"
 # What the golden file was made of: path → sample.

@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from ffrecord import format
 from ffrecord.errors import FormatError
-from ffrecord.format import BLOCK_MAX, PAYLOAD_MAX, BlockHeader
+from ffrecord.format import ffr_layout
+from ffrecord.format.ffr_layout import BLOCK_MAX, PAYLOAD_MAX, BlockHeader
 
 I64 = np.int64
 
 
 def test_prefix_bytes():
-    assert format.PREFIX.pack(0x04030201, 2) == bytes.fromhex("01020304 0200000000000000")
+    assert ffr_layout.PREFIX.pack(0x04030201, 2) == bytes.fromhex("01020304 0200000000000000")
 
 
 def test_block_header_bytes():
     header = BlockHeader(crc=0x04030201, block_size=0x50, payload_size=7, file_size=0x1000)
-    assert format.pack_block_header(header) == bytes.fromhex(
+    assert ffr_layout.pack_block_header(header) == bytes.fromhex(
         "89 4646526578740a 01020304 01000000 5000000000000000 0700000000000000 0010000000000000"
     )
 
@@ -25,23 +25,23 @@ def test_block_header_bytes():
     ("n", "offsets", "end"), [(0, 12, 12), (1, 16, 24), (5, 32, 72), (2**40, 12 + 2**42, 12 + 12 * 2**40)]
 )
 def test_table_positions(n, offsets, end):
-    assert (format.offsets_start(n), format.tables_end(n)) == (offsets, end)
+    assert (ffr_layout.offsets_start(n), ffr_layout.tables_end(n)) == (offsets, end)
 
 
 def test_pack_tables_bytes():
-    tables = b"".join(format.pack_tables(np.array([1, 2], np.uint32), np.array([36, 40], I64)))
+    tables = b"".join(ffr_layout.pack_tables(np.array([1, 2], np.uint32), np.array([36, 40], I64)))
     assert tables == bytes.fromhex("00000000 0200000000000000 01000000 02000000 2400000000000000 2800000000000000")
 
 
 def test_pack_tables_takes_any_byte_order():
-    native = b"".join(format.pack_tables(np.array([1, 2], np.uint32), np.array([36, 40], I64)))
-    assert b"".join(format.pack_tables(np.array([1, 2], ">u4"), np.array([36, 40], ">i8"))) == native
+    native = b"".join(ffr_layout.pack_tables(np.array([1, 2], np.uint32), np.array([36, 40], I64)))
+    assert b"".join(ffr_layout.pack_tables(np.array([1, 2], ">u4"), np.array([36, 40], ">i8"))) == native
 
 
 @pytest.mark.parametrize("size", range(12))
 def test_short_prefix(size):
     with pytest.raises(FormatError, match=f"unfinished.*{size} bytes, expected at least 12"):
-        format.unpack_prefix(bytes(size), size)
+        ffr_layout.unpack_prefix(bytes(size), size)
 
 
 @pytest.mark.parametrize(
@@ -50,18 +50,18 @@ def test_short_prefix(size):
 )
 def test_n_that_does_not_fit(n, size):
     with pytest.raises(FormatError, match=f"{n} samples do not fit in {size} bytes"):
-        format.unpack_prefix(format.PREFIX.pack(1, n), size)
+        ffr_layout.unpack_prefix(ffr_layout.PREFIX.pack(1, n), size)
 
 
 @pytest.mark.parametrize(("n", "size"), [(0, 12), (1, 24), (8, 108), (2**40, 2**60)])
 def test_n_that_fits(n, size):
-    assert format.unpack_prefix(format.PREFIX.pack(7, n), size) == (7, n)
+    assert ffr_layout.unpack_prefix(ffr_layout.PREFIX.pack(7, n), size) == (7, n)
 
 
 def test_zero_header_is_unfinished():
     with pytest.raises(FormatError, match="unfinished file: no samples and no checksum in 13 bytes"):
-        format.unpack_prefix(bytes(12), 13)
-    assert format.unpack_prefix(bytes(12), 12) == (0, 0)
+        ffr_layout.unpack_prefix(bytes(12), 13)
+    assert ffr_layout.unpack_prefix(bytes(12), 12) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -69,15 +69,15 @@ def test_zero_header_is_unfinished():
 )
 def test_first_offset(offset, good):
     if good:
-        format.check_first_offset(offset, 2, 50)
+        ffr_layout.check_first_offset(offset, 2, 50)
     else:
         with pytest.raises(FormatError, match=f"sample 0 at offset {offset}, expected 36 <= offset <= 50"):
-            format.check_first_offset(offset, 2, 50)
+            ffr_layout.check_first_offset(offset, 2, 50)
 
 
 @pytest.mark.parametrize("offsets", [[], [36, 36], [36, 50], [40, 40], [50, 50]])
 def test_good_offsets(offsets):
-    format.check_offsets(np.array(offsets, I64), 50)
+    ffr_layout.check_offsets(np.array(offsets, I64), 50)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_good_offsets(offsets):
 )
 def test_bad_offsets(offsets, message):
     with pytest.raises(FormatError, match=message):
-        format.check_offsets(np.array(offsets, I64), 50)
+        ffr_layout.check_offsets(np.array(offsets, I64), 50)
 
 
 GOOD = BlockHeader(crc=9, block_size=64, payload_size=24, file_size=1000)
 
 
 def test_block_header_round_trip():
-    assert format.unpack_block_header(format.pack_block_header(GOOD), 64, 1000) == GOOD
+    assert ffr_layout.unpack_block_header(ffr_layout.pack_block_header(GOOD), 64, 1000) == GOOD
 
 
 @pytest.mark.parametrize(
@@ -119,24 +119,24 @@ def test_block_header_round_trip():
 )
 def test_bad_block_header(header, gap, message):
     with pytest.raises(FormatError, match=message):
-        format.unpack_block_header(format.pack_block_header(header), gap, 1000)
+        ffr_layout.unpack_block_header(ffr_layout.pack_block_header(header), gap, 1000)
 
 
 @pytest.mark.parametrize("version", [0, 2, 2**32 - 1])
 def test_unknown_block_version(version):
-    data = bytearray(format.pack_block_header(GOOD))
+    data = bytearray(ffr_layout.pack_block_header(GOOD))
     data[12:16] = version.to_bytes(4, "little")
     with pytest.raises(FormatError, match=f"version {version}, this package reads 1"):
-        format.unpack_block_header(bytes(data), 64, 1000)
+        ffr_layout.unpack_block_header(bytes(data), 64, 1000)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 39])
 def test_short_block(size):
     with pytest.raises(FormatError, match=f"{size} bytes between the tables and the first sample are no extension"):
-        format.unpack_block_header(format.pack_block_header(GOOD)[:size], size, 1000)
+        ffr_layout.unpack_block_header(ffr_layout.pack_block_header(GOOD)[:size], size, 1000)
 
 
 def test_other_magic():
-    data = b"x" + format.pack_block_header(GOOD)[1:]
+    data = b"x" + ffr_layout.pack_block_header(GOOD)[1:]
     with pytest.raises(FormatError, match="no extension block"):
-        format.unpack_block_header(data, 64, 1000)
+        ffr_layout.unpack_block_header(data, 64, 1000)

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from ffrecord.fsalign import checkFsAlign
+from ffrecord.system.fsalign import checkFsAlign
 
 REQUEST = 2147772004
 

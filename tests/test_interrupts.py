@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ffrecord.workers import interrupts
+from ffrecord.system import signals
 
 LOOKS = ("CALL", "JUMP_BACKWARD")  # instructions, beside the first of a function, at which Python looks for signals
 
@@ -27,7 +27,7 @@ def of_a_terminal() -> Iterator[None]:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
-    assert not interrupts.waiting()
+    assert not signals.waiting()
 
 
 def ends(number: int, frame: FrameType | None) -> None:
@@ -91,7 +91,7 @@ class Sweep:
 
 def swept(numbers: tuple[int, ...], work: Callable[[list[str]], object]) -> int:
     """Have `ensured` do and clean up `work`, interrupted at each step; how many steps there were."""
-    sweep, cleaned = Sweep(numbers, interrupts.__file__, contextlib.__file__), ["clean up", "cleaned up"]
+    sweep, cleaned = Sweep(numbers, signals.__file__, contextlib.__file__), ["clean up", "cleaned up"]
     for at in sweep.rounds():
         steps: list[str] = []
 
@@ -100,7 +100,7 @@ def swept(numbers: tuple[int, ...], work: Callable[[list[str]], object]) -> int:
             time.sleep(0)
             steps.append("cleaned up")
 
-        raised = raised_by(partial(sweep.run, partial(interrupts.ensured, partial(work, steps), clean_up)))
+        raised = raised_by(partial(sweep.run, partial(signals.ensured, partial(work, steps), clean_up)))
         assert steps in ([], cleaned, ["work", *cleaned]), (at, steps)
         assert type(raised) in ((SystemExit, KeyboardInterrupt) if sweep.step >= at else (OSError, type(None))), at
         assert {number: signal.getsignal(number) for number in HANDLERS} == HANDLERS, at
@@ -175,9 +175,9 @@ def test_handlers_are_put_back_whoever_takes_the_signal(
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_single_signal_leaves_no_handlers_behind(number: int) -> None:
-    sweep = Sweep((number,), interrupts.__file__)
+    sweep = Sweep((number,), signals.__file__)
     for at in sweep.rounds():
-        raised = raised_by(partial(sweep.run, lambda: interrupts.exiting(lambda: None)))
+        raised = raised_by(partial(sweep.run, lambda: signals.exiting(lambda: None)))
         assert type(raised) in (SystemExit, KeyboardInterrupt, type(None)), at
         del raised
         assert {number: signal.getsignal(number) for number in HANDLERS} == HANDLERS, at
@@ -185,7 +185,7 @@ def test_a_single_signal_leaves_no_handlers_behind(number: int) -> None:
 
 
 def test_a_forked_child_does_not_wait_for_its_parents_clean_up() -> None:
-    with interrupts.undisturbed():
+    with signals.undisturbed():
         pid = os.fork()
         if pid == 0:
             try:
@@ -199,7 +199,7 @@ def test_a_forked_child_does_not_wait_for_its_parents_clean_up() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_ends_becomes_an_exit_and_is_put_back(number: signal.Signals) -> None:
-    with pytest.raises(SystemExit) as caught, interrupts.signals_exit():
+    with pytest.raises(SystemExit) as caught, signals.signals_exit():
         signal.raise_signal(number)
     assert caught.value.code == 128 + number
     assert signal.getsignal(number) is signal.SIG_DFL
@@ -207,16 +207,16 @@ def test_what_ends_becomes_an_exit_and_is_put_back(number: signal.Signals) -> No
 
 def test_what_is_ignored_stays_so_and_does_not_wait() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with interrupts.signals_exit(), interrupts.undisturbed():
+    with signals.signals_exit(), signals.undisturbed():
         signal.raise_signal(signal.SIGHUP)
-        assert not interrupts.waiting()
+        assert not signals.waiting()
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def test_a_closed_terminal_waits_for_a_clean_up() -> None:
     steps = []
-    with pytest.raises(SystemExit), interrupts.signals_exit():
-        with interrupts.undisturbed():
+    with pytest.raises(SystemExit), signals.signals_exit():
+        with signals.undisturbed():
             signal.raise_signal(signal.SIGHUP)
             steps.append("cleaned")
         steps.append("not reached")
@@ -227,7 +227,7 @@ def test_a_program_keeps_its_own_handlers() -> None:
     seen: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     try:
-        with interrupts.signals_exit():
+        with signals.signals_exit():
             come(signal.SIGTERM)
         assert seen == [signal.SIGTERM]
     finally:
@@ -237,7 +237,7 @@ def test_a_program_keeps_its_own_handlers() -> None:
 def test_a_clean_up_is_finished_before_ctrl_c_counts() -> None:
     steps = []
     with pytest.raises(KeyboardInterrupt):
-        with interrupts.undisturbed():
+        with signals.undisturbed():
             come(signal.SIGINT)
             steps.append("cleaned")
         steps.append("not reached")
@@ -250,7 +250,7 @@ def test_signals_in_other_threads_are_left_alone() -> None:
 
     def use() -> None:
         try:
-            with interrupts.signals_exit(), interrupts.undisturbed():
+            with signals.signals_exit(), signals.undisturbed():
                 pass
         except BaseException as error:
             errors.append(error)
@@ -264,32 +264,32 @@ def test_signals_in_other_threads_are_left_alone() -> None:
 def test_a_second_signal_waits_after_one_that_raised() -> None:
     """Its exception might leave out what the first one has begun to clean up."""
     steps = []
-    with pytest.raises(SystemExit) as caught, interrupts.signals_exit():
+    with pytest.raises(SystemExit) as caught, signals.signals_exit():
         try:
             come(signal.SIGINT)
         finally:
             come(signal.SIGTERM)
             steps.append("cleaned")
-            assert interrupts.waiting()
+            assert signals.waiting()
     assert steps == ["cleaned"] and caught.value.code == 143 and isinstance(caught.value.__context__, KeyboardInterrupt)
 
 
 def test_a_second_signal_does_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupts, "PATIENCE", 60)
+    monkeypatch.setattr(signals, "PATIENCE", 60)
     steps = []
-    with pytest.raises(KeyboardInterrupt), interrupts.signals_exit():
+    with pytest.raises(KeyboardInterrupt), signals.signals_exit():
         with contextlib.suppress(KeyboardInterrupt):  # as who asks whether to go on
             come(signal.SIGINT)
         come(signal.SIGINT)
         steps.append("waited")
-        monkeypatch.setattr(interrupts, "PATIENCE", 0)
+        monkeypatch.setattr(signals, "PATIENCE", 0)
         come(signal.SIGINT)
         steps.append("not reached")
     assert steps == ["waited"]
 
 
 def test_the_first_error_stays_where_a_second_signal_says_the_same() -> None:
-    with pytest.raises(KeyboardInterrupt, match="first"), interrupts.signals_exit():
+    with pytest.raises(KeyboardInterrupt, match="first"), signals.signals_exit():
         try:
             come(signal.SIGINT)
         except KeyboardInterrupt:
@@ -301,7 +301,7 @@ def test_a_handler_of_the_program_is_called_for_what_waited() -> None:
     seen: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     try:
-        with pytest.raises(OSError, match="no"), interrupts.signals_exit(), interrupts.undisturbed():
+        with pytest.raises(OSError, match="no"), signals.signals_exit(), signals.undisturbed():
             come(signal.SIGTERM)
             assert not seen
             raise OSError("no")
@@ -319,12 +319,12 @@ def test_what_a_clean_up_raises_does_not_repeat_it() -> None:
         raise OSError("no")
 
     with pytest.raises(KeyboardInterrupt):
-        interrupts.ensured(lambda: None, clean_up)
+        signals.ensured(lambda: None, clean_up)
     assert done == [None]
     with pytest.raises(OSError, match="no"):
-        interrupts.ensured(partial(raising, OSError("no")), done.append)
+        signals.ensured(partial(raising, OSError("no")), done.append)
     assert [type(error) for error in done] == [type(None), OSError]
-    assert interrupts.ensured(lambda: 3, done.append) == 3 and done[2:] == [None]
+    assert signals.ensured(lambda: 3, done.append) == 3 and done[2:] == [None]
 
 
 def raising(error: Exception) -> None:
@@ -332,10 +332,10 @@ def raising(error: Exception) -> None:
 
 
 def test_signals_are_not_held_where_that_is_interrupted() -> None:
-    sweep = Sweep((signal.SIGINT,), interrupts.__file__)
+    sweep = Sweep((signal.SIGINT,), signals.__file__)
 
     def hold() -> None:
-        with interrupts.held():
+        with signals.held():
             pass
 
     for at in sweep.rounds():

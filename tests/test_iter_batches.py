@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffrecord import ChecksumError, FileReader
-from ffrecord.prefetch import Prefetcher
+from ffrecord.reading.prefetch import Prefetcher
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 in_every_mode = pytest.mark.parametrize("io", IO_MODES)

@@ -5,8 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from ffrecord import FormatError, journal
-from ffrecord.journal import About, Journal, journal_name
+from ffrecord import FormatError
+from ffrecord.format import journal
+from ffrecord.format.journal import About, Journal, journal_name
 
 HEADER = "89 46 46 52 6a 72 6e 0a  64 01 97 58  01 00 00 00  00 10 00 00 00 00 00 00  ff ff ff ff ff ff ff ff  "
 HEADER += "05 00 00 00  01 00 00 00  61 2e 66 66 72  80"

@@ -10,9 +10,9 @@ import weakref
 import numpy as np
 import pytest
 
-from ffrecord import jpeg_files
 from ffrecord.errors import FormatError
-from ffrecord.jpeg_files import jpeg_pixels_of
+from ffrecord.fields.images import jpeg_files
+from ffrecord.fields.images.jpeg_files import jpeg_pixels_of
 
 Image = pytest.importorskip("PIL.Image")
 

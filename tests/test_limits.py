@@ -8,12 +8,12 @@ import children
 import pytest
 import situations
 
-from ffrecord import limits
+from ffrecord.system import resources
 
 
 def test_memory_of_this_machine():
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert 0 < limits.available_memory() <= total
+    assert 0 < resources.available_memory() <= total
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ print(descriptors())
 
 
 def test_descriptors_without_a_limit(monkeypatch):
-    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert limits.descriptors() == 1024
+    monkeypatch.setattr(resources.resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert resources.descriptors() == 1024
 
 
 def test_a_limit_of_a_control_group():
@@ -99,10 +99,10 @@ MEMBERSHIPS = {
     "0::/a/b": 3000,
     "0::/a": 3000,
     "0::/c": 5000,
-    "0::/": limits.UNLIMITED,
-    "0::/gone/with/all/above": limits.UNLIMITED,
-    "0::/../../elsewhere": limits.UNLIMITED,
-    "0::/broken": limits.UNLIMITED,
+    "0::/": resources.UNLIMITED,
+    "0::/gone/with/all/above": resources.UNLIMITED,
+    "0::/../../elsewhere": resources.UNLIMITED,
+    "0::/broken": resources.UNLIMITED,
     "0::/a:odd:name": 3000,
     "0::/used": 4400,
     "0::/shared": 4250,
@@ -114,11 +114,11 @@ MEMBERSHIPS = {
     "4:memory:/slowed": 9000,
     "4:memory:/a/b": 3000,
     "7:cpu,memory,pids:/c": 5000,
-    "4:memory:/": limits.UNLIMITED,
-    "4:cpuset:/a": limits.UNLIMITED,
-    "9:name=systemd:/a": limits.UNLIMITED,
+    "4:memory:/": resources.UNLIMITED,
+    "4:cpuset:/a": resources.UNLIMITED,
+    "9:name=systemd:/a": resources.UNLIMITED,
     "9:name=systemd:/a\n4:memory:/c\n0::/a": 3000,
-    "": limits.UNLIMITED,
+    "": resources.UNLIMITED,
 }
 
 
@@ -136,8 +136,8 @@ def machine(tmp_path, monkeypatch) -> Path:
     def elsewhere(path: str = "") -> Path:
         return tmp_path / str(path).lstrip("/")
 
-    monkeypatch.setattr(limits, "Path", elsewhere)
-    monkeypatch.setattr(limits, "open", lambda path: elsewhere(path).open(), raising=False)
+    monkeypatch.setattr(resources, "Path", elsewhere)
+    monkeypatch.setattr(resources, "open", lambda path: elsewhere(path).open(), raising=False)
     return tmp_path
 
 
@@ -145,14 +145,14 @@ def machine(tmp_path, monkeypatch) -> Path:
 def test_groups(machine, membership):
     (machine / "proc/self/cgroup").write_text(membership + "\n" if membership else "")
     (machine / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    1000000000000000 kB\n")
-    assert min(limits._group_limits()) == MEMBERSHIPS[membership]
-    assert limits.available_memory() == min(MEMBERSHIPS[membership], 10**15 << 10)
+    assert min(resources._group_limits()) == MEMBERSHIPS[membership]
+    assert resources.available_memory() == min(MEMBERSHIPS[membership], 10**15 << 10)
 
 
 def test_less_is_free_than_the_group_may_have(machine):
     (machine / "proc/self/cgroup").write_text("0::/a\n")
     (machine / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable:  2 kB\n")
-    assert limits.available_memory() == 2048
+    assert resources.available_memory() == 2048
 
 
 @pytest.mark.parametrize("text", [None, "", "MemTotal: 9 kB\n", "MemAvailable:\n", "MemAvailable: many kB\n"])
@@ -161,4 +161,4 @@ def test_a_machine_that_says_nothing(machine, text):
     if text is not None:
         (machine / "proc/meminfo").write_text(text)
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert limits.available_memory() == total // 2
+    assert resources.available_memory() == total // 2

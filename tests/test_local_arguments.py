@@ -11,7 +11,7 @@ import pytest
 
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, FileWriter
-from ffrecord.dump import dump
+from ffrecord.dataset_writer.dump import dump
 from ffrecord.errors import ArgumentError
 from ffrecord.sources import RecordIOWriter, TFRecordWriter
 from ffrecord.sources.unpacking import unpack

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord import FileReader, FileWriter, manifest
+from ffrecord import FileReader, FileWriter
 from ffrecord.errors import FormatError
-from ffrecord.manifest import Manifest, Shard
+from ffrecord.format import manifest
+from ffrecord.format.manifest import Manifest, Shard
 
 SHARDS = [Shard("PART_00000.ffr", 3, 100, 7), Shard("PART_00001.ffr", 2, 36, 2**32 - 1)]
 SCHEMA = {"kind": "int", "nested": {"shape": [1, 2]}}

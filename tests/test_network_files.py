@@ -16,8 +16,8 @@ from builders import IO_MODES
 
 from ffrecord import ChecksumError, FileReader
 from ffrecord.errors import TruncatedError
-from ffrecord.filesystems import Filesystem, of_type
-from ffrecord.opened import OpenedFile
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.system.filesystems import Filesystem, of_type
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 SIZES = [(i * 7919) % 5000 if i % 20 else i * 3000 for i in range(200)]
@@ -171,7 +171,7 @@ def test_fork_during_reads(path, rounds):
 
 
 def test_more_files_than_may_be_open(mounted, monkeypatch):
-    monkeypatch.setattr("ffrecord.limits.descriptors", lambda: 2)
+    monkeypatch.setattr("ffrecord.system.resources.descriptors", lambda: 2)
     names = [builders.write_samples(mounted / f"{i}.ffr", SAMPLES[i : i + 5]) for i in range(12)]
     samples = [sample for i in range(12) for sample in SAMPLES[i : i + 5]]
     with FileReader(names) as reader:

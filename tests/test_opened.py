@@ -23,9 +23,9 @@ from builders import (
     truncate,
 )
 
-from ffrecord import extension
 from ffrecord.errors import ChecksumError, FormatError, TruncatedError
-from ffrecord.opened import OpenedFile, naming
+from ffrecord.format import extension
+from ffrecord.reading.ffr_file import OpenedFile, naming
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import children
 import pytest
 
+from ffrecord.dataset_writer.layout import Segment
+from ffrecord.dataset_writer.output import Output
+from ffrecord.dataset_writer.shard_file import Files
+from ffrecord.dataset_writer.spill import Spool
 from ffrecord.errors import FFRecordError
-from ffrecord.sharding.layout import Segment
-from ffrecord.sharding.output import Output
-from ffrecord.sharding.shard_file import Files
-from ffrecord.sharding.spool import Spool
 
 LIMIT = 1 << 20
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ffrecord.dataset_writer.encoder import Packer
+from ffrecord.dataset_writer.encoding import for_records
+from ffrecord.dataset_writer.layout import Segment
+from ffrecord.dataset_writer.messages import Filled, Foreseen, Indices, Written
+from ffrecord.dataset_writer.output import Output
+from ffrecord.dataset_writer.runs import Opener, Run
+from ffrecord.dataset_writer.shard_file import Files
 from ffrecord.errors import FFRecordError
 from ffrecord.fields import Schema
-from ffrecord.sharding.encoding import for_records
-from ffrecord.sharding.layout import Segment
-from ffrecord.sharding.messages import Filled, Foreseen, Indices, Written
-from ffrecord.sharding.output import Output
-from ffrecord.sharding.packing import Packer
-from ffrecord.sharding.runs import Opener, Run
-from ffrecord.sharding.shard_file import Files
-from ffrecord.workers.heartbeats import Heart
+from ffrecord.processes.heartbeats import Heart
 from ffrecord.writing._buffers import WriteBehind
 
 SIZE = 1000
@@ -138,7 +138,7 @@ def test_what_is_refused_is_never_told(packer: Packer, limited: None) -> None:
 
 
 def test_a_part_that_is_refused_is_named(packer: Packer, limited: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ffrecord.sharding.packing.PART_BYTES", 4 * SIZE)
+    monkeypatch.setattr("ffrecord.dataset_writer.encoder.PART_BYTES", 4 * SIZE)
     start = LIMIT - 10 * SIZE
     with pytest.raises(
         OSError, match=f"4 samples, the last of them sample 11, could not .* at byte {start + 8 * SIZE}"
@@ -162,7 +162,7 @@ class Failing(WriteBehind):
 @pytest.mark.parametrize("shard", [0, 1])
 def test_what_the_disk_failed_to_take_is_never_told(files: Files, shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the next task goes: it would be a shard that looks finished."""
-    monkeypatch.setattr("ffrecord.sharding.output.WriteBehind", Failing)
+    monkeypatch.setattr("ffrecord.dataset_writer.output.WriteBehind", Failing)
     packer = Packer(files, Heart())
     packer.encode_by(Schema.infer([Rows()[0]]).encode)
     packer.fill(*run(0, 0, 10, [Segment(0, 0, 10)]))
@@ -179,7 +179,7 @@ def test_what_the_disk_failed_to_take_is_never_told(files: Files, shard: int, mo
 @pytest.mark.parametrize("slow", [False, True])
 def test_a_slow_task_is_told_of_at_once(packer: Packer, slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not after the next one, of which each sample may take as long."""
-    monkeypatch.setattr("ffrecord.sharding.packing.SLOW_SECONDS", 0 if slow else 60)
+    monkeypatch.setattr("ffrecord.dataset_writer.encoder.SLOW_SECONDS", 0 if slow else 60)
     monkeypatch.setattr(Output, "done", False)
     packer.fill(*run(0, 0, 300, [Segment(0, 0, 300)]))
     assert [message.task for message in told(packer, wait=False)] == ([0] if slow else [])

@@ -12,16 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord import DatasetWriter, FileReader, FormatError, locked_directory, manifest
+from ffrecord import DatasetWriter, FileReader, FormatError
+from ffrecord.dataset_writer import part_directory, verify
+from ffrecord.dataset_writer import publish as publishing
+from ffrecord.dataset_writer import write_log as ledger
+from ffrecord.dataset_writer.differences import differences
+from ffrecord.dataset_writer.layout import Start
+from ffrecord.dataset_writer.part_directory import PartDirectory, hidden_name
+from ffrecord.dataset_writer.write_log import Begun, Finished, Ledger, Story, tell
 from ffrecord.errors import ChecksumError, StateError
-from ffrecord.manifest import Shard
-from ffrecord.opened import OpenedFile
-from ffrecord.sharding import ledger, part_directory, publishing, verify
-from ffrecord.sharding.differences import differences
-from ffrecord.sharding.layout import Start
-from ffrecord.sharding.ledger import Begun, Finished, Ledger, Story, tell
-from ffrecord.sharding.part_directory import PartDirectory, hidden_name
-from ffrecord.unfinished import INSIDE, Publishing
+from ffrecord.format import manifest
+from ffrecord.format.leftovers import INSIDE, Publishing
+from ffrecord.format.manifest import Shard
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.system import locked_directory
 
 SHARD = Shard("PART_00000.ffr", 3, 100, 7)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, FormatError, tasks
-from ffrecord.partition import Task
+from ffrecord.reading.partition import Task
 
 
 def read(found: list[Task]) -> list[bytes]:

@@ -7,8 +7,9 @@ import builders
 import ffr_twin
 import pytest
 
-from ffrecord import manifest, paths
 from ffrecord.errors import FormatError
+from ffrecord.format import manifest
+from ffrecord.reading import paths
 
 MANIFEST_CRC = int.from_bytes(ffr_twin.build([b"x"])[:4], "little")
 

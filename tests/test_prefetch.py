@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord.prefetch import Prefetcher
+from ffrecord.reading.prefetch import Prefetcher
 
 
 class Notes:

@@ -15,7 +15,7 @@ import pytest
 from ffrecord import FileReader
 from ffrecord.engine import _engine
 from ffrecord.errors import ChecksumError, ClosedError, TruncatedError
-from ffrecord.opened import OpenedFile
+from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.sources import ZipReader
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]

@@ -15,7 +15,7 @@ import situations
 from builders import IO_MODES
 
 from ffrecord import ChecksumError, FileReader
-from ffrecord.read_stats import ReadStats, collect
+from ffrecord.reading.stats import ReadStats, collect
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 in_every_mode = pytest.mark.parametrize("io", IO_MODES)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from builders import IO_MODES, chain, fix_checksum, flip_in_sample, set_offset
 
-from ffrecord import ChecksumError, FileReader, FormatError, batching
+from ffrecord import ChecksumError, FileReader, FormatError
 from ffrecord.errors import TruncatedError
+from ffrecord.reading import batching
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 SAMPLES = builders.small()

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spans import NAMES, SpanReader, Table, table
 
-from ffrecord import ChecksumError, FFRecordError, FormatError, limits
+from ffrecord import ChecksumError, FFRecordError, FormatError
 from ffrecord.engine._engine import Slots
 from ffrecord.errors import ArgumentError, TruncatedError
-from ffrecord.record_reader import RecordReader
+from ffrecord.reading.record_reader import RecordReader
+from ffrecord.system import resources
 
 in_every_mode = pytest.mark.parametrize("io", IO_MODES)
 of_every_kind = pytest.mark.parametrize("kind", ["crc32", "crc32c", None])
@@ -204,7 +205,7 @@ def test_a_file_cut_under_the_reader(tmp_path, io, kind):
 
 @pytest.mark.parametrize("io", COPYING_MODES)
 def test_more_files_than_may_be_open(tmp_path, io, monkeypatch):
-    monkeypatch.setattr(limits, "descriptors", lambda: 2)
+    monkeypatch.setattr(resources, "descriptors", lambda: 2)
     tables = [table(tmp_path / f"{i}.bin", spaced(3, 16)) for i in range(12)]
     with SpanReader(tables, io=io) as reader:
         assert builders.read_all(reader) == [record for each in tables for record in each.records]
@@ -233,7 +234,7 @@ def grown(path: str) -> None:
 @pytest.mark.parametrize("change", [rewritten, replaced, grown, os.remove])
 def test_a_closed_file_that_changed(tmp_path, io, change, monkeypatch):
     """Its table says nothing of what is in it now, whether it has checksums or not."""
-    monkeypatch.setattr(limits, "descriptors", lambda: 1)
+    monkeypatch.setattr(resources, "descriptors", lambda: 1)
     tables = [table(tmp_path / f"{i}.bin", spaced(3, 16), None) for i in range(3)]
     with SpanReader(tables, io=io) as reader:
         builders.read_all(reader)

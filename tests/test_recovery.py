@@ -13,8 +13,11 @@ import ffr_twin
 import numpy as np
 import pytest
 
-from ffrecord import FileReader, FileWriter, FormatError, durable, journal, recover, writer
-from ffrecord.extension import Extension
+from ffrecord import FileReader, FileWriter, FormatError, recover
+from ffrecord.format import journal
+from ffrecord.format.extension import Extension
+from ffrecord.system import atomic_file
+from ffrecord.writing import file_writer
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 EXTENSION = Extension(schema={"a": 1}, writer="test")
@@ -408,7 +411,7 @@ def test_a_child_of_the_killed_writer_lives(tmp_path):
 
 def test_a_leftover_that_is_being_removed_is_not_taken_for_new(tmp_path, monkeypatch):
     """Between its making and its locking a new part file looks like a leftover: the writer takes another name."""
-    real, taken = durable.lock, []
+    real, taken = atomic_file.lock, []
 
     def lock(fd, path):
         if not taken:
@@ -416,7 +419,7 @@ def test_a_leftover_that_is_being_removed_is_not_taken_for_new(tmp_path, monkeyp
             os.unlink(path)
         return real(fd, path)
 
-    monkeypatch.setattr(durable, "lock", lock)
+    monkeypatch.setattr(atomic_file, "lock", lock)
     with FileWriter(tmp_path / "a.ffr", 1) as opened:
         opened.write_one(b"x")
     assert taken
@@ -429,7 +432,7 @@ def test_file_systems_without_locks(tmp_path, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(durable.fcntl, "flock", refuse)
+    monkeypatch.setattr(atomic_file.fcntl, "flock", refuse)
     with FileWriter(tmp_path / "a.ffr", 1) as opened:
         opened.write_one(b"x")
     die(tmp_path / "b.ffr", 1, [b"x"])
@@ -526,8 +529,8 @@ def test_moved_before_the_kill(tmp_path, monkeypatch):
             opened.write_many(given)
             opened.flush()
             if not moves:
-                monkeypatch.setattr(durable, "insert_range", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-            monkeypatch.setattr(writer, "write_tables", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+                monkeypatch.setattr(atomic_file, "insert_range", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            monkeypatch.setattr(file_writer, "write_tables", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
             opened.close()
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ffrecord.sharding.messages import Indices
-from ffrecord.sharding.runs import AT_ONCE, FEW, Opener
-from ffrecord.workers import heartbeats, verdicts
-from ffrecord.workers.heartbeats import Beat, Heart
+from ffrecord.dataset_writer.messages import Indices
+from ffrecord.dataset_writer.runs import AT_ONCE, FEW, Opener
+from ffrecord.processes import failure_messages, heartbeats
+from ffrecord.processes.heartbeats import Beat, Heart
 
 
 class Squares:
@@ -102,7 +102,9 @@ def test_what_is_asked_ahead_is_told() -> None:
     assert heart.beat().ahead is None
     heart.ask_ahead(0)
     assert "at sample 0, while samples from 0 on were read ahead" in str(
-        verdicts.died("worker 0", Beat(heartbeats.SAMPLE, 0, 1, 0, heart.beat().ahead), 1, lambda beat: beat.sample)
+        failure_messages.died(
+            "worker 0", Beat(heartbeats.SAMPLE, 0, 1, 0, heart.beat().ahead), 1, lambda beat: beat.sample
+        )
     )
 
 

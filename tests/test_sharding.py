@@ -9,12 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ffrecord import format
-from ffrecord.errors import CountError, SampleIndexError
-from ffrecord.manifest import Shard
-from ffrecord.sharding import shard_file
-from ffrecord.sharding.finisher import Finisher
-from ffrecord.sharding.layout import (
+from ffrecord.dataset_writer import shard_file
+from ffrecord.dataset_writer.finisher import Finisher
+from ffrecord.dataset_writer.layout import (
     FIRST_BYTES,
     SLOTS_MAX,
     ByBytes,
@@ -26,8 +23,11 @@ from ffrecord.sharding.layout import (
     shard_name,
     split_evenly,
 )
-from ffrecord.sharding.part_directory import PartDirectory, check_no_shards, check_vacant
-from ffrecord.sharding.selection import length, select, shuffle
+from ffrecord.dataset_writer.part_directory import PartDirectory, check_no_shards, check_vacant
+from ffrecord.dataset_writer.selection import length, select, shuffle
+from ffrecord.errors import CountError, SampleIndexError
+from ffrecord.format import ffr_layout
+from ffrecord.format.manifest import Shard
 
 SIZES = st.lists(st.integers(0, 40), max_size=60)
 CUTS = st.one_of(st.builds(ByCount, st.integers(1, 20)), st.builds(ByBytes, st.integers(1, 200)))
@@ -121,7 +121,7 @@ def test_limits_are_kept(sizes: list[int], cut: ByCount | ByBytes) -> None:
     for (shard, _), size in zip(places, sizes, strict=True):
         shards.setdefault(shard, []).append(size)
     for number, inside in shards.items():
-        exact = format.tables_end(len(inside)) + format.BLOCK.size
+        exact = ffr_layout.tables_end(len(inside)) + ffr_layout.BLOCK.size
         assert layout.final_starts[number] >= exact
         if isinstance(cut, ByCount) or number == len(shards) - 1:
             assert layout.final_starts[number] == exact
@@ -160,10 +160,10 @@ def test_table_space_follows_the_mean_so_far() -> None:
     assert not layout.learn(np.full(7, 1000, np.int64)) and layout.learn(np.full(99, 1000, np.int64))
     layout.place(np.full(1, 10, np.int64))
     # 100 samples of 1,000 bytes, a quarter more, and the spare ones
-    assert layout.data_starts == [format.tables_end(125 + 16) + format.BLOCK.size]
+    assert layout.data_starts == [ffr_layout.tables_end(125 + 16) + ffr_layout.BLOCK.size]
     layout.place(np.full(141, 10, np.int64))
     # now 10,000 samples of 10 bytes, a sixteenth more, and the spare ones
-    assert layout.data_starts[1] == format.tables_end(10625 + 16) + format.BLOCK.size
+    assert layout.data_starts[1] == ffr_layout.tables_end(10625 + 16) + ffr_layout.BLOCK.size
 
 
 def test_large_samples_need_not_be_eight_to_be_learnt_from() -> None:
@@ -173,10 +173,10 @@ def test_large_samples_need_not_be_eight_to_be_learnt_from() -> None:
 
 def test_table_space_is_bounded_by_what_remains_and_by_a_million() -> None:
     assert Layout(ByBytes(1 << 40), 0, 10**9).place(np.zeros(1, np.int64))[0].offset == (
-        format.tables_end(SLOTS_MAX) + format.BLOCK.size
+        ffr_layout.tables_end(SLOTS_MAX) + ffr_layout.BLOCK.size
     )
     assert Layout(ByBytes(1 << 40), 0, 7).place(np.zeros(1, np.int64))[0].offset == (
-        format.tables_end(7) + format.BLOCK.size
+        ffr_layout.tables_end(7) + ffr_layout.BLOCK.size
     )
 
 
@@ -260,8 +260,8 @@ def test_shard_file_is_reserved_and_finished(tmp_path: Path) -> None:
     found = shard_file.finish(path, path, 136, np.array([1, 2]), np.array([7, 8], np.uint32), b"xy")
     assert (found.name, found.samples, found.size) == ("a.ffr", 2, 139)
     data = Path(path).read_bytes()
-    assert format.PREFIX.unpack_from(data) == (found.crc, 2)
-    assert format.BLOCK.unpack_from(data, 36)[3:] == (100, 2, 139)
+    assert ffr_layout.PREFIX.unpack_from(data) == (found.crc, 2)
+    assert ffr_layout.BLOCK.unpack_from(data, 36)[3:] == (100, 2, 139)
     assert data[76:] == b"xy" + bytes(58) + b"abc"
 
 
@@ -417,4 +417,4 @@ def test_vacancy(tmp_path: Path) -> None:
 @settings(max_examples=20)
 @given(name=st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=40))
 def test_part_names_never_end_in_the_suffix(name: str) -> None:
-    assert not PartDirectory("/nonexistent/" + name).path.endswith(format.SUFFIX)
+    assert not PartDirectory("/nonexistent/" + name).path.endswith(ffr_layout.SUFFIX)

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffrecord import DatasetWriter, convert
-from ffrecord.cli.making import size_of
+from ffrecord.cli.writing_options import size_of
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.remote.cache import Cache
-from ffrecord.safe_unpack import unpack_files
-from ffrecord.sizes import parse_limit, parse_size
+from ffrecord.folders.safe_unpack import unpack_files
+from ffrecord.remote.cache.cache import Cache
 from ffrecord.sources import MDSReader, RecordIOReader, RecordIOWriter, iter_members
+from ffrecord.system.sizes import parse_limit, parse_size
 
 SIZES: dict[Any, int] = {
     "7": 7,

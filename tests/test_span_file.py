@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import spans
 
-from ffrecord import limits
 from ffrecord.engine._engine import Spans
 from ffrecord.errors import ArgumentError
 from ffrecord.kernels._memory import Mapping
-from ffrecord.span_file import SpanFile
+from ffrecord.reading.span_file import SpanFile
+from ffrecord.system import resources
 
 ONE = np.array([1], np.int64)
 TWO = np.array([1, 2], np.int64)
@@ -111,7 +111,7 @@ def test_of_another_file_than_the_table_was_made_from(path):
 
 
 def test_too_many_are_opened_later(path, monkeypatch):
-    monkeypatch.setattr(limits, "descriptors", lambda: 3)
+    monkeypatch.setattr(resources, "descriptors", lambda: 3)
     assert SpanFile(path, ONE, ONE).fd == -1
 
 

@@ -14,9 +14,10 @@ import children
 import numpy as np
 import pytest
 
-from ffrecord import FFRecordError, FileReader, FileWriter, FormatError, background, batching
+from ffrecord import FFRecordError, FileReader, FileWriter, FormatError
 from ffrecord.errors import ArgumentError, ClosedError, MissingNamesError
-from ffrecord.store import Store
+from ffrecord.reading import batching, python_engine
+from ffrecord.reading.store import Store
 
 N = 100
 RECORDS = builders.records([i * 37 % 300 for i in range(N)])
@@ -399,7 +400,7 @@ def test_threads_at_most(path, threads):
 
 
 def test_threads_end_when_there_is_nothing_to_do(store, monkeypatch):
-    monkeypatch.setattr(background, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(python_engine, "IDLE_SECONDS", 0.01)
     crew = store._background._crew
     for _ in range(2):
         assert len(list(store.iter_batches([[1], [2]]))) == 2
@@ -432,10 +433,8 @@ next(batches)
 def test_at_the_end_of_the_interpreter():
     """Batches that were begun ahead are not read any more, unless somebody asks for them."""
     assert int(children.run(SLOW)) < 100
-    asked = "import ffrecord.background\natexit.unregister(ffrecord.background._end)\n"
-    asked += (
-        "atexit.register(lambda: print(len(list(zip(range(9), batches)))))\natexit.register(ffrecord.background._end)"
-    )
+    asked = "from ffrecord.reading import python_engine\natexit.unregister(python_engine._end)\n"
+    asked += "atexit.register(lambda: print(len(list(zip(range(9), batches)))))\natexit.register(python_engine._end)"
     assert children.run(SLOW + asked).split()[0] == "9"
 
 
@@ -448,7 +447,7 @@ def test_dropped_without_closing(path):
         del store
         assert dropped() is None
         for worker in workers:
-            worker.join(background.IDLE_SECONDS / 2)
+            worker.join(python_engine.IDLE_SECONDS / 2)
         assert workers
         assert not any(worker.is_alive() for worker in workers)
     finally:

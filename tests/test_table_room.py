@@ -13,10 +13,13 @@ import pytest
 from many_files import in_memory, many_names
 
 import ffrecord
-from ffrecord import DatasetWriter, FileReader, limits, manifest, table_room
+from ffrecord import DatasetWriter, FileReader
 from ffrecord.cli import main
+from ffrecord.format import manifest
+from ffrecord.reading import table_room
+from ffrecord.reading.table_room import TableRoom
 from ffrecord.sources import TFRecordWriter
-from ffrecord.table_room import TableRoom
+from ffrecord.system import resources
 
 COUNT = 40
 
@@ -31,8 +34,8 @@ SAMPLES = [sample for number in range(COUNT) for sample in samples_of(number)]
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a thousand times as many files."""
-    monkeypatch.setattr(limits, "MAPPED_FEW", 4)
-    monkeypatch.setattr(limits, "mappings", lambda: 6)
+    monkeypatch.setattr(resources, "MAPPED_FEW", 4)
+    monkeypatch.setattr(resources, "mappings", lambda: 6)
     monkeypatch.setattr(table_room, "CHUNK", 1000)
 
 
@@ -89,7 +92,7 @@ def _flip(path: Path, at: int) -> None:
 @pytest.mark.usefixtures("few")
 def test_a_file_that_was_replaced_is_told(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No mapping keeps it; its size, its time and the header's CRC-32 tell."""
-    monkeypatch.setattr(limits, "descriptors", lambda: 2)
+    monkeypatch.setattr(resources, "descriptors", lambda: 2)
     with FileReader(shards) as reader:
         builders.write_samples(shards / "020.ffr", samples_of(25))
         first = len([s for number in range(20) for s in samples_of(number)])
@@ -115,12 +118,12 @@ def test_mappings_of_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path = tmp_path / "max_map_count"
     if text is not None:
         path.write_text(text)
-    monkeypatch.setattr(limits, "Path", lambda given: path)
-    limits.mappings.cache_clear()
+    monkeypatch.setattr(resources, "Path", lambda given: path)
+    resources.mappings.cache_clear()
     try:
-        assert limits.mappings() == (1024 if text == "8000" else 65_530 // 8)
+        assert resources.mappings() == (1024 if text == "8000" else 65_530 // 8)
     finally:
-        limits.mappings.cache_clear()
+        resources.mappings.cache_clear()
 
 
 @pytest.mark.usefixtures("few")

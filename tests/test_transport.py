@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ffrecord.sharding.transport import Slots, ToWorkers
+from ffrecord.dataset_writer.transport import Slots, ToWorkers
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 

@@ -10,9 +10,11 @@ import builders
 import pytest
 
 import ffrecord
-from ffrecord import DatasetWriter, FileReader, FormatError, manifest, unfinished
-from ffrecord.dump import dump
-from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord import DatasetWriter, FileReader, FormatError
+from ffrecord.dataset_writer.dump import dump
+from ffrecord.dataset_writer.part_directory import PartDirectory
+from ffrecord.format import leftovers as unfinished
+from ffrecord.format import manifest
 
 OLD = [b"old", b"older"]
 NEW = [b"x", b"y", b"z"]

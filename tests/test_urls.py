@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import ffrecord
-from ffrecord import DatasetWriter, FileReader, FileWriter, urls
+from ffrecord import DatasetWriter, FileReader, FileWriter
 from ffrecord.errors import ArgumentError
+from ffrecord.system import urls
 
 
 @pytest.mark.parametrize(

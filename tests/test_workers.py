@@ -23,12 +23,12 @@ import children
 import pytest
 
 from ffrecord.errors import WorkerError
-from ffrecord.workers import heartbeats
-from ffrecord.workers.channel import PACKET, Channel, channel_pair
-from ffrecord.workers.crew import Crew, _exit_code, start_method_of
-from ffrecord.workers.heartbeats import Heart
-from ffrecord.workers.memory import SharedMemory
-from ffrecord.workers.process import Link
+from ffrecord.processes import heartbeats
+from ffrecord.processes.channel import PACKET, Channel, channel_pair
+from ffrecord.processes.heartbeats import Heart
+from ffrecord.processes.pool import Crew, _exit_code, start_method_of
+from ffrecord.processes.process import Link
+from ffrecord.processes.shared_memory import SharedMemory
 
 METHODS = ["fork", "spawn", "forkserver"]
 

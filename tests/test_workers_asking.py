@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from ffrecord.errors import WorkerError
-from ffrecord.workers.asking import answers, asked
-from ffrecord.workers.crew import Crew, at_work
-from ffrecord.workers.heartbeats import Heart
-from ffrecord.workers.process import Link
+from ffrecord.processes.heartbeats import Heart
+from ffrecord.processes.map import answers, asked
+from ffrecord.processes.pool import Crew, at_work
+from ffrecord.processes.process import Link
 
 
 def square(link: Link, heart: Heart, *, refused: int = -1) -> None:

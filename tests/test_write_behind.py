@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import situations
 
-from ffrecord import filesystems
 from ffrecord.engine._engine import filesystem_type
+from ffrecord.system import filesystems
 from ffrecord.writing._buffers import WINDOW_BYTES, WriteBehind, write_back
 
 PIECE = 4 << 20

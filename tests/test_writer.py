@@ -10,8 +10,9 @@ import ffr_twin
 import numpy as np
 import pytest
 
-from ffrecord import FileReader, FileWriter, durable
-from ffrecord.extension import Extension
+from ffrecord import FileReader, FileWriter
+from ffrecord.format.extension import Extension
+from ffrecord.system import atomic_file
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 COUNTS = [[], [b""], [b"x"], builders.small(), builders.records([3 << 19, 1, 1 << 20, (1 << 20) - 1, 0, 5 << 20])]
@@ -57,7 +58,7 @@ def test_with_n_and_an_extension(tmp_path, samples):
 def test_room_for_more_tables_than_reserved(tmp_path, monkeypatch, copying, n):
     """337 samples' tables and a block of 40 bytes fit in the first 4096 bytes; more must move the samples back."""
     if copying:
-        monkeypatch.setattr(durable, "insert_range", lambda *_: False)
+        monkeypatch.setattr(atomic_file, "insert_range", lambda *_: False)
     samples = builders.records([i % 50 for i in range(n)])
     data = written(tmp_path / "a.ffr", samples, None)
     assert ffr_twin.parse(data) == samples

@@ -15,7 +15,10 @@ import children
 import ffr_twin
 import pytest
 
-from ffrecord import FileReader, FileWriter, durable, journal, recover, writer
+from ffrecord import FileReader, FileWriter, recover
+from ffrecord.format import journal
+from ffrecord.system import atomic_file
+from ffrecord.writing import file_writer
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 SAMPLES = builders.records([700_000, 10, 1 << 20, 0, 600_000, 600_000])
@@ -158,7 +161,7 @@ def test_after_a_failure_every_call_repeats_it(tmp_path, monkeypatch):
     """That no more samples are taken would be true, and no help."""
     opened = FileWriter(tmp_path / "a.ffr")
     opened.write_one(b"x")
-    monkeypatch.setattr(durable.os, "fsync", failing("fsync", 1, errno.ENOSPC))
+    monkeypatch.setattr(atomic_file.os, "fsync", failing("fsync", 1, errno.ENOSPC))
     for call in (opened.flush, lambda: opened.write_one(b"y"), lambda: opened.write_many([b"y"]), opened.close):
         with pytest.raises(OSError, match="flushing 1 sample") as caught:
             call()
@@ -174,7 +177,7 @@ def test_tables_that_cannot_be_written_blame_no_sample(tmp_path, monkeypatch):
     opened = FileWriter(tmp_path / "a.ffr", 2)
     opened.write_one(b"x" * 2_000_000)
     opened.write_one(b"y" * 2_000_000)
-    monkeypatch.setattr(durable.os, "pwrite", failing("pwrite", 1, errno.EIO))
+    monkeypatch.setattr(atomic_file.os, "pwrite", failing("pwrite", 1, errno.EIO))
     with pytest.raises(OSError, match="tables") as caught:
         opened.close()
     assert "wrote" not in str(caught.value)
@@ -193,7 +196,7 @@ def test_in_doubt_what_was_flushed_stays(tmp_path, monkeypatch, n, crashes):
         opened.write_one(sample)
     opened.flush()
     with monkeypatch.context() as patch:
-        patch.setattr(durable, "fsync_directory", failing_directory)
+        patch.setattr(atomic_file, "fsync_directory", failing_directory)
         with pytest.raises(OSError, match="is in place"):
             opened.close()
     (kept,) = tmp_path.glob("*.journal")
@@ -216,7 +219,7 @@ class Interruption(KeyboardInterrupt):
 
 def interrupt(k: int, work: Callable[[], None]) -> bool:
     """Run `work`, interrupted at the k-th line of writer.py, durable.py and journal.py; whether it came to that."""
-    files, lines = {writer.__file__, durable.__file__, journal.__file__}, 0
+    files, lines = {file_writer.__file__, atomic_file.__file__, journal.__file__}, 0
 
     def trace(frame, event, argument):
         nonlocal lines
@@ -286,7 +289,7 @@ def test_interrupted_while_it_is_made(tmp_path, monkeypatch):
     def interrupted(fd, size):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(durable, "reserve", interrupted)
+    monkeypatch.setattr(atomic_file, "reserve", interrupted)
     with pytest.raises(KeyboardInterrupt) as kept:
         FileWriter(tmp_path / "a.ffr", 3)
     assert left(tmp_path) == {}

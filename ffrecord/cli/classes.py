@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.cli.shown import columns_of
+from ffrecord.cli.format_values import columns_of
 from ffrecord.cli.sources import FILE_EACH
 from ffrecord.errors import FormatError
 from ffrecord.fields import LabelField, Schema, schema_of
-from ffrecord.store import Store
+from ffrecord.reading.store import Store
 
 Classes = Mapping[str, Sequence[str]]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.cli.classes import Classes, class_of
-from ffrecord.cli.shown import columns_of, picture_kind
+from ffrecord.cli.format_values import columns_of, picture_kind
 
 SHOWN_MOST = 5  # of the most frequent values
 

@@ -9,11 +9,11 @@ import traceback
 import warnings
 from typing import Any, NoReturn, TextIO
 
-from ffrecord.cli import exits
 from ffrecord.cli.commands import COMMANDS, command
 from ffrecord.cli.options import add_common
-from ffrecord.cli.output import Output, StandardOutputError, printable, silence
-from ffrecord.workers.interrupts import ENDED, ctrl_c_waits
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.output import Output, StandardOutputError, printable, silence
+from ffrecord.system.signals import ENDED, ctrl_c_waits
 
 EPILOG = """\
 ffrecord COMMAND --help says what a command takes.
@@ -43,8 +43,8 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """End with `exits.USAGE`."""
-        self.exit(exits.USAGE, f"{self.prog}: {printable(message)}; {self.prog} --help says more\n")
+        """End with `exit_codes.USAGE`."""
+        self.exit(exit_codes.USAGE, f"{self.prog}: {printable(message)}; {self.prog} --help says more\n")
 
     def print_help(self, file: Any = None) -> None:
         """As any other output, of which it is noticed where it does not get out."""
@@ -63,10 +63,14 @@ def run(argv: list[str] | None = None) -> int:
         return _flushed(argv, _run(parsed(argv)))
     except SystemExit as ended:
         code = int(ended.code or 0)
-        return _ended(_name(argv), ended, code) if code in (exits.TERMINATED, exits.HUNG_UP) else _flushed(argv, code)
+        return (
+            _ended(_name(argv), ended, code)
+            if code in (exit_codes.TERMINATED, exit_codes.HUNG_UP)
+            else _flushed(argv, code)
+        )
     except BrokenPipeError:
         silence(sys.stdout)
-        return exits.PIPE_CLOSED
+        return exit_codes.PIPE_CLOSED
     except KeyboardInterrupt as error:
         return _interrupted(_name(argv), error)
     except Exception as error:  # of importing a command
@@ -112,7 +116,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
         own.error(f"{f'options come after {asked}' if early else 'unrecognized arguments'}: {' '.join(unknown)}")
     if given.command is None and not given.version:
         parser.print_help()
-        raise SystemExit(exits.USAGE)
+        raise SystemExit(exit_codes.USAGE)
     return given
 
 
@@ -126,14 +130,14 @@ def _run(given: argparse.Namespace) -> int:
         from importlib.metadata import version
 
         Output().line(f"ffrecord {version('ffrecord')}")
-        return exits.DONE
+        return exit_codes.DONE
     out = Output(json=given.json, quiet=given.quiet)
     warnings.showwarning = lambda message, *_: out.remark(f"ffrecord {given.command}: {message}")
     try:
         return command(given.command).run(given, out)
     except BrokenPipeError:
         silence(sys.stdout)
-        return exits.PIPE_CLOSED
+        return exit_codes.PIPE_CLOSED
     except KeyboardInterrupt as error:
         return _interrupted(given.command, error)
     except (argparse.ArgumentError, Exception) as error:
@@ -146,11 +150,11 @@ def _flushed(argv: list[str], code: int) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         silence(sys.stdout)
-        return exits.PIPE_CLOSED
+        return exit_codes.PIPE_CLOSED
     except OSError as error:
         silence(sys.stdout)
         _say(_name(argv), f"standard output: {error.strerror}")
-        return exits.FAILED
+        return exit_codes.FAILED
     return code
 
 
@@ -158,15 +162,15 @@ def _interrupted(name: str, error: KeyboardInterrupt) -> int:
     """Say so, and what stays."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would only interrupt the cleaning up
     exec("")  # as in `main`
-    from ffrecord.cli.messages import notes
+    from ffrecord.cli.terminal.messages import notes
 
     _say(name, f"interrupted{notes(error)}")
-    return exits.INTERRUPTED
+    return exit_codes.INTERRUPTED
 
 
 def _ended(name: str, ended: SystemExit, code: int) -> int:
     """Say so, and what stays."""
-    from ffrecord.cli.messages import notes
+    from ffrecord.cli.terminal.messages import notes
 
     _say(name, f"ended by {signal.Signals(code - ENDED).name}{notes(ended)}")
     return code
@@ -174,7 +178,7 @@ def _ended(name: str, ended: SystemExit, code: int) -> int:
 
 def _failed(given: argparse.Namespace, error: Exception) -> int:
     """Say what went wrong in one line."""
-    from ffrecord.cli.messages import in_a_line, notes
+    from ffrecord.cli.terminal.messages import in_a_line, notes
     from ffrecord.errors import ArgumentError, ArgumentTypeError
 
     if isinstance(error, StandardOutputError):
@@ -182,7 +186,7 @@ def _failed(given: argparse.Namespace, error: Exception) -> int:
     if given.debug:
         traceback.print_exc()
     _say(given.command, in_a_line(error) + notes(error))
-    return exits.USAGE if isinstance(error, ArgumentError | ArgumentTypeError) else exits.FAILED
+    return exit_codes.USAGE if isinstance(error, ArgumentError | ArgumentTypeError) else exit_codes.FAILED
 
 
 def _say(name: str, text: str) -> None:

@@ -5,9 +5,9 @@ import os
 import stat
 from contextlib import suppress
 
-from ffrecord.cli.output import Output
-from ffrecord.durable import lock
-from ffrecord.recovery import has_journal, part_files
+from ffrecord.cli.terminal.output import Output
+from ffrecord.system.atomic_file import lock
+from ffrecord.writing.recovery import has_journal, part_files
 
 UNCHANGED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.cli import saving
-from ffrecord.cli.measuring import Measured
-from ffrecord.cli.output import counted, cut, in_bytes
+from ffrecord.cli import atomic_output
+from ffrecord.cli.measure import Measured
 from ffrecord.cli.sizes import Sizes, bins_for
+from ffrecord.cli.terminal.output import counted, cut, in_bytes
 from ffrecord.errors import ArgumentError
 from ffrecord.system.optional import require
 
@@ -79,7 +79,7 @@ def save(made: Any, path: str) -> None:
     """Write a figure; a file that is there is replaced when all is written."""
     kind, data = path.rpartition(".")[2], io.BytesIO()
     made.savefig(data, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
-    saving.save(data.getvalue(), path)
+    atomic_output.save(data.getvalue(), path)
 
 
 def plot_sizes(sizes: Sizes, source: str, path: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.cli.output import Output, in_bytes
-from ffrecord.store import Store
+from ffrecord.cli.terminal.output import Output, in_bytes
+from ffrecord.reading.store import Store
 
 CHUNK = 1 << 20  # records asked for at once
 KEPT_MOST = 16 << 20  # sizes; of more records every so-manieth is kept for percentiles

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ffrecord import filesystems, limits, manifest
 from ffrecord.errors import ArgumentError, FormatError, add_note
-from ffrecord.paths import local
+from ffrecord.format import manifest
+from ffrecord.reading.paths import local
+from ffrecord.reading.store import Store
 from ffrecord.sources.opening import FORMATS, open
-from ffrecord.store import Store
+from ffrecord.system import filesystems, resources
 
 FILE_EACH = ("image folder", "path list")  # formats that have a file for each sample
 JOBS_MOST = 1024  # threads or processes: above that it is a slip
@@ -51,7 +52,7 @@ def local_path_of(text: str) -> str:
 
 def add_jobs(parser: argparse.ArgumentParser, what: str) -> None:
     """The option --jobs; all CPUs by default."""
-    cpus = limits.usable_cpus()
+    cpus = resources.usable_cpus()
     parser.add_argument(
         "-j", "--jobs", type=_jobs, default=cpus, metavar="N", help=f"{what} (default: {cpus}, one for each CPU)"
     )

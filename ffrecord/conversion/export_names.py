@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from ffrecord.conversion.export_values import BYTES, Content, fits
 from ffrecord.errors import FormatError
-from ffrecord.safe_unpack import safe_parts
-from ffrecord.sources._tar import split_names
+from ffrecord.folders.safe_unpack import safe_parts
 from ffrecord.sources.names import Names
+from ffrecord.sources.tar._tar import split_names
 
 SHORTEST = 6  # digits of names that are numbers
 NAME_MOST = 65_535  # bytes of a member's name

@@ -10,13 +10,13 @@ import numpy as np
 from ffrecord.conversion.export_names import key_of
 from ffrecord.conversion.export_samples import Packed, SampleSource
 from ffrecord.conversion.export_targets import TARGETS, TFRecordTarget
+from ffrecord.dataset_writer.progress import Progress
 from ffrecord.errors import FormatError
-from ffrecord.sharding.progress import Progress
-from ffrecord.workers import heartbeats
-from ffrecord.workers.asking import answers, asked
-from ffrecord.workers.crew import Crew, at_work
-from ffrecord.workers.heartbeats import Heart
-from ffrecord.workers.process import Link
+from ffrecord.processes import heartbeats
+from ffrecord.processes.heartbeats import Heart
+from ffrecord.processes.map import answers, asked
+from ffrecord.processes.pool import Crew, at_work
+from ffrecord.processes.process import Link
 
 HASH = 16  # bytes of a name's hash
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.buffers import as_bytes
 from ffrecord.conversion.export_names import Naming
 from ffrecord.conversion.export_values import Content, content_of, of_bytes
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
@@ -16,10 +15,11 @@ from ffrecord.fields import Field, JPEGField, LabelField, ListField, OptionalFie
 from ffrecord.fields.tree import as_mapping
 from ffrecord.inputs.stores import BYTES_AT_ONCE, DATA, KEY, LABEL, RAW_FORMATS, class_names, names_of
 from ffrecord.reader import FileReader
-from ffrecord.sources.examples_encode import encode_example
-from ffrecord.sources.tfrecord import TFRecordReader
-from ffrecord.sources.webdataset import WebDatasetReader
-from ffrecord.store import Store
+from ffrecord.reading.store import Store
+from ffrecord.sources.tar.webdataset import WebDatasetReader
+from ffrecord.sources.tfrecord.examples_encode import encode_example
+from ffrecord.sources.tfrecord.reader import TFRecordReader
+from ffrecord.system.buffers import as_bytes
 
 # Columns that say the name. WebDataset's comes first: beside it, a field may be called "key".
 KEYS = ("__key__", KEY)

@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from errno import EIO
 from typing import Any
 
-from ffrecord import durable_directory, filesystems
 from ffrecord.conversion.export_names import key_of
 from ffrecord.conversion.export_samples import File, Packed, Sample, SampleSource
-from ffrecord.durable import PartFile, part_name, remove_tree
 from ffrecord.errors import FormatError, file_error
-from ffrecord.sources.tfrecord_writer import TFRecordWriter
+from ffrecord.sources.tfrecord.writer import TFRecordWriter
+from ffrecord.system import atomic_directory, filesystems
+from ffrecord.system.atomic_file import PartFile, part_name, remove_tree
 
 ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest there is: the same samples give the same bytes
 MODE = 0o644
@@ -198,7 +198,7 @@ class FolderTarget(_Files):
             ) from None
 
     def publish(self) -> None:
-        durable_directory.publish(self._part, self._target)
+        atomic_directory.publish(self._part, self._target)
 
     def discard(self) -> None:
         remove_tree(self._part)

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from ffrecord.buffers import as_bytes
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields.describe import describe, is_image, is_tensor
-from ffrecord.fields.images import PNG_MAGIC, PNG_MODES
+from ffrecord.fields.images.image import PNG_MAGIC, PNG_MODES
 from ffrecord.sources.suffixes import IMAGES
+from ffrecord.system.buffers import as_bytes
 
 # What bytes begin with → the end of a file's name; of others it is BYTES.
 MAGIC = ((b"\xff\xd8\xff", "jpg"), (PNG_MAGIC, "png"), (b"GIF8", "gif"))

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import filesystems
 from ffrecord.conversion import partitions
 from ffrecord.conversion.parquet_footers import Nulls, classes_of, fitting, joined, widen
 from ffrecord.engine._engine import filesystem_type
@@ -22,6 +21,7 @@ from ffrecord.inputs.rows import Rows, check_names
 from ffrecord.inputs.stores import readable, spread
 from ffrecord.kernels._memory import Mapping
 from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.system import filesystems
 from ffrecord.system.optional import require
 
 FEW, GROUPS = 64, 3  # rows of a few row groups that show the columns

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.paths import check_type
+from ffrecord.reading.paths import check_type
 from ffrecord.sources import files
 from ffrecord.sources.suffixes import ends_as, partition_of
 from ffrecord.system.optional import require

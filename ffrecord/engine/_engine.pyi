@@ -6,8 +6,8 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.filesystems import Filesystem
 from ffrecord.kernels._memory import Mapping
+from ffrecord.system.filesystems import Filesystem
 
 MODES: tuple[str, ...]
 ARRAYS: Literal["arrays"]

@@ -28,7 +28,7 @@ import os
 import numpy as np
 
 from ffrecord.errors import ClosedError
-from ffrecord.limits import available_memory
+from ffrecord.system.resources import available_memory
 
 include "requests.pxi"
 include "checksums.pxi"

@@ -29,14 +29,14 @@ from ffrecord.fields.arrays import NDArrayField
 from ffrecord.fields.blobs import BytesField, JSONField, StrField
 from ffrecord.fields.decimals import DecimalField
 from ffrecord.fields.field import Field, Fixed, register
-from ffrecord.fields.images import ImageField
-from ffrecord.fields.jpeg import JPEGField
+from ffrecord.fields.images.image import ImageField
+from ffrecord.fields.images.jpeg import JPEGField
+from ffrecord.fields.images.rgb import RGBImageField
 from ffrecord.fields.labels import LabelField
 from ffrecord.fields.layout import Slot
 from ffrecord.fields.lists import ListField
 from ffrecord.fields.optional_values import OptionalField
 from ffrecord.fields.packed import MsgpackField
-from ffrecord.fields.rgb import RGBImageField
 from ffrecord.fields.scalars import BoolField, FloatField, IntField, NoneField, ScalarField
 from ffrecord.fields.schema import Schema, schema_of
 from ffrecord.fields.tensors import TensorField

@@ -14,7 +14,7 @@ from ffrecord.fields.decimals import DecimalField
 from ffrecord.fields.describe import describe, is_image, is_tensor, tensor_shape, torch_dtype_name
 from ffrecord.fields.dtypes import array_dtype
 from ffrecord.fields.field import Field
-from ffrecord.fields.images import ImageField
+from ffrecord.fields.images.image import ImageField
 from ffrecord.fields.lists import ListField
 from ffrecord.fields.numbers import array_of_lists
 from ffrecord.fields.scalars import BoolField, FloatField, IntField, NoneField, ScalarField

@@ -18,7 +18,7 @@ from ffrecord.fields.spec import from_spec, to_spec
 from ffrecord.fields.tree import Node, Tree, builder, flattener, leaves, replaced
 from ffrecord.fields.zstd import same_bytes
 from ffrecord.kernels._records import Pieces
-from ffrecord.sample_types import UNTOLD, Sample
+from ffrecord.system.sample_types import UNTOLD, Sample
 
 ToTensor = Callable[[Array, str], Any]
 

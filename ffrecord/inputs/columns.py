@@ -11,9 +11,9 @@ from ffrecord.fields import BytesField, JPEGField, JSONField, LabelField, ListFi
 from ffrecord.fields.complete import completed
 from ffrecord.fields.declare import declared
 from ffrecord.fields.field import Field
+from ffrecord.fields.images.jpeg_codec import MAGIC
+from ffrecord.fields.images.jpeg_values import checked_frame
 from ffrecord.fields.infer import infer_tree
-from ffrecord.fields.jpeg_codec import MAGIC
-from ffrecord.fields.jpeg_values import checked_frame
 from ffrecord.fields.numbers import array_of_lists
 from ffrecord.fields.tree import Node, Tree
 

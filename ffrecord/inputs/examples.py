@@ -7,9 +7,9 @@ from typing import Any
 from ffrecord.errors import FFRecordError, FormatError, of_files
 from ffrecord.inputs.columns import Columns, Facts, chosen
 from ffrecord.inputs.stores import OfStore, listed, probed, readable
-from ffrecord.sources.examples import ExampleError, ExampleParser, FeatureKindError, infer
-from ffrecord.sources.examples_infer import describe, first_list
-from ffrecord.store import Store
+from ffrecord.reading.store import Store
+from ffrecord.sources.tfrecord.examples import ExampleError, ExampleParser, FeatureKindError, infer
+from ffrecord.sources.tfrecord.examples_infer import describe, first_list
 
 _log = logging.getLogger("ffrecord")
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import SampleIndexError
-from ffrecord.store import Store
+from ffrecord.reading.store import Store
 
 Positions = npt.NDArray[np.int64]
 HASHED = 1 << 16  # positions at once

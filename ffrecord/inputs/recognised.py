@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from ffrecord.fields import schema_of
-from ffrecord.folder import PackedFolder
+from ffrecord.folders.folder import PackedFolder
 from ffrecord.inputs import examples, passthrough
 from ffrecord.inputs.parts import Chosen, Joined, Parts, Whole
 from ffrecord.inputs.selected import SelectedDataset
 from ffrecord.inputs.stores import TFRECORD, OfStore, StoreDataset
 from ffrecord.inputs.tables import table_of
 from ffrecord.reader import FileReader
-from ffrecord.sample_slice import SampleSlice
-from ffrecord.store import Store
+from ffrecord.reading.sample_slice import SampleSlice
+from ffrecord.reading.store import Store
 
 # What a subclass may do otherwise: then its samples are what it says, not what the records are.
 ASKED = ("__getitem__", "__iter__", "__len__", "read", "read_one", "read_packed", "sample", "samples")

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError, of_files
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs.columns import JPEG_SUFFIXES, Columns, Facts, chosen, labels_fit
+from ffrecord.reading.store import Store
 from ffrecord.sources.names import Names
-from ffrecord.sources.webdataset_fields import DECODERS
-from ffrecord.store import Store
+from ffrecord.sources.tar.webdataset_fields import DECODERS
 
 PROBES = 64  # samples that show the columns
 PROBED_BYTES = 64 << 20  # of those samples

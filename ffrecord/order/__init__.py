@@ -18,15 +18,15 @@
 docs/ordering.md has the algorithms and their measurements. torch is never imported here.
 """
 
+from ffrecord.order.batch_plan import Epoch, Run, Step
 from ffrecord.order.block import Block
-from ffrecord.order.course import Course
+from ffrecord.order.cursor import Course
 from ffrecord.order.identity import Identity, identity_of
 from ffrecord.order.keys import sample_seeds
 from ffrecord.order.mixture import Mixture
+from ffrecord.order.node import Placement
 from ffrecord.order.orders import Order, Random, Sequential, from_builtins, parse, register
-from ffrecord.order.placed import Placed
-from ffrecord.order.placement import Placement
-from ffrecord.order.run import Epoch, Run, Step
+from ffrecord.order.sliced import Placed
 from ffrecord.order.split import Split
 from ffrecord.order.state import State
 

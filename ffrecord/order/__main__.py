@@ -10,7 +10,7 @@ from ffrecord.errors import ArgumentError
 from ffrecord.order import quality
 from ffrecord.order.block import Block
 from ffrecord.order.orders import Order, Random, Sequential
-from ffrecord.order.placed import Placed
+from ffrecord.order.sliced import Placed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

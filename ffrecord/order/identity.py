@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ffrecord.errors import counted
 from ffrecord.reader import FileReader
-from ffrecord.store import Store
+from ffrecord.reading.store import Store
 
 __all__ = ["Identity", "identity_of"]
 

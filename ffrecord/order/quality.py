@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ffrecord.order.block import Block
 from ffrecord.order.keys import check_range
 from ffrecord.order.orders import Order, Random, Sequential
-from ffrecord.order.placed import Placed
+from ffrecord.order.sliced import Placed
 
 __all__ = [
     "Quality",

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError
 from ffrecord.order.keys import check_range
-from ffrecord.order.placement import Placement
+from ffrecord.order.node import Placement
 
 __all__ = ["POLICIES", "Split"]
 

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ffrecord import format, paths, urls
 from ffrecord.errors import FormatError, counted
-from ffrecord.opened import OpenedFile
+from ffrecord.format import ffr_layout
 from ffrecord.reader import FileReader
+from ffrecord.reading import paths
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.system import urls
 
 SNAP = 8  # a cut is moved to the end of a shard that is nearer than this part of a task
 
@@ -43,7 +45,7 @@ class Whole(NamedTuple):
     @property
     def bytes(self) -> int:
         """Of all samples, and what little there may be between tables and samples."""
-        return max(0, self.size - format.tables_end(self.samples))
+        return max(0, self.size - ffr_layout.tables_end(self.samples))
 
 
 class Piece(NamedTuple):

@@ -12,12 +12,12 @@ import ray.data
 from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
-from ffrecord import paths
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError
 from ffrecord.fields import Field, schema_of
 from ffrecord.ray.blocks import PLAIN, Wanted, block, read_blocks
 from ffrecord.ray.pieces import Opening, Piece, Whole, opened, shards_of, tasks
 from ffrecord.ray.to_arrow import OFFSET
+from ffrecord.reading import paths
 
 TASK = 128 << 20  # bytes of the blocks of a task: Ray's own measure, unless told
 LEAST = 1 << 20  # the same, where that gives no CPU its fair share

@@ -11,11 +11,11 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
 from ffrecord.fields.field import Array, Encoded
 from ffrecord.fields.layout import SIZE
-from ffrecord.forms import Packed
 from ffrecord.ray.blocks import PLAIN
 from ffrecord.ray.columns import is_binary
 from ffrecord.ray.to_arrow import binary_array
 from ffrecord.ray.values import Column, packed, schema_of_arrays
+from ffrecord.reading.batch_forms import Packed
 from ffrecord.system.optional import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")

@@ -20,17 +20,17 @@ from typing import Any
 
 import msgspec
 
-from ffrecord import manifest
+from ffrecord.dataset_writer.remote import remote_base
+from ffrecord.dataset_writer.remote.objects import Objects
+from ffrecord.dataset_writer.remote.staging import Scratch
+from ffrecord.dataset_writer.write_log import Story
 from ffrecord.errors import FFRecordError, MissingFileError, RemoteError
 from ffrecord.fields import Schema
-from ffrecord.manifest import Shard
-from ffrecord.opened import OpenedFile
+from ffrecord.format import manifest
+from ffrecord.format.manifest import Shard
 from ffrecord.ray.target import Place, Target, empty_shard
-from ffrecord.sharding import remote_base
-from ffrecord.sharding.ledger import Story
-from ffrecord.sharding.objects import Objects
-from ffrecord.sharding.staging import Scratch
-from ffrecord.workers import interrupts
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.system import signals
 
 TOKEN_BYTES = 8
 
@@ -131,7 +131,7 @@ class RemoteTarget(Target):
         else:
             listing = found.together(new, builtins, tell=builtins is not None)
         data = msgspec.json.format(msgspec.json.encode(listing), indent=1) + b"\n"
-        with interrupts.undisturbed():
+        with signals.undisturbed():
             self._objects.put_manifest(data, None if found is None else found.fingerprint, listing.fingerprint)
 
     def _empty(self) -> Shard:
@@ -139,7 +139,7 @@ class RemoteTarget(Target):
             return empty_shard(place)
 
     def abandon(self) -> None:
-        with interrupts.undisturbed():
+        with signals.undisturbed():
             if not self._held:
                 return
             self._held = False

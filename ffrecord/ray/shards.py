@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord import format
-from ffrecord.extension import Extension
-from ffrecord.forms import Packed
-from ffrecord.manifest import Shard
+from ffrecord.dataset_writer.layout import ByBytes, ByCount
+from ffrecord.format import ffr_layout
+from ffrecord.format.extension import Extension
+from ffrecord.format.manifest import Shard
 from ffrecord.ray.target import Place
-from ffrecord.sharding.layout import ByBytes, ByCount
-from ffrecord.writer import FileWriter
+from ffrecord.reading.batch_forms import Packed
+from ffrecord.writing.file_writer import FileWriter
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ShardWriter:
 
     def _open(self) -> FileWriter:
         if self._file is None:
-            name = f"{self._task:08d}-{self._try}-{len(self._done):05d}{format.SUFFIX}"
+            name = f"{self._task:08d}-{self._try}-{len(self._done):05d}{ffr_layout.SUFFIX}"
             self._file = FileWriter(self._place.path(name), extension=self._extension)
             self._name = name
         return self._file

@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ffrecord import manifest
+from ffrecord.dataset_writer import base, resume
+from ffrecord.dataset_writer.base import Base
+from ffrecord.dataset_writer.layout import STEM, Start, shard_name
+from ffrecord.dataset_writer.part_directory import PartDirectory, check_vacant
+from ffrecord.dataset_writer.verify import check_listed
 from ffrecord.errors import FormatError, MissingFileError
 from ffrecord.fields import Schema
-from ffrecord.manifest import Shard
-from ffrecord.opened import OpenedFile
-from ffrecord.sharding import base, resume
-from ffrecord.sharding.base import Base
-from ffrecord.sharding.layout import STEM, Start, shard_name
-from ffrecord.sharding.part_directory import PartDirectory, check_vacant
-from ffrecord.sharding.verify import check_listed
-from ffrecord.workers import interrupts
-from ffrecord.writer import FileWriter
+from ffrecord.format import manifest
+from ffrecord.format.manifest import Shard
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.system import signals
+from ffrecord.writing.file_writer import FileWriter
 
 SHARED = "driver and workers of Ray must share the file system of a dataset that they write"
 
@@ -142,7 +142,7 @@ class LocalTarget(Target):
 
     def begin(self) -> Place:
         part = self._part
-        with interrupts.undisturbed():
+        with signals.undisturbed():
             part.acquire()
         published = resume.take_over(part, resume=self._resumes)
         resume.claim(part, added=published and self._appends)
@@ -159,11 +159,11 @@ class LocalTarget(Target):
         if found is None:
             listing = manifest.build(named, builtins)
             manifest.save(part.finished, listing, self._path)
-            with interrupts.undisturbed():
+            with signals.undisturbed():
                 part.publish([manifest.NAME, *names], listing.fingerprint)
             return
         listing = found.together(named, builtins, tell=builtins is not None)
-        with interrupts.undisturbed():
+        with signals.undisturbed():
             part.publish_more(names, found.listing, listing)
 
     def _named(self, shards: Sequence[Shard]) -> list[Shard]:
@@ -189,7 +189,7 @@ class LocalTarget(Target):
             ) from error
 
     def abandon(self) -> None:
-        with interrupts.undisturbed():
+        with signals.undisturbed():
             if not self._part.held:
                 return
             # Under another name first, so that a task which Ray has not stopped yet has no path to it any more.

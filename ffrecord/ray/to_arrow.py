@@ -24,7 +24,7 @@ from ffrecord.fields import (
     ZstdField,
 )
 from ffrecord.fields.field import Array, Encoded
-from ffrecord.forms import Packed
+from ffrecord.reading.batch_forms import Packed
 from ffrecord.system.optional import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")

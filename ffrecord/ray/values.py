@@ -31,9 +31,9 @@ from ffrecord.fields import (
 )
 from ffrecord.fields.describe import is_tensor
 from ffrecord.fields.field import Array, Encoded
-from ffrecord.forms import Packed
 from ffrecord.ray.columns import is_binary, is_list
 from ffrecord.ray.to_arrow import joined_array
+from ffrecord.reading.batch_forms import Packed
 from ffrecord.system.optional import require
 
 pa: Any = require("pyarrow", "ray", "ffrecord.ray")

@@ -8,19 +8,18 @@ from typing import Any, Literal, SupportsIndex
 
 from ray.data.datasource import Datasink
 
-from ffrecord import urls
-from ffrecord.dataset_writer import Summary
+from ffrecord.dataset_writer import Summary, arguments
+from ffrecord.dataset_writer.encoding import extension_of
+from ffrecord.dataset_writer.layout import ByBytes, ByCount
+from ffrecord.dataset_writer.options import SHARD_SIZE
 from ffrecord.errors import ArgumentError, FFRecordError
-from ffrecord.extension import Extension
 from ffrecord.fields import Schema
+from ffrecord.format.extension import Extension
 from ffrecord.ray.columns import schema_of_types
 from ffrecord.ray.records import Records
 from ffrecord.ray.shards import ShardWriter, Written, in_order
 from ffrecord.ray.target import LocalTarget, Place, Target
-from ffrecord.sharding import arguments
-from ffrecord.sharding.encoding import extension_of
-from ffrecord.sharding.layout import ByBytes, ByCount
-from ffrecord.sharding.options import SHARD_SIZE
+from ffrecord.system import urls
 
 _log = logging.getLogger("ffrecord")
 

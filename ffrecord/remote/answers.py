@@ -5,7 +5,7 @@ request is made again (`TransientError`) or not. docs/remote.md has the table fo
 """
 
 from ffrecord.errors import ChangedError, MissingFileError, RemoteError, TransientError
-from ffrecord.remote.refusals import NO_BUCKET, refused
+from ffrecord.remote.errors import NO_BUCKET, refused
 
 AGAIN = {408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529, 598, 599}
 AGAIN_CODES = ("RequestTimeout", "SlowDown", "ServerBusy", "OperationTimedOut", "InternalError")  # whatever the status

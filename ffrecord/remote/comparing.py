@@ -4,7 +4,7 @@ from types import EllipsisType
 
 from ffrecord.errors import ChangedError, MissingFileError
 from ffrecord.remote.client import Client
-from ffrecord.remote.refusals import changed
+from ffrecord.remote.errors import changed
 
 
 def check_there(client: Client, path: str, replaces: str | EllipsisType | None) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from ffrecord import urls
 from ffrecord.errors import ArgumentError
 from ffrecord.remote.client import Client
 from ffrecord.remote.fsspec_client import FsspecClient
 from ffrecord.remote.obstore_client import SCHEMES, ObstoreClient
+from ffrecord.system import urls
 
 BACKENDS = ("obstore", "fsspec")
 REQUESTS = 64  # in flight in one process

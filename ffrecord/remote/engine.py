@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from ffrecord._crc import crc32
-from ffrecord.background import Background
-from ffrecord.batching import THREADS, Indices
 from ffrecord.engine._engine import ARRAYS, CHECKED, PACKED, Failure, Slots
 from ffrecord.errors import ClosedError, MissingFileError, RemoteError
-from ffrecord.forms import Array, Form, Out, Outcome, delivered
 from ffrecord.kernels._memory import pooled
-from ffrecord.remote.cached import Cached
+from ffrecord.reading.batch_forms import Array, Form, Out, Outcome, delivered
+from ffrecord.reading.batching import THREADS, Indices
+from ffrecord.reading.python_engine import Background
+from ffrecord.remote.cache.cached import Cached
+from ffrecord.remote.counters import Tally
 from ffrecord.remote.pool import END_SECONDS, Task
 from ffrecord.remote.ranges import Request, parts, pieces, requests
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.remote.tables import Holder, Tables
-from ffrecord.remote.tally import Tally
 
 Read = tuple[Any, Any]  # as `Outcome`, but for failures, which are a list of `Failure`
 POOLED_LEAST = 16 << 10  # bytes

@@ -7,13 +7,13 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
-from ffrecord import urls
 from ffrecord.errors import ArgumentError, FFRecordError, RemoteError
 from ffrecord.remote.client import Fetched, never
 from ffrecord.remote.comparing import check_there
+from ffrecord.remote.errors import changed, longer, no_ranges, short, too_large
 from ffrecord.remote.fsspec_errors import error_of
 from ffrecord.remote.fsspec_web import Answer, fetch
-from ffrecord.remote.refusals import changed, longer, no_ranges, short, too_large
+from ffrecord.system import urls
 from ffrecord.system.optional import optional, require
 
 CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0  # over HTTP, for a connection and for the next bytes: as by obstore

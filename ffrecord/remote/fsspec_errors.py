@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ffrecord.errors import MissingFileError, NotSupportedError, RemoteError, TransientError
 from ffrecord.remote.answers import error_of_answer, missing
-from ffrecord.remote.refusals import refused
+from ffrecord.remote.errors import refused
 
 # Of an OSError; any other, such as EISDIR, stays as it is. EIO and EBUSY are what s3fs makes of answers.
 AGAIN_ERRNO = {

@@ -8,15 +8,15 @@ from types import EllipsisType
 from typing import IO, Any, TypeVar
 from urllib.parse import unquote
 
-from ffrecord import urls
 from ffrecord.errors import ChangedError, NoRangesError, NotSupportedError
 from ffrecord.remote import redirects
 from ffrecord.remote.client import Fetched, never
 from ffrecord.remote.comparing import check_there
+from ffrecord.remote.errors import changed, longer, short, too_large
 from ffrecord.remote.obstore_errors import error_of
 from ffrecord.remote.obstore_library import library
 from ffrecord.remote.obstore_options import taken, wrong_option
-from ffrecord.remote.refusals import changed, longer, short, too_large
+from ffrecord.system import urls
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ffrecord.errors import ChangedError, NotSupportedError, RemoteError, TransientError
 from ffrecord.remote.answers import AGAIN, CONFLICT_CODES, MISSING, error_of_answer, missing, redirected
-from ffrecord.remote.refusals import no_ranges, refused
+from ffrecord.remote.errors import no_ranges, refused
 
 # What obstore raises says all of it twice: for people, and as the structure of its error. Only that is looked at.
 # Whatever servers and URLs say in there is taken out of it first.

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from ffrecord import urls
 from ffrecord.errors import ArgumentError, RemoteError
+from ffrecord.system import urls
 
 ADDRESS = re.compile("endpoint|base_url")  # options that are such: of S3 and Azure, and of Google
 # The same in the environment, of each store, by how its scheme begins; other endpoints are of who gives credentials.

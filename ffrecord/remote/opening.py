@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from ffrecord import format, manifest, paths, unfinished, urls
 from ffrecord.errors import (
     ArgumentError,
     FFRecordError,
@@ -15,12 +14,16 @@ from ffrecord.errors import (
     RemotePermissionError,
     TransientError,
 )
-from ffrecord.remote.cache_listings import DATASET, FILE, Listings
+from ffrecord.format import ffr_layout, manifest
+from ffrecord.format import leftovers as unfinished
+from ffrecord.reading import paths
+from ffrecord.remote.cache.listings import DATASET, FILE, Listings
 from ffrecord.remote.connecting import check_options
 from ffrecord.remote.engine import RemoteFiles
-from ffrecord.remote.refusals import NO_BUCKET
+from ffrecord.remote.errors import NO_BUCKET
 from ffrecord.remote.shard import RemoteShard, listed, opened
 from ffrecord.remote.storage import Storage
+from ffrecord.system import urls
 
 # What servers say of a name that others are below: that there is nothing, nothing to be had, or no bytes.
 NOT_THERE = (MissingFileError, RemotePermissionError, FormatError)
@@ -102,7 +105,7 @@ class Remote:
         offline = sum(each.offline for each in opening)
         if cache is None:
             return files, RemoteFiles(files, None, offline)
-        from ffrecord.remote.cached import Cached
+        from ffrecord.remote.cache.cached import Cached
 
         return files, RemoteFiles(files, Cached(cache, files, io), offline)
 
@@ -111,7 +114,7 @@ class Remote:
             if self._limit is not None:
                 raise ArgumentError("cache_limit is given, but no cache_dir")
             return None
-        from ffrecord.remote.cache import Cache
+        from ffrecord.remote.cache.cache import Cache
 
         return Cache(self._directory, self._limit)
 
@@ -135,7 +138,7 @@ class _Opening:
 
     def open(self) -> None:
         name = urls.name_of(self.storage.url)
-        if name.endswith(format.SUFFIX):
+        if name.endswith(ffr_layout.SUFFIX):
             self._open_first(self._open_file, self._open_dataset)
         elif name == manifest.NAME:
             self._open_first(self._open_parent, self._open_dataset)
@@ -218,6 +221,6 @@ class _Opening:
         if self.storage.exists(unfinished.INSIDE):
             return "; a write of it was interrupted, or is going on"
         return (
-            f": a URL is that of a dataset with a {manifest.NAME}, of a {format.SUFFIX} file, or a list of such. Other "
-            "formats are read on this machine: copy them first"
+            f": a URL is that of a dataset with a {manifest.NAME}, of a {ffr_layout.SUFFIX} file, or a list of such. "
+            "Other formats are read on this machine: copy them first"
         )

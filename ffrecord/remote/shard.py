@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import format
 from ffrecord.errors import ArgumentError, ChangedError, ChecksumError, FormatError
-from ffrecord.extension import Extension, decode
-from ffrecord.manifest import Shard
-from ffrecord.opened import naming
+from ffrecord.format import ffr_layout
+from ffrecord.format.extension import Extension, decode
+from ffrecord.format.manifest import Shard
+from ffrecord.reading.ffr_file import naming
 from ffrecord.remote.client import Fetched
 from ffrecord.remote.storage import Storage
 from ffrecord.remote.tables import Facts, Holder, Tables, parse
@@ -150,8 +150,8 @@ class RemoteShard:
 
     def _packed(self, tables: Tables) -> bytes:
         """The tables as they are in the shard, and what follows them, if that is known."""
-        prefix, checksums, offsets = format.pack_tables(tables.checksums, tables.bounds[:-1])
-        format.PREFIX.pack_into(prefix, 0, self.crc, self.n)
+        prefix, checksums, offsets = ffr_layout.pack_tables(tables.checksums, tables.bounds[:-1])
+        ffr_layout.PREFIX.pack_into(prefix, 0, self.crc, self.n)
         return b"".join([prefix, checksums, offsets, self._gap or b""])
 
     def _taken(self, *, check: bool) -> tuple[Tables, Any]:
@@ -162,8 +162,8 @@ class RemoteShard:
             return self._fetched(check=check)
 
     def _fetched(self, *, check: bool) -> tuple[Tables, Any]:
-        found = self._range(0, min(self.size, format.tables_end(self.n) + MORE))
-        crc, n = format.PREFIX.unpack_from(found.data)
+        found = self._range(0, min(self.size, ffr_layout.tables_end(self.n) + MORE))
+        crc, n = ffr_layout.PREFIX.unpack_from(found.data)
         if (n, crc) != (self.n, self.crc):
             raise self._other(Facts(n, found.size if found.size >= 0 else self.size, crc))
         tables = self._parsed(found.data, check=check)
@@ -226,9 +226,11 @@ class RemoteShard:
         return self._decoded(self._gap or b"")
 
     def _keep_gap(self, tables: Tables, data: Any) -> None:
-        start, stop = format.tables_end(self.n), tables.data_start
-        if stop - start > format.BLOCK_MAX:
-            raise FormatError(f"{self.path}: {stop - start} bytes before sample 0, expected at most {format.BLOCK_MAX}")
+        start, stop = ffr_layout.tables_end(self.n), tables.data_start
+        if stop - start > ffr_layout.BLOCK_MAX:
+            raise FormatError(
+                f"{self.path}: {stop - start} bytes before sample 0, expected at most {ffr_layout.BLOCK_MAX}"
+            )
         gap = bytes(memoryview(data)[start:stop])
         if start + len(gap) < stop:
             gap += bytes(self._range(start + len(gap), stop).data)
@@ -238,11 +240,11 @@ class RemoteShard:
         if not gap:
             return None
         with naming(self.path):
-            header = format.unpack_block_header(gap[: format.BLOCK.size], len(gap), self.size)
-            end = format.BLOCK.size + header.payload_size
+            header = ffr_layout.unpack_block_header(gap[: ffr_layout.BLOCK.size], len(gap), self.size)
+            end = ffr_layout.BLOCK.size + header.payload_size
             if self._check and gap.count(0, end) != len(gap) - end:
                 raise FormatError(f"reserved space behind the {end} bytes of the extension block is not zeros")
-            return decode(header, gap[format.BLOCK.size : end], self.path)
+            return decode(header, gap[ffr_layout.BLOCK.size : end], self.path)
 
 
 def listed(storage: Storage, shard: Shard, *, check: bool, alone: bool = False) -> RemoteShard:
@@ -269,9 +271,9 @@ def _opened(storage: Storage, *, check: bool) -> RemoteShard:
     with naming(storage.shown):
         if found.size < 0:
             raise ArgumentError(f"{storage.shown}: its server does not say how large it is")
-        crc, n = format.unpack_prefix(bytes(memoryview(data)[: format.PREFIX.size]), found.size)
+        crc, n = ffr_layout.unpack_prefix(bytes(memoryview(data)[: ffr_layout.PREFIX.size]), found.size)
         shard = RemoteShard(storage, "", Facts(n, found.size, crc), check=check)
-        stop = min(found.size, format.tables_end(n) + MORE)
+        stop = min(found.size, ffr_layout.tables_end(n) + MORE)
         if stop > len(data):
             data = bytes(data) + bytes(storage.get_range("", len(data), stop, found.etag).data)
         tables = parse(data, n, found.size, shard.path, check=check)

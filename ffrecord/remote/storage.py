@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ffrecord import urls
 from ffrecord.remote.client import Client, Fetched
 from ffrecord.remote.connecting import check_options, connect, options_of
+from ffrecord.remote.counters import Tally
 from ffrecord.remote.pool import Pool, Task, pause, pool
 from ffrecord.remote.retrying import retried
-from ffrecord.remote.tally import Tally
+from ffrecord.system import urls
 
 T = TypeVar("T")
 

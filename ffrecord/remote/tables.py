@@ -10,9 +10,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import format
 from ffrecord._crc import crc32
 from ffrecord.errors import ChecksumError, counted
+from ffrecord.format import ffr_layout
 
 K = TypeVar("K")
 
@@ -52,7 +52,7 @@ def parse(data: Any, n: int, size: int, path: str, *, check: bool) -> Tables:
     """The tables at the start of a shard.
 
     Args:
-        data: bytes of it from its start, up to `format.tables_end(n)` at least.
+        data: bytes of it from its start, up to `ffr_layout.tables_end(n)` at least.
         n, size: samples and bytes of the shard.
         check: compare their CRC-32, if there is one.
 
@@ -60,8 +60,8 @@ def parse(data: Any, n: int, size: int, path: str, *, check: bool) -> Tables:
         ChecksumError: they do not match it.
         FormatError: without the path: their numbers contradict each other.
     """
-    crc = int.from_bytes(memoryview(data)[: format.CHECKED_FROM], "little")
-    computed = crc32(memoryview(data)[format.CHECKED_FROM : format.tables_end(n)]) if check else crc
+    crc = int.from_bytes(memoryview(data)[: ffr_layout.CHECKED_FROM], "little")
+    computed = crc32(memoryview(data)[ffr_layout.CHECKED_FROM : ffr_layout.tables_end(n)]) if check else crc
     if crc not in (0, computed):
         raise ChecksumError(
             f"{path}: checksum of metadata mismatch: CRC-32 {computed:#010x} of the tables of {counted(n, 'sample')}, "
@@ -71,11 +71,11 @@ def parse(data: Any, n: int, size: int, path: str, *, check: bool) -> Tables:
             computed=computed,
         )
     bounds = np.empty(n + 1, np.int64)
-    bounds[:n] = np.frombuffer(data, format.OFFSET, n, format.offsets_start(n))
+    bounds[:n] = np.frombuffer(data, ffr_layout.OFFSET, n, ffr_layout.offsets_start(n))
     bounds[n] = size
     # Whatever their checksum is: what is asked for lies in the shard.
-    format.check_offsets(bounds[:n], size)
-    return Tables(bounds, np.frombuffer(data, format.CRC, n, format.PREFIX.size).copy())
+    ffr_layout.check_offsets(bounds[:n], size)
+    return Tables(bounds, np.frombuffer(data, ffr_layout.CRC, n, ffr_layout.PREFIX.size).copy())
 
 
 class Holder(Generic[K]):

@@ -11,54 +11,54 @@ from ffrecord.sources.opening import open as open
 
 if TYPE_CHECKING:
     from ffrecord.sources.archives import Archives
-    from ffrecord.sources.beton import BetonReader
-    from ffrecord.sources.examples import ExampleParser
-    from ffrecord.sources.examples_encode import encode_example
-    from ffrecord.sources.examples_features import FixedFeature, VarFeature
-    from ffrecord.sources.examples_infer import infer
-    from ffrecord.sources.examples_sequence import SequenceParser
-    from ffrecord.sources.image_folder import ImageFolderReader
-    from ffrecord.sources.lmdb import LMDBReader
-    from ffrecord.sources.mds import MDSReader
+    from ffrecord.sources.beton.reader import BetonReader
+    from ffrecord.sources.images.image_folder import ImageFolderReader
+    from ffrecord.sources.images.path_list import PathListReader
+    from ffrecord.sources.lmdb.reader import LMDBReader
+    from ffrecord.sources.lmdb.torchrecord import TorchRecordReader
+    from ffrecord.sources.mds.reader import MDSReader
     from ffrecord.sources.packed_folder import PackedFolderReader
-    from ffrecord.sources.path_list import PathListReader
-    from ffrecord.sources.recordio import RecordIOReader
-    from ffrecord.sources.recordio_writer import RecordIOWriter
-    from ffrecord.sources.tar import TarReader
-    from ffrecord.sources.tar_stream import iter_members, iter_samples
-    from ffrecord.sources.tfrecord import TFRecordReader
-    from ffrecord.sources.tfrecord_sequential import stream_tfrecord
-    from ffrecord.sources.tfrecord_writer import TFRecordWriter
-    from ffrecord.sources.torchrecord import TorchRecordReader
+    from ffrecord.sources.recordio.reader import RecordIOReader
+    from ffrecord.sources.recordio.writer import RecordIOWriter
+    from ffrecord.sources.tar.reader import TarReader
+    from ffrecord.sources.tar.stream import iter_members, iter_samples
+    from ffrecord.sources.tar.webdataset import WebDatasetReader
+    from ffrecord.sources.tfrecord.examples import ExampleParser
+    from ffrecord.sources.tfrecord.examples_encode import encode_example
+    from ffrecord.sources.tfrecord.examples_features import FixedFeature, VarFeature
+    from ffrecord.sources.tfrecord.examples_infer import infer
+    from ffrecord.sources.tfrecord.examples_sequence import SequenceParser
+    from ffrecord.sources.tfrecord.reader import TFRecordReader
+    from ffrecord.sources.tfrecord.sequential import stream_tfrecord
+    from ffrecord.sources.tfrecord.writer import TFRecordWriter
     from ffrecord.sources.unpacking import unpack
-    from ffrecord.sources.webdataset import WebDatasetReader
-    from ffrecord.sources.zip import ZipReader
+    from ffrecord.sources.zip.reader import ZipReader
 
 _MODULES = {
     "Archives": "archives",
-    "BetonReader": "beton",
-    "ExampleParser": "examples",
-    "FixedFeature": "examples_features",
-    "ImageFolderReader": "image_folder",
-    "LMDBReader": "lmdb",
-    "MDSReader": "mds",
+    "BetonReader": "beton.reader",
+    "ExampleParser": "tfrecord.examples",
+    "FixedFeature": "tfrecord.examples_features",
+    "ImageFolderReader": "images.image_folder",
+    "LMDBReader": "lmdb.reader",
+    "MDSReader": "mds.reader",
     "PackedFolderReader": "packed_folder",
-    "PathListReader": "path_list",
-    "RecordIOReader": "recordio",
-    "RecordIOWriter": "recordio_writer",
-    "SequenceParser": "examples_sequence",
-    "TFRecordReader": "tfrecord",
-    "TFRecordWriter": "tfrecord_writer",
-    "TarReader": "tar",
-    "TorchRecordReader": "torchrecord",
-    "VarFeature": "examples_features",
-    "WebDatasetReader": "webdataset",
-    "ZipReader": "zip",
-    "encode_example": "examples_encode",
-    "infer": "examples_infer",
-    "iter_members": "tar_stream",
-    "iter_samples": "tar_stream",
-    "stream_tfrecord": "tfrecord_sequential",
+    "PathListReader": "images.path_list",
+    "RecordIOReader": "recordio.reader",
+    "RecordIOWriter": "recordio.writer",
+    "SequenceParser": "tfrecord.examples_sequence",
+    "TFRecordReader": "tfrecord.reader",
+    "TFRecordWriter": "tfrecord.writer",
+    "TarReader": "tar.reader",
+    "TorchRecordReader": "lmdb.torchrecord",
+    "VarFeature": "tfrecord.examples_features",
+    "WebDatasetReader": "tar.webdataset",
+    "ZipReader": "zip.reader",
+    "encode_example": "tfrecord.examples_encode",
+    "infer": "tfrecord.examples_infer",
+    "iter_members": "tar.stream",
+    "iter_samples": "tar.stream",
+    "stream_tfrecord": "tfrecord.sequential",
     "unpack": "unpacking",
 }
 

@@ -19,14 +19,14 @@ from ffrecord.errors import (
     NotAFileError,
     NotAFolderError,
 )
-from ffrecord.forms import Array
-from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
-from ffrecord.paths import PathLike, check_several
+from ffrecord.fields.images.jpeg_files import jpeg_pixels, jpeg_pixels_of
+from ffrecord.reading.batch_forms import Array
+from ffrecord.reading.paths import PathLike, check_several
 from ffrecord.sources.name_tree import plain, walked
 from ffrecord.sources.named_files import NamedFiles, Paths
 from ffrecord.sources.opening import detected
 from ffrecord.sources.packed_folder import PackedFolderReader
-from ffrecord.sources.zip import ZipReader
+from ffrecord.sources.zip.reader import ZipReader
 
 Arrays = list[Array]  # the method `list` hides the type inside the class
 Listing = list[str]

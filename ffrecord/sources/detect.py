@@ -8,19 +8,21 @@ from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
-from ffrecord import format as ffr
-from ffrecord import manifest, unfinished
 from ffrecord._crc import crc32c, mask
 from ffrecord.errors import FormatError, MissingFileError, doing
-from ffrecord.folder_index import MAGIC_BYTES
-from ffrecord.sources import _tar, hints
-from ffrecord.sources import beton_layout as beton
+from ffrecord.format import ffr_layout as ffr
+from ffrecord.format import leftovers as unfinished
+from ffrecord.format import manifest
+from ffrecord.format.folder_index import MAGIC_BYTES
+from ffrecord.sources import hints
+from ffrecord.sources.beton import layout as beton
 from ffrecord.sources.compressed import compression_of, inflated
 from ffrecord.sources.hints import holds_pictures
-from ffrecord.sources.lmdb_index import data_files, names_of_databases
-from ffrecord.sources.lmdb_pages import Pages
-from ffrecord.sources.mds_index import INDEX_MOST
+from ffrecord.sources.lmdb.index import data_files, names_of_databases
+from ffrecord.sources.lmdb.pages import Pages
+from ffrecord.sources.mds.index import INDEX_MOST
 from ffrecord.sources.suffixes import IMAGES, SUFFIXES, ends_as, partition_of
+from ffrecord.sources.tar import _tar
 
 HEAD = 1 << 16  # bytes of a file that are looked at
 ZIP_END = 22 + 65_535  # bytes that a zip's end record and comment have at most

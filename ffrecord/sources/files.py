@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from ffrecord import filesystems
 from ffrecord.errors import ArgumentError, MissingFileError, NotAFileError
-from ffrecord.paths import PathLike, Source, check_type
+from ffrecord.reading.paths import PathLike, Source, check_type
 from ffrecord.sources import hints
 from ffrecord.sources.suffixes import ends_as
+from ffrecord.system import filesystems
 
 T = TypeVar("T")
 

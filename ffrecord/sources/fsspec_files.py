@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from ffrecord.errors import ArgumentError
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.packed_folder import PackedFolderReader
-from ffrecord.sources.zip import ZipReader
+from ffrecord.sources.zip.reader import ZipReader
 from ffrecord.system.optional import require
 
 _AbstractFileSystem: Any = require("fsspec.spec", "fsspec", "ffrecord.sources.fsspec_files").AbstractFileSystem

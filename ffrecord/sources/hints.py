@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 
-from ffrecord import filesystems, manifest
-from ffrecord import format as ffr
-from ffrecord.sources.mds_index import INDEX_MOST
+from ffrecord.format import ffr_layout as ffr
+from ffrecord.format import manifest
+from ffrecord.sources.mds.index import INDEX_MOST
 from ffrecord.sources.suffixes import IMAGES, SUFFIXES, ends_as
+from ffrecord.system import filesystems
 
 CONVERTED = "ffrecord.convert takes any iterable of samples"
 PICTURE = 'a picture: open its directory, or [path, …] with format="path list"'

@@ -29,14 +29,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord import filesystems, limits
 from ffrecord._crc import crc32
-from ffrecord.durable import PartFile, read_all, write_all
 from ffrecord.errors import ArgumentTypeError, FormatError, file_error
 from ffrecord.kernels import _memory
-from ffrecord.paths import local
-from ffrecord.span_file import mapping_of
-from ffrecord.table_room import LARGE
+from ffrecord.reading.paths import local
+from ffrecord.reading.span_file import mapping_of
+from ffrecord.reading.table_room import LARGE
+from ffrecord.system import filesystems, resources
+from ffrecord.system.atomic_file import PartFile, read_all, write_all
 
 IndexCache: TypeAlias = str | os.PathLike[str] | bool | None
 Arrays: TypeAlias = Mapping[str, npt.NDArray[np.generic]]
@@ -263,7 +263,7 @@ def _mapped(place: str, status: os.stat_result) -> memoryview:
         size = found.st_size
         if size < HEAD.size:
             raise FormatError(f"{size} bytes, expected at least {HEAD.size}")
-        if len(_mapped_now) >= (limits.MAPPED_FEW if size < LARGE else limits.mappings()):
+        if len(_mapped_now) >= (resources.MAPPED_FEW if size < LARGE else resources.mappings()):
             return memoryview(read_all(fd, size, 0))  # a process may have no more than some ten thousand mappings
         mapping = _Kept(fd, size)
         mapping.path = place

@@ -9,11 +9,11 @@ from collections.abc import Generator
 from errno import EIO, ESTALE
 from typing import Any, NamedTuple
 
-from ffrecord.durable import read_up_to
 from ffrecord.errors import FormatError, TruncatedError, counted, doing, file_error
-from ffrecord.forms import Array
+from ffrecord.reading.batch_forms import Array
+from ffrecord.reading.span_file import identity
 from ffrecord.sources.forks import renew_in_children
-from ffrecord.span_file import identity
+from ffrecord.system.atomic_file import read_up_to
 
 BLOCK = 256 << 10  # bytes decompressed at once
 # Bytes of a member given to the decompressor at first, for there may be many small ones; doubled up to INPUT.

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import FormatError
-from ffrecord.paths import PathLike
-from ffrecord.safe_unpack import DEPTH_MAX
+from ffrecord.folders.safe_unpack import DEPTH_MAX
+from ffrecord.reading.paths import PathLike
 from ffrecord.sources.names import Names
 from ffrecord.sources.plain_names import plain_names
 

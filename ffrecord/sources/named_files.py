@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError, of_files
-from ffrecord.forms import Array, Packed
-from ffrecord.indices import as_indices
-from ffrecord.jpeg_files import jpeg_pixels, jpeg_pixels_of
-from ffrecord.member_file import BUFFER
-from ffrecord.paths import PathLike, check_several
-from ffrecord.safe_unpack import Unpacked, unpack_files
+from ffrecord.fields.images.jpeg_files import jpeg_pixels, jpeg_pixels_of
+from ffrecord.folders.member_file import BUFFER
+from ffrecord.folders.safe_unpack import Unpacked, unpack_files
+from ffrecord.reading.batch_forms import Array, Packed
+from ffrecord.reading.indices import as_indices
+from ffrecord.reading.paths import PathLike, check_several
+from ffrecord.reading.store import Store
 from ffrecord.sources.name_tree import NameTree
 from ffrecord.sources.names import Names
-from ffrecord.store import Store
 
 Arrays = list[Array]  # the method `list` hides the type inside the class
 Paths: TypeAlias = list[str] | list[PathLike] | tuple[PathLike, ...]

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from ffrecord.errors import FormatError, counted
 from ffrecord.kernels import _names
-from ffrecord.sources._recordio import gather
 from ffrecord.sources.index_file import check_columns, check_there, kept_file
+from ffrecord.sources.recordio._recordio import gather
 
 Blob = npt.NDArray[np.uint8]
 Table = npt.NDArray[np.int64]

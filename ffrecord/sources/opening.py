@@ -7,14 +7,14 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from ffrecord import urls
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError, FormatError
-from ffrecord.paths import Source, check_type, is_remote
-from ffrecord.paths import expand as expand_ffr
+from ffrecord.reading.paths import Source, check_type, is_remote
+from ffrecord.reading.paths import expand as expand_ffr
+from ffrecord.reading.store import Store
 from ffrecord.sources.detect import detect, is_packed_folder, is_torchrecord
 from ffrecord.sources.files import with_suffix
 from ffrecord.sources.suffixes import SUFFIXES
-from ffrecord.store import Store
+from ffrecord.system import urls
 
 OPEN = "ffrecord.open"
 
@@ -22,17 +22,17 @@ OPEN = "ffrecord.open"
 READERS = {
     "ffrecord": "ffrecord.reader:FileReader",
     "packed folder": "ffrecord.sources.packed_folder:PackedFolderReader",
-    "zip": "ffrecord.sources.zip:ZipReader",
-    "tar": "ffrecord.sources.tar:TarReader",
-    "webdataset": "ffrecord.sources.webdataset:WebDatasetReader",
-    "tfrecord": "ffrecord.sources.tfrecord:TFRecordReader",
-    "recordio": "ffrecord.sources.recordio:RecordIOReader",
-    "lmdb": "ffrecord.sources.lmdb:LMDBReader",
-    "torchrecord": "ffrecord.sources.torchrecord:TorchRecordReader",
-    "beton": "ffrecord.sources.beton:BetonReader",
-    "mds": "ffrecord.sources.mds:MDSReader",
-    "image folder": "ffrecord.sources.image_folder:ImageFolderReader",
-    "path list": "ffrecord.sources.path_list:PathListReader",
+    "zip": "ffrecord.sources.zip.reader:ZipReader",
+    "tar": "ffrecord.sources.tar.reader:TarReader",
+    "webdataset": "ffrecord.sources.tar.webdataset:WebDatasetReader",
+    "tfrecord": "ffrecord.sources.tfrecord.reader:TFRecordReader",
+    "recordio": "ffrecord.sources.recordio.reader:RecordIOReader",
+    "lmdb": "ffrecord.sources.lmdb.reader:LMDBReader",
+    "torchrecord": "ffrecord.sources.lmdb.torchrecord:TorchRecordReader",
+    "beton": "ffrecord.sources.beton.reader:BetonReader",
+    "mds": "ffrecord.sources.mds.reader:MDSReader",
+    "image folder": "ffrecord.sources.images.image_folder:ImageFolderReader",
+    "path list": "ffrecord.sources.images.path_list:PathListReader",
 }
 FORMATS = tuple(READERS)
 # Of what cannot be read by URL.

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.folder import PackedFolder
-from ffrecord.folder_index import walk
-from ffrecord.member_file import Checked, SpanRaw, reopen
-from ffrecord.paths import Source
-from ffrecord.record_reader import RecordReader
+from ffrecord.folders.folder import PackedFolder
+from ffrecord.folders.member_file import Checked, SpanRaw, reopen
+from ffrecord.format.folder_index import walk
+from ffrecord.reading.paths import Source
+from ffrecord.reading.record_reader import RecordReader
+from ffrecord.reading.span_file import SpanFile
+from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.names import Names
-from ffrecord.sources.opened_files import all_opened
-from ffrecord.span_file import SpanFile
-from ffrecord.store import Indices, OnError
+from ffrecord.system.open_all import all_opened
 
 
 class PackedFolderReader(NamedFiles, RecordReader):

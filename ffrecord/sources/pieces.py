@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.forms import Array
+from ffrecord.reading.batch_forms import Array
 
 
 def gathered(data: Array, starts: npt.NDArray[np.int64], size: int) -> Array:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from ffrecord.errors import ArgumentTypeError, MissingFileError, of_files
-from ffrecord.folder import PackedFolder
-from ffrecord.paths import PathLike, check_several
-from ffrecord.record_reader import RecordReader
-from ffrecord.safe_unpack import Unpacked, unpack_files
+from ffrecord.folders.folder import PackedFolder
+from ffrecord.folders.safe_unpack import Unpacked, unpack_files
+from ffrecord.reading.paths import PathLike, check_several
+from ffrecord.reading.record_reader import RecordReader
+from ffrecord.reading.store import Store
 from ffrecord.sources.named_files import NamedFiles
 from ffrecord.sources.opening import open as open_store
-from ffrecord.store import Store
 
 
 def unpack(

@@ -11,9 +11,9 @@ from torch.utils.data import IterableDataset, Sampler
 
 from ffrecord.errors import ArgumentError, StateError
 from ffrecord.torch.dataset import Dataset
-from ffrecord.torch.following import Following, sampler_of
 from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator, WorkersIterator
 from ffrecord.torch.progress import Progress
+from ffrecord.torch.sampler_progress import Following, sampler_of
 from ffrecord.torch.skipping import Singles, SkipableSampler
 from ffrecord.torch.telling import Shuffled
 

@@ -15,10 +15,10 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, 
 from ffrecord.inputs.parts import Chosen, Joined, Parts, Whole
 from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order.identity import Identity, identity_of
-from ffrecord.paths import PathLike, Source, shown
 from ffrecord.reader import FileReader
-from ffrecord.sample_types import UNTOLD
-from ffrecord.store import OnError, Store
+from ffrecord.reading.paths import PathLike, Source, shown
+from ffrecord.reading.store import OnError, Store
+from ffrecord.system.sample_types import UNTOLD
 from ffrecord.torch.fetching import Fetched, decoded, fetch, merged
 from ffrecord.torch.indexing import Held, Indices, MappedFile, as_positions, at, cut, held, is_single
 from ffrecord.torch.registry import ReaderRegistry

@@ -8,7 +8,7 @@ from torch.utils.data import get_worker_info
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, UnknownRankError
 from ffrecord.order import Course, Placement
-from ffrecord.order.launched import placement_of, rank_of
+from ffrecord.order.environment import placement_of, rank_of
 
 __all__ = ["Place", "Ranks", "placement_on", "rank_and_size"]
 

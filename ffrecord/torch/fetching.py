@@ -9,10 +9,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.batching import tell_skipped
 from ffrecord.fields import Schema, schema_of
 from ffrecord.reader import FileReader
-from ffrecord.store import SKIPPED_MOST, Store
+from ffrecord.reading.batching import tell_skipped
+from ffrecord.reading.store import SKIPPED_MOST, Store
 from ffrecord.torch.collating import can_collate
 from ffrecord.torch.samples import Records, Samples
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch

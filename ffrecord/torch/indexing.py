@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from ffrecord.errors import SampleIndexError
-from ffrecord.indices import as_indices
+from ffrecord.reading.indices import as_indices
 
 __all__ = ["Held", "Indices", "MappedFile", "as_positions", "at", "cut", "held", "is_single"]
 

@@ -13,7 +13,7 @@ from ffrecord.errors import ArgumentTypeError
 from ffrecord.inputs.parts import Chosen, Parts
 from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order import Order, Run
-from ffrecord.sample_types import UNTOLD
+from ffrecord.system.sample_types import UNTOLD
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.distributed import Place
 from ffrecord.torch.samplers import BatchSampler, State

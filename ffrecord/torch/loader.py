@@ -12,17 +12,17 @@ from torch.utils.data import Dataset as TorchDataset
 from ffrecord.errors import ArgumentTypeError, StateError, counted
 from ffrecord.fields import Field, schema_of
 from ffrecord.order import Course, Order, Run, identity_of
-from ffrecord.paths import PathLike, Source
 from ffrecord.reader import FileReader
-from ffrecord.store import Store
+from ffrecord.reading.paths import PathLike, Source
+from ffrecord.reading.store import Store
 from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.images import ImageDecoder
+from ffrecord.torch.loading.bad_records import ON_ERROR, Rows
+from ffrecord.torch.loading.batch_builder import AnyColumns, Work
 from ffrecord.torch.loading.columns import Columns
 from ffrecord.torch.loading.decoded import DecodedColumns
-from ffrecord.torch.loading.finishing import AnyColumns, Work
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.iteration import Batches, Iteration, Tally
-from ffrecord.torch.loading.mending import ON_ERROR, Rows
 from ffrecord.torch.loading.options import Options, check_choice
 from ffrecord.torch.loading.ragged import RAGGED, ragged_form
 from ffrecord.torch.loading.stats import LoaderStats, Reading

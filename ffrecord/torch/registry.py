@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ffrecord.store import Store
+from ffrecord.reading.store import Store
 
 __all__ = ["ReaderRegistry"]
 

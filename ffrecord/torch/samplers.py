@@ -20,7 +20,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, StateError
 from ffrecord.order import Course, Identity, Order, Run, Step, identity_of
-from ffrecord.store import Store
+from ffrecord.reading.store import Store
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.distributed import Place, Ranks
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from ffrecord.errors import UserFunctionError, describe_error
-from ffrecord.torch.lending import Offer, can_lend, lend, offer
+from ffrecord.torch.shared_memory import Offer, can_lend, lend, offer
 from ffrecord.torch.tensors import is_plain
 
 __all__ = ["Parcel", "carried", "tensor_of"]

@@ -76,7 +76,7 @@ if __name__ == "__main__":
 
     for name in COMMANDS:
         command(name)
-    for name in ("numpy.random", "ffrecord.reader", "ffrecord.dataset_writer", "ffrecord.cli.viewing.answers"):
+    for name in ("numpy.random", "ffrecord.reader", "ffrecord.dataset_writer", "ffrecord.cli.viewer.endpoints"):
         import_module(name)
     with suppress(ImportError):
         for name in ("agg", "svg", "pdf"):

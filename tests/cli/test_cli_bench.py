@@ -18,10 +18,10 @@ from cli_runs import COMMAND, run
 
 from ffrecord import DatasetWriter
 from ffrecord import open as open_store
-from ffrecord.cli import measuring
-from ffrecord.cli.bench import verdict
-from ffrecord.cli.measuring import Measured
-from ffrecord.store import Store
+from ffrecord.cli import measure
+from ffrecord.cli.commands.bench import verdict
+from ffrecord.cli.measure import Measured
+from ffrecord.reading.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,9 @@ def test_a_last_batch_counts_as_many_samples_as_it_has(tmp_path):
     loader = pytest.importorskip("ffrecord.torch").Loader
     DatasetWriter(tmp_path / "a", num_workers=0, progress=False).from_indexed_dataset([{"x": i} for i in range(10)])
     with open_store(str(tmp_path / "a")) as store:
-        epochs = measuring._epochs(loader(store, 4, rank=0, world_size=1), 8.0)
+        epochs = measure._epochs(loader(store, 4, rank=0, world_size=1), 8.0)
         assert list(itertools.islice(epochs, 6)) == [(4, 32), (4, 32), (2, 16)] * 2
-        measured = measuring.loader(store, 64, 0.05)
+        measured = measure.loader(store, 64, 0.05)
     assert measured.bytes_per_batch == 80
 
 
@@ -84,7 +84,7 @@ def test_files_in_memory_are_never_cold():
 def test_every_epoch_begins_cold(dataset):
     with open_store(str(dataset)) as store:
         paths = list(store.fnames)
-        found = list(itertools.islice(measuring._cold_reads(store, paths, 300), 10))
+        found = list(itertools.islice(measure._cold_reads(store, paths, 300), 10))
     assert [each and each[0] for each in found] == [None, 300, 300, 300, 100] * 2
 
 
@@ -100,7 +100,7 @@ def test_no_record_is_read_for_its_size_while_it_is_timed(tmp_path):
             return [np.zeros(4, np.uint8) for _ in positions]
 
     with Counting([str(builders.write_samples(tmp_path / "a", [b"x"]))], 9) as store:
-        reads = list(itertools.islice(measuring._reads(store, 9, 3, range(2)), 7))
+        reads = list(itertools.islice(measure._reads(store, 9, 3, range(2)), 7))
         assert (reads, store.loaded) == ([None, *[(3, 12)] * 6], 18)
 
 
@@ -111,12 +111,12 @@ def test_files_of_every_size_have_as_many_bytes(monkeypatch):
         made.append(size * count)
         Path(path).touch()
 
-    monkeypatch.setattr(measuring, "_write_random", write)
-    monkeypatch.setattr(measuring, "_warm", lambda path: None)
-    monkeypatch.setattr(measuring, "FileReader", lambda path: contextlib.nullcontext())
-    monkeypatch.setattr(measuring, "_timed", lambda *_: Measured("sizes", latencies={"50 %": 1.0}))
-    measuring._sweep(64, 1, 1e9)
-    assert len(made) == len(measuring.SWEPT)
+    monkeypatch.setattr(measure, "_write_random", write)
+    monkeypatch.setattr(measure, "_warm", lambda path: None)
+    monkeypatch.setattr(measure, "FileReader", lambda path: contextlib.nullcontext())
+    monkeypatch.setattr(measure, "_timed", lambda *_: Measured("sizes", latencies={"50 %": 1.0}))
+    measure._sweep(64, 1, 1e9)
+    assert len(made) == len(measure.SWEPT)
     assert all(130e6 < size < 135e6 for size in made)
 
 
@@ -188,8 +188,8 @@ def test_a_batch_that_is_all_there_is(dataset):
 
 def test_no_direct_reads_of_small_files(tmp_path):
     path = builders.write_samples(tmp_path / "a.ffr", [bytes(1000)] * 100)
-    with pytest.raises(measuring.NotHere, match="no file has 1 MiB"):
-        measuring._storage_limit([str(path)], 0.1)
+    with pytest.raises(measure.NotHere, match="no file has 1 MiB"):
+        measure._storage_limit([str(path)], 0.1)
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])

@@ -22,9 +22,9 @@ from cli_runs import COMMAND, forked, run, run_in_terminal
 
 from ffrecord.cli.command_line import parsed
 from ffrecord.cli.commands import COMMANDS
-from ffrecord.cli.messages import in_a_line
-from ffrecord.cli.output import Output, cut, in_bytes, printable
-from ffrecord.cli.tables import without_middle
+from ffrecord.cli.terminal.messages import in_a_line
+from ffrecord.cli.terminal.output import Output, cut, in_bytes, printable
+from ffrecord.cli.terminal.tables import without_middle
 from ffrecord.errors import MismatchError, MissingFileError, file_error
 
 
@@ -115,7 +115,7 @@ def test_ctrl_c(tmp_path):
     fifo = tmp_path / "a.zip"
     os.mkfifo(fifo)
     code = """
-import ffrecord.cli.info as info, time
+import ffrecord.cli.commands.info as info, time
 info.run = lambda given, out: print("ready", flush=True) or time.sleep(60)
 from ffrecord.cli import main
 raise SystemExit(main(["info", "x"]))

@@ -41,7 +41,7 @@ def said(code, *arguments):
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("module", ["ffrecord.manifest", "ffrecord.reader"])
+@pytest.mark.parametrize("module", ["ffrecord.format.manifest", "ffrecord.reader"])
 @pytest.mark.parametrize("at", ["datetime", "_datetime"])
 def test_an_interrupt_is_not_swallowed_by_msgspec_or_numpy(tmp_path, module, at):
     DatasetWriter(tmp_path / "a", num_workers=0, progress=False).from_indexed_dataset([1, 2, 3])
@@ -55,7 +55,9 @@ print(ffrecord.FileReader(sys.argv[3]).n)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("module", ["ffrecord.cli.info", "ffrecord.cli.merge", "ffrecord.cli.view"])
+@pytest.mark.parametrize(
+    "module", ["ffrecord.cli.commands.info", "ffrecord.cli.commands.merge", "ffrecord.cli.commands.view"]
+)
 def test_an_interrupt_is_swallowed_by_no_module(module):
     code = f"""{INTERRUPTED}
 import ffrecord

@@ -18,9 +18,9 @@ from numbered import done, labels, written
 
 import ffrecord
 from ffrecord import DatasetWriter
-from ffrecord.cli.making import size_of
+from ffrecord.cli.writing_options import size_of
+from ffrecord.dataset_writer.progress import Bar
 from ffrecord.fields import schema_of
-from ffrecord.sharding.progress import Bar
 
 
 @pytest.fixture(scope="module")

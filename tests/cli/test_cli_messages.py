@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import ffrecord
-from ffrecord.cli.messages import ADVICE, in_a_line
+from ffrecord.cli.terminal.messages import ADVICE, in_a_line
 from ffrecord.errors import ArgumentError
-from ffrecord.remote.refusals import refused
+from ffrecord.remote.errors import refused
 
 
 def sentences():

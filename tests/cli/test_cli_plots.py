@@ -9,8 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from ffrecord import DatasetWriter
-from ffrecord.cli import measuring, plots
-from ffrecord.cli.measuring import Measured
+from ffrecord.cli import measure, plots
+from ffrecord.cli.measure import Measured
 from ffrecord.cli.sizes import BINS_MOST, Sizes, edges_of
 
 NAME = "a_dataset_of_a_rather_long_name_with_much_to_say"
@@ -47,7 +47,7 @@ WAYS = {
     "tiny": [way("cached", 2e6, 4, 1e10, 0.01), way("loader", 100, 4, None, 300)],
     "at the limit": [way("cold", 2000, 1e6, 2e9, 30)],
 }  # fmt: skip
-SWEPT = [way("sizes", 4e9 / (size + 4000), size, 1e10, 1) for size in measuring.SWEPT]
+SWEPT = [way("sizes", 4e9 / (size + 4000), size, 1e10, 1) for size in measure.SWEPT]
 
 
 @pytest.fixture

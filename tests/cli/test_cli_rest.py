@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ffrecord import DatasetWriter
-from ffrecord.cli.rest import Piece, Rest, open_rest
+from ffrecord.cli.partial import Piece, Rest, open_rest
 from ffrecord.errors import FFRecordError
 
 

@@ -16,11 +16,11 @@ from every_format import FORMATS, GOLDEN, SEEDS
 
 import ffrecord
 from ffrecord import DatasetWriter
-from ffrecord.cli import ls
-from ffrecord.cli.output import Output
-from ffrecord.cli.shown import as_json, in_words
+from ffrecord.cli.commands import ls
+from ffrecord.cli.format_values import as_json, in_words
+from ffrecord.cli.terminal.output import Output
 from ffrecord.fields import LabelField, Schema
-from ffrecord.record_reader import RecordReader
+from ffrecord.reading.record_reader import RecordReader
 
 SAMPLES = [
     {"x": np.arange(3, dtype=np.float32) + i, "label": i % 5, "text": f"sample {i}", "blob": bytes(i)}

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from numbered import done, labels, written
 
 from ffrecord import DatasetWriter
-from ffrecord.cli.parts import Part, publish
-from ffrecord.cli.split import sizes
+from ffrecord.cli.commands.split import sizes
+from ffrecord.cli.split_parts import Part, publish
 from ffrecord.errors import ArgumentError
 
 

@@ -12,7 +12,7 @@ from cli_runs import run, run_afresh, run_in_terminal
 
 from ffrecord import DatasetWriter
 from ffrecord.cli import column_facts, main, sizes
-from ffrecord.cli.output import Output
+from ffrecord.cli.terminal.output import Output
 from ffrecord.fields import LabelField, Schema, StrField
 
 SAMPLES = [

@@ -22,8 +22,8 @@ from viewed import (
 )
 
 import ffrecord
-from ffrecord.extension import Extension
 from ffrecord.fields import BytesField, IntField, NDArrayField, Schema
+from ffrecord.format.extension import Extension
 
 pytestmark = pytest.mark.skipif(PATH is None, reason="no Chromium here: apt-get install chromium; the page is UNTESTED")
 

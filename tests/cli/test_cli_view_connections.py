@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ffrecord.cli.viewing import connections
-from ffrecord.cli.viewing.answers import Answer
-from ffrecord.cli.viewing.server import PAUSE, Server
+from ffrecord.cli.viewer import connections
+from ffrecord.cli.viewer.endpoints import Answer
+from ffrecord.cli.viewer.server import PAUSE, Server
 
 
 def answers(name: str, query: dict[str, str]) -> Answer:

@@ -7,11 +7,11 @@ from cli_runs import run
 from viewed import DAMAGED_ODD, UNDECODABLE, data_of, viewed, write_odd_values
 
 import ffrecord
-from ffrecord.cli import viewing
-from ffrecord.cli.viewing.records import Records, trouble_of
-from ffrecord.extension import Extension
+from ffrecord.cli import viewer
+from ffrecord.cli.viewer.records import Records, trouble_of
 from ffrecord.fields import BoolField, IntField, Schema, StrField
-from ffrecord.store import Store
+from ffrecord.format.extension import Extension
+from ffrecord.reading.store import Store
 
 
 def test_what_cannot_be_decoded_is_damaged_everywhere(tmp_path):

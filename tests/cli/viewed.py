@@ -16,7 +16,6 @@ import numpy as np
 from cli_runs import COMMAND
 
 import ffrecord
-from ffrecord.extension import Extension
 from ffrecord.fields import (
     BoolField,
     BytesField,
@@ -28,6 +27,7 @@ from ffrecord.fields import (
     Schema,
     StrField,
 )
+from ffrecord.format.extension import Extension
 
 COUNT = 300
 DAMAGED = 17

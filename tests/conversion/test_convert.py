@@ -14,7 +14,7 @@ from ffrecord.conversion import convert
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError
 from ffrecord.fields import BytesField, IntField, JPEGField, NDArrayField, schema_of
 from ffrecord.sources import TFRecordWriter, encode_example
-from ffrecord.sources.zip import ZipReader
+from ffrecord.sources.zip.reader import ZipReader
 
 JPEGS = [simplejpeg.encode_jpeg(np.full((8, 8 + i, 3), 20 * i, np.uint8), quality=90) for i in range(10)]
 FILES = {f"{'ab'[i % 2]}/{i}.jpg": data for i, data in enumerate(JPEGS)}

@@ -30,8 +30,8 @@ from ffrecord.fields import (
 )
 from ffrecord.inputs.columns import loose_field
 from ffrecord.inputs.passthrough import of_reader
+from ffrecord.reading.store import Store
 from ffrecord.sources import TFRecordWriter, encode_example
-from ffrecord.store import Store
 
 
 def npy(array: np.ndarray) -> bytes:

@@ -15,8 +15,8 @@ from ffrecord import FileReader, WorkerError
 from ffrecord.conversion import convert
 from ffrecord.errors import FormatError, MissingNamesError
 from ffrecord.fields import BytesField, IntField, LabelField, schema_of
-from ffrecord.sources.examples import FeatureKindError, VarFeature, encode_example
-from ffrecord.sources.tfrecord_writer import TFRecordWriter
+from ffrecord.sources.tfrecord.examples import FeatureKindError, VarFeature, encode_example
+from ffrecord.sources.tfrecord.writer import TFRecordWriter
 
 MANIFEST = json.loads((GOLDEN / "manifest.json").read_text())
 

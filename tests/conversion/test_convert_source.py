@@ -12,13 +12,13 @@ from test_convert import samples, tarred, zipped
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, MismatchError
 from ffrecord.conversion import convert, export
+from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError
 from ffrecord.fields import BytesField
 from ffrecord.inputs import stores
 from ffrecord.inputs.stores import StoreDataset
-from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord.reading.store import Store
 from ffrecord.sources import RecordIOWriter
-from ffrecord.store import Store
 
 
 def interrupted(source: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

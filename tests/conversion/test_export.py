@@ -19,7 +19,7 @@ import ffrecord
 from ffrecord.conversion import convert, export
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MismatchError, WorkerError
 from ffrecord.fields import FloatField, IntField, JPEGField, JSONField, LabelField, NDArrayField, StrField
-from ffrecord.fields.jpeg_codec import compress
+from ffrecord.fields.images.jpeg_codec import compress
 
 SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
 NAMES = ["a/one.jpg", "a/two.txt", "b/three", "é ü.bin"]

@@ -15,8 +15,8 @@ from ffrecord.conversion import export
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.errors import ArgumentError, FFRecordError, FormatError, MismatchError
 from ffrecord.fields import LabelField, StrField
+from ffrecord.reading.store import Store
 from ffrecord.sources import ExampleParser, FixedFeature, TFRecordWriter, WebDatasetReader
-from ffrecord.store import Store
 
 JPG, PNG = b"\xff\xd8\xffpicture", b"\x89PNG\r\n\x1a\npicture"
 

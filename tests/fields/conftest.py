@@ -2,7 +2,7 @@
 
 import pytest
 
-from ffrecord.fields import jpeg_codec
+from ffrecord.fields.images import jpeg_codec
 
 
 @pytest.fixture(params=["simplejpeg", "Pillow"])

@@ -9,7 +9,8 @@ from field_cases import pack, run_without, same
 from field_images import SMOOTH, Image, jpeg_bytes, resized, simplejpeg
 
 from ffrecord.errors import FormatError
-from ffrecord.fields import JPEGField, Schema, jpeg_codec
+from ffrecord.fields import JPEGField, Schema
+from ffrecord.fields.images import jpeg_codec
 
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])

@@ -12,7 +12,6 @@ from field_cases import pack, same
 
 from ffrecord import FileReader, FileWriter
 from ffrecord.errors import FormatError
-from ffrecord.extension import Extension
 from ffrecord.fields import (
     FloatField,
     IntField,
@@ -24,6 +23,7 @@ from ffrecord.fields import (
     StrField,
     schema_of,
 )
+from ffrecord.format.extension import Extension
 
 
 def test_declared() -> None:

@@ -22,7 +22,13 @@ PACKAGE = ROOT / "ffrecord"
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
 # The parsers: those that go through bytes of files.
 PARSERS = [
-    *("sources/_tar", "sources/_zip", "sources/_recordio", "sources/_tfrecord", "sources/_examples"),
+    *(
+        "sources/tar/_tar",
+        "sources/zip/_zip",
+        "sources/recordio/_recordio",
+        "sources/tfrecord/_tfrecord",
+        "sources/tfrecord/_examples",
+    ),
     *("kernels/_names", "kernels/_pictures"),
 ]
 SHARED = "ffrecord._cython_shared"

@@ -7,7 +7,7 @@ import pytest
 
 from ffrecord.errors import ArgumentError
 from ffrecord.order import Placement
-from ffrecord.order.launched import LAUNCHERS, placement_of, rank_of
+from ffrecord.order.environment import LAUNCHERS, placement_of, rank_of
 
 TORCHRUN = {"RANK": "11", "WORLD_SIZE": "16", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8", "GROUP_RANK": "1"}
 OPEN_MPI = {

@@ -10,9 +10,9 @@ from ray import cloudpickle
 from ray_builders import numbered
 
 from ffrecord import FileReader
+from ffrecord.dataset_writer.layout import ByCount
 from ffrecord.ray.shards import Written
 from ffrecord.ray.writing import ShardDatasink, target_of
-from ffrecord.sharding.layout import ByCount
 
 
 def sink_at(url: str, *, appends: bool = False) -> ShardDatasink:

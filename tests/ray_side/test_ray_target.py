@@ -17,11 +17,11 @@ from ray import cloudpickle
 from ray_builders import numbered, plain, records
 
 from ffrecord import DatasetWriter, FileReader, FileWriter
+from ffrecord.dataset_writer.layout import ByBytes, ByCount
 from ffrecord.errors import FFRecordError, MismatchError, WorkerError
 from ffrecord.ray.shards import Written
 from ffrecord.ray.target import LocalTarget
 from ffrecord.ray.writing import ShardDatasink
-from ffrecord.sharding.layout import ByBytes, ByCount
 
 
 def target_at(path: Path, **given: Any) -> LocalTarget:

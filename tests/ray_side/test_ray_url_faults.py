@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from ray_builders import numbered
 
-from ffrecord import manifest
 from ffrecord.errors import FormatError, RemoteError, TransientError
+from ffrecord.format import manifest
 
 pytest.importorskip("fsspec", reason="its file system in memory stands for a store of objects")
 from ray_places import complete, names, records, remove, result, run, sink_at
 
+from ffrecord.dataset_writer.remote.objects import MARKER, Objects
 from ffrecord.ray.writing import target_of
 from ffrecord.remote.fsspec_client import FsspecClient
-from ffrecord.sharding.objects import MARKER, Objects
 
 NAME = manifest.NAME
 Call = Callable[..., Any]

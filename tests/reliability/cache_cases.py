@@ -17,8 +17,8 @@ from power_cuts import recorded, replayed
 sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
 import shards
 
-from ffrecord.remote import cache as module
-from ffrecord.remote.cache import Cache, CachedFile
+from ffrecord.remote.cache import cache as module
+from ffrecord.remote.cache.cache import Cache, CachedFile
 
 SIZES = (100, 0, 5000, 33, 9000, 1, 4096, 300)
 

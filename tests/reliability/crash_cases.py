@@ -11,10 +11,11 @@ from crash_case import Case, record
 from crash_datasets import Append, Converted, Dataset, Dump, Split
 from crash_files import File, Recovery, Whole
 
-from ffrecord import durable_directory, pack_folder
-from ffrecord.cli import saving
-from ffrecord.conversion.exporting import export
+from ffrecord import pack_folder
+from ffrecord.cli import atomic_output
+from ffrecord.conversion.export import export
 from ffrecord.sources import RecordIOWriter, unpack
+from ffrecord.system import atomic_directory
 
 
 def folder(root: Path) -> Path:
@@ -83,11 +84,11 @@ def cases(root: Path, place: Path | None = None) -> dict[str, Callable[[], Case]
     def synced_one_by_one() -> Callable[[], Case]:
         def write(target: Path) -> None:
             """With no call that syncs a whole file system, as in some containers."""
-            kept, durable_directory._syncfs = durable_directory._syncfs, lambda fd: errno.ENOSYS
+            kept, atomic_directory._syncfs = atomic_directory._syncfs, lambda fd: errno.ENOSYS
             try:
                 unpack(folded, target)
             finally:
-                durable_directory._syncfs = kept
+                atomic_directory._syncfs = kept
 
         return lambda: Whole(at, "u", write, suffix=".unpacking")
 
@@ -139,7 +140,7 @@ def cases(root: Path, place: Path | None = None) -> dict[str, Callable[[], Case]
         "unpacked": unpacked(),
         "unpacked into a directory": unpacked(occupied=True),
         "unpacked, file by file": synced_one_by_one(),
-        "saved": lambda: Whole(at, "page.html", lambda target: saving.save(record(5) * 40, str(target))),
+        "saved": lambda: Whole(at, "page.html", lambda target: atomic_output.save(record(5) * 40, str(target))),
         "split": lambda: Split(at, zipped),
         "WebDataset shards": exported("a", format="webdataset", samples_per_shard=4),
         "WebDataset shards, into a directory": exported("a", True, format="webdataset", samples_per_shard=4),

@@ -15,14 +15,13 @@ from crash_case import DONE, Case, Say, Tree, parse, record, tree
 
 from ffrecord import FileReader
 from ffrecord.cli import main as command
-from ffrecord.conversion.converting import convert
-from ffrecord.dataset_writer import DatasetWriter
-from ffrecord.dump import dump
+from ffrecord.conversion.convert import convert
+from ffrecord.dataset_writer import DatasetWriter, encoder
+from ffrecord.dataset_writer.dump import dump
+from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.fields import NDArrayField
-from ffrecord.sharding import packing
-from ffrecord.sharding.part_directory import PartDirectory
 
-packing.PART_BYTES = 300  # of records of one size: three are written at a time, in tasks of seven
+encoder.PART_BYTES = 300  # of records of one size: three are written at a time, in tasks of seven
 
 
 def of_line(line: str) -> bytes:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from ffrecord import FFRecordError, FileReader
-from ffrecord.forms import Array
+from ffrecord.reading.batch_forms import Array
 
 SAMPLES = builders.small()
 PLAIN = ffr_twin.build(SAMPLES)

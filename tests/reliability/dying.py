@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ffrecord import DatasetWriter, convert, export
-from ffrecord.dump import dump
+from ffrecord.dataset_writer.dump import dump
 
 N = 240
 STREAMS = 4  # of N / STREAMS samples each

@@ -11,8 +11,9 @@ from damage import EXTENDED, MODES, PAYLOAD, PLAIN, SAMPLES, Mode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ffrecord import FFRecordError, FileReader, FormatError, format
-from ffrecord.extension import Extension
+from ffrecord import FFRecordError, FileReader, FormatError
+from ffrecord.format import ffr_layout
+from ffrecord.format.extension import Extension
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 # One row for each field of the format
@@ -57,7 +58,8 @@ def test_the_vocabulary_covers_every_field():
     """Taken from the format itself, so that a new field needs a row."""
     block = [f"block {name}" for name in (*builders.BLOCK_FIELDS, "payload", "reserved")]
     assert (
-        struct.calcsize("<" + "".join(layout[1:] for _, layout in builders.BLOCK_FIELDS.values())) == format.BLOCK.size
+        struct.calcsize("<" + "".join(layout[1:] for _, layout in builders.BLOCK_FIELDS.values()))
+        == ffr_layout.BLOCK.size
     )
     fields = {"header crc", "n", "checksum", "offset", "gap", "sample", "end of the last sample", *block}
     assert {row[0] for row in VOCABULARY} == fields

@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 from figures import Counted
 
-from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter, FormatError, manifest, recover, unfinished
-from ffrecord.sharding import ledger
+from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter, FormatError, recover
+from ffrecord.dataset_writer import write_log
+from ffrecord.format import leftovers as unfinished
+from ffrecord.format import manifest
 from ffrecord.sources import index_file
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
@@ -189,17 +191,17 @@ def test_every_change_of_a_ledger(tmp_path, counted):
     """What it tells is the beginning of what it told; a shard that it lists is compared with its file all the same."""
     shards = [manifest.Shard(f"PART_{i:05d}.ffr", 10, 1000 + i, 7 * i) for i in range(3)]
     with open(tmp_path / unfinished.LEDGER, "w+b") as file:
-        kept = ledger.Ledger(file.fileno())
+        kept = write_log.Ledger(file.fileno())
         kept.begin({"samples": 30})
         for shard in shards:
-            kept.append(ledger.Finished(shard, ledger.Start()))
+            kept.append(write_log.Finished(shard, write_log.Start()))
         whole = (tmp_path / unfinished.LEDGER).read_bytes()
     for data in cuts(whole, counted):
-        story = ledger.tell(data)
+        story = write_log.tell(data)
         assert [finished.shard for finished in story.finished.values()] == shards[: len(story.finished)]
-        assert story.end <= len(data) and ledger.tell(data[: story.end]).finished == story.finished
+        assert story.end <= len(data) and write_log.tell(data[: story.end]).finished == story.finished
     for data in flips(whole, counted):
-        assert len(ledger.tell(data).finished) <= 3
+        assert len(write_log.tell(data).finished) <= 3
 
 
 # The kept index of a file of another format

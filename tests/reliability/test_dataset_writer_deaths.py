@@ -11,8 +11,8 @@ import pytest
 from written_datasets import Samples, left_behind, write_from
 
 from ffrecord.dataset_writer import DatasetWriter
+from ffrecord.dataset_writer.transport import PATIENCE
 from ffrecord.errors import WorkerError
-from ffrecord.sharding.transport import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 

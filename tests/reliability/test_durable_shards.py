@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ffrecord import DatasetWriter, FileReader
+from ffrecord.dataset_writer import shard_file, write_log
+from ffrecord.dataset_writer.layout import Start
 from ffrecord.errors import CountError, FormatError
-from ffrecord.manifest import Shard
-from ffrecord.sharding import ledger, shard_file
-from ffrecord.sharding.layout import Start
+from ffrecord.format.manifest import Shard
 
 SAMPLES = [bytes([number]) * 100 for number in range(6)]
 SHARDS = ["PART_00000.ffr", "PART_00001.ffr", "PART_00002.ffr"]
@@ -83,11 +83,11 @@ def test_a_shard_of_another_length_is_not_finished(tmp_path: Path, more: int) ->
 
 def test_the_last_line_of_a_ledger_counts_when_all_of_it_is_there() -> None:
     """What is appended begins a line of its own, also after one that was torn in its last byte."""
-    begun = msgspec.json.encode(ledger.Begun(ledger.VERSION, {"call": "any"})) + b"\n"
-    finished = msgspec.json.encode(ledger.Finished(Shard(SHARDS[0], 1, 100, 7), Start(1, 1))) + b"\n"
-    assert list(ledger.tell(begun + finished).finished) == SHARDS[:1]
+    begun = msgspec.json.encode(write_log.Begun(write_log.VERSION, {"call": "any"})) + b"\n"
+    finished = msgspec.json.encode(write_log.Finished(Shard(SHARDS[0], 1, 100, 7), Start(1, 1))) + b"\n"
+    assert list(write_log.tell(begun + finished).finished) == SHARDS[:1]
     for size in range(len(finished)):
-        torn = ledger.tell(begun + finished[:size])
+        torn = write_log.tell(begun + finished[:size])
         assert (torn.finished, torn.end) == ({}, len(begun)), size
 
 

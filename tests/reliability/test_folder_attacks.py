@@ -16,8 +16,8 @@ import pytest
 from figures import Counted
 
 from ffrecord import FileWriter, FormatError
-from ffrecord.folder import MAGIC_BYTES, PackedFolder, pack_folder
-from ffrecord.folder_index import INDEX_MAX
+from ffrecord.folders.folder import MAGIC_BYTES, PackedFolder, pack_folder
+from ffrecord.format.folder_index import INDEX_MAX
 
 NEW = b"ccollections\nOrderedDict\n)R"
 A = b"\x8c\x01a"

@@ -23,7 +23,8 @@ import pytest
 from children import measures_memory
 
 from ffrecord import FileReader, FormatError
-from ffrecord.sources import TarReader, ZipReader, snappy
+from ffrecord.sources import TarReader, ZipReader
+from ffrecord.sources.recordio import snappy
 
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))

@@ -19,8 +19,8 @@ from test_workers import wait_until
 
 from ffrecord import FFRecordError, FileWriter
 from ffrecord.errors import WorkerError
-from ffrecord.extension import Extension
 from ffrecord.fields import Schema
+from ffrecord.format.extension import Extension
 
 pytest.importorskip("torch.utils.data")
 

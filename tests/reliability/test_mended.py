@@ -18,14 +18,16 @@ import numpy as np
 import pytest
 from builders import IO_MODES
 
-from ffrecord import ChecksumError, DatasetWriter, FileReader, FileWriter, _aio, durable, extension, format
+from ffrecord import ChecksumError, DatasetWriter, FileReader, FileWriter, _aio
+from ffrecord.format import extension, ffr_layout
+from ffrecord.system import atomic_file
 from ffrecord.utils import dump
 
 
 def test_a_short_read_while_samples_are_moved_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = [bytes([i % 256]) * 3000 for i in range(2000)]
     real = os.pread
-    monkeypatch.setattr(durable, "insert_range", lambda *_: False)  # no fallocate: copy
+    monkeypatch.setattr(atomic_file, "insert_range", lambda *_: False)  # no fallocate: copy
     monkeypatch.setattr(os, "pread", lambda fd, size, offset: real(fd, max(1, size // 3), offset))
     with FileWriter(tmp_path / "a.ffr") as writer:
         for sample in samples:
@@ -46,7 +48,7 @@ def test_a_file_of_another_length_is_not_published(tmp_path: Path) -> None:
 
 def test_a_payload_dense_in_objects_costs_no_memory_at_open(tmp_path: Path) -> None:
     # {"schema": {"x": [[], [], …]}}: a byte of msgpack for each list, 56 bytes of memory for each once decoded.
-    count = format.PAYLOAD_MAX - 20
+    count = ffr_layout.PAYLOAD_MAX - 20
     payload = b"\x81\xa6schema\x81\xa1x\xdd" + struct.pack(">I", count) + b"\x90" * count
     size = 12 + extension.block_size(payload)
     block = extension.seal(payload, extension.block_size(payload), size)
@@ -67,7 +69,7 @@ real, calls = os.rename, iter(range(100))
 def rename(*args):
     if next(calls) == {renames}: os._exit(9)
     real(*args)
-import ffrecord.sharding.part_directory as module
+import ffrecord.dataset_writer.part_directory as module
 module.os.rename = rename
 dump([bytes([i]) for i in range(40)], {str(tmp_path)!r}, 4)
 """
@@ -116,7 +118,7 @@ def test_no_more_than_a_limit_is_skipped(tmp_path: Path, monkeypatch: pytest.Mon
     damaged = bytearray((tmp_path / "a.ffr").read_bytes())
     damaged[-5:] = b"wrong"
     (tmp_path / "a.ffr").write_bytes(damaged)
-    monkeypatch.setattr("ffrecord.batching.SKIPPED_MOST", 3)
+    monkeypatch.setattr("ffrecord.reading.batching.SKIPPED_MOST", 3)
     reader = FileReader(tmp_path / "a.ffr", on_error="skip")
     assert reader.read([0, 1, 2]) == []
     assert reader.skipped == 3

@@ -72,7 +72,12 @@ def test_planted_defects_are_found(defects: list[Defect], counted: Counted) -> N
 def test_what_is_no_mistake_survives(tmp_path: Path) -> None:
     """The tool does not find what is not there."""
     harmless = Defect(
-        "nothing", "G1", "ffrecord/durable.py", "COPY_CHUNK = 8 << 20\n", "COPY_CHUNK = 1 << 23\n", ("test_durable.py",)
+        "nothing",
+        "G1",
+        "ffrecord/system/atomic_file.py",
+        "COPY_CHUNK = 8 << 20\n",
+        "COPY_CHUNK = 1 << 23\n",
+        ("test_durable.py",),
     )
     (outcome,) = plant([harmless], 1, lambda outcome: None)
     assert (outcome.found, outcome.said) == (False, "survived: every test passed")

@@ -19,8 +19,9 @@ from builders import IO_MODES
 from figures import Counted, counts
 
 import ffrecord
-from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter, manifest
+from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter
 from ffrecord.cli import main
+from ffrecord.format import manifest
 
 pytestmark = [pytest.mark.usefixtures("no_leaked_descriptors"), children.forks]
 

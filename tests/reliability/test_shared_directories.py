@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import ffrecord
-from ffrecord import DatasetWriter, FileReader, FileWriter, locked_directory, pack_folder
-from ffrecord.dump import dump
-from ffrecord.safe_unpack import unpack_files
-from ffrecord.sharding import part_directory, shard_file
-from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord import DatasetWriter, FileReader, FileWriter, pack_folder
+from ffrecord.dataset_writer import part_directory, shard_file
+from ffrecord.dataset_writer.dump import dump
+from ffrecord.dataset_writer.part_directory import PartDirectory
+from ffrecord.folders.safe_unpack import unpack_files
 from ffrecord.sources import RecordIOWriter, TFRecordWriter
+from ffrecord.system import locked_directory
 
 TOKEN = "0" * 12
 SAMPLES = [b"first", b"second", b""]

@@ -21,19 +21,21 @@ import msgspec
 import pytest
 
 import ffrecord
-from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter, manifest, untrusted
-from ffrecord import journal as journals
+from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter
 from ffrecord.cli import main
-from ffrecord.cli.parts import Part
-from ffrecord.dump import dump
-from ffrecord.locked_directory import LockedDirectory
-from ffrecord.manifest import Shard
-from ffrecord.recovery import part_files
-from ffrecord.sharding import ledger
-from ffrecord.sharding.layout import Start
-from ffrecord.sharding.ledger import Begun, Finished, Uploaded
-from ffrecord.sharding.part_directory import PartDirectory
-from ffrecord.unfinished import Publishing
+from ffrecord.cli.split_parts import Part
+from ffrecord.dataset_writer import write_log
+from ffrecord.dataset_writer.dump import dump
+from ffrecord.dataset_writer.layout import Start
+from ffrecord.dataset_writer.part_directory import PartDirectory
+from ffrecord.dataset_writer.write_log import Begun, Finished, Uploaded
+from ffrecord.format import journal as journals
+from ffrecord.format import manifest
+from ffrecord.format.leftovers import Publishing
+from ffrecord.format.manifest import Shard
+from ffrecord.system import untrusted
+from ffrecord.system.locked_directory import LockedDirectory
+from ffrecord.writing.recovery import part_files
 
 SAMPLES = [b"first", b"second", b""]
 VICTIM = b"precious"
@@ -247,10 +249,10 @@ def test_a_name_that_leads_elsewhere_is_no_name(name: str) -> None:
     lines = [Finished(good, Start(1)), Uploaded("a.ffr", None), Publishing(["dataset.json", "a.ffr"], None, "f")]
     for line in lines:
         text = msgspec.json.encode(line)
-        assert ledger.tell(first + text + b"\n").end >= len(first)
-        assert ledger.tell(first + text + b"\n") != ledger.tell(first)
+        assert write_log.tell(first + text + b"\n").end >= len(first)
+        assert write_log.tell(first + text + b"\n") != write_log.tell(first)
         forged = text.replace(b'"a.ffr"', msgspec.json.encode(name))
-        assert ledger.tell(first + forged + b"\n") == ledger.tell(first)
+        assert write_log.tell(first + forged + b"\n") == write_log.tell(first)
     text = msgspec.json.encode(manifest.build([good]))
     with pytest.raises(ffrecord.FormatError, match="expected a plain file name"):
         manifest.parse(text.replace(b'"a.ffr"', msgspec.json.encode(name)), "dataset.json")

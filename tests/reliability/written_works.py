@@ -17,15 +17,14 @@ import other_readers
 from sweeping import Change, Fault
 
 from ffrecord import FileReader, FileWriter, pack_folder, recover
-from ffrecord.dataset_writer import DatasetWriter
+from ffrecord.dataset_writer import DatasetWriter, encoder
 from ffrecord.errors import WorkerError
 from ffrecord.fields import NDArrayField
-from ffrecord.sharding import packing
-from ffrecord.sources.recordio_writer import RecordIOWriter
-from ffrecord.sources.tfrecord_writer import TFRecordWriter
+from ffrecord.sources.recordio.writer import RecordIOWriter
+from ffrecord.sources.tfrecord.writer import TFRecordWriter
 
 OLD = [b"old"]
-packing.PART_BYTES = 300  # of records of one size: three are written at a time
+encoder.PART_BYTES = 300  # of records of one size: three are written at a time
 # Whose failing need not be told: nothing that was promised depends on it, or the same is had in another way.
 ASKED = ("stat", "lstat", "fstat", "fstatfs", "statx", "listdir", "scandir", "fcntl", "posix_fadvise", "madvise")
 SPARED = ("unlink", "rmdir", "flock", "mmap", "munmap", "malloc", "pthread_create", "preadv2", "io_setup", "io_destroy")

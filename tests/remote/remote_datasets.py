@@ -8,8 +8,9 @@ import builders
 import ffr_twin
 import numpy as np
 
-from ffrecord import DatasetWriter, FileReader, manifest
-from ffrecord.opened import OpenedFile
+from ffrecord import DatasetWriter, FileReader
+from ffrecord.format import manifest
+from ffrecord.reading.ffr_file import OpenedFile
 
 SIZES = [(i * 7919) % 3000 if i % 40 else i * 150 for i in range(500)]
 

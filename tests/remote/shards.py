@@ -9,8 +9,8 @@ from typing import NamedTuple
 import builders
 import numpy as np
 
-from ffrecord.opened import OpenedFile
-from ffrecord.remote.cache import Cache, CachedFile
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.remote.cache.cache import Cache, CachedFile
 from ffrecord.remote.tables import Facts
 
 URL = "https://host/set/shard-0.ffr"

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from ffrecord import FileReader, FileWriter
 from ffrecord.errors import ArgumentError, NotAFolderError
-from ffrecord.extension import Extension
-from ffrecord.remote import cache as module
-from ffrecord.remote.cache import Cache
+from ffrecord.format.extension import Extension
+from ffrecord.remote.cache import cache as module
+from ffrecord.remote.cache.cache import Cache
 
 
 @pytest.fixture

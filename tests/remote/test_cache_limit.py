@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffrecord.errors import ArgumentTypeError
-from ffrecord.remote import cache as module
-from ffrecord.remote import cache_room
-from ffrecord.remote.cache import Cache
-from ffrecord.remote.cache_names import Held, held
+from ffrecord.remote.cache import cache as module
+from ffrecord.remote.cache import eviction
+from ffrecord.remote.cache.cache import Cache
+from ffrecord.remote.cache.names import Held, held
 
 PAGE = 4096
 SIZES = [100_000] * 10  # 1 MB a shard
@@ -188,9 +188,9 @@ def test_a_copy_that_is_being_completed_stays(source: shards.Source, directory: 
 def test_only_one_process_makes_room(source: shards.Source, directory: Path) -> None:
     assert filled(Cache(directory), source, "a") == [10]
     aged(directory)
-    with cache_room.evicting(str(directory)) as alone:
+    with eviction.evicting(str(directory)) as alone:
         assert alone
-        with cache_room.evicting(str(directory)) as second:
+        with eviction.evicting(str(directory)) as second:
             assert not second
         cache = Cache(directory, 1_100_000)
         assert filled(cache, source, "x")[0] <= 1 and "a" in stems(directory)
@@ -202,17 +202,17 @@ def test_a_forked_child_does_not_keep_the_lock(directory: Path) -> None:
     directory.mkdir()
 
     def child() -> bool:
-        with cache_room.evicting(str(directory)) as alone:
+        with eviction.evicting(str(directory)) as alone:
             return not alone
 
-    with cache_room.evicting(str(directory)) as alone:
+    with eviction.evicting(str(directory)) as alone:
         assert alone and children.in_child(child) == 0
         waiting = children.begin(lambda: time.sleep(30))
     try:
         deadline = time.monotonic() + 10  # it gives the lock up as soon as it runs
         again = False
         while not again and time.monotonic() < deadline:
-            with cache_room.evicting(str(directory)) as again:
+            with eviction.evicting(str(directory)) as again:
                 pass
         assert again
     finally:
@@ -296,9 +296,9 @@ def test_processes_keep_to_the_limit_together(tmp_path: Path, directory: Path) -
 def test_no_more_is_given_than_is_free(
     tmp_path_factory: pytest.TempPathFactory, limit: int, there: int, size: int
 ) -> None:
-    room = cache_room.Room("/nowhere", limit, set)
+    room = eviction.Room("/nowhere", limit, set)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache_room, "held", lambda _: [Held("/nowhere/other", there, time.time_ns() + 10**12)])
+        patch.setattr(eviction, "held", lambda _: [Held("/nowhere/other", there, time.time_ns() + 10**12)])
         given = room.take(size)
         assert 0 <= given <= min(size, max(0, limit - there))
         assert given == size or given >= max(0, limit - there)

@@ -13,7 +13,7 @@ from web_servers import Odd, odd_server
 
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.errors import MissingFileError, RemotePermissionError, TransientError
-from ffrecord.remote.cache_listings import Listings
+from ffrecord.remote.cache.listings import Listings
 
 pytest.importorskip("obstore", reason="obstore is not installed")
 

@@ -16,10 +16,11 @@ import remote_datasets
 import shards
 from servers import Nginx, faulty, nginx
 
-from ffrecord import FileReader, format
+from ffrecord import FileReader
 from ffrecord.errors import FormatError
-from ffrecord.remote import cache as module
-from ffrecord.remote.cache_names import held
+from ffrecord.format import ffr_layout
+from ffrecord.remote.cache import cache as module
+from ffrecord.remote.cache.names import held
 
 pytest.importorskip("obstore", reason="obstore is not installed")
 FORKS = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -317,9 +318,9 @@ def damage_offsets(cache: Path) -> None:
     """Of the second sample of each complete copy, in place."""
     for path in cache.glob("*.ffr"):
         with open(path, "r+b") as file:
-            n = format.PREFIX.unpack(file.read(format.PREFIX.size))[1]
+            n = ffr_layout.PREFIX.unpack(file.read(ffr_layout.PREFIX.size))[1]
             if n:
-                file.seek(format.offsets_start(n) + format.OFFSET.itemsize)
+                file.seek(ffr_layout.offsets_start(n) + ffr_layout.OFFSET.itemsize)
                 first = file.read(1)
                 file.seek(-1, os.SEEK_CUR)
                 file.write(bytes([first[0] ^ 1]))

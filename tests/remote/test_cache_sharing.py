@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import shards
 
-from ffrecord.remote import cache as module
-from ffrecord.remote.cache import Cache
+from ffrecord.remote.cache import cache as module
+from ffrecord.remote.cache.cache import Cache
 
 ALICE, BOB, TEAM = 40_001, 40_002, 40_000
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import shards
 
-from ffrecord.remote import cache as module
-from ffrecord.remote.cache import Cache, CachedFile
-from ffrecord.remote.tally import Tally
+from ffrecord.remote.cache import cache as module
+from ffrecord.remote.cache.cache import Cache, CachedFile
+from ffrecord.remote.counters import Tally
 
 THREADS = 4
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from web_servers import Odd, odd_server
 
-from ffrecord import DatasetWriter, FileReader, manifest
+from ffrecord import DatasetWriter, FileReader
 from ffrecord.errors import (
     ChangedError,
     FormatError,
@@ -18,6 +18,7 @@ from ffrecord.errors import (
     RemotePermissionError,
     TransientError,
 )
+from ffrecord.format import manifest
 from ffrecord.remote.answers import AGAIN, error_of_answer
 from ffrecord.remote.connecting import connect
 from ffrecord.remote.fsspec_errors import error_of

@@ -9,10 +9,11 @@ import pytest
 from servers import Storage, nginx, without_nginx
 
 import ffrecord
-from ffrecord import DatasetWriter, FileReader, urls
+from ffrecord import DatasetWriter, FileReader
+from ffrecord.dataset_writer.remote import staging
 from ffrecord.errors import ArgumentError
 from ffrecord.remote.connecting import connect, located
-from ffrecord.sharding import staging
+from ffrecord.system import urls
 
 KEYS = ("run?lr=1/train", "a#b/c", "a%3Fb", "a%2Fb/100%", "sp ace /x y", "été/ü", "a&b=c;d+e", "[x]{y}~^|`'\"", "a\\b")
 OTHERS = ("run?lr=2/train", "run", "a", "a?b", "a/b/100%", "sp%20ace%20/x%20y", "e", "a&b=c;d e", "[x]", "a/b")

@@ -14,7 +14,7 @@ from servers import Nginx, nginx
 from test_remote_client import forked
 
 import ffrecord
-from ffrecord import ChecksumError, FileReader, FormatError, manifest
+from ffrecord import ChecksumError, FileReader, FormatError
 from ffrecord.errors import (
     ArgumentError,
     ChangedError,
@@ -24,6 +24,7 @@ from ffrecord.errors import (
     RemotePermissionError,
     SampleIndexError,
 )
+from ffrecord.format import manifest
 
 pytest.importorskip("obstore", reason="obstore is not installed")
 DATA = remote_datasets.samples()

@@ -14,10 +14,11 @@ from servers import Storage, faulty
 from written import Bucket, sent
 from written_datasets import SOURCES, Samples, files_in, write_from
 
-from ffrecord import DatasetWriter, FileReader, MismatchError, manifest
+from ffrecord import DatasetWriter, FileReader, MismatchError
 from ffrecord.dataset_writer import Summary
+from ffrecord.dataset_writer.remote.staging import place
 from ffrecord.errors import WorkerError
-from ffrecord.sharding.staging import place
+from ffrecord.format import manifest
 
 pytest.importorskip("obstore", reason="obstore is not installed")
 

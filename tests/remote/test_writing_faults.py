@@ -21,8 +21,8 @@ from written_datasets import Samples, files_in
 
 from ffrecord import DatasetWriter
 from ffrecord.dataset_writer import Summary
+from ffrecord.dataset_writer.remote import objects, staging, uploads
 from ffrecord.errors import ChangedError, RemoteError, TransientError, WorkerError
-from ffrecord.sharding import objects, staging, uploads
 
 pytest.importorskip("obstore", reason="obstore is not installed")
 

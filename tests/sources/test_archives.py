@@ -12,7 +12,7 @@ from zip_builders import zipped
 from ffrecord import FileWriter, pack_folder
 from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError
 from ffrecord.sources.archives import Archives
-from ffrecord.sources.zip import ZipReader
+from ffrecord.sources.zip.reader import ZipReader
 
 
 def one_of_each(tmp_path):

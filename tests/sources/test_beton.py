@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from same_samples import assert_samples, same
 
 from ffrecord.errors import ArgumentError, FormatError, MissingNamesError
-from ffrecord.fields.jpeg_codec import compress, decompress
-from ffrecord.sources.beton import BetonReader
-from ffrecord.sources.beton_layout import BetonField
+from ffrecord.fields.images.jpeg_codec import compress, decompress
+from ffrecord.sources.beton.layout import BetonField
+from ffrecord.sources.beton.reader import BetonReader
 
 SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
 

@@ -12,7 +12,7 @@ from beton_twin import beton
 from mutations import mutants
 
 from ffrecord.errors import FFRecordError, FormatError, TruncatedError
-from ffrecord.sources.beton import BetonReader
+from ffrecord.sources.beton.reader import BetonReader
 
 FIELDS = {"label": "int", "blob": "bytes", "photo": "image", "raw": "image", "meta": "json"}
 PAGE = 1024

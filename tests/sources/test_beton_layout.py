@@ -7,7 +7,7 @@ import pytest
 from beton_twin import array_arguments, beton
 
 from ffrecord.errors import FormatError
-from ffrecord.sources.beton_layout import HEADER, METADATA, BetonLayout, descriptors_size, parse
+from ffrecord.sources.beton.layout import HEADER, METADATA, BetonLayout, descriptors_size, parse
 
 IMAGE = np.zeros((1, 2, 3), np.uint8)
 ONE = {"image": IMAGE, "int": 1, "bytes": b"x", "float": 0.5, "array": np.zeros(2, np.float32), "json": None}

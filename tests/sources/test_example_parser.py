@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.sources.examples import (
+from ffrecord.sources.tfrecord.examples import (
     ExampleError,
     ExampleParser,
     FeatureCountError,
@@ -27,7 +27,7 @@ from ffrecord.sources.examples import (
     VarFeature,
     decoder,
 )
-from ffrecord.sources.examples_batch import packed
+from ffrecord.sources.tfrecord.examples_batch import packed
 
 SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
 INT64, FLOAT32 = st.integers(-(2**63), 2**63 - 1), st.floats(width=32, allow_nan=False)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.sources.examples import (
+from ffrecord.sources.tfrecord.examples import (
     ExampleParser,
     FixedFeature,
     Ragged,
@@ -18,7 +18,7 @@ from ffrecord.sources.examples import (
     encode_batch,
     encode_example,
 )
-from ffrecord.sources.examples_infer import describe
+from ffrecord.sources.tfrecord.examples_infer import describe
 
 VALUES = (
     st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5)

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 
 from ffrecord.errors import ArgumentError
-from ffrecord.sources.examples import ExampleError, ExampleParser, FeatureKindError, FixedFeature, VarFeature, infer
+from ffrecord.sources.tfrecord.examples import (
+    ExampleError,
+    ExampleParser,
+    FeatureKindError,
+    FixedFeature,
+    VarFeature,
+    infer,
+)
 
 
 def test_of_one():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ffrecord.sources.examples import ExampleParser, FixedFeature, VarFeature, encode_example
-from ffrecord.sources.examples_sequence import SequenceParser
+from ffrecord.sources.tfrecord.examples import ExampleParser, FixedFeature, VarFeature, encode_example
+from ffrecord.sources.tfrecord.examples_sequence import SequenceParser
 
 pytest.importorskip("tfrecord")
 

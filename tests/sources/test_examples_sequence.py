@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mutations import mutants
 
 from ffrecord.errors import ArgumentError, FormatError
-from ffrecord.sources.examples import (
+from ffrecord.sources.tfrecord.examples import (
     ExampleError,
     FeatureCountError,
     FeatureKindError,
@@ -21,8 +21,8 @@ from ffrecord.sources.examples import (
     RaggedStrings,
     VarFeature,
 )
-from ffrecord.sources.examples_batch import packed
-from ffrecord.sources.examples_sequence import SequenceParser
+from ffrecord.sources.tfrecord.examples_batch import packed
+from ffrecord.sources.tfrecord.examples_sequence import SequenceParser
 
 STEPS = {
     "fixed": st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2),

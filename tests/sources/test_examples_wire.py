@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mutations import mutants
 
 from ffrecord.errors import FormatError
-from ffrecord.sources.examples import ExampleError, ExampleParser, FixedFeature, VarFeature, infer
+from ffrecord.sources.tfrecord.examples import ExampleError, ExampleParser, FixedFeature, VarFeature, infer
 
 FLOATS = np.array([1.5, -2.0, 0.1], "<f4")
 UNKNOWN = [field(9, 5), field(9, b"bytes"), field(9, b"12345678", 1), field(9, b"1234", 5), field(2**29 - 1, b"")]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ffrecord.errors import FFRecordError, FormatError
 from ffrecord.sources import _files
-from ffrecord.sources.image_folder import ImageFolderReader
+from ffrecord.sources.images.image_folder import ImageFolderReader
 from ffrecord.sources.names import Names
 from ffrecord.sources.suffixes import IMAGES
 

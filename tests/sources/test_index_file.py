@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from ffrecord.errors import FormatError
-from ffrecord.record_reader import RecordReader
+from ffrecord.reading.record_reader import RecordReader
+from ffrecord.reading.span_file import SpanFile
 from ffrecord.sources import index_file
 from ffrecord.sources.index_file import cached, index_path
 from ffrecord.sources.names import Names, joined
-from ffrecord.span_file import SpanFile
 
 ARRAYS = {
     "offsets": np.arange(5, dtype=np.int64) << 40,

@@ -15,9 +15,9 @@ from PIL import Image
 
 import ffrecord
 from ffrecord.sources import BetonReader, RecordIOReader, RecordIOWriter, TFRecordWriter, encode_example
-from ffrecord.sources.lmdb import LMDBReader
-from ffrecord.sources.mds import MDSReader
-from ffrecord.sources.tfrecord import TFRecordReader
+from ffrecord.sources.lmdb.reader import LMDBReader
+from ffrecord.sources.mds.reader import MDSReader
+from ffrecord.sources.tfrecord.reader import TFRecordReader
 
 TEXTS = [b"record %d" % i for i in range(12)]
 NAMED = {f"sample{i:03d}.txt": text for i, text in enumerate(TEXTS)}

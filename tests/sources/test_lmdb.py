@@ -13,7 +13,7 @@ import pytest
 from lmdb_builders import contents, write
 
 from ffrecord.errors import ArgumentError, FFRecordError, FormatError, MissingFileError, TruncatedError
-from ffrecord.sources.lmdb import LMDBReader
+from ffrecord.sources.lmdb.reader import LMDBReader
 
 ITEMS = [(b"k%04d" % i, bytes([i % 251]) * (i * 37 % 6000)) for i in range(400)]
 

@@ -20,9 +20,9 @@ from mds_twin import COMPRESS, encoded, write_mds
 from same_samples import assert_samples, same
 
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, MissingFileError
-from ffrecord.fields.jpeg_codec import compress
-from ffrecord.sources.mds import MDSReader
-from ffrecord.sources.mds_encodings import SCALARS, encoding
+from ffrecord.fields.images.jpeg_codec import compress
+from ffrecord.sources.mds.encodings import SCALARS, encoding
+from ffrecord.sources.mds.reader import MDSReader
 
 SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
 
@@ -269,7 +269,7 @@ def test_records_are_the_same_compressed_or_not(directory, packed):
 
 def test_each_shard_is_decompressed_once_and_leaves_nothing(packed, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    import ffrecord.sources.mds_unpacked as module
+    import ffrecord.sources.mds.unpacked as module
 
     calls = []
     monkeypatch.setattr(
@@ -284,7 +284,7 @@ def test_each_shard_is_decompressed_once_and_leaves_nothing(packed, tmp_path, mo
 
 
 def test_the_shard_used_longest_ago_goes_first(packed, monkeypatch):
-    import ffrecord.sources.mds_unpacked as module
+    import ffrecord.sources.mds.unpacked as module
 
     calls = []
     monkeypatch.setattr(

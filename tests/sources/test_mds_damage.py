@@ -13,8 +13,8 @@ from mds_twin import write_mds
 from mutations import mutants
 
 from ffrecord.errors import FFRecordError, FormatError, TruncatedError
-from ffrecord.sources.mds import MDSReader
-from ffrecord.sources.mds_encodings import encoding
+from ffrecord.sources.mds.encodings import encoding
+from ffrecord.sources.mds.reader import MDSReader
 
 COLUMNS = {"a": "str", "b": "int", "c": "ndarray", "d": "list[jpeg]", "e": "json"}
 SAMPLES = [

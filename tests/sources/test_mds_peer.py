@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from mds_twin import write_mds
 
-from ffrecord.sources.mds import MDSReader
+from ffrecord.sources.mds.reader import MDSReader
 
 image = pytest.importorskip("PIL.Image")
 

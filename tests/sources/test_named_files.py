@@ -24,7 +24,7 @@ from ffrecord.sources.archives import Archives
 from ffrecord.sources.name_tree import NameTree, plain
 from ffrecord.sources.names import Names
 from ffrecord.sources.plain_names import plain_names
-from ffrecord.sources.zip import ZipReader
+from ffrecord.sources.zip.reader import ZipReader
 
 
 @pytest.fixture(params=READERS)

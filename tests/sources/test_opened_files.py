@@ -1,6 +1,6 @@
 import pytest
 
-from ffrecord.sources.opened_files import all_opened
+from ffrecord.system.open_all import all_opened
 
 
 class File:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffrecord.errors import FFRecordError, FormatError
-from ffrecord.sources.path_list import PathListReader
+from ffrecord.sources.images.path_list import PathListReader
 
 
 @pytest.fixture

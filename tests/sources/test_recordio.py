@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 
 from ffrecord.engine._engine import ARRAYS
 from ffrecord.errors import ArgumentError, ChecksumError, ClosedError, FFRecordError, FormatError, SampleIndexError
-from ffrecord.sources import index_file, recordio, recordio_index
-from ffrecord.sources.recordio import RecordIOReader
-from ffrecord.sources.recordio_batch import Batch
+from ffrecord.sources import index_file
+from ffrecord.sources.recordio import index as recordio_index
+from ffrecord.sources.recordio import reader as recordio
+from ffrecord.sources.recordio.batch import Batch
+from ffrecord.sources.recordio.reader import RecordIOReader
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SEED = GOLDEN / "seeds" / "a_snappy.recordio"
@@ -114,7 +116,7 @@ def test_what_a_twin_writes(tmp_path_factory, kind, sizes, most, seed, data):
 @kinds
 @pytest.mark.parametrize("io", ["auto", "mmap"])
 def test_large_records_and_chunks(tmp_path, dialect, compressor, io, monkeypatch):
-    monkeypatch.setattr("ffrecord.sources.recordio_chunks.GROUP", 100_000)  # so that a batch takes several
+    monkeypatch.setattr("ffrecord.sources.recordio.chunks.GROUP", 100_000)  # so that a batch takes several
     data = twin.build(LARGE, dialect, compressor, 400_000)
     with RecordIOReader(write(tmp_path / "x", data), io=io) as reader:
         order = np.random.default_rng(3).permutation(len(LARGE))

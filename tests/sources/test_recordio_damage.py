@@ -13,8 +13,8 @@ import recordio_twin as twin
 from mutations import mutants
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, TruncatedError
-from ffrecord.sources import _recordio
-from ffrecord.sources.recordio import RecordIOReader
+from ffrecord.sources.recordio import _recordio
+from ffrecord.sources.recordio.reader import RecordIOReader
 
 RECORDS = [b"%d." % i * (i % 9) for i in range(24)]
 GOLDEN = Path(__file__).parents[1] / "golden"

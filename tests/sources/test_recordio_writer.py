@@ -21,8 +21,8 @@ from ffrecord.errors import (
     StateError,
     TruncatedError,
 )
-from ffrecord.sources.recordio import RecordIOReader
-from ffrecord.sources.recordio_writer import RecordIOWriter
+from ffrecord.sources.recordio.reader import RecordIOReader
+from ffrecord.sources.recordio.writer import RecordIOWriter
 
 RECORDS = [bytes([i]) * (i * 53 % 200) for i in range(50)]
 kinds = pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_large_records_have_chunks_of_their_own(tmp_path):
 
 
 def test_too_large_records_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("ffrecord.sources.recordio_writer.COMPRESSED_MOST", 100)
+    monkeypatch.setattr("ffrecord.sources.recordio.writer.COMPRESSED_MOST", 100)
     with RecordIOWriter(tmp_path / "x", compressor="gzip") as writer:
         writer.write(bytes(96))
         with pytest.raises(ArgumentError, match="record 1 has 97 bytes, expected at most 96"):
@@ -110,7 +110,7 @@ def test_too_large_records_are_refused(tmp_path, monkeypatch):
 
 
 def test_many_empty_records_are_cut_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("ffrecord.sources.recordio_writer.RECORDS_MOST", 10)
+    monkeypatch.setattr("ffrecord.sources.recordio.writer.RECORDS_MOST", 10)
     data = written(tmp_path / "x", [b""] * 25)
     assert [each.records for each in twin.chunks(data, "B")] == [10, 10, 5]
 
@@ -260,7 +260,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
 
     writer = RecordIOWriter(path, mode="append", max_chunk_size=1)
     writer.write(b"1")
-    monkeypatch.setattr("ffrecord.sources.recordio_writer.write_all", full)
+    monkeypatch.setattr("ffrecord.sources.recordio.writer.write_all", full)
     with pytest.raises(OSError, match="writing records up to 0: No space"):
         writer.write(b"2")
     with pytest.raises(ClosedError):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mutations import mutants
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError
-from ffrecord.sources import _recordio, snappy
+from ffrecord.sources.recordio import _recordio, snappy
 from ffrecord.system import optional
 
 MOST = 1 << 20

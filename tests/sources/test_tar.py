@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from mutations import mutants
 
 from ffrecord.errors import FFRecordError, FormatError, TruncatedError
-from ffrecord.sources import _tar, tar_index
-from ffrecord.sources.tar import TarReader
-from ffrecord.sources.tar_stream import iter_members
-from ffrecord.sources.webdataset import WebDatasetReader
+from ffrecord.sources.tar import _tar
+from ffrecord.sources.tar import index as tar_index
+from ffrecord.sources.tar.reader import TarReader
+from ffrecord.sources.tar.stream import iter_members
+from ffrecord.sources.tar.webdataset import WebDatasetReader
 
 FILES = [("a.txt", b"alpha"), ("d/b.bin", bytes(range(256)) * 5), ("empty", b""), ("d/" * 80 + "long.jpg", b"x" * 512)]
 

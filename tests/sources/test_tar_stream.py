@@ -18,8 +18,8 @@ from mutations import mutants
 from test_tar import CUT, DAMAGED, FILES, SEED, fixed
 
 from ffrecord.errors import FFRecordError, FormatError, TruncatedError
-from ffrecord.sources.tar import TarReader
-from ffrecord.sources.tar_stream import iter_members, iter_samples
+from ffrecord.sources.tar.reader import TarReader
+from ffrecord.sources.tar.stream import iter_members, iter_samples
 from ffrecord.system import optional
 
 PACKERS = {

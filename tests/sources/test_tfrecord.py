@@ -22,11 +22,11 @@ from strategies import index_batches, records
 import ffrecord
 from ffrecord._crc import crc32c
 from ffrecord.errors import ArgumentError, ChecksumError, FFRecordError, FormatError
-from ffrecord.record_reader import RecordReader
-from ffrecord.sources.examples import ExampleError, ExampleParser, FixedFeature, MissingFeatureError
+from ffrecord.reading.record_reader import RecordReader
 from ffrecord.sources.inflated import Inflated
-from ffrecord.sources.tfrecord import TFRecordReader
-from ffrecord.sources.tfrecord_writer import TFRecordWriter
+from ffrecord.sources.tfrecord.examples import ExampleError, ExampleParser, FixedFeature, MissingFeatureError
+from ffrecord.sources.tfrecord.reader import TFRecordReader
+from ffrecord.sources.tfrecord.writer import TFRecordWriter
 
 GOLDEN = Path(__file__).parents[1] / "golden/seeds/examples.tfrecord"
 ABOUT = json.loads(GOLDEN.with_name("manifest.json").read_text())[GOLDEN.name]
@@ -194,8 +194,8 @@ def test_index_cache(tmp_path, kind, monkeypatch):
         assert everything(reader) == RECORDS
     kept = [each for each in os.listdir(tmp_path) if each.endswith(".ffindex")]
     assert len(kept) == 1
-    monkeypatch.setattr("ffrecord.sources.tfrecord_index._of_file", None)
-    monkeypatch.setattr("ffrecord.sources.tfrecord_index._of_stream", None)
+    monkeypatch.setattr("ffrecord.sources.tfrecord.index._of_file", None)
+    monkeypatch.setattr("ffrecord.sources.tfrecord.index._of_stream", None)
     with TFRecordReader(path, index_cache=True) as reader:
         assert everything(reader) == RECORDS and bytes(reader[-1]) == RECORDS[-1]
     monkeypatch.undo()
@@ -255,7 +255,7 @@ def test_wrong_arguments(tmp_path):
 
 def test_features(tmp_path):
     parser = ExampleParser({"number": FixedFeature("int64")})
-    data = [ffrecord.sources.examples.encode_example({"number": i}) for i in range(5)]
+    data = [ffrecord.sources.tfrecord.examples.encode_example({"number": i}) for i in range(5)]
     path = made(tmp_path, None, data)
     with TFRecordReader(path, features=parser) as reader:
         assert [int(each["number"]) for each in reader.samples([4, 0])] == [4, 0]
@@ -269,7 +269,7 @@ def test_features(tmp_path):
 
 
 def test_errors_of_features_name_file_and_record(tmp_path):
-    data = [ffrecord.sources.examples.encode_example({"a": i} if i != 7 else {"b": i}) for i in range(9)]
+    data = [ffrecord.sources.tfrecord.examples.encode_example({"a": i} if i != 7 else {"b": i}) for i in range(9)]
     paths = [made(tmp_path, None, data[:4], "x"), made(tmp_path, "gzip", data[4:], "y")]
     with TFRecordReader(paths, features={"a": FixedFeature("int64")}) as reader:
         with pytest.raises(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from strategies import records
 
 from ffrecord._crc import crc32c
-from ffrecord.sources import _tfrecord
-from ffrecord.sources._tfrecord import Chain
+from ffrecord.sources.tfrecord import _tfrecord
+from ffrecord.sources.tfrecord._tfrecord import Chain
 
 
 def followed(data, check=True):

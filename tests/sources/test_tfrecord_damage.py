@@ -12,7 +12,7 @@ import pytest
 import tfrecord_twin as twin
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, TruncatedError
-from ffrecord.sources.tfrecord import TFRecordReader
+from ffrecord.sources.tfrecord.reader import TFRecordReader
 
 RECORDS = [b"first", b"", b"the third one", b"4th", b"fifth and last"]
 DATA = twin.encode(RECORDS)

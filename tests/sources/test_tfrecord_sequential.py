@@ -19,7 +19,9 @@ from strategies import records
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, TruncatedError
 from ffrecord.kernels._memory import Mapping
-from ffrecord.sources import TFRecordReader, _tfrecord, stream_tfrecord, tfrecord_sequential
+from ffrecord.sources import TFRecordReader, stream_tfrecord
+from ffrecord.sources.tfrecord import _tfrecord
+from ffrecord.sources.tfrecord import sequential as tfrecord_sequential
 
 RECORDS = [b"first", b"", b"the third one", b"4th", b"fifth and last"]
 DATA = twin.encode(RECORDS)

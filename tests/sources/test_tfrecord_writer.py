@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import records
 
-from ffrecord.sources import tfrecord_writer
-from ffrecord.sources.tfrecord import TFRecordReader
-from ffrecord.sources.tfrecord_writer import TFRecordWriter
+from ffrecord.sources.tfrecord import writer as tfrecord_writer
+from ffrecord.sources.tfrecord.reader import TFRecordReader
+from ffrecord.sources.tfrecord.writer import TFRecordWriter
 
 RECORDS = [b"", b"one", b"x" * 3_000_000, b"y" * 700_000, b"z" * 700_000, b"last"]
 compressions = pytest.mark.parametrize("compression", [None, "gzip", "zlib"])

@@ -11,7 +11,7 @@ from lmdb_builders import write
 from tensor_messages import default_sample
 
 from ffrecord.errors import FormatError, MissingFileError
-from ffrecord.sources.torchrecord import TorchRecordReader
+from ffrecord.sources.lmdb.torchrecord import TorchRecordReader
 
 SEEDS = Path(__file__).parents[1] / "golden" / "seeds"
 

@@ -9,10 +9,11 @@ import pytest
 from trees import FILES, READERS, packed_folder, stored_zip
 from zip_builders import Raw, raw, zipped
 
-from ffrecord import PackedFolder, safe_unpack
+from ffrecord import PackedFolder
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, MissingFileError, NotAFileError
+from ffrecord.folders import safe_unpack
 from ffrecord.sources.unpacking import unpack
-from ffrecord.sources.zip import ZipReader
+from ffrecord.sources.zip.reader import ZipReader
 
 
 def tree(path: Path) -> dict[str, bytes]:

@@ -19,12 +19,12 @@ from PIL import Image
 from webdataset.autodecode import basichandlers
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander
 
-from ffrecord.braces import expand_braces
 from ffrecord.errors import FFRecordError, FormatError, TruncatedError
-from ffrecord.sources._tar import split_names
 from ffrecord.sources.names import Names
-from ffrecord.sources.webdataset import WebDatasetReader
-from ffrecord.sources.webdataset_fields import decode_field
+from ffrecord.sources.tar._tar import split_names
+from ffrecord.sources.tar.webdataset import WebDatasetReader
+from ffrecord.sources.tar.webdataset_fields import decode_field
+from ffrecord.system.braces import expand_braces
 
 OWN = ("__url__", "__local_path__")
 

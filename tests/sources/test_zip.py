@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from zip_builders import Pipe, Raw, lzma_with_mark, lzma_without_mark, raw, zipped
 
 from ffrecord.errors import FFRecordError, MissingFileError, NotAFileError
-from ffrecord.sources.zip import ZipReader
+from ffrecord.sources.zip.reader import ZipReader
 
 MEMBERS = [(f"d{i % 3}/f{i}.bin", bytes([i]) * (i * 997 % 5000)) for i in range(40)]
 

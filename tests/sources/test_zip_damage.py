@@ -10,7 +10,7 @@ from mutations import mutants
 from zip_builders import METHODS, Raw, lzma_with_mark, lzma_without_mark, raw, zipped
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, TruncatedError
-from ffrecord.sources.zip import ZipReader
+from ffrecord.sources.zip.reader import ZipReader
 from ffrecord.system.optional import optional
 
 SMALL = [("a", b"first"), ("d/b", bytes(40)), ("c.txt", b"0123456789" * 9)]

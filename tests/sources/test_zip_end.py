@@ -9,7 +9,7 @@ import pytest
 from zip_builders import Raw, raw, zipped
 
 from ffrecord.errors import FormatError
-from ffrecord.sources.zip import ZipReader
+from ffrecord.sources.zip.reader import ZipReader
 
 MEMBERS = [("a", b"first"), ("d/b", b"second")]
 RAW = [Raw(name.encode(), data) for name, data in MEMBERS]

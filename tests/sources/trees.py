@@ -6,7 +6,7 @@ from zip_builders import zipped
 
 from ffrecord import pack_folder
 from ffrecord.sources.packed_folder import PackedFolderReader
-from ffrecord.sources.zip import ZipReader
+from ffrecord.sources.zip.reader import ZipReader
 
 FILES = {"a.txt": b"first", "b/x": bytes(range(256)) * 1200, "b/y/z": b"", "b.txt": b"between", "c/d/e/f": b"deep"}
 EMPTY = "b/empty"

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from ffrecord import FileReader, FileWriter
-from ffrecord.extension import Extension
 from ffrecord.fields import Schema
+from ffrecord.format.extension import Extension
 
 
 def fixed(i: int) -> tuple[np.ndarray, int]:

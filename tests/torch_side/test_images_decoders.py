@@ -14,7 +14,7 @@ from images_builders import decoded, expected, jpeg, picture, psnr
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.fields import JPEGField, RGBImageField
-from ffrecord.fields.pixels import pack_pixels
+from ffrecord.fields.images.pixels import pack_pixels
 from ffrecord.torch.images import CenterCrop, ImageDecoder, RandomResizedCrop, Resize
 
 DECODERS = [CenterCrop(32), RandomResizedCrop((24, 40)), Resize((7, 5))]

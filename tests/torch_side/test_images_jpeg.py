@@ -8,7 +8,7 @@ import pytest
 from images_builders import Image, decoded, expected, jpeg, picture, psnr, simplejpeg
 
 from ffrecord.errors import FormatError
-from ffrecord.fields import jpeg_codec
+from ffrecord.fields.images import jpeg_codec
 from ffrecord.system import optional
 from ffrecord.torch.images import CenterCrop, RandomResizedCrop, Resize
 from ffrecord.torch.images import jpeg as module

@@ -14,7 +14,7 @@ import pytest
 from loader_builders import fixed, flat, write
 from torch.utils.data import DataLoader as TorchLoader
 
-from ffrecord.order.launched import LAUNCHERS
+from ffrecord.order.environment import LAUNCHERS
 from ffrecord.torch import BatchSampler, DataLoader, Dataset, IterableDataset, Loader, Sampler
 
 COUNT = 24

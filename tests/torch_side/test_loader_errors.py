@@ -20,7 +20,7 @@ from ffrecord.errors import BatchTimeoutError, ChecksumError, UserFunctionError,
 from ffrecord.order import Epoch, Random
 from ffrecord.torch import Dataset, Loader
 from ffrecord.torch.loading import iteration
-from ffrecord.torch.loading.mending import ATTEMPTS, replacement
+from ffrecord.torch.loading.bad_records import ATTEMPTS, replacement
 
 pytestmark = WORKERS_ANYWHERE
 COUNT = 30

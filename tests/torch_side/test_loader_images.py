@@ -7,8 +7,8 @@ from loader_builders import damage
 from torch_builders import WORKERS_ANYWHERE
 
 from ffrecord import FileWriter
-from ffrecord.extension import Extension
 from ffrecord.fields import IntField, JPEGField, Schema
+from ffrecord.format.extension import Extension
 from ffrecord.order import sample_seeds
 from ffrecord.torch import Dataset, Loader
 from ffrecord.torch.images import CenterCrop, RandomResizedCrop

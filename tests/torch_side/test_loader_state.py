@@ -16,7 +16,7 @@ from torch_builders import WORKERS_ANYWHERE
 from ffrecord import FileReader
 from ffrecord.order import Course, Mixture, identity_of
 from ffrecord.torch import Loader
-from ffrecord.torch.loading.finishing import Doing, Finisher
+from ffrecord.torch.loading.batch_builder import Doing, Finisher
 
 pytestmark = WORKERS_ANYWHERE
 COUNT = 23

@@ -12,8 +12,8 @@ from torch_builders import WORKERS_ANYWHERE
 
 import ffrecord
 from ffrecord import ChecksumError, FormatError
+from ffrecord.reading.store import Store
 from ffrecord.sources import FixedFeature, TFRecordWriter, VarFeature, encode_example
-from ffrecord.store import Store
 from ffrecord.torch import Dataset, Loader, Sampler, Subset
 
 pytestmark = WORKERS_ANYWHERE

@@ -20,8 +20,8 @@ from torch.utils.data._utils import collate as torchs
 from torch_builders import WORKERS_ANYWHERE
 
 from ffrecord import FileWriter, fields
-from ffrecord.extension import Extension
 from ffrecord.fields import Schema
+from ffrecord.format.extension import Extension
 from ffrecord.torch import Dataset, collate, sharing
 from ffrecord.torch.samples import Records, Samples
 

@@ -7,7 +7,7 @@ import children
 import pytest
 
 from ffrecord.order import Placement
-from ffrecord.order.launched import LAUNCHERS
+from ffrecord.order.environment import LAUNCHERS
 from ffrecord.torch.distributed import placement_on, rank_and_size
 
 

@@ -10,8 +10,8 @@ import torch
 from torch_builders import WORKERS_ANYWHERE, value_of
 
 from ffrecord import FileWriter
-from ffrecord.extension import Extension
 from ffrecord.fields import Schema
+from ffrecord.format.extension import Extension
 from ffrecord.torch import DataLoader, Dataset, Subset
 
 pytestmark = WORKERS_ANYWHERE

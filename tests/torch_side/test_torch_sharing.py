@@ -24,7 +24,8 @@ from test_torch_schema import same, write
 from torch.utils.data import DataLoader
 from torch_builders import WORKERS_ANYWHERE
 
-from ffrecord.torch import Dataset, lending, sharing
+from ffrecord.torch import Dataset, sharing
+from ffrecord.torch import shared_memory as lending
 
 pytestmark = WORKERS_ANYWHERE
 

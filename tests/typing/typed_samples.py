@@ -8,7 +8,7 @@ from typing_extensions import assert_type
 
 import ffrecord
 from ffrecord.fields import Schema
-from ffrecord.store import Store
+from ffrecord.reading.store import Store
 from ffrecord.torch import Dataset
 
 Bytes = npt.NDArray[np.uint8]

@@ -10,8 +10,8 @@ import torch
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.fields.field import Array
-from ffrecord.fields.jpeg_codec import MAGIC, SIDE_MAX
-from ffrecord.fields.pixels import unpack_pixels
+from ffrecord.fields.images.jpeg_codec import MAGIC, SIDE_MAX
+from ffrecord.fields.images.pixels import unpack_pixels
 from ffrecord.kernels._memory import pooled
 from ffrecord.kernels._pictures import resample
 from ffrecord.torch.images.boxes import Box, central, random_resized

@@ -17,7 +17,7 @@ import numpy as np
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array
-from ffrecord.fields.jpeg_codec import CODECS, WITHOUT, check_size, decompress
+from ffrecord.fields.images.jpeg_codec import CODECS, WITHOUT, check_size, decompress
 from ffrecord.kernels._pictures import FRAMES
 from ffrecord.system.optional import optional, require
 from ffrecord.torch.images.boxes import Box

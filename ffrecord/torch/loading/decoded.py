@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
-from ffrecord.store import Store
+from ffrecord.reading.store import Store
 from ffrecord.torch.images import ImageDecoder
 from ffrecord.torch.loading.columns import Indices, Seeds, checked_decoder, names_of, tensor_of
 from ffrecord.torch.loading.ragged import Form, listed

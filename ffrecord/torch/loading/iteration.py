@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
-from ffrecord.batching import tell_skipped
 from ffrecord.errors import FFRecordError, StateError
 from ffrecord.order import Course, Run
-from ffrecord.prefetch import Prefetcher
-from ffrecord.store import SKIPPED_MOST, Store
-from ffrecord.torch.loading.finishing import Doing, Finished, Finisher, Raw, Work
-from ffrecord.torch.loading.mending import Rows
+from ffrecord.reading.batching import tell_skipped
+from ffrecord.reading.prefetch import Prefetcher
+from ffrecord.reading.store import SKIPPED_MOST, Store
+from ffrecord.torch.loading.bad_records import Rows
+from ffrecord.torch.loading.batch_builder import Doing, Finished, Finisher, Raw, Work
 from ffrecord.torch.loading.options import Options
 from ffrecord.torch.loading.placement import Placement
 from ffrecord.torch.loading.processes import Workers

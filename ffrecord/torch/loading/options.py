@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ffrecord import limits
 from ffrecord.errors import ArgumentError, ArgumentTypeError
+from ffrecord.system import resources
 from ffrecord.torch.loading.placement import as_device
 
 __all__ = ["Options", "check_choice", "check_count"]
@@ -76,7 +76,7 @@ class Options:
 
 def usable_cpus() -> int:
     """The CPUs this process may use, at most THREADS_MOST."""
-    return min(THREADS_MOST, limits.usable_cpus())
+    return min(THREADS_MOST, resources.usable_cpus())
 
 
 def check_count(name: str, value: Any, least: int) -> int:

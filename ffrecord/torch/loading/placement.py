@@ -7,7 +7,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.torch.loading.finishing import Doing, Finished
+from ffrecord.torch.loading.batch_builder import Doing, Finished
 
 __all__ = ["Placement", "as_device"]
 

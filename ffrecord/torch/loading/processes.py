@@ -29,14 +29,14 @@ from ffrecord.errors import (
 )
 from ffrecord.order import Run
 from ffrecord.order.keys import key_of
-from ffrecord.torch.loading.finishing import Doing, Finished, Finisher
+from ffrecord.processes import heartbeats
+from ffrecord.processes.heartbeats import Heart, Heartbeats
+from ffrecord.processes.process import watch_parent
+from ffrecord.torch.loading.batch_builder import Doing, Finished, Finisher
 from ffrecord.torch.loading.options import Options
 from ffrecord.torch.sending import LoaderView
 from ffrecord.torch.sharing import Parcel
 from ffrecord.torch.tensors import is_plain
-from ffrecord.workers import heartbeats
-from ffrecord.workers.heartbeats import Heart, Heartbeats
-from ffrecord.workers.process import watch_parent
 
 __all__ = ["Workers"]
 

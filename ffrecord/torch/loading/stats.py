@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ffrecord.read_stats import ReadStats
+from ffrecord.reading.stats import ReadStats
 
 __all__ = ["LoaderStats", "Reading", "Seconds"]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from ffrecord.errors import BatchTimeoutError, StateError
-from ffrecord.torch.loading.finishing import Doing, Finished, Raw
+from ffrecord.torch.loading.batch_builder import Doing, Finished, Raw
 
 __all__ = ["CLOSED", "Crew"]
 

@@ -7,7 +7,7 @@ from fuzz.targets import Run, Scratch, Target, drain
 
 
 def _prepare_layout(scratch: Scratch) -> Run:
-    from ffrecord.sources.beton_layout import HEADER, descriptors_size, parse
+    from ffrecord.sources.beton.layout import HEADER, descriptors_size, parse
 
     def run(data: memoryview) -> None:
         head = bytes(data[: HEADER.size])
@@ -52,8 +52,8 @@ def _seeds(folder: Path) -> Iterator[bytes]:
     yield beton({"a": ("tensor", "<i2", (3,))}, [{"a": np.arange(3, dtype="<i2")}] * 2, 64)
 
 
-LAYOUT = "ffrecord.sources.beton_layout"
-REST = tuple(f"ffrecord.sources.beton{name}" for name in ("", "_spans", "_values"))
+LAYOUT = "ffrecord.sources.beton.layout"
+REST = tuple(f"ffrecord.sources.beton.reader{name}" for name in ("", "_spans", "_values"))
 TARGETS = [
     Target("beton_layout", _prepare_layout, _seeds, (LAYOUT,), size_most=1 << 13),
     Target("beton", _prepare_beton, _seeds, (LAYOUT, *REST), size_most=1 << 13),

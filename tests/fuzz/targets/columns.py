@@ -13,8 +13,8 @@ def _prepare(scratch: Scratch) -> Run:
     import numpy as np
 
     from ffrecord import FormatError
-    from ffrecord.extension import Extension
     from ffrecord.fields import Schema
+    from ffrecord.format.extension import Extension
 
     def run(data: memoryview) -> None:
         """The first two bytes: how long the schema is, as it is stored; the rest are two records."""

@@ -13,7 +13,7 @@ def _prepare_example(scratch: Scratch) -> Run:
 
     from ffrecord import FormatError
     from ffrecord.sources import ExampleParser, FixedFeature, VarFeature
-    from ffrecord.sources.examples_infer import describe, infer
+    from ffrecord.sources.tfrecord.examples_infer import describe, infer
 
     strict = ExampleParser({
         "ids": FixedFeature("int64", (3,)),
@@ -76,7 +76,7 @@ def _prepare_sequence(scratch: Scratch) -> Run:
 def _prepare_tensors(scratch: Scratch) -> Run:
     import numpy as np
 
-    from ffrecord.sources.tensor_protos import sample
+    from ffrecord.sources.lmdb.tensor_protos import sample
 
     def run(data: memoryview) -> None:
         sample(np.frombuffer(data, np.uint8))
@@ -124,7 +124,7 @@ def _tensor_seeds(folder: Path) -> Iterator[bytes]:
 
 
 SOURCES = "ffrecord.sources."
-COMPILED = ("sources/_examples",)
+COMPILED = ("sources/tfrecord/_examples",)
 TARGETS = [
     Target("example", _prepare_example, _example_seeds, (f"{SOURCES}examples_errors",), COMPILED, size_most=1 << 10),
     Target("sequence", _prepare_sequence, _sequence_seeds, (f"{SOURCES}examples_errors",), COMPILED, size_most=1 << 10),

@@ -71,8 +71,8 @@ def _file_seeds(folder: Path) -> Iterator[bytes]:
     import ffr_twin
 
     from ffrecord import FileWriter
-    from ffrecord.extension import Extension
     from ffrecord.fields import Schema
+    from ffrecord.format.extension import Extension
 
     for path in sorted((GOLDEN / "ffrecord").glob("*.ffr")):
         if path.stat().st_size < 1 << 14:
@@ -92,8 +92,8 @@ def _file_seeds(folder: Path) -> Iterator[bytes]:
 
 
 def _prepare_manifest(scratch: Scratch) -> Run:
-    from ffrecord import manifest
     from ffrecord.errors import FormatError
+    from ffrecord.format import manifest
 
     file = scratch.file(f"dataset/{manifest.NAME}")
     folder = str(Path(file.path).parent)
@@ -118,7 +118,7 @@ def _prepare_manifest(scratch: Scratch) -> Run:
 
 
 def _manifest_seeds(folder: Path) -> Iterator[bytes]:
-    from ffrecord.manifest import Shard, build, save
+    from ffrecord.format.manifest import Shard, build, save
 
     shards = [Shard(f"part-{i}.ffr", i, 12 + 40 * i, 7 * i) for i in range(3)]
     for number, made in enumerate((build([]), build(shards), build(shards[:1], {"a": [1, None, 2.5]}, 7))):
@@ -133,8 +133,14 @@ TARGETS = [
         "ffr",
         _prepare_file,
         _file_seeds,
-        ("ffrecord.opened", "ffrecord.format", "ffrecord.extension", "ffrecord.reader", "ffrecord.fields.spec"),
+        (
+            "ffrecord.reading.ffr_file",
+            "ffrecord.format.ffr_layout",
+            "ffrecord.format.extension",
+            "ffrecord.reader",
+            "ffrecord.fields.spec",
+        ),
         size_most=1 << 14,
     ),
-    Target("manifest", _prepare_manifest, _manifest_seeds, ("ffrecord.manifest",), size_most=1 << 13),
+    Target("manifest", _prepare_manifest, _manifest_seeds, ("ffrecord.format.manifest",), size_most=1 << 13),
 ]

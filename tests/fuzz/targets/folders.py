@@ -11,7 +11,7 @@ FILES = 5
 
 
 def _prepare(scratch: Scratch) -> Run:
-    from ffrecord.folder_index import MAGIC_BYTES, decode_index, walk
+    from ffrecord.format.folder_index import MAGIC_BYTES, decode_index, walk
 
     def run(data: memoryview) -> None:
         # The number of files is in the first byte, so that it can be right.
@@ -38,5 +38,11 @@ def _seeds(folder: Path) -> Iterator[bytes]:
 
 
 TARGETS = [
-    Target("packed_folder", _prepare, _seeds, ("ffrecord.folder_index", "ffrecord.folder_pickle"), size_most=1 << 12)
+    Target(
+        "packed_folder",
+        _prepare,
+        _seeds,
+        ("ffrecord.format.folder_index", "ffrecord.format.folder_pickle"),
+        size_most=1 << 12,
+    )
 ]

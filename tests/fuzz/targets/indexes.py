@@ -107,7 +107,7 @@ def _seeds(folder: Path) -> Iterator[bytes]:
         yield bytes([number]) + place.read_bytes()
 
 
-MODULES = ("ffrecord.sources.index_file", "ffrecord.sources.names", "ffrecord.sources.zip_index")
-CHECKS = ("ffrecord.sources.tar_index", "ffrecord.sources.tfrecord_index", "ffrecord.sources.recordio_index")
-READING = ("ffrecord.sources.zip_members", "ffrecord.sources.name_tree", "ffrecord.sources.lmdb_index")
+MODULES = ("ffrecord.sources.index_file", "ffrecord.sources.names", "ffrecord.sources.zip.index")
+CHECKS = ("ffrecord.sources.tar.index", "ffrecord.sources.tfrecord.index", "ffrecord.sources.recordio.index")
+READING = ("ffrecord.sources.zip.members", "ffrecord.sources.name_tree", "ffrecord.sources.lmdb.index")
 TARGETS = [Target("index_file", _prepare, _seeds, MODULES + CHECKS + READING, size_most=1 << 12)]

@@ -22,7 +22,7 @@ def _prepare_list(scratch: Scratch) -> Run:
 
 
 def _prepare_braces(scratch: Scratch) -> Run:
-    from ffrecord.braces import NAMES_MOST, expand_braces
+    from ffrecord.system.braces import NAMES_MOST, expand_braces
 
     def run(data: memoryview) -> None:
         assert len(expand_braces(bytes(data).decode(errors="surrogateescape"))) <= NAMES_MOST
@@ -49,9 +49,11 @@ TARGETS = [
         "path_list",
         _prepare_list,
         _list_seeds,
-        ("ffrecord.sources.path_list",),
+        ("ffrecord.sources.images.path_list",),
         accepted=("ArgumentError",),  # some paths with a label, and others without
         size_most=1 << 9,
     ),
-    Target("braces", _prepare_braces, _brace_seeds, ("ffrecord.braces",), accepted=("ArgumentError",), size_most=64),
+    Target(
+        "braces", _prepare_braces, _brace_seeds, ("ffrecord.system.braces",), accepted=("ArgumentError",), size_most=64
+    ),
 ]

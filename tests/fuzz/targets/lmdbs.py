@@ -12,8 +12,8 @@ DATABASE = struct.Struct("<IHHQQQQQ")
 
 
 def _prepare_pages(scratch: Scratch) -> Run:
-    from ffrecord.sources.lmdb_pages import Pages
-    from ffrecord.sources.lmdb_tree import databases, records
+    from ffrecord.sources.lmdb.pages import Pages
+    from ffrecord.sources.lmdb.tree import databases, records
 
     file = scratch.file("pages.mdb")
 
@@ -108,8 +108,8 @@ def _library_seeds(folder: Path) -> Iterator[bytes]:
     yield (folder / "two/data.mdb").read_bytes()
 
 
-PAGES = ("ffrecord.sources.lmdb_pages", "ffrecord.sources.lmdb_tree")
-READING = ("ffrecord.sources.lmdb_index", "ffrecord.sources.lmdb")
+PAGES = ("ffrecord.sources.lmdb.pages", "ffrecord.sources.lmdb.tree")
+READING = ("ffrecord.sources.lmdb.index", "ffrecord.sources.lmdb.reader")
 ASKED = ("ArgumentError",)  # there is nothing but named databases
 TARGETS = [
     Target("lmdb_pages", _prepare_pages, _seeds, PAGES, size_most=1 << 12),
@@ -118,7 +118,7 @@ TARGETS = [
         "torchrecord",
         _prepare_torchrecord,
         _library_seeds,
-        (*PAGES, *READING, "ffrecord.sources.torchrecord"),
+        (*PAGES, *READING, "ffrecord.sources.lmdb.torchrecord"),
         accepted=ASKED,
         size_most=10 << 12,
     ),

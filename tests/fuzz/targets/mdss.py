@@ -21,8 +21,8 @@ ENCODINGS = (
 
 
 def _prepare_index(scratch: Scratch) -> Run:
-    from ffrecord.sources.mds_columns import MDSLayout
-    from ffrecord.sources.mds_index import distinct, read_index
+    from ffrecord.sources.mds.columns import MDSLayout
+    from ffrecord.sources.mds.index import distinct, read_index
 
     file = scratch.file("mds/index.json")
     folder = str(Path(file.path).parent)
@@ -70,7 +70,7 @@ def _prepare_shard(scratch: Scratch) -> Run:
 
 def _sizes(columns: dict[str, str]) -> list[int | None] | None:
     from ffrecord import FormatError
-    from ffrecord.sources.mds_encodings import encoding
+    from ffrecord.sources.mds.encodings import encoding
 
     try:
         return [encoding(name, False, False).size for name in columns.values()]
@@ -86,7 +86,7 @@ def _headed(columns: dict[str, str]) -> bytes:
 
 def _prepare_encodings(scratch: Scratch) -> Run:
     from ffrecord import FormatError
-    from ffrecord.sources.mds_encodings import encoding
+    from ffrecord.sources.mds.encodings import encoding
 
     def run(data: memoryview) -> None:
         """An encoding by the first byte, or its name up to a NUL; then a value."""
@@ -157,7 +157,7 @@ def _encoding_seeds(folder: Path) -> Iterator[bytes]:
     yield b"\x80ndarray:uint8:2,3\0" + bytes(6)
 
 
-NAMES = {name: f"ffrecord.sources.mds{name}" for name in ("", "_index", "_columns", "_encodings", "_unpacked")}
+NAMES = {name: f"ffrecord.sources.mds.reader{name}" for name in ("", "_index", "_columns", "_encodings", "_unpacked")}
 TARGETS = [
     Target("mds_index", _prepare_index, _index_seeds, (NAMES["_index"], NAMES["_columns"]), size_most=1 << 11),
     Target(

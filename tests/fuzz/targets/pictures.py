@@ -9,8 +9,8 @@ from fuzz.targets import Run, Scratch, Target
 
 def _prepare_header(scratch: Scratch) -> Run:
     from ffrecord.fields import JPEGField
-    from ffrecord.fields.jpeg_header import is_whole, read_frame
-    from ffrecord.fields.jpeg_values import checked_frame
+    from ffrecord.fields.images.jpeg_header import is_whole, read_frame
+    from ffrecord.fields.images.jpeg_values import checked_frame
 
     field = JPEGField()
 
@@ -34,7 +34,7 @@ def _prepare_header(scratch: Scratch) -> Run:
 def _prepare_picture(scratch: Scratch) -> Run:
     import numpy as np
 
-    from ffrecord.jpeg_files import jpeg_pixels
+    from ffrecord.fields.images.jpeg_files import jpeg_pixels
 
     def run(data: memoryview) -> None:
         picture = np.frombuffer(data, np.uint8)
@@ -61,8 +61,14 @@ def _seeds(folder: Path) -> Iterator[bytes]:
     yield b"\xff\xd8" + thumbnail + out.getvalue()[2:]
 
 
-HEADER = ("ffrecord.fields.jpeg_header", "ffrecord.fields.jpeg_values")
+HEADER = ("ffrecord.fields.images.jpeg_header", "ffrecord.fields.images.jpeg_values")
 TARGETS = [
     Target("jpeg_header", _prepare_header, _seeds, HEADER, ("kernels/_pictures",), size_most=1 << 10),
-    Target("jpeg", _prepare_picture, _seeds, ("ffrecord.jpeg_files", "ffrecord.fields.jpeg_codec"), size_most=1 << 11),
+    Target(
+        "jpeg",
+        _prepare_picture,
+        _seeds,
+        ("ffrecord.fields.images.jpeg_files", "ffrecord.fields.images.jpeg_codec"),
+        size_most=1 << 11,
+    ),
 ]

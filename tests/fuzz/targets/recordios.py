@@ -49,7 +49,7 @@ def _prepare_file(scratch: Scratch) -> Run:
 def _prepare_passes(scratch: Scratch) -> Run:
     import numpy as np
 
-    from ffrecord.sources import _recordio
+    from ffrecord.sources.recordio import _recordio
 
     def run(data: memoryview) -> None:
         """Records of a payload, of which the first bytes say how many there are."""
@@ -72,7 +72,7 @@ def _prepare_snappy(scratch: Scratch) -> Run:
 
     from ffrecord import FormatError
     from ffrecord.errors import ChecksumError
-    from ffrecord.sources import _recordio, snappy
+    from ffrecord.sources.recordio import _recordio, snappy
 
     def run(data: memoryview) -> None:
         """The first byte: which stream it is, and whether it is expanded, too."""
@@ -120,23 +120,25 @@ def _snappy_seeds(folder: Path) -> Iterator[bytes]:
             yield bytes([more // 3 * 3 + number]) + make(text)
 
 
-PYTHON = tuple(f"ffrecord.sources.recordio{name}" for name in ("", "_index", "_chunks", "_groups", "_batch", "_format"))
+PYTHON = tuple(
+    f"ffrecord.sources.recordio.reader{name}" for name in ("", "_index", "_chunks", "_groups", "_batch", "_format")
+)
 TARGETS = [
     Target(
         "recordio",
         _prepare_file,
         _file_seeds,
-        (*PYTHON, "ffrecord.sources.snappy"),
-        ("sources/_recordio",),
+        (*PYTHON, "ffrecord.sources.recordio.snappy"),
+        ("sources/recordio/_recordio",),
         size_most=1 << 12,
     ),
-    Target("recordio_walk", _prepare_passes, _pass_seeds, (), ("sources/_recordio",), size_most=1 << 10),
+    Target("recordio_walk", _prepare_passes, _pass_seeds, (), ("sources/recordio/_recordio",), size_most=1 << 10),
     Target(
         "snappy",
         _prepare_snappy,
         _snappy_seeds,
-        ("ffrecord.sources.snappy",),
-        ("sources/_recordio",),
+        ("ffrecord.sources.recordio.snappy",),
+        ("sources/recordio/_recordio",),
         size_most=1 << 11,
     ),
 ]

@@ -26,7 +26,7 @@ def summed(data: memoryview) -> bytearray:
 
 
 def _prepare_headers(scratch: Scratch) -> Run:
-    from ffrecord.sources import _tar
+    from ffrecord.sources.tar import _tar
 
     def run(data: memoryview) -> None:
         file = memoryview(summed(data))
@@ -51,7 +51,7 @@ def _prepare_headers(scratch: Scratch) -> Run:
 
 
 def _prepare_scan(scratch: Scratch) -> Run:
-    from ffrecord.sources import _tar
+    from ffrecord.sources.tar import _tar
 
     file = scratch.file("scanned.tar")
 
@@ -87,7 +87,7 @@ def _prepare_tar(scratch: Scratch) -> Run:
 
 
 def _prepare_stream(scratch: Scratch) -> Run:
-    from ffrecord.sources import tar_stream
+    from ffrecord.sources.tar import stream as tar_stream
 
     file = scratch.file("a.tar.gz")
 
@@ -115,7 +115,7 @@ def _prepare_names(scratch: Scratch) -> Run:
     import numpy as np
 
     from ffrecord.kernels import _names
-    from ffrecord.sources import _tar
+    from ffrecord.sources.tar import _tar
 
     def run(data: memoryview) -> None:
         names = bytes(data).split(b"\n")
@@ -134,7 +134,7 @@ def _prepare_names(scratch: Scratch) -> Run:
 def _prepare_fields(scratch: Scratch) -> Run:
     import numpy as np
 
-    from ffrecord.sources.webdataset_fields import DECODERS, decode_field
+    from ffrecord.sources.tar.webdataset_fields import DECODERS, decode_field
 
     kinds = sorted(DECODERS)
 
@@ -213,8 +213,8 @@ def _field_seeds(folder: Path) -> Iterator[bytes]:
     import numpy as np
     from PIL import Image
 
-    from ffrecord.fields.jpeg_codec import compress
-    from ffrecord.sources.webdataset_fields import DECODERS
+    from ffrecord.fields.images.jpeg_codec import compress
+    from ffrecord.sources.tar.webdataset_fields import DECODERS
 
     pixels = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
     png = io.BytesIO()
@@ -227,22 +227,24 @@ def _field_seeds(folder: Path) -> Iterator[bytes]:
 
 PYTHON = tuple(f"ffrecord.sources.{name}" for name in ("tar", "tar_index", "tar_stream"))
 WEBDATASET = tuple(f"ffrecord.sources.{name}" for name in ("webdataset", "webdataset_samples", "webdataset_pieces"))
-FIELDS = ("ffrecord.sources.webdataset_fields", "ffrecord.fields.jpeg_codec", "ffrecord.fields.images")
+FIELDS = ("ffrecord.sources.tar.webdataset_fields", "ffrecord.fields.images.jpeg_codec", "ffrecord.fields.images.image")
 TARGETS = [
-    Target("tar_headers", _prepare_headers, _seeds, (), ("sources/_tar",), size_most=3 << 12),
-    Target("tar_scan", _prepare_scan, _seeds, (), ("sources/_tar",), size_most=3 << 12),
-    Target("tar", _prepare_tar, _seeds, PYTHON[:2], ("sources/_tar",), size_most=3 << 12),
+    Target("tar_headers", _prepare_headers, _seeds, (), ("sources/tar/_tar",), size_most=3 << 12),
+    Target("tar_scan", _prepare_scan, _seeds, (), ("sources/tar/_tar",), size_most=3 << 12),
+    Target("tar", _prepare_tar, _seeds, PYTHON[:2], ("sources/tar/_tar",), size_most=3 << 12),
     # As much as the dictionary of an xz stream may take, whatever it says.
     Target(
         "tar_stream",
         _prepare_stream,
         _stream_seeds,
         PYTHON,
-        ("sources/_tar",),
+        ("sources/tar/_tar",),
         size_most=3 << 12,
         memory_most=272 << 20,
     ),
-    Target("webdataset", _prepare_webdataset, _seeds, WEBDATASET + FIELDS[:1], ("sources/_tar",), size_most=3 << 12),
-    Target("names", _prepare_names, _name_seeds, (), ("sources/_tar", "kernels/_names"), size_most=1 << 10),
+    Target(
+        "webdataset", _prepare_webdataset, _seeds, WEBDATASET + FIELDS[:1], ("sources/tar/_tar",), size_most=3 << 12
+    ),
+    Target("names", _prepare_names, _name_seeds, (), ("sources/tar/_tar", "kernels/_names"), size_most=1 << 10),
     Target("webdataset_fields", _prepare_fields, _field_seeds, FIELDS, size_most=1 << 12),
 ]

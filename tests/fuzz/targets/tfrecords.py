@@ -11,7 +11,7 @@ SAMPLES = [b"", b"a", b"two", bytes(range(64)), b"x" * 700]
 
 
 def _prepare_chain(scratch: Scratch) -> Run:
-    from ffrecord.sources import _tfrecord
+    from ffrecord.sources.tfrecord import _tfrecord
 
     chain_of = chained()
 
@@ -120,9 +120,14 @@ def _packed_seeds(folder: Path) -> Iterator[bytes]:
 INDEX = tuple(f"ffrecord.sources.{name}" for name in ("tfrecord", "tfrecord_index"))
 PACKED = tuple(f"ffrecord.sources.{name}" for name in ("tfrecord_streams", "inflated"))
 TARGETS = [
-    Target("tfrecord_chain", _prepare_chain, _chain_seeds, (), ("sources/_tfrecord",), size_most=1 << 10),
-    Target("tfrecord", _prepare_file, _seeds, INDEX, ("sources/_tfrecord",), size_most=1 << 11),
+    Target("tfrecord_chain", _prepare_chain, _chain_seeds, (), ("sources/tfrecord/_tfrecord",), size_most=1 << 10),
+    Target("tfrecord", _prepare_file, _seeds, INDEX, ("sources/tfrecord/_tfrecord",), size_most=1 << 11),
     Target(
-        "tfrecord_packed", _prepare_packed, _packed_seeds, INDEX + PACKED, ("sources/_tfrecord",), size_most=1 << 12
+        "tfrecord_packed",
+        _prepare_packed,
+        _packed_seeds,
+        INDEX + PACKED,
+        ("sources/tfrecord/_tfrecord",),
+        size_most=1 << 12,
     ),
 ]

@@ -37,7 +37,7 @@ def sealed(data: memoryview) -> bytearray:
 
 
 def _prepare_journal(scratch: Scratch) -> Run:
-    from ffrecord import journal
+    from ffrecord.format import journal
 
     file = scratch.file(JOURNAL)
     part = str(Path(file.path).parent / PART)
@@ -93,12 +93,12 @@ def _recover_seeds(folder: Path) -> Iterator[bytes]:
 
 
 TARGETS = [
-    Target("journal", _prepare_journal, _journal_seeds, ("ffrecord.journal",), size_most=1 << 13),
+    Target("journal", _prepare_journal, _journal_seeds, ("ffrecord.format.journal",), size_most=1 << 13),
     Target(
         "recover",
         _prepare_recover,
         _recover_seeds,
-        ("ffrecord.journal", "ffrecord.recovery", "ffrecord.writer"),
+        ("ffrecord.format.journal", "ffrecord.writing.recovery", "ffrecord.writing.file_writer"),
         size_most=1 << 13,
     ),
 ]

@@ -18,7 +18,7 @@ MEMBERS = [
 def _prepare_directory(scratch: Scratch) -> Run:
     import numpy as np
 
-    from ffrecord.sources import _zip
+    from ffrecord.sources.zip import _zip
 
     def run(data: memoryview) -> None:
         _zip.read_directory(np.frombuffer(data, np.uint8), 0, 1 << 20)
@@ -27,7 +27,7 @@ def _prepare_directory(scratch: Scratch) -> Run:
 
 
 def _prepare_end(scratch: Scratch) -> Run:
-    from ffrecord.sources.zip_end import read_end
+    from ffrecord.sources.zip.end import read_end
 
     file = scratch.file("end")
 
@@ -96,7 +96,7 @@ def _directory_seeds(folder: Path) -> Iterator[bytes]:
 
 PYTHON = tuple(f"ffrecord.sources.{name}" for name in ("zip_end", "zip_index", "zip_members", "zip_codecs", "zip"))
 TARGETS = [
-    Target("zip_directory", _prepare_directory, _directory_seeds, (), ("sources/_zip",), size_most=1 << 12),
-    Target("zip_end", _prepare_end, _seeds, ("ffrecord.sources.zip_end",), size_most=1 << 12),
-    Target("zip", _prepare_zip, _seeds, PYTHON, ("sources/_zip",), size_most=1 << 13),
+    Target("zip_directory", _prepare_directory, _directory_seeds, (), ("sources/zip/_zip",), size_most=1 << 12),
+    Target("zip_end", _prepare_end, _seeds, ("ffrecord.sources.zip.end",), size_most=1 << 12),
+    Target("zip", _prepare_zip, _seeds, PYTHON, ("sources/zip/_zip",), size_most=1 << 13),
 ]

@@ -46,7 +46,7 @@ DEFECTS = (
     Defect(
         "crc-forgets-the-last-bytes",
         "G3, G10",
-        "ffrecord/_crc_kernels.c",
+        "ffrecord/kernels/crc/kernels.c",
         "    while (size--) {\n        crc = (crc >> 8)",
         "    while (size-- > 1) {\n        crc = (crc >> 8)",
         ("test_crc.py::test_every_length_and_alignment",),
@@ -55,7 +55,7 @@ DEFECTS = (
     Defect(
         "crc-of-copies-forgets-the-tail",
         "G3",
-        "ffrecord/_crc_kernels.c",
+        "ffrecord/kernels/crc/kernels.c",
         "    return copy_by_pieces(kernel->update, value, (unsigned char *)dest + body, "
         "(const unsigned char *)data + body, tail);\n",
         "    copy_by_pieces(kernel->update, value, (unsigned char *)dest + body, "
@@ -66,7 +66,7 @@ DEFECTS = (
     Defect(
         "crc-combined-by-one-byte-too-few",
         "G3",
-        "ffrecord/_crc_kernels.c",
+        "ffrecord/kernels/crc/kernels.c",
         "    return multiply(of, shift_by(of, size2), crc1) ^ crc2;\n",
         "    return multiply(of, shift_by(of, size2 ? size2 - 1 : 0), crc1) ^ crc2;\n",
         ("test_crc.py::test_combine_is_concatenation",),
@@ -83,7 +83,7 @@ DEFECTS = (
     Defect(
         "last-short-batch-of-an-epoch-dropped",
         "G10",
-        "ffrecord/order/run.py",
+        "ffrecord/order/batch_plan.py",
         "    return count // batch_size if drop_last else -(-count // batch_size)\n",
         "    return count // batch_size if drop_last else max(1, count // batch_size)\n",
         ("test_course.py", "test_rounds.py"),
@@ -99,7 +99,7 @@ DEFECTS = (
     Defect(
         "epoch-of-which-the-end-is-not-reached",
         "G10",
-        "ffrecord/order/run.py",
+        "ffrecord/order/batch_plan.py",
         "        if j == self._steps_most - 1:\n            return self._length\n",
         "",
         ("test_course.py",),
@@ -115,7 +115,7 @@ DEFECTS = (
     Defect(
         "state-counts-what-was-read-ahead",
         "G10",
-        "ffrecord/order/course.py",
+        "ffrecord/order/cursor.py",
         "        self._position = step.after\n",
         "        self._position = min(self.length, step.after + 1)\n",
         ("test_course.py::test_any_step_at_once", "test_course.py::test_saved_with_the_last_batch", "test_course.py"),
@@ -123,7 +123,7 @@ DEFECTS = (
     Defect(
         "state-of-another-dataset-accepted",
         "G3",
-        "ffrecord/order/course.py",
+        "ffrecord/order/cursor.py",
         "        if not self.identity.extends(before):\n            raise ArgumentError",
         "        if self.identity.samples < before.samples:\n            raise ArgumentError",
         ("test_course.py::test_a_state_of_something_else_is_refused", "test_course.py"),

@@ -46,7 +46,7 @@ DEFECTS = (
     Defect(
         "lzma-without-a-mark-read-beyond-its-size",
         "G3",
-        "ffrecord/sources/zip_codecs.py",
+        "ffrecord/sources/zip/codecs.py",
         "    return read if flags & MARKED else _up_to(read, size)\n",
         "    return read\n",
         ("test_zip.py::test_lzma_that_ends_at_its_size",),

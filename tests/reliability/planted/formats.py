@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "a-short-read-taken-for-the-end-of-records",
         "G2",
-        "ffrecord/sources/_tfrecord.pyx",
+        "ffrecord/sources/tfrecord/_tfrecord.pyx",
         "        while total < LINK_SIZE:\n",
         "        while total < 1:\n",
         ("test_errno_sweep_formats.py::test_every_read_stopping_short",),
@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "a-compressed-file-left-open",
         "G7",
-        "ffrecord/sources/tfrecord_index.py",
+        "ffrecord/sources/tfrecord/index.py",
         "        if stream is not None:\n            stream.release()\n",
         "        pass\n",
         ("test_errno_sweep_formats.py::test_every_call_fails_once",),
@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "any-class-in-the-index-of-a-packed-folder",
         "G5",
-        "ffrecord/folder_pickle.py",
+        "ffrecord/format/folder_pickle.py",
         "        if not self.data.startswith(_CLASS_LINES, self.pos):\n",
         "        if not self.data.startswith(_CLASS_LINES[:3], self.pos):\n",
         ("test_folder_attacks.py", "test_folder_pickle.py"),
@@ -30,7 +30,7 @@ DEFECTS = (
     Defect(
         "negative-sample-in-a-packed-folder",
         "G5",
-        "ffrecord/folder_pickle.py",
+        "ffrecord/format/folder_pickle.py",
         "            if not 0 <= index < count:\n",
         "            if not index < count:\n",
         ("test_folder_attacks.py::test_indices",),
@@ -38,7 +38,7 @@ DEFECTS = (
     Defect(
         "a-sample-under-two-names",
         "G5",
-        "ffrecord/folder_pickle.py",
+        "ffrecord/format/folder_pickle.py",
         "            if seen[index]:\n",
         "            if seen[index] > 1:\n",
         ("test_folder_attacks.py::test_indices", "test_folder_pickle.py"),
@@ -46,7 +46,7 @@ DEFECTS = (
     Defect(
         "names-of-directories-above",
         "G5",
-        "ffrecord/folder_pickle.py",
+        "ffrecord/format/folder_pickle.py",
         '_NO_NAMES = frozenset({"", ".", ".."})\n',
         '_NO_NAMES = frozenset({"", "."})\n',
         ("test_folder_attacks.py::test_names_that_are_refused",),
@@ -54,7 +54,7 @@ DEFECTS = (
     Defect(
         "bytes-behind-the-index-ignored",
         "G5",
-        "ffrecord/folder_pickle.py",
+        "ffrecord/format/folder_pickle.py",
         "        if self.pos != len(self.data):\n",
         "        if self.pos > len(self.data):\n",
         ("test_folder_attacks.py::test_trailing_bytes",),
@@ -62,7 +62,7 @@ DEFECTS = (
     Defect(
         "index-of-any-size-loaded",
         "G4",
-        "ffrecord/folder.py",
+        "ffrecord/folders/folder.py",
         "    if size > INDEX_MAX:\n",
         "    if size > 1 << 62:\n",
         ("test_folder_attacks.py::test_index_over_the_cap",),
@@ -70,7 +70,7 @@ DEFECTS = (
     Defect(
         "a-file-that-grew-packed",
         "G2",
-        "ffrecord/folder_pack.py",
+        "ffrecord/folders/folder_pack.py",
         "    if not before.st_size == len(data) == after.st_size:\n",
         "    if len(data) < before.st_size:\n",
         ("test_folder_pack.py::test_file_that_grows",),
@@ -78,7 +78,7 @@ DEFECTS = (
     Defect(
         "crc-of-members-of-zip-not-compared",
         "G3",
-        "ffrecord/sources/zip_members.py",
+        "ffrecord/sources/zip/members.py",
         "        computed = crc32(out.data) if check_data else stored\n",
         "        computed = stored\n",
         ("test_zip_damage.py::test_wrong_crc",),
@@ -86,7 +86,7 @@ DEFECTS = (
     Defect(
         "members-of-zip-beyond-the-file",
         "G4",
-        "ffrecord/sources/_zip.pyx",
+        "ffrecord/sources/zip/_zip.pyx",
         " or e.compressed > <uint64_t> (limit - base) - e.local or ",
         " or ",
         ("test_zip_damage.py",),
@@ -94,7 +94,7 @@ DEFECTS = (
     Defect(
         "any-ratio-of-zip-inflated",
         "G4",
-        "ffrecord/sources/zip_codecs.py",
+        "ffrecord/sources/zip/codecs.py",
         "    pieces, left = [], size + 1  # one more, to see that there is none\n",
         "    pieces, left = [], size  # one more, to see that there is none\n",
         ("test_zip_damage.py",),
@@ -102,7 +102,7 @@ DEFECTS = (
     Defect(
         "checksum-of-tar-headers-not-compared",
         "G3",
-        "ffrecord/sources/_tar.pyx",
+        "ffrecord/sources/tar/_tar.pyx",
         "    return stored[0] == total or stored[0] == total - 256 * high\n",
         "    return stored[0] >= 0\n",
         ("test_tar.py::test_damage_is_refused", "test_tar.py::test_every_byte"),
@@ -110,7 +110,7 @@ DEFECTS = (
     Defect(
         "length-of-tfrecord-not-checked",
         "G3",
-        "ffrecord/sources/_tfrecord.pyx",
+        "ffrecord/sources/tfrecord/_tfrecord.pyx",
         "                if self.stored != self.computed:\n",
         "                if self.stored == 0:\n",
         ("test_tfrecord_damage.py::test_every_byte_flipped", "test_tfrecord_chain.py::test_checksums"),
@@ -118,7 +118,7 @@ DEFECTS = (
     Defect(
         "pages-of-lmdb-that-lead-back",
         "G4, G8",
-        "ffrecord/sources/lmdb_tree.py",
+        "ffrecord/sources/lmdb/tree.py",
         '    if len(twice):\n        raise FormatError(f"{pages.path}: page {twice[0]} has several parents")\n',
         "",
         ("test_lmdb_tree.py::test_a_tree_that_leads_back", "test_lmdb_tree.py::test_nodes_that_share_bytes"),
@@ -126,7 +126,7 @@ DEFECTS = (
     Defect(
         "nodes-of-lmdb-that-overlap",
         "G4",
-        "ffrecord/sources/lmdb_tree.py",
+        "ffrecord/sources/lmdb/tree.py",
         "        if len(both):\n            row, place",
         "        if False:\n            row, place",
         ("test_lmdb_tree.py::test_nodes_that_share_bytes",),
@@ -134,7 +134,7 @@ DEFECTS = (
     Defect(
         "writes-to-lmdb-not-noticed",
         "G3",
-        "ffrecord/sources/lmdb.py",
+        "ffrecord/sources/lmdb/reader.py",
         "            _check_unchanged(file, transaction)\n",
         "            pass\n",
         ("test_lmdb.py::test_a_write_after_opening_is_noticed", "test_lmdb.py::test_no_batch_mixes_transactions"),

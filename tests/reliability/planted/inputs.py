@@ -86,7 +86,7 @@ DEFECTS = (
     Defect(
         "damaged-samples-chosen-before-anybody-asks",
         "G2",
-        "ffrecord/cli/viewing/page.js",
+        "ffrecord/cli/viewer/page.js",
         '[{ name: "all samples", all: true }, ...begin.columns] : begin.columns',
         "begin.columns : begin.columns",
         ("test_cli_view_browser.py::test_nothing_is_filtered_before_anybody_asks",),

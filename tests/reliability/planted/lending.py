@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "a-batch-that-is-held-overwritten",
         "G6",
-        "ffrecord/torch/lending.py",
+        "ffrecord/torch/shared_memory.py",
         "        fcntl.flock(own, fcntl.LOCK_SH)\n",
         "",
         ("test_torch_sharing.py::test_what_is_held_stays_as_it_was",),
@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "a-child-lends-what-its-parent-lends",
         "G6",
-        "ffrecord/torch/lending.py",
+        "ffrecord/torch/shared_memory.py",
         "os.register_at_fork(after_in_child=_forget)\n",
         "",
         ("test_torch_sharing.py::test_what_a_forked_child_may_look_at_is_not_used_again",),
@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "batches-on-their-way-overwritten",
         "G6",
-        "ffrecord/torch/lending.py",
+        "ffrecord/torch/shared_memory.py",
         "        if self.underway:\n            return False\n",
         "",
         ("test_torch_sharing.py::test_what_has_not_arrived_stays_as_it_was",),

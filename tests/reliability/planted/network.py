@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "every-url-has-a-query",
         "G3",
-        "ffrecord/urls.py",
+        "ffrecord/system/urls.py",
         '    base, mark, query = url.partition("?") if scheme_of(url) in WEB else (url, "", "")\n',
         '    base, mark, query = url.partition("?")\n',
         ("test_remote_keys.py::test_keys_of_a_file_system_of_fsspec",),
@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "names-of-shards-not-quoted-behind-http",
         "G3",
-        "ffrecord/urls.py",
+        "ffrecord/system/urls.py",
         "    return f\"{base.rstrip('/')}/{quoted(name) if scheme_of(url) in WEB else name}{query}\"\n",
         "    return f\"{base.rstrip('/')}/{name}{query}\"\n",
         ("test_remote_keys.py::test_places_of_their_own",),
@@ -102,7 +102,7 @@ DEFECTS = (
     Defect(
         "a-url-made-a-directory",
         "G7",
-        "ffrecord/paths.py",
+        "ffrecord/reading/paths.py",
         '    if urls.is_remote(path) and not os.path.lexists(path):\n        raise ArgumentError(f"{argument} is',
         '    if not path:\n        raise ArgumentError(f"{argument} is',
         ("test_local_arguments.py::test_urls_are_refused",),
@@ -126,7 +126,7 @@ DEFECTS = (
     Defect(
         "a-request-that-drips-for-ever",
         "G8",
-        "ffrecord/cli/viewing/connections.py",
+        "ffrecord/cli/viewer/connections.py",
         "                if each.deadline < now:\n",
         "                if each.deadline < 0:\n",
         ("test_cli_view_connections.py::test_a_request_has_an_end",),
@@ -134,7 +134,7 @@ DEFECTS = (
     Defect(
         "a-loop-that-spins-without-descriptors",
         "G8",
-        "ffrecord/cli/viewing/server.py",
+        "ffrecord/cli/viewer/server.py",
         "                time.sleep(PAUSE)\n",
         "                time.sleep(0)\n",
         ("test_cli_view_connections.py::test_without_descriptors_the_loop_waits",),

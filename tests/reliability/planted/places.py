@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "temporary-names-that-can-be-guessed",
         "G1",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         "{secrets.token_hex(6)}",
         "{os.getpid():012x}",
         ("test_shared_directories.py",),
@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "temporary-file-taken-if-it-is-there",
         "G1",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         'io.FileIO(self.path, "x+")',
         'io.FileIO(self.path, "w+")',
         ("test_shared_directories.py",),
@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "journal-taken-if-it-is-there",
         "G1",
-        "ffrecord/journal.py",
+        "ffrecord/format/journal.py",
         'io.FileIO(self._path, "x")',
         'io.FileIO(self._path, "w")',
         ("test_shared_directories.py",),
@@ -30,7 +30,7 @@ DEFECTS = (
     Defect(
         "umask-ignored",
         "G1",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         "            try:\n                if lock(self.fd, self.path):\n",
         "            os.fchmod(self.fd, 0o666)\n            try:\n                if lock(self.fd, self.path):\n",
         ("test_durable.py::test_new_files_follow_the_umask", "test_shared_directories.py"),
@@ -38,7 +38,7 @@ DEFECTS = (
     Defect(
         "umask-ignored-by-shards",
         "G1",
-        "ffrecord/sharding/shard_file.py",
+        "ffrecord/dataset_writer/shard_file.py",
         "            reserve(fd, data_start)\n",
         "            os.fchmod(fd, 0o644)\n            reserve(fd, data_start)\n",
         ("test_shared_directories.py",),
@@ -46,7 +46,7 @@ DEFECTS = (
     Defect(
         "links-followed-when-shards-are-made",
         "G1",
-        "ffrecord/sharding/shard_file.py",
+        "ffrecord/dataset_writer/shard_file.py",
         "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW",
         "os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC",
         ("test_shared_directories.py",),
@@ -62,7 +62,7 @@ DEFECTS = (
     Defect(
         "unpacked-over-what-is-there",
         "G1",
-        "ffrecord/safe_unpack.py",
+        "ffrecord/folders/safe_unpack.py",
         "os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC",
         "os.O_CREAT | os.O_CLOEXEC",
         ("test_shared_directories.py::test_a_link_that_comes_to_be_where_files_are_unpacked_leads_nowhere",),
@@ -70,7 +70,7 @@ DEFECTS = (
     Defect(
         "unpacked-outside-of-the-target",
         "G5",
-        "ffrecord/safe_unpack.py",
+        "ffrecord/folders/safe_unpack.py",
         '    elif ".." in name.replace("\\\\", "/").split("/"):\n',
         '    elif name.startswith(".."):\n',
         ("test_unpacking.py::test_names_that_lead_elsewhere",),

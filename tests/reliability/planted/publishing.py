@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "shard-not-synced",
         "G1",
-        "ffrecord/sharding/shard_file.py",
+        "ffrecord/dataset_writer/shard_file.py",
         "fsync(fd)",
         "fstat(fd)",
         ("test_durable_shards.py",),
@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "length-of-a-shard-not-compared",
         "G1, G2",
-        "ffrecord/sharding/shard_file.py",
+        "ffrecord/dataset_writer/shard_file.py",
         "            if size != end:\n",
         "            if size < 0:\n",
         ("test_durable_shards.py",),
@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "manifest-moved-last",
         "G1",
-        "ffrecord/sharding/writing.py",
+        "ffrecord/dataset_writer/transaction.py",
         "            part.publish([manifest.NAME, *names], listing.fingerprint, done.skipped)\n",
         "            part.publish([*names, manifest.NAME], listing.fingerprint, done.skipped)\n",
         ("test_power_cut.py", "test_durable_shards.py"),
@@ -30,7 +30,7 @@ DEFECTS = (
     Defect(
         "shards-not-moved-back",
         "G1",
-        "ffrecord/sharding/publishing.py",
+        "ffrecord/dataset_writer/publish.py",
         "    except BaseException as error:\n        _undo(source, target, moved, error)\n        raise\n",
         "    except BaseException:\n        raise\n",
         ("test_part_directory.py::test_a_move_that_fails_is_undone",),
@@ -38,7 +38,7 @@ DEFECTS = (
     Defect(
         "moved-noted-after-the-rename",
         "G1",
-        "ffrecord/sharding/publishing.py",
+        "ffrecord/dataset_writer/publish.py",
         "            moved.append(name)  # first: an exception may come between the two\n"
         "            os.rename(Path(source) / name, place)\n",
         "            os.rename(Path(source) / name, place)\n            moved.append(name)\n",
@@ -47,7 +47,7 @@ DEFECTS = (
     Defect(
         "shards-of-an-interrupted-write-read-as-all",
         "G1",
-        "ffrecord/paths.py",
+        "ffrecord/reading/paths.py",
         "            unfinished.check_bare(path, names)\n",
         "            pass\n",
         ("test_unfinished.py::test_the_manifest_is_gone",),
@@ -55,7 +55,7 @@ DEFECTS = (
     Defect(
         "in-place-told-as-nothing-added",
         "G2",
-        "ffrecord/sharding/part_directory.py",
+        "ffrecord/dataset_writer/part_directory.py",
         "listing)\n        self._make_durable(self.target)\n",
         "listing)\n            fsync_directory(self.target)\n",
         ("test_part_directory.py::test_in_place_though_the_last_fsync_failed",),
@@ -63,7 +63,7 @@ DEFECTS = (
     Defect(
         "publication-in-place-forgotten",
         "G2",
-        "ffrecord/sharding/part_directory.py",
+        "ffrecord/dataset_writer/part_directory.py",
         "            if not self.published and self._has_published():\n",
         "            if False:\n",
         ("test_part_directory.py::test_in_place_though_the_last_fsync_failed",),
@@ -71,7 +71,7 @@ DEFECTS = (
     Defect(
         "a-name-that-came-to-be-overwritten",
         "G1",
-        "ffrecord/sharding/publishing.py",
+        "ffrecord/dataset_writer/publish.py",
         "            if os.path.lexists(place):\n                raise FileExistsError",
         "            if False:\n                raise FileExistsError",
         ("test_part_directory.py", "test_dataset_writer_publication.py", "test_dataset_writer_append.py"),
@@ -79,7 +79,7 @@ DEFECTS = (
     Defect(
         "kept-shards-not-verified",
         "G3",
-        "ffrecord/sharding/part_directory.py",
+        "ffrecord/dataset_writer/part_directory.py",
         "            check_whole(self.finished, shard)\n",
         "",
         ("test_dataset_writer_resume.py::test_damaged_shards_are_written_again",),
@@ -87,7 +87,7 @@ DEFECTS = (
     Defect(
         "last-sample-of-a-kept-shard-not-verified",
         "G3",
-        "ffrecord/sharding/verify.py",
+        "ffrecord/dataset_writer/verify.py",
         "        if crc != stored:\n",
         "        if crc != stored and index + 1 < opened.n:\n",
         (
@@ -98,7 +98,7 @@ DEFECTS = (
     Defect(
         "gone-on-with-another-request",
         "G1",
-        "ffrecord/sharding/resume.py",
+        "ffrecord/dataset_writer/resume.py",
         "    if found:\n        raise MismatchError(_refusal(part, len(there), found), found)\n",
         "",
         ("test_dataset_writer_resume.py::test_other_arguments_are_refused_and_named",),
@@ -106,7 +106,7 @@ DEFECTS = (
     Defect(
         "torn-line-of-the-ledger-believed",
         "G1",
-        "ffrecord/sharding/ledger.py",
+        "ffrecord/dataset_writer/write_log.py",
         '        if not line.endswith(b"\\n") or isinstance(entry, Begun) != (end == 0):\n',
         "        if isinstance(entry, Begun) != (end == 0):\n",
         ("test_durable_shards.py::test_the_last_line_of_a_ledger_counts_when_all_of_it_is_there",),
@@ -114,7 +114,7 @@ DEFECTS = (
     Defect(
         "two-writers-of-one-dataset",
         "G1",
-        "ffrecord/locked_directory.py",
+        "ffrecord/system/locked_directory.py",
         "        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)\n",
         ("test_dataset_writer_locks.py::test_two_writers_of_one_target_refuse_each_other",),
@@ -122,7 +122,7 @@ DEFECTS = (
     Defect(
         "manifest-not-compared-with-itself",
         "G3",
-        "ffrecord/manifest.py",
+        "ffrecord/format/manifest.py",
         "    if manifest.fingerprint != computed:\n",
         "    if not manifest.fingerprint:\n",
         ("test_manifest.py::test_contradictions_are_refused",),
@@ -130,7 +130,7 @@ DEFECTS = (
     Defect(
         "shards-not-compared-with-the-manifest",
         "G1, G3",
-        "ffrecord/file_set.py",
+        "ffrecord/reading/shard_list.py",
         "    if found == listed:\n",
         "    if found[0] == listed[0]:\n",
         ("test_durable_shards.py::test_a_shard_of_another_dataset_is_refused",),
@@ -138,7 +138,7 @@ DEFECTS = (
     Defect(
         "death-of-a-worker-waited-for-by-its-pipe-alone",
         "G8",
-        "ffrecord/workers/crew.py",
+        "ffrecord/processes/pool.py",
         "            if _exit_code(worker.process) is not None:\n                messages",
         "            if False:\n                messages",
         ("test_workers.py::test_death_is_noticed_though_a_grandchild_holds_the_pipes",),
@@ -146,7 +146,7 @@ DEFECTS = (
     Defect(
         "stuck-worker-waited-for",
         "G8",
-        "ffrecord/workers/crew.py",
+        "ffrecord/processes/pool.py",
         "        elif silent > limit:\n",
         "        elif silent > 3600 * limit:\n",
         ("test_workers.py::test_stuck_worker_is_named",),
@@ -155,7 +155,7 @@ DEFECTS = (
     Defect(
         "a-worker-that-exits-with-0-believed",
         "G8, G2",
-        "ffrecord/workers/crew.py",
+        "ffrecord/processes/pool.py",
         "        raise verdicts.died(self._who(number),",
         "        if code == 0:\n            return []\n        raise verdicts.died(self._who(number),",
         ("test_workers.py::test_failures_are_noticed_and_named",),
@@ -164,7 +164,7 @@ DEFECTS = (
     Defect(
         "workers-outlive-their-parent",
         "G7, G8",
-        "ffrecord/workers/process.py",
+        "ffrecord/processes/process.py",
         "    _die_with_parent()\n    interrupts",
         "    interrupts",
         ("test_workers.py::test_workers_die_with_their_parent",),
@@ -172,7 +172,7 @@ DEFECTS = (
     Defect(
         "clean-up-begun-once-only",
         "G7, G8",
-        "ffrecord/workers/interrupts.py",
+        "ffrecord/system/signals.py",
         "        except BaseException as error:\n            once(error)\n            raise\n        return result",
         "        except BaseException:\n            raise\n        return result",
         ("test_interrupts.py::test_a_clean_up_is_done_whenever_signals_come",),
@@ -180,7 +180,7 @@ DEFECTS = (
     Defect(
         "second-signal-does-not-wait",
         "G7, G8",
-        "ffrecord/workers/interrupts.py",
+        "ffrecord/system/signals.py",
         "self.held or time.monotonic() < self.raised + PATIENCE",
         "self.held",
         ("test_interrupts.py::test_a_second_signal_waits_after_one_that_raised",),
@@ -188,7 +188,7 @@ DEFECTS = (
     Defect(
         "exit-code-lost-to-a-signal",
         "G8",
-        "ffrecord/workers/crew.py",
+        "ffrecord/processes/pool.py",
         "    with interrupts.undisturbed():\n        return process.exitcode",
         "    return process.exitcode",
         ("test_workers.py::test_no_signal_comes_between_the_kernel_and_the_exit_code",),
@@ -196,7 +196,7 @@ DEFECTS = (
     Defect(
         "manifest-put-before-shards-are-up",
         "G1",
-        "ffrecord/sharding/staged_part.py",
+        "ffrecord/dataset_writer/remote/staged_part.py",
         "        self.check_finished([story.finished[name].shard for name in mark.names if name != manifest.NAME])\n",
         "",
         ("test_writing_faults.py::test_a_shard_that_is_replaced_before_the_end",),
@@ -204,7 +204,7 @@ DEFECTS = (
     Defect(
         "uploads-not-waited-for",
         "G1",
-        "ffrecord/sharding/staged_part.py",
+        "ffrecord/dataset_writer/remote/staged_part.py",
         "        self._uploads.wait()\n",
         "        self._uploads.start()\n",
         ("test_writing.py::test_the_marker_is_first_and_the_manifest_last",),
@@ -212,7 +212,7 @@ DEFECTS = (
     Defect(
         "sent-shards-not-verified",
         "G1, G3",
-        "ffrecord/sharding/objects.py",
+        "ffrecord/dataset_writer/remote/objects.py",
         "            if found.size != shard.size or not same(etags[0], found.etag):\n",
         "            if found.size < 0:\n",
         ("test_writing_faults.py::test_what_is_there_is_not_what_was_sent",),
@@ -220,7 +220,7 @@ DEFECTS = (
     Defect(
         "versions-of-kept-objects-not-compared",
         "G3",
-        "ffrecord/sharding/staged_part.py",
+        "ffrecord/dataset_writer/remote/staged_part.py",
         " and found.size == shard.size and same(noted.etag, found.etag)\n",
         " and found.size == shard.size\n",
         ("test_writing.py::test_what_is_not_as_it_was_sent_is_sent_again",),
@@ -228,7 +228,7 @@ DEFECTS = (
     Defect(
         "marker-of-another-writer-ignored",
         "G1",
-        "ffrecord/sharding/objects.py",
+        "ffrecord/dataset_writer/remote/objects.py",
         "        if found is None or found.token == token:\n            return found is not None\n",
         "        if True:\n            return found is not None\n",
         ("test_writing_faults.py::test_two_writers_of_one_url",),
@@ -236,7 +236,7 @@ DEFECTS = (
     Defect(
         "manifest-of-another-writer-replaced",
         "G1",
-        "ffrecord/sharding/objects.py",
+        "ffrecord/dataset_writer/remote/objects.py",
         "client.put(self._path(manifest.NAME), data, replaces=etag)",
         "client.put(self._path(manifest.NAME), data)",
         ("test_writing_faults.py::test_another_manifest_comes_meanwhile",),
@@ -244,7 +244,7 @@ DEFECTS = (
     Defect(
         "shards-of-a-manifest-removed",
         "G1",
-        "ffrecord/sharding/objects.py",
+        "ffrecord/dataset_writer/remote/objects.py",
         "        self.delete([name for name in names if name not in listed])\n",
         "        self.delete(names)\n",
         (
@@ -263,7 +263,7 @@ DEFECTS = (
     Defect(
         "one-sample-too-many-skipped",
         "G2",
-        "ffrecord/sharding/skipping.py",
+        "ffrecord/dataset_writer/skipping.py",
         "            if self._count > self._most:\n",
         "            if self._count > self._most + 1:\n",
         ("test_dataset_writer_skip.py",),

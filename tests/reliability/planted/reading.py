@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "count-not-compared-with-the-size",
         "G4",
-        "ffrecord/format.py",
+        "ffrecord/format/ffr_layout.py",
         "    if not 0 <= n <= (file_size - PREFIX.size) // PER_SAMPLE:\n",
         "    if not 0 <= n:\n",
         ("test_format.py::test_n_that_does_not_fit", "test_hostile.py"),
@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "first-sample-inside-the-tables",
         "G4",
-        "ffrecord/format.py",
+        "ffrecord/format/ffr_layout.py",
         "    if not tables_end(n) <= offset <= file_size:\n",
         "    if not 0 <= offset <= file_size:\n",
         ("test_format.py::test_first_offset",),
@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "unfinished-file-taken-for-an-empty-one",
         "G1",
-        "ffrecord/format.py",
+        "ffrecord/format/ffr_layout.py",
         "    if n == 0 and crc == 0 and file_size > PREFIX.size:\n",
         "    if n < 0:\n",
         ("test_format.py::test_zero_header_is_unfinished",),
@@ -30,7 +30,7 @@ DEFECTS = (
     Defect(
         "checksum-of-the-tables-not-compared",
         "G3",
-        "ffrecord/opened.py",
+        "ffrecord/reading/ffr_file.py",
         "        if self.crc not in (0, computed):\n",
         "        if self.crc not in (0, computed, self.crc):\n",
         ("test_corruption.py::test_damage_is_refused",),
@@ -38,7 +38,7 @@ DEFECTS = (
     Defect(
         "offsets-of-old-files-not-looked-at",
         "G3",
-        "ffrecord/opened.py",
+        "ffrecord/reading/ffr_file.py",
         "                    format.check_offsets(self.offsets, self.size)\n",
         "                    pass\n",
         ("test_opened.py::test_refused",),
@@ -46,7 +46,7 @@ DEFECTS = (
     Defect(
         "reserved-space-may-hide-something",
         "G3",
-        "ffrecord/opened.py",
+        "ffrecord/reading/ffr_file.py",
         "            if data.count(0) != len(data) or not data:\n",
         "            if not data:\n",
         ("test_opened.py", "test_bit_flips.py::test_every_bit_of_the_extension_block"),
@@ -54,7 +54,7 @@ DEFECTS = (
     Defect(
         "checksum-of-the-extension-block-not-compared",
         "G3",
-        "ffrecord/extension.py",
+        "ffrecord/format/extension.py",
         "    if computed != header.crc:\n",
         "    if header.crc < 0:\n",
         ("test_extension.py::test_checksum_covers_the_payload",),
@@ -62,7 +62,7 @@ DEFECTS = (
     Defect(
         "file-size-in-the-extension-block-ignored",
         "G3",
-        "ffrecord/format.py",
+        "ffrecord/format/ffr_layout.py",
         "    if stored_size != file_size:\n",
         "    if stored_size > file_size:\n",
         ("test_format.py::test_bad_block_header", "test_truncation.py"),
@@ -70,7 +70,7 @@ DEFECTS = (
     Defect(
         "payload-of-any-size-believed",
         "G4",
-        "ffrecord/format.py",
+        "ffrecord/format/ffr_layout.py",
         "    if payload_size > min(block_size - BLOCK.size, PAYLOAD_MAX):\n",
         "    if payload_size > block_size - BLOCK.size:\n",
         ("test_format.py::test_bad_block_header", "test_hostile.py"),
@@ -78,7 +78,7 @@ DEFECTS = (
     Defect(
         "descriptor-leaked-by-a-failing-open",
         "G7",
-        "ffrecord/opened.py",
+        "ffrecord/reading/ffr_file.py",
         "        except BaseException:\n            self.close()\n            raise\n",
         "        except BaseException:\n            raise\n",
         ("test_leaks.py::test_failing_opens",),
@@ -86,7 +86,7 @@ DEFECTS = (
     Defect(
         "descriptor-leaked-by-opening-several",
         "G7",
-        "ffrecord/file_set.py",
+        "ffrecord/reading/shard_list.py",
         "    except BaseException:\n        for opened in files:\n            opened.close()\n        raise\n",
         "    except BaseException:\n        raise\n",
         ("test_leaks.py::test_failing_opens",),
@@ -94,7 +94,7 @@ DEFECTS = (
     Defect(
         "waits-for-a-writer-of-a-fifo",
         "G8",
-        "ffrecord/opened.py",
+        "ffrecord/reading/ffr_file.py",
         "os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)",
         "os.O_RDONLY | os.O_CLOEXEC)",
         ("test_opened.py::test_no_regular_file", "test_hostile.py"),

@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "anything-taken-for-a-file",
         "G1, G8",
-        "ffrecord/untrusted.py",
+        "ffrecord/system/untrusted.py",
         "    if not stat.S_ISREG(status.st_mode):\n",
         "    if False:\n",
         ("test_strangers.py::test_what_is_no_file_is_not_even_opened",),
@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "a-fifo-waited-for",
         "G8",
-        "ffrecord/untrusted.py",
+        "ffrecord/system/untrusted.py",
         "os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY",
         "os.O_NOFOLLOW | os.O_NOCTTY",
         ("test_strangers.py::test_one_that_comes_in_between_is_noticed",),
@@ -23,7 +23,7 @@ DEFECTS = (
     Defect(
         "a-file-with-another-name-written-to",
         "G1",
-        "ffrecord/untrusted.py",
+        "ffrecord/system/untrusted.py",
         "    if status.st_nlink > links:\n",
         "    if False:\n",
         ("test_strangers.py::test_what_is_no_file_is_not_even_opened",),
@@ -31,7 +31,7 @@ DEFECTS = (
     Defect(
         "a-file-of-another-user-taken",
         "G1",
-        "ffrecord/untrusted.py",
+        "ffrecord/system/untrusted.py",
         "    if owner is not None and status.st_uid != owner:\n",
         "    if False:\n",
         ("test_strangers.py::test_a_stranger_s_part_file_is_not_published",),
@@ -39,7 +39,7 @@ DEFECTS = (
     Defect(
         "part-directory-of-a-stranger-used",
         "G1",
-        "ffrecord/untrusted.py",
+        "ffrecord/system/untrusted.py",
         "    if owner != os.geteuid() and user_of_new(directory) != owner:\n",
         "    if False:\n",
         ("test_strangers.py::test_what_another_user_has_planted_is_refused_as_it_is",),
@@ -47,7 +47,7 @@ DEFECTS = (
     Defect(
         "terabytes-of-holes-read",
         "G4",
-        "ffrecord/untrusted.py",
+        "ffrecord/system/untrusted.py",
         "    if status.st_size <= SPARSE_FROM:\n",
         "    if status.st_size >= 0:\n",
         ("test_strangers.py::test_whatever_is_left_of_a_file",),
@@ -55,7 +55,7 @@ DEFECTS = (
     Defect(
         "names-that-a-file-tells-not-checked",
         "G1, G5",
-        "ffrecord/untrusted.py",
+        "ffrecord/system/untrusted.py",
         "    if not is_plain(name, suffix):\n",
         "    if False:\n",
         ("test_strangers.py::test_a_name_that_leads_elsewhere_is_no_name",),
@@ -63,7 +63,7 @@ DEFECTS = (
     Defect(
         "names-of-a-publication-not-checked",
         "G1",
-        "ffrecord/unfinished.py",
+        "ffrecord/format/leftovers.py",
         "            if name != manifest.NAME:\n",
         "            if False:\n",
         ("test_strangers.py::test_a_name_that_leads_elsewhere_is_no_name",),
@@ -71,7 +71,7 @@ DEFECTS = (
     Defect(
         "shards-of-a-dataset-moved-as-a-ledger-says",
         "G1",
-        "ffrecord/sharding/publishing.py",
+        "ffrecord/dataset_writer/publish.py",
         "    if found is not None and found == mark.before and not _listed(target).isdisjoint(arrived):\n",
         "    if False:\n",
         ("test_strangers.py::test_a_ledger_moves_nothing_but_what_its_write_has_moved",),
@@ -79,7 +79,7 @@ DEFECTS = (
     Defect(
         "finished-taken-though-it-is-a-link",
         "G1",
-        "ffrecord/locked_directory.py",
+        "ffrecord/system/locked_directory.py",
         "        if not self.has_directory(name):\n",
         "        if False:\n",
         ("test_strangers.py::test_what_is_refused_stays_until_somebody_removes_it",),
@@ -87,7 +87,7 @@ DEFECTS = (
     Defect(
         "others-may-write-to-a-part-directory",
         "G1",
-        "ffrecord/locked_directory.py",
+        "ffrecord/system/locked_directory.py",
         "        if mode & OTHERS:\n",
         "        if False:\n",
         ("test_strangers.py::test_others_may_not_write_to_what_is_looked_at",),
@@ -95,7 +95,7 @@ DEFECTS = (
     Defect(
         "another-part-directory-published",
         "G1",
-        "ffrecord/sharding/part_directory.py",
+        "ffrecord/dataset_writer/part_directory.py",
         "            self._holder.check()\n            if self.inside:\n",
         "            if self.inside:\n",
         ("test_strangers.py::test_another_one_at_its_path_is_noticed",),
@@ -103,7 +103,7 @@ DEFECTS = (
     Defect(
         "a-link-to-a-finished-shard-published",
         "G1",
-        "ffrecord/sharding/part_directory.py",
+        "ffrecord/dataset_writer/part_directory.py",
         "            if not untrusted.is_own(os.path.join(self.finished, shard.name), owner=self._holder.owner):\n",
         "            if False:\n",
         ("test_strangers.py::test_a_link_to_a_finished_shard_is_none",),
@@ -111,7 +111,7 @@ DEFECTS = (
     Defect(
         "a-failed-start-leaves-its-directory",
         "G7",
-        "ffrecord/locked_directory.py",
+        "ffrecord/system/locked_directory.py",
         "            self.remove_made()\n            raise\n",
         "            raise\n",
         ("test_strangers.py::test_a_start_without_descriptors_leaves_nothing",),
@@ -119,7 +119,7 @@ DEFECTS = (
     Defect(
         "an-empty-directory-needs-a-descriptor-to-go",
         "G7",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         "        os.rmdir(path)  # first: this needs no descriptor, of which there may be none\n",
         "        raise OSError\n",
         ("test_strangers.py::test_a_start_without_descriptors_leaves_nothing",),
@@ -127,7 +127,7 @@ DEFECTS = (
     Defect(
         "a-part-file-opened-through-a-link",
         "G1",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         'io.FileIO(self.path, "r+", opener=self._opened)',
         'io.FileIO(self.path, "r+")',
         ("test_strangers.py::test_whatever_is_left_of_a_file",),
@@ -135,7 +135,7 @@ DEFECTS = (
     Defect(
         "a-part-file-of-a-stranger-recovered",
         "G1",
-        "ffrecord/recovery.py",
+        "ffrecord/writing/recovery.py",
         "    part = durable.PartFile(target, part_path, own=True)\n",
         "    part = durable.PartFile(target, part_path)\n",
         ("test_strangers.py::test_a_stranger_s_part_file_is_not_published",),
@@ -143,7 +143,7 @@ DEFECTS = (
     Defect(
         "a-manifest-written-through-a-link",
         "G1",
-        "ffrecord/manifest.py",
+        "ffrecord/format/manifest.py",
         "PartFile(path, follow=False, beside=beside)",
         "PartFile(path)",
         ("test_strangers.py::test_a_link_at_a_manifest_s_name_is_not_written_through",),
@@ -151,7 +151,7 @@ DEFECTS = (
     Defect(
         "a-split-publishes-a-link",
         "G1",
-        "ffrecord/cli/parts.py",
+        "ffrecord/cli/split_parts.py",
         "            if self._is_own() and publishing",
         "            if publishing",
         ("test_strangers.py::test_a_split_publishes_no_link",),
@@ -159,7 +159,7 @@ DEFECTS = (
     Defect(
         "a-decompressed-shard-of-a-stranger-read",
         "G1",
-        "ffrecord/sources/mds_unpacked.py",
+        "ffrecord/sources/mds/unpacked.py",
         "        check_owner(kept, shard)\n",
         "        pass\n",
         ("test_mds.py::test_what_a_stranger_has_put_into_the_cache_is_not_read",),
@@ -167,7 +167,7 @@ DEFECTS = (
     Defect(
         "an-index-json-that-is-a-fifo-waited-for",
         "G8",
-        "ffrecord/sources/mds_index.py",
+        "ffrecord/sources/mds/index.py",
         "        data = manifest.read(path, INDEX_MOST)\n",
         '        with open(path, "rb") as file:\n            data = file.read()\n',
         ("test_strangers.py::test_an_index_json_that_is_no_file",),

@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "manifest-of-an-append-by-umask",
         "G1",
-        "ffrecord/sharding/publishing.py",
+        "ffrecord/dataset_writer/publish.py",
         "manifest.save(source, listing, target, there if os.path.lexists(there) else model)",
         "manifest.save(source, listing, target)",
         ("test_access.py",),
@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "shards-of-an-append-by-umask",
         "G1",
-        "ffrecord/sharding/publishing.py",
+        "ffrecord/dataset_writer/publish.py",
         "        _share(source, target, name, model)\n",
         "        pass\n",
         ("test_access.py",),
@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "group-not-kept",
         "G1",
-        "ffrecord/access.py",
+        "ffrecord/system/access.py",
         "        os.fchown(fd, -1, before.st_gid)\n",
         "        pass\n",
         ("test_access.py",),
@@ -30,7 +30,7 @@ DEFECTS = (
     Defect(
         "another-group-gains-rights",
         "G1",
-        "ffrecord/access.py",
+        "ffrecord/system/access.py",
         "        mode &= 0o7707 | (mode & 0o7) << 3\n",
         "        pass\n",
         ("test_access.py",),
@@ -38,7 +38,7 @@ DEFECTS = (
     Defect(
         "access-list-of-a-stranger-taken-over",
         "G1",
-        "ffrecord/access.py",
+        "ffrecord/system/access.py",
         "        if own:\n            os.setxattr",
         "        if True:\n            os.setxattr",
         ("test_access.py",),
@@ -46,7 +46,7 @@ DEFECTS = (
     Defect(
         "unpacked-files-not-synced",
         "G1",
-        "ffrecord/durable_directory.py",
+        "ffrecord/system/atomic_directory.py",
         "        sync(source)\n        replace(source, target)\n",
         "        replace(source, target)\n",
         ("test_power_cut.py::test_directories_of_files",),
@@ -54,7 +54,7 @@ DEFECTS = (
     Defect(
         "files-not-synced-where-syncfs-is-refused",
         "G1",
-        "ffrecord/durable_directory.py",
+        "ffrecord/system/atomic_directory.py",
         "        _sync_files(fd, path, files)\n",
         "        pass\n",
         ("test_power_cut.py::test_directories_of_files",),
@@ -62,7 +62,7 @@ DEFECTS = (
     Defect(
         "links-followed-for-each-file",
         "G1",
-        "ffrecord/file_set.py",
+        "ffrecord/reading/shard_list.py",
         "paths.expand(fname, resolve=True)",
         "paths.expand(fname)",
         ("test_replaced_files.py",),
@@ -70,7 +70,7 @@ DEFECTS = (
     Defect(
         "link-of-info-followed-twice",
         "G1",
-        "ffrecord/cli/info.py",
+        "ffrecord/cli/commands/info.py",
         "    directory = real(given.source)",
         "    directory = given.source",
         ("test_replaced_files.py::test_info_on_a_link_that_is_swapped_once_the_manifest_is_read",),
@@ -78,7 +78,7 @@ DEFECTS = (
     Defect(
         "refused-fallocate-ends-writing",
         "G2",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         "        if error.errno not in REFUSED or size <= 0:\n",
         "        if error.errno != errno.EOPNOTSUPP or size <= 0:\n",
         ("test_refused_calls.py",),
@@ -86,7 +86,7 @@ DEFECTS = (
     Defect(
         "refused-memfd-ends-writing",
         "G2",
-        "ffrecord/workers/memory.py",
+        "ffrecord/processes/shared_memory.py",
         "error.errno not in REFUSED",
         "error.errno not in ()",
         ("test_refused_calls.py",),
@@ -102,7 +102,7 @@ DEFECTS = (
     Defect(
         "no-limit-of-descriptors-to-be-had",
         "G2",
-        "ffrecord/limits.py",
+        "ffrecord/system/resources.py",
         "    except OSError:\n        return 1024\n",
         "    except FileNotFoundError:\n        return 1024\n",
         ("test_refused_calls.py",),
@@ -118,7 +118,7 @@ DEFECTS = (
     Defect(
         "shared-memory-of-a-group-counts-as-room",
         "G4",
-        "ffrecord/limits.py",
+        "ffrecord/system/resources.py",
         "max(0, cached - shared)",
         "cached",
         ("test_limits.py",),
@@ -126,7 +126,7 @@ DEFECTS = (
     Defect(
         "a-mapping-for-each-of-any-number-of-files",
         "G4",
-        "ffrecord/table_room.py",
+        "ffrecord/reading/table_room.py",
         "        if few or (",
         "        if True or few or (",
         ("test_table_room.py",),
@@ -134,7 +134,7 @@ DEFECTS = (
     Defect(
         "tables-of-many-files-overlap",
         "G3, G4",
-        "ffrecord/table_room.py",
+        "ffrecord/reading/table_room.py",
         "self._used + -(-size // ALIGNMENT) * ALIGNMENT",
         "self._used + size // ALIGNMENT * ALIGNMENT",
         ("test_table_room.py",),

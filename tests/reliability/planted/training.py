@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "a-finished-epoch-gone-on-with",
         "G10",
-        "ffrecord/order/course.py",
+        "ffrecord/order/cursor.py",
         "        return self._position == self._epoch(self._before).length\n",
         "        return False\n",
         ("test_course.py::test_saved_with_the_last_batch",),
@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "an-epoch-said-late-not-heard",
         "G10",
-        "ffrecord/torch/following.py",
+        "ffrecord/torch/sampler_progress.py",
         "        return self.epoch is epoch and self._drawn is not None and self._sampler._drawn is None\n",
         "        return False\n",
         ("test_epoch_rules.py::test_workers_read_ahead",),
@@ -30,7 +30,7 @@ DEFECTS = (
     Defect(
         "a-validation-goes-on-where-sanity-stopped",
         "G10",
-        "ffrecord/order/course.py",
+        "ffrecord/order/cursor.py",
         "        if number == self._epoch_number and self._begun:\n            self._again = True\n",
         "        if False:\n            self._again = True\n",
         ("test_epoch_rules.py::test_every_loader_goes_by_the_rules",),

@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "file-not-synced",
         "G1",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         "fsync(self.fd)",
         "fstat(self.fd)",
         ("test_durable.py::test_order_of_steps",),
@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "directory-not-synced",
         "G1",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         "fsync(fd)\n    finally:",
         "fstat(fd)\n    finally:",
         ("test_durable.py::test_order_of_steps",),
@@ -22,7 +22,7 @@ DEFECTS = (
     Defect(
         "old-file-removed-first",
         "G1",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         '            step = "rename"\n            if replace:\n',
         '            step = "rename"\n            if replace:\n                with contextlib.suppress(OSError):\n'
         "                    os.unlink(self.target)\n",
@@ -31,7 +31,7 @@ DEFECTS = (
     Defect(
         "published-before-the-tables",
         "G1",
-        "ffrecord/writer.py",
+        "ffrecord/writing/file_writer.py",
         "            end = self._write_tables(self._written)\n",
         "            os.rename(self._part.path, self._part.target)\n            self._part.path = self._part.target\n"
         "            end = self._write_tables(self._written)\n",
@@ -40,7 +40,7 @@ DEFECTS = (
     Defect(
         "short-write-ignored",
         "G2",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         "        data, offset = data[written:], offset + written\n",
         "        return\n",
         ("test_durable.py::test_write_all_goes_on_after_short_writes",),
@@ -64,7 +64,7 @@ DEFECTS = (
     Defect(
         "length-not-compared-before-publishing",
         "G1, G2",
-        "ffrecord/writer.py",
+        "ffrecord/writing/file_writer.py",
         "            self._check_size(end)\n",
         "",
         ("test_mended.py::test_a_file_of_another_length_is_not_published",),
@@ -72,7 +72,7 @@ DEFECTS = (
     Defect(
         "crc-of-the-last-sample-dropped",
         "G3, G10",
-        "ffrecord/writer.py",
+        "ffrecord/writing/file_writer.py",
         "    prefix, *tables = format.pack_tables(checksums, offsets)\n",
         "    checksums = np.concatenate([checksums[:-1], np.zeros(min(1, len(checksums)), np.uint32)])\n"
         "    prefix, *tables = format.pack_tables(checksums, offsets)\n",
@@ -89,7 +89,7 @@ DEFECTS = (
     Defect(
         "strides-ignored",
         "G10",
-        "ffrecord/buffers.py",
+        "ffrecord/system/buffers.py",
         "        data = np.ascontiguousarray(np.asarray(data))\n",
         "        data = np.frombuffer(data.tobytes('A'), data.dtype).reshape(data.shape)\n",
         ("test_buffers.py",),
@@ -97,7 +97,7 @@ DEFECTS = (
     Defect(
         "published-though-an-exception-came",
         "G1",
-        "ffrecord/writer.py",
+        "ffrecord/writing/file_writer.py",
         "            if error is None:\n                self.close()\n",
         "            self.close()\n",
         ("test_writer_failures.py::test_an_exception_inside_with", "test_writer_failures.py::test_too_few_inside_with"),
@@ -105,7 +105,7 @@ DEFECTS = (
     Defect(
         "a-forked-child-removes-the-file",
         "G1, G6",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         "        if self.owned and not self._published and not self._keeps:\n",
         "        if not self._published and not self._keeps:\n",
         ("test_durable.py::test_a_forked_child_only_forgets_it",),
@@ -113,7 +113,7 @@ DEFECTS = (
     Defect(
         "a-forked-child-keeps-the-lock",
         "G6",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         "    for part in list(_open_parts):\n        part.discard()\n",
         "    _open_parts.clear()\n",
         (
@@ -124,7 +124,7 @@ DEFECTS = (
     Defect(
         "a-living-writer-recovered",
         "G1",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         "fcntl.LOCK_EX | fcntl.LOCK_NB",
         "fcntl.LOCK_SH | fcntl.LOCK_NB",
         ("test_recovery.py::test_the_writer_lives", "test_durable.py::test_a_living_writer_s_file_is_not_to_be_had"),
@@ -132,7 +132,7 @@ DEFECTS = (
     Defect(
         "flushed-before-it-is-durable",
         "G2",
-        "ffrecord/writer.py",
+        "ffrecord/writing/file_writer.py",
         "fsync(self._part.fd)",
         "fstat(self._part.fd)",
         ("test_recovery.py::test_order_of_steps",),
@@ -140,7 +140,7 @@ DEFECTS = (
     Defect(
         "torn-entry-of-the-journal-believed",
         "G3",
-        "ffrecord/journal.py",
+        "ffrecord/format/journal.py",
         "    return (kind, number, data[start:end]) if crc32(data[at + 4 : end]) == crc else None\n",
         "    return kind, number, data[start:end]\n",
         ("test_journal.py::test_damaged_entry", "test_recovery.py::test_journal_with_any_byte_flipped"),
@@ -156,7 +156,7 @@ DEFECTS = (
     Defect(
         "samples-moved-in-the-wrong-direction",
         "G2",
-        "ffrecord/durable.py",
+        "ffrecord/system/atomic_file.py",
         "in steps if target < start else reversed(steps):\n",
         "in steps:\n",
         ("test_durable.py::test_move_range", "test_durable.py::test_insert_space_where_the_file_system_cannot"),
@@ -164,7 +164,7 @@ DEFECTS = (
     Defect(
         "told-before-it-is-there",
         "G1, G2",
-        "ffrecord/sharding/packing.py",
+        "ffrecord/dataset_writer/encoder.py",
         "        self._output.wait()  # if that raises, nobody takes what was begun for written\n",
         "",
         ("test_packing.py::test_nothing_is_told_before_it_is_there",),
@@ -172,7 +172,7 @@ DEFECTS = (
     Defect(
         "refused-and-told-nevertheless",
         "G2",
-        "ffrecord/sharding/output.py",
+        "ffrecord/dataset_writer/output.py",
         "                self._refusal = self._refused(error, self._begun)\n",
         "                raise self._refused(error, self._begun) from None\n",
         (
@@ -183,7 +183,7 @@ DEFECTS = (
     Defect(
         "size-of-foreseen-records-not-looked-at",
         "G3",
-        "ffrecord/sharding/packing.py",
+        "ffrecord/dataset_writer/encoder.py",
         "    if (wrong := found != size).any():\n",
         "    if (wrong := found != size).all():\n",
         ("test_packing.py::test_each_record_has_the_size_that_was_foreseen",),
@@ -191,7 +191,7 @@ DEFECTS = (
     Defect(
         "checksums-of-foreseen-records-in-another-place",
         "G3",
-        "ffrecord/sharding/assembly.py",
+        "ffrecord/dataset_writer/assembly.py",
         "        start = first * format.CRC.itemsize\n",
         "        start = 0\n",
         ("test_dataset_writer_foreseen.py::test_the_bytes_are_those_of_samples_that_are_sized",),
@@ -199,7 +199,7 @@ DEFECTS = (
     Defect(
         "places-foreseen-though-samples-may-be-skipped",
         "G3",
-        "ffrecord/sharding/books.py",
+        "ffrecord/dataset_writer/books.py",
         "job.encoding is None or job.max_skipped is not None or not job.source.counts",
         "job.encoding is None or not job.source.counts",
         ("test_dataset_writer_foreseen.py::test_the_bytes_are_those_of_samples_that_are_sized",),

@@ -1,0 +1,162 @@
+"""`ffrecord bench`: what a dataset gives on this machine, beside what the machine could give at most."""
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from ffrecord.cli import measure as measuring
+from ffrecord.cli.measure import Measured
+from ffrecord.cli.sources import add_source, local_path_of, open_source, positive
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.output import Output, in_bytes
+from ffrecord.errors import ArgumentError, FFRecordError
+from ffrecord.reading.store import Store
+from ffrecord.system import urls
+from ffrecord.system.signals import signals_exit
+
+EXAMPLES = """\
+examples:
+  ffrecord bench data/train
+  ffrecord bench data/train --batch-size 256 --seconds 5 --plot bench.svg
+
+cached: random batches of what is in the page cache; the limit is to compute checksums of memory, without a copy.
+cold: random batches after the page cache was told to forget the files; the limit is large direct reads of them.
+loader: batches of tensors for training, as ffrecord.torch.Loader gives them (needs torch).
+sizes: samples of 1 kB to 4 MB, of files that are made for it in the directory for temporary files; with --plot."""
+WAYS = ("cached", "cold", "loader")
+SIZES = "sizes"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH, and how long."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    parser.add_argument("--batch-size", type=positive, default=64, metavar="N", help="samples (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, metavar="S", help="of each measurement (default: %(default)s)"
+    )
+    parser.add_argument("--only", choices=(*WAYS, SIZES), action="append", help="measure this; may be repeated")
+    help = "save a figure as .png, .svg or .pdf (needs the extra 'plot'), of sizes, too; one that is there is replaced"
+    parser.add_argument("--plot", type=local_path_of, metavar="FILE", help=help)
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Measure, and say what it means."""
+    if not given.seconds > 0:
+        raise ArgumentError(f"--seconds {given.seconds}, expected more than 0")
+    if given.plot:
+        from ffrecord.cli.plots import check
+
+        check(given.plot)
+    if urls.is_remote(given.source):
+        what = "bench compares with the disk and the memory of this machine, where that is not"
+        raise ArgumentError(f"{urls.redacted(given.source)}: {what}")
+    with signals_exit(), open_source(given) as store:  # files made to be measured go with an exception
+        if not store.n:
+            raise ArgumentError(f"{given.source}: nothing to measure in 0 samples")
+        found = measure(store, given, out)
+        swept = sweep(found, given, out)
+        whole = given.batch_size >= store.n
+    if not swept and all(each.missing for each in found):
+        raise FFRecordError("; ".join(f"{each.way}: {verdict(each)}" for each in found))
+    if given.plot:
+        from ffrecord.cli.plots import plot_measured
+
+        plot_measured(found, given.source, given.plot, swept)
+    if out.json:
+        facts: dict[str, Any] = {"path": given.source, "batch_size": given.batch_size, "machine": measuring.machine()}
+        facts |= {"measured": [_for_json(each, whole) for each in found], "sizes": [_of_size(each) for each in swept]}
+        out.data(facts)
+    else:
+        _print(found, whole, out)
+        _print_sizes(swept, out)
+    return exit_codes.DONE
+
+
+def _for_json(measured: Measured, whole: bool) -> dict[str, Any]:
+    told = {name: value for name, value in asdict(measured).items() if name != "quantiles"}
+    return {**told, "verdict": verdict(measured, whole)}
+
+
+def _of_size(measured: Measured) -> dict[str, Any]:
+    size = round(measured.bytes_per_second / measured.samples_per_second)
+    told = asdict(measured)
+    return {"size": size, **{name: told[name] for name in ("samples_per_second", "bytes_per_second", "limit")}}
+
+
+def measure(store: Store, given: argparse.Namespace, out: Output) -> list[Measured]:
+    """What was asked for and can be had, in the order of WAYS."""
+    found = []
+    for way in (way for way in given.only or WAYS if way != SIZES):
+        with out.progress(None, "", f"measuring: {way}"):
+            try:
+                found.append(getattr(measuring, way)(store, given.batch_size, given.seconds))
+            except measuring.NotHere as error:
+                found.append(Measured(way, missing=str(error)))
+    return found
+
+
+def sweep(found: list[Measured], given: argparse.Namespace, out: Output) -> list[Measured]:
+    """Samples of several sizes, if that was asked for; beside the limit that `found` has."""
+    if SIZES not in (given.only or ([SIZES] if given.plot else [])):
+        return []
+    limit = next((each.limit for each in found if each.way == "cached"), None)
+    try:
+        with out.progress(None, "", "measuring: sizes"):
+            return measuring.sizes(given.batch_size, given.seconds, limit)
+    except measuring.NotHere as error:
+        if not found:
+            raise FFRecordError(f"sizes: not measured: {error}") from error
+        out.remark(f"ffrecord bench: sizes: not measured: {error}")
+        return []
+
+
+def verdict(measured: Measured, whole: bool = False) -> str:
+    """What the numbers mean; whole: a batch is all the dataset."""
+    if measured.missing:
+        return f"not measured: {measured.missing}"
+    share = measured.bytes_per_second / measured.limit if measured.limit else None
+    if share is None:
+        why = measured.unlimited or "none is known of decoding"
+        told = f"{measured.samples_per_second:,.0f} samples/s: training is not kept waiting if it takes fewer"
+        return f"{told} (limit: {why})"
+    what = {"cached": "memory", "cold": "the storage"}.get(measured.way, "the machine")
+    if share > 1.1 and measured.way == "cold":
+        return f"faster than large direct reads of {what}: something below keeps what was read"
+    if share > 1.1:
+        return f"faster than {what} allows here: the caches of the CPU hold what is read"
+    if share >= 0.8:
+        return f"as fast as {what} allows here ({share:.0%} of it)"
+    if whole:
+        return f"{share:.0%} of what {what} allows: a batch is the whole dataset, which is too small to say more"
+    if measured.bytes_per_batch < 64 * 4096:
+        return f"{share:.0%} of what {what} allows: samples are small, larger batches would cost less each"
+    return f"{share:.0%} of what {what} allows here"
+
+
+def _print(found: list[Measured], whole: bool, out: Output) -> None:
+    rows: list[list[Any]] = []
+    for each in found:
+        if not each.missing:
+            limit = "-" if each.limit is None else f"{in_bytes(each.limit)}/s"
+            latencies = (
+                [f"{each.latencies[name] * 1e3:.3g} ms" for name in ("50 %", "99 %")] if each.latencies else ["-", "-"]
+            )
+            rows.append(
+                [each.way, f"{each.samples_per_second:,.0f}", f"{in_bytes(each.bytes_per_second)}/s", limit, *latencies]
+            )
+    if rows:
+        out.table(["", "samples/s", "read", "limit here", "batch, median", "99 %"], rows)
+        out.line()
+    for each in found:
+        out.wrapped(f"{each.way}: ", verdict(each, whole))
+
+
+def _print_sizes(swept: list[Measured], out: Output) -> None:
+    if swept:
+        out.line()
+        rows = [
+            [in_bytes(told["size"]), f"{told['samples_per_second']:,.0f}", f"{in_bytes(told['bytes_per_second'])}/s"]
+            for told in map(_of_size, swept)
+        ]
+        out.table(["samples of", "samples/s", "read, cached"], rows)

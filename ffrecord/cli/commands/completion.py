@@ -1,0 +1,110 @@
+"""`ffrecord completion`: what makes a shell complete the command, its options and file names."""
+
+import argparse
+import shlex
+
+from ffrecord.cli.commands import COMMANDS, command
+from ffrecord.cli.options import add_common
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.output import Output
+from ffrecord.errors import ArgumentError
+
+EXAMPLES = """\
+examples:
+  eval "$(ffrecord completion bash)"       # in ~/.bashrc
+  eval "$(ffrecord completion zsh)"        # in ~/.zshrc
+  ffrecord completion fish | source        # in config.fish"""
+
+BASH = """\
+_ffrecord() {{
+  local IFS=$'\\n' word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} choices="" found
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    choices=$'{commands}'
+  else
+    case "${{COMP_WORDS[1]}} $before" in
+{values}
+    esac
+    if [[ $word == -* ]]; then
+      case ${{COMP_WORDS[1]}} in
+{options}
+      esac
+    fi
+  fi
+  COMPREPLY=()
+  if [ -n "$choices" ]; then
+    while IFS= read -r found; do COMPREPLY+=("$found"); done < <(compgen -W "$choices" -- "$word")
+  else
+    while IFS= read -r found; do COMPREPLY+=("$found"); done < <(compgen -f -- "$word")
+  fi
+}}
+complete -o filenames -F _ffrecord ffrecord"""
+ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The shell."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Print it."""
+    if out.json:
+        raise ArgumentError("--json is for facts; this is a script for a shell")
+    scripts = {"bash": bash, "zsh": lambda: ZSH + bash(), "fish": fish}
+    for line in scripts[given.shell]().splitlines():
+        out.line(line)
+    return exit_codes.DONE
+
+
+def actions(name: str) -> list[argparse.Action]:
+    """What a command takes."""
+    parser = argparse.ArgumentParser()
+    command(name).arguments(parser)
+    add_common(parser)
+    return parser._actions
+
+
+def options(name: str) -> list[str]:
+    """The options of a command."""
+    return [option for action in actions(name) for option in action.option_strings]
+
+
+def values(name: str) -> dict[str, list[str]]:
+    """Option, or the command itself where its argument is meant → what may follow it, where that is a choice."""
+    return {
+        option: list(map(str, action.choices))
+        for action in actions(name)
+        if action.choices
+        for option in action.option_strings or [name]
+    }
+
+
+def bash() -> str:
+    """For bash, and for zsh, which can read it."""
+    following, own = [], []
+    for name in COMMANDS:
+        for option, choices in values(name).items():
+            following.append(f"      {shlex.quote(f'{name} {option}')}) choices=$'{_lines(choices)}' ;;")
+        own.append(f"        {name}) choices=$'{_lines(options(name))}' ;;")
+    names = _lines([*COMMANDS, "--version", "--help"])
+    return BASH.format(commands=names, values="\n".join(following), options="\n".join(own))
+
+
+def _lines(words: list[str]) -> str:
+    """For a string of bash; compgen takes off one more layer of quotes."""
+    return "\\n".join(word.replace(" ", "\\\\ ") for word in words)
+
+
+def fish() -> str:
+    """For fish."""
+    lines = ["complete -c ffrecord -n __fish_use_subcommand -l version"]
+    for name, (_, summary) in COMMANDS.items():
+        lines.append(f"complete -c ffrecord -n __fish_use_subcommand -f -a {name} -d {shlex.quote(summary)}")
+        begin = f"complete -c ffrecord -n '__fish_seen_subcommand_from {name}'"
+        for action in actions(name):
+            kinds = [f"-{'l' if each.startswith('--') else 's'} {each.lstrip('-')}" for each in action.option_strings]
+            chosen = "" if not action.choices else f" -x -a {shlex.quote(' '.join(map(shlex.quote, action.choices)))}"
+            if kinds or chosen:
+                lines.append(f"{begin} {' '.join(kinds)}{chosen}")
+    return "\n".join(lines)

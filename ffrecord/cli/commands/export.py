@@ -1,0 +1,52 @@
+"""`ffrecord export`: a dataset of any format → zip, tar, WebDataset, TFRecord or a folder."""
+
+import argparse
+
+from ffrecord.cli.leftovers import tell_of_left
+from ffrecord.cli.sources import add_jobs, add_source, local_path_of, refuse_inside
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.output import Output
+from ffrecord.cli.writing_options import conclude
+from ffrecord.conversion import export
+
+FORMATS = ("zip", "tar", "webdataset", "tfrecord", "folder")
+
+EXAMPLES = """\
+examples:
+  ffrecord export data/train train.zip
+  ffrecord export data/train shards/ --to webdataset --samples-per-shard 9000"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH, OUT, and how."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    parser.add_argument(
+        "out", metavar="OUT", type=local_path_of, help="a new file or directory, in a directory that is there"
+    )
+    parser.add_argument(
+        "--to", choices=FORMATS, metavar="FORMAT", help=f"{', '.join(FORMATS)}; by the suffix of OUT if that says it"
+    )
+    parser.add_argument(
+        "--samples-per-shard", type=int, metavar="N", help="write several files, into the directory OUT"
+    )
+    parser.add_argument("--verify", action="store_true", help="compare every byte before OUT appears")
+    add_jobs(parser, "processes that write")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Export it."""
+    refuse_inside([given.source], given.out)
+    tell_of_left(given.out, out, "export")
+    summary = export(
+        given.source,
+        given.out,
+        given.to,
+        samples_per_shard=given.samples_per_shard,
+        num_workers=given.jobs if given.jobs > 1 else 0,
+        verify=given.verify,
+        source_format=given.format,
+        progress=False if out.quiet or out.json else None,
+    )
+    conclude([summary], out, verified=given.verify)
+    return exit_codes.DONE

@@ -1,0 +1,30 @@
+"""`ffrecord head`: the first samples, decoded, in words."""
+
+import argparse
+
+from ffrecord.cli.partial import open_rest
+from ffrecord.cli.printing import show
+from ffrecord.cli.sources import add_source, whole_number
+from ffrecord.cli.terminal.output import Output
+
+EXAMPLES = """\
+examples:
+  ffrecord head data/train
+  ffrecord head -n 3 archive.zip --json"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH and how many."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    parser.add_argument("-n", "--count", type=_count, default=10, metavar="N", help="samples (default: %(default)s)")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Show them."""
+    with open_rest(given) as rest:
+        return show(rest, range(min(given.count, rest.n)), out)
+
+
+def _count(text: str) -> int:
+    return whole_number(text, 0)

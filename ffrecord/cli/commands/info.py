@@ -1,0 +1,194 @@
+"""`ffrecord info`: what a dataset is, without reading it.
+
+Of a dataset with a dataset.json only that is read, the sizes of its shards, and what the first of them says of itself:
+so it takes as long for a hundred million samples as for a hundred.
+"""
+
+import argparse
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ffrecord.cli.sources import FILE_EACH, add_source, manifest_of, open_source
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.messages import in_a_line
+from ffrecord.cli.terminal.output import Output, in_bytes
+from ffrecord.errors import FFRecordError, FormatError, MissingNamesError
+from ffrecord.fields import Field, Schema
+from ffrecord.fields.spec import field_spec
+from ffrecord.format import manifest
+from ffrecord.format.extension import Extension
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.reading.paths import real
+from ffrecord.reading.store import Store
+
+SIZE, PER_SAMPLE = "size", "bytes per sample"
+CLASSES_SHOWN = 10
+
+EXAMPLES = """\
+examples:
+  ffrecord info data/train
+  ffrecord info --json archive.zip"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Print the facts; BAD_NEWS if shards are missing or of another size, or a file was cut."""
+    directory = real(given.source)  # once: a link may lead to another one, with other shards, a moment later
+    listed = manifest_of(given, directory)
+    if listed is None:
+        with open_source(given, check_data=False) as store:
+            facts = facts_of(given.source, store)
+    else:
+        facts = facts_of(directory, listed) | {"path": given.source}
+    out.facts(as_json(facts) if out.json else in_words(facts))
+    return exit_codes.BAD_NEWS if facts["wrong"] else exit_codes.DONE
+
+
+def facts_of(source: str, found: manifest.Manifest | Store) -> dict[str, Any]:
+    """What a dataset is: sizes in bytes, column → Field as "schema"; and "wrong": what is wrong with it, in words.
+
+    Args:
+        found: its dataset.json, if it has one: all is there then, even where shards are not.
+    """
+    return _of_dataset(source, found) if isinstance(found, manifest.Manifest) else _of_store(source, found)
+
+
+def in_words(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for people."""
+    told: dict[str, Any] = {name: _size(facts[name]) for name in (SIZE, PER_SAMPLE)}
+    told["schema"] = _each(facts["schema"], repr)
+    if "classes" in facts:
+        more = len(facts["classes"]) - CLASSES_SHOWN
+        told["classes"] = ", ".join(facts["classes"][:CLASSES_SHOWN]) + (f", and {more:,} more" if more > 0 else "")
+    return {**facts, **told, "wrong": facts["wrong"] or None}
+
+
+def as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for programs: fields as they are in files."""
+    return {**facts, "schema": _each(facts["schema"], field_spec)}
+
+
+def _size(size: float | None) -> str | None:
+    return None if size is None else in_bytes(size)
+
+
+def _each(columns: Mapping[str, Field | str] | None, say: Callable[[Field], Any]) -> dict[str, Any] | None:
+    """What to say of each field; text is said already."""
+    if columns is None:
+        return None
+    return {name: say(field) if isinstance(field, Field) else field for name, field in columns.items()}
+
+
+def _of_dataset(directory: str, listed: manifest.Manifest) -> dict[str, Any]:
+    """What dataset.json says, and a shard of itself: the first that has its size."""
+    size = sum(shard.size for shard in listed.shards)
+    facts = _counts(directory, "ffrecord", listed.samples, len(listed.shards), size)
+    facts |= {
+        "schema": _columns(listed.schema),
+        "checksum": "CRC-32",
+        "seed": listed.seed,
+        "fingerprint": listed.fingerprint,
+    }
+    sizes = _sizes_there(directory)
+    wrong = list(_differences(listed.shards, sizes))
+    first = next((shard.name for shard in listed.shards if sizes.get(shard.name) == shard.size), None)
+    try:
+        facts |= _of_itself(os.path.join(directory, first)) if first is not None else {}
+    except (FFRecordError, OSError) as error:
+        wrong.append(in_a_line(error))
+    return {**facts, "wrong": wrong}
+
+
+def _of_store(source: str, store: Store) -> dict[str, Any]:
+    """What any store tells of itself."""
+    size = None if store.format in FILE_EACH else sum(_sizes(store))
+    files = store.n if store.format in FILE_EACH else len(store.fnames)
+    facts = _counts(source, store.format, store.n, files, size)
+    extension = getattr(store, "extension", None)
+    facts |= {"schema": _columns(extension.schema) if extension else None, "checksum": store.checksum or "none"}
+    try:
+        facts["names"] = len(store.keys()) > 0 or store.n == 0
+    except MissingNamesError:
+        facts["names"] = False
+    if getattr(store, "classes", None):
+        facts["classes"] = list(store.classes)  # type: ignore[attr-defined]
+    facts["fingerprint"] = store.fingerprint()
+    facts |= _said(extension) if store.format == "ffrecord" else {}
+    return {**facts, "wrong": list(_cut(store))}
+
+
+def _cut(store: Store) -> Iterable[str]:
+    """The files that end before their last record begins, in words."""
+    offsets: list[int] = getattr(store, "last_offsets", [])  # of a reader, as `file_sizes`
+    for path, size, offset in zip(store.fnames, _sizes(store), offsets, strict=True) if offsets else ():
+        if offset > size:
+            yield f"{path} was cut: it has {size} bytes, its last record begins at {offset}"
+
+
+def _sizes_there(directory: str) -> dict[str, int]:
+    with os.scandir(directory) as entries:
+        return {entry.name: entry.stat().st_size for entry in entries}
+
+
+def _differences(shards: Iterable[manifest.Shard], sizes: Mapping[str, int]) -> Iterable[str]:
+    """The shards that are missing, or not of the size that they had, in words."""
+    for shard in shards:
+        size = sizes.get(shard.name)
+        if size is None:
+            yield f"{shard.name} is missing"
+        elif size != shard.size:
+            yield f"{shard.name} has {size} bytes, expected {shard.size}"
+
+
+def _counts(path: str, format: str, samples: int, files: int, size: int | None) -> dict[str, Any]:
+    """`size` is None where nobody knows without looking at each of very many files."""
+    return {
+        "path": path,
+        "format": format,
+        "samples": samples,
+        "files": files,
+        "bytes": size,
+        SIZE: size,
+        PER_SAMPLE: size / samples if samples and size is not None else None,
+    }
+
+
+def _columns(schema: Mapping[str, Any] | None) -> dict[str, Field | str] | None:
+    """Column → what it holds; or "?" → why nobody knows."""
+    if schema is None:
+        return None
+    try:
+        return dict(Schema.from_builtins(schema).fields)
+    except FormatError as error:  # of a later version, or of fields that this program does not have
+        return {"?": str(error)}
+
+
+def _of_itself(path: str) -> dict[str, Any]:
+    """What the extension block of a file says of who wrote it."""
+    opened = OpenedFile(path, check=False, whole=False)
+    try:
+        return _said(opened.extension)
+    finally:
+        opened.close()
+
+
+def _said(extension: Extension | None) -> dict[str, Any]:
+    return {"writer": (extension and extension.writer) or None, "serializer": extension and extension.serializer}
+
+
+def _sizes(store: Store) -> Iterable[int]:
+    """Bytes of each file, which may be no path of this machine."""
+    known: Iterable[int] | None = getattr(store, "file_sizes", None)  # of a reader, which is imported only to read
+    return map(_bytes, store.fnames) if known is None else known
+
+
+def _bytes(path: str) -> int:
+    if not os.path.isdir(path):
+        return os.stat(path).st_size
+    return sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())

@@ -1,0 +1,115 @@
+"""`ffrecord ls`: the records of a dataset, one line each: index, bytes, where, name."""
+
+import argparse
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.cli.partial import Rest, open_rest
+from ffrecord.cli.sources import add_source
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.output import Output
+from ffrecord.errors import MissingNamesError
+from ffrecord.reading.record_reader import RecordReader
+from ffrecord.reading.store import Store
+
+CHUNK = 4096  # records asked for at once
+SIZES_AT_ONCE = 1 << 20  # of one file, for their sum
+
+EXAMPLES = """\
+examples:
+  ffrecord ls archive.zip
+  ffrecord ls data/train --shards
+  ffrecord ls data/train | head"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH, and of what."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    parser.add_argument("--shards", action="store_true", help="the files, with their samples and sizes, instead")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """List them: lines as they are found, so that a pipe may stop it."""
+    with open_rest(given, None if given.shards else out, check_data=False) as rest:
+        if given.shards:
+            _print_shards(rest, out)
+        elif out.json:
+            out.items(records(rest))
+        else:
+            _print(rest, out)
+        return exit_codes.BAD_NEWS if rest.wrong else exit_codes.DONE
+
+
+def records(rest: Rest) -> Iterator[dict[str, Any]]:
+    """Each record that is there; no bytes of one that a cut file has no more."""
+    store = rest.store
+    try:
+        names: Any = store.keys()
+    except MissingNamesError:
+        names = None
+    for start in range(0, store.n, CHUNK):
+        positions = np.arange(start, min(start + CHUNK, store.n))
+        for index, size in zip(positions.tolist(), store.record_sizes(positions).tolist(), strict=True):
+            told = {"index": rest.index(index), "bytes": size if size >= 0 else None}
+            yield told if names is None else {**told, "name": names[index]}
+
+
+def shards(store: Store, out: Output) -> Iterator[tuple[str, int, int]]:
+    """Each file that has records: its name, how many, and their bytes."""
+    known, first = set(store.fnames), next(iter(store.fnames), "")
+    counts: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    with out.progress(store.n, " records", "shards") as bar:
+        for path, found in _by_file(store):
+            name = path if path in known else first  # the directory that files were found in, or the list of them
+            counts[name] = counts.get(name, 0) + len(found)
+            sizes[name] = sizes.get(name, 0) + int(np.maximum(found, 0).sum())
+            bar.update(len(found))
+    for path in dict.fromkeys(store.fnames):
+        yield path, counts.get(path, 0), sizes.get(path, 0)
+
+
+def _by_file(store: Store) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """A file, and the sizes of records of it, until all had their turn: many at once where a table counts them."""
+    start = 0
+    for path, count in zip(store.fnames, _counts(store), strict=False):
+        for first in range(start, start + count, SIZES_AT_ONCE):
+            yield path, store.record_sizes(np.arange(first, min(first + SIZES_AT_ONCE, start + count)))
+        start += count
+    for first in range(start, store.n, CHUNK):
+        positions = np.arange(first, min(first + CHUNK, store.n))
+        sizes = store.record_sizes(positions)
+        for place, index in enumerate(positions.tolist()):
+            yield store.locate(index)[0], sizes[place : place + 1]
+
+
+def _counts(store: Store) -> list[int]:
+    """Records of each file, which follow each other; none where only `locate` knows."""
+    if isinstance(store, RecordReader) and type(store).locate is RecordReader.locate:
+        return [file.n for file in store._files]
+    return []
+
+
+def _print_shards(rest: Rest, out: Output) -> None:
+    """As a table, with what is wrong beside those that are not there."""
+    rows: list[tuple[Any, ...]] = [(*row, None) for row in shards(rest.store, out)]
+    if rest.pieces:
+        found = {row[0]: row for row in rows}
+        rows = [found.get(each.path, (each.path, each.samples, None, each.wrong)) for each in rest.pieces]
+    columns = ("file", "samples", "bytes", "wrong")
+    plain = not rest.wrong and not out.json
+    out.table(columns[:3] if plain else columns, [row[:3] if plain else row for row in rows], shorten="file")
+
+
+def _print(rest: Rest, out: Output) -> None:
+    found = records(rest)
+    first = list(itertools.islice(found, 1))
+    width = len(f"{rest.n - 1:,}")
+    for each in itertools.chain(first, found):
+        size = "-" if each["bytes"] is None else f"{each['bytes']:,}"
+        out.line(f"{each['index']:>{width},}  {size:>12}  {each.get('name', '')}".rstrip())

@@ -1,0 +1,40 @@
+"""`ffrecord pack`: a folder → one file, from which each of its files can be read by path."""
+
+import argparse
+import os
+
+from ffrecord.cli.leftovers import tell_of_left
+from ffrecord.cli.sources import local_path_of, refuse_inside
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.output import Output, counted, in_bytes
+from ffrecord.folders.folder import PackedFolder
+from ffrecord.folders.folder_pack import pack_folder
+
+EXAMPLES = """\
+examples:
+  ffrecord pack photos/ photos.ffr
+  ffrecord get photos.ffr cats/1.jpg --raw > 1.jpg"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """FOLDER and FILE."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("folder", metavar="FOLDER", type=local_path_of)
+    parser.add_argument("out", metavar="FILE.ffr", type=local_path_of, help="appears when all is written")
+    parser.add_argument("--replace", action="store_true", help="replace a file that is there")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Pack it."""
+    refuse_inside([given.folder], given.out)
+    if os.path.lexists(given.out) and not given.replace:
+        raise FileExistsError(17, "there is something; --replace replaces it", given.out)
+    tell_of_left(given.out, out, "pack")
+    with out.progress(None, " files", "packing") as bar:
+        pack_folder(given.folder, given.out, on_file=bar.reach)
+    size = os.path.getsize(given.out)
+    with PackedFolder(given.out) as packed:
+        files = packed.num_files()
+    facts = {"path": given.out, "files": files, "bytes": size}
+    out.facts(facts) if out.json else out.line(f"{given.out}: {counted(files, 'file')}, {in_bytes(size)}")
+    return exit_codes.DONE

@@ -1,0 +1,48 @@
+"""`ffrecord recover`: what a writer that was killed had flushed, as a whole file."""
+
+import argparse
+import os
+
+from ffrecord.cli.sources import local_path_of
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.output import Output, counted, in_bytes
+from ffrecord.system import filesystems
+from ffrecord.writing.recovery import recover
+
+EXAMPLES = """\
+examples:
+  ffrecord recover run.ffr
+  ffrecord recover .run.ffr.0123456789ab.part"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH."""
+    parser.epilog = EXAMPLES
+    help = "of the file as it was given to its writer, or of what was left (.NAME.….part)"
+    parser.add_argument("path", metavar="PATH", type=local_path_of, help=help)
+    parser.add_argument("--replace", action="store_true", help="replace a file that is there under the name")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Publish it; BAD_NEWS if samples that had been flushed are damaged."""
+    found = recover(given.path, replace=given.replace)
+    if out.json:
+        out.facts(found._asdict() | {"path": _as_given(found.path)})
+    else:
+        out.line(f"{_as_given(found.path)}: {counted(found.samples, 'sample')}, {in_bytes(found.bytes)}")
+        if found.dropped:
+            out.line(
+                f"{counted(found.dropped, 'byte')} were written after the last flush: nothing tells what they were"
+            )
+        if found.damaged:
+            out.line(
+                f"{counted(found.damaged, 'sample')} had been flushed, and came damaged: the disk did not "
+                f"keep what it said"
+            )
+    return exit_codes.BAD_NEWS if found.damaged else exit_codes.DONE
+
+
+def _as_given(path: str) -> str:
+    """A path as it is from here, if it lies below."""
+    here = filesystems.working_directory()
+    return path if here is None else path.removeprefix(os.path.join(here, ""))

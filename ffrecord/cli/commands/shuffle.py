@@ -1,0 +1,64 @@
+"""`ffrecord shuffle`: the same samples in a random order, which a seed tells."""
+
+import argparse
+import secrets
+
+import numpy as np
+
+from ffrecord.cli.sources import add_source, refuse_inside, seed_of
+from ffrecord.cli.terminal.output import Output
+from ffrecord.cli.writing_options import (
+    add_out,
+    add_skipping,
+    advising,
+    conclude,
+    indexed,
+    options_of,
+    told_apart,
+    writer_of,
+)
+from ffrecord.dataset_writer import DatasetWriter, resume
+from ffrecord.order import Random
+
+ORDER = "order"  # in what is asked for: its name, and the seed
+
+EXAMPLES = """\
+examples:
+  ffrecord shuffle data/sorted data/shuffled --seed 7"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH, OUT and a seed."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    add_out(parser)
+    add_skipping(parser)
+    parser.add_argument(
+        "--seed",
+        type=seed_of,
+        metavar="N",
+        help="of the order: the same seed gives the same files; drawn and told by default, once if a call goes on",
+    )
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Write them in the order that `ffrecord.order.Random` has in epoch 0.
+
+    The seed is noted with the finished shards of an interrupted call, which the same call without one goes on from.
+    """
+    refuse_inside([given.source], given.out)
+    with advising(given), indexed(given.source, given.format) as found:
+        writer = writer_of(found, given.out, options_of(given, out))
+        seed = drawn(writer) if given.seed is None else given.seed
+        n = len(found.dataset)
+        indices = Random().indices(np.arange(n), n, seed, 0)
+        asked = {ORDER: {"name": Random.name, "seed": seed}} | resume.of_chosen(indices, told_apart(found))
+        summary = writer._write_chosen(found.dataset, indices, asked)
+    return conclude([summary], out, seed=seed)
+
+
+def drawn(writer: DatasetWriter) -> int:
+    """The seed of the interrupted call to go on with, or a new one."""
+    order = writer._earlier().get(ORDER)
+    found = order.get("seed") if isinstance(order, dict) else None
+    return found if isinstance(found, int) else secrets.randbelow(1 << 32)

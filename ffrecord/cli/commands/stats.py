@@ -1,0 +1,148 @@
+"""`ffrecord stats`: how large the records are, and what is in each column."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ffrecord.cli import column_facts
+from ffrecord.cli.classes import classes_of
+from ffrecord.cli.partial import Rest, open_rest
+from ffrecord.cli.sizes import Sizes, labels_of, sizes_of
+from ffrecord.cli.sources import add_source, local_path_of, whole_number
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.output import Output, counted, cut, in_bytes, in_words
+from ffrecord.errors import FFRecordError
+
+BAR = 40  # characters of the longest
+BLOCKS, PLAIN = ("█", "▏"), ("#", "|")  # of a bar, and one for a bar that is too short
+DAMAGED_SHOWN = 5
+VALUE_MOST = 40  # characters of one that is frequent
+
+EXAMPLES = """\
+examples:
+  ffrecord stats data/train
+  ffrecord stats data/train --samples 100000 --json
+  ffrecord stats data/train --plot sizes.svg"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH, and of how many samples."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    help = "decode so many, spread over the dataset, for the facts of columns (default: %(default)s; 0 for none)"
+    parser.add_argument("--samples", type=_count, default=1000, metavar="N", help=help)
+    parser.add_argument(
+        "--plot",
+        type=local_path_of,
+        metavar="FILE",
+        help="save a histogram of sizes as .png, .svg or .pdf (needs the extra 'plot'); one that is there is replaced",
+    )
+
+
+def _count(text: str) -> int:
+    return whole_number(text, 0)
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Print the facts."""
+    if given.plot:
+        from ffrecord.cli.plots import check
+
+        check(given.plot)
+    with open_rest(given, out) as rest:
+        sizes = sizes_of(rest.store, out)
+        without_size = rest.store.n - sizes.count
+        samples, damaged = _spread(rest, given.samples)
+        columns = column_facts.of_samples(samples, classes_of(rest.store))
+    if given.plot:
+        from ffrecord.cli.plots import plot_sizes
+
+        plot_sizes(sizes, given.source, given.plot)
+    if out.json:
+        facts = {"path": given.source, "sizes": {**sizes.facts(), "without_size": without_size}, "columns": columns}
+        out.data({**facts, "looked_at": len(samples) + len(damaged), "damaged": damaged, "wrong": rest.wrong})
+    else:
+        _print(sizes, without_size, columns, out)
+        _print_damaged(len(samples), damaged, out)
+    return exit_codes.BAD_NEWS if damaged or without_size or rest.wrong else exit_codes.DONE
+
+
+def _spread(rest: Rest, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Up to so many samples, evenly spread; and of those among them that cannot be read, "index" and "error"."""
+    count = min(count, rest.store.n)
+    if count < 1:
+        return [], []
+    chosen = np.unique(np.linspace(0, rest.store.n - 1, count).astype(np.int64))
+    try:
+        return rest.store.samples(chosen), []
+    except (FFRecordError, OSError):  # some of them; which, is found by reading each
+        samples: list[Any] = []
+        damaged: list[dict[str, Any]] = []
+        for place in chosen.tolist():
+            try:
+                samples.append(rest.store.sample(place))
+            except (FFRecordError, OSError) as error:
+                damaged.append({"index": rest.index(place), "error": rest.told(error, place)})
+        return samples, damaged
+
+
+def _print_damaged(good: int, damaged: list[dict[str, Any]], out: Output) -> None:
+    if damaged:
+        out.line()
+        out.line(f"{len(damaged):,} of {counted(good + len(damaged), 'sample')} looked at cannot be read:")
+        for each in damaged[:DAMAGED_SHOWN]:
+            out.line(f"  {each['error']}")
+        if len(damaged) > DAMAGED_SHOWN:
+            out.line("  … ffrecord verify names all")
+
+
+def _print(sizes: Sizes, without_size: int, columns: dict[str, dict[str, Any]], out: Output) -> None:
+    out.line(f"{counted(sizes.count, 'record')}, {in_bytes(sizes.total)}")
+    if without_size:
+        out.line(f"{counted(without_size, 'more record')} cannot be read, or their file was cut before them")
+    if sizes.count:
+        told = {name: in_bytes(value) for name, value in sizes.facts()["percentiles"].items()}
+        out.wrapped("", ", ".join(f"{name} {value}" for name, value in told.items()))
+        if sizes.estimated:
+            out.line(f"bars and percentiles are {sizes.estimated}")
+        out.line()
+        _bars(sizes, out)
+    for name, facts in columns.items():
+        out.line()
+        out.line(f"{name}: {facts['kind']}")
+        for fact, value in facts.items():
+            if fact != "kind":
+                out.wrapped(f"  {fact:10}  ", _words(value, facts.get("distinct", 0) if fact == "frequent" else 0))
+
+
+def _words(value: Any, total: int) -> str:
+    """A fact; of values with their counts also how many more than these there are of `total`."""
+    if isinstance(value, Mapping):
+        more = total - len(value)
+        told = ", ".join(f"{cut(name, VALUE_MOST)}: {count:,}" for name, count in value.items())
+        return f"{told}, and {more:,} more" if more > 0 else told
+    return f"{value:.6g}" if isinstance(value, float) else in_words(value)
+
+
+def _bars(sizes: Sizes, out: Output) -> None:
+    histogram = sizes.histogram
+    most = max(histogram)
+    labels = [f"from {edge}" for edge in labels_of(sizes.edges)[:-1]]
+    left = max(map(len, labels))
+    room = max(5, min(BAR, out.width - left - 14))
+    full, thin = BLOCKS if _can_say("".join(BLOCKS)) else PLAIN
+    for label, count in zip(labels, histogram, strict=True):
+        bar = full * round(room * count / most) if count else ""
+        out.line(f"{label:>{left}}  {count:>10,}  {bar or (thin if count else '')}")
+
+
+def _can_say(text: str) -> bool:
+    """Whether standard output has these characters, as that of a machine without a locale has not."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

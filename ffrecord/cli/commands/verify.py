@@ -1,0 +1,212 @@
+"""`ffrecord verify`: read everything, compare all checksums, and name every record that is bad."""
+
+import argparse
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ffrecord.cli.sources import FILE_EACH, add_jobs, add_source, open_source
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.messages import in_a_line, numbered
+from ffrecord.cli.terminal.output import Output, counted, in_bytes
+from ffrecord.errors import FFRecordError
+from ffrecord.format import manifest
+from ffrecord.format.ffr_layout import SUFFIX
+from ffrecord.reader import FileReader
+from ffrecord.reading import shard_list
+from ffrecord.reading.paths import real
+from ffrecord.reading.store import Store
+
+RANGE_BYTES = 128 << 20  # about as much as one thread reads between two steps of the bar
+
+EXAMPLES = """\
+examples:
+  ffrecord verify data/train
+  ffrecord verify data/train --json | jq .bad
+  ffrecord verify archive.zip && echo whole"""
+
+
+@dataclass
+class Report:
+    """What was found.
+
+    Attributes:
+        checksum: what guards each record, None if nothing does.
+        bad: of each bad file or record: "file", "index" in that file (None: the file as a whole), "sample", its index
+            in the dataset (None: the file is none of the dataset), and "error".
+    """
+
+    format: str = ""
+    checksum: str | None = None
+    files: int = 0
+    records: int = 0
+    bytes: int = 0
+    bad: list[dict[str, Any]] = field(default_factory=list)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH and how many threads."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    add_jobs(parser, "threads that read")
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Check it; BAD_NEWS if anything is wrong."""
+    began, report = time.monotonic(), Report()
+    for found in _found(given):
+        if isinstance(found, Part):
+            with found.store:
+                check(found, given.jobs, report, out)
+        else:
+            _tell(report, out, *found)
+    _conclude(given, report, time.monotonic() - began, out)
+    return exit_codes.BAD_NEWS if report.bad else exit_codes.DONE
+
+
+class Part(NamedTuple):
+    """What is read at once.
+
+    Attributes:
+        store: the dataset, or a shard of it.
+        first: index, in the dataset, of its first sample; None if it is not known to be of the dataset.
+    """
+
+    store: Store
+    first: int | None
+
+
+class Bad(NamedTuple):
+    """A file that is wrong as a whole, and why."""
+
+    path: str
+    error: str
+
+
+def _found(given: argparse.Namespace) -> Iterator[Part | Bad]:
+    """The dataset; or, if it cannot be opened, each of its shards that can, and what is wrong with the others."""
+    try:
+        yield Part(open_source(given), 0)
+        return
+    except (FFRecordError, OSError) as error:
+        directory = real(given.source)  # once: a link may lead to another one a moment later
+        listed, damaged = _listed(directory)
+        shards = list(_shards(directory, listed))
+        if not shards:
+            raise
+        whole = error
+    wrong = False
+    for path, shard, first in shards:
+        for found in _of_shard(path, shard, first):
+            wrong |= isinstance(found, Bad)
+            yield found
+    if damaged or not wrong:  # nothing is wrong with a shard, or that is not all
+        yield Bad(given.source, in_a_line(whole))
+
+
+def _of_shard(path: str, shard: manifest.Shard | None, first: int) -> Iterator[Part | Bad]:
+    """A file, read even if it is not the shard that is listed."""
+    try:
+        difference = "" if shard is None else shard_list.difference(path, shard)
+        reader = FileReader(path)
+    except (FFRecordError, OSError) as error:
+        yield Bad(path, in_a_line(error))
+        return
+    if difference:
+        yield Bad(path, difference)
+    yield Part(reader, None if shard is None or difference else first)
+
+
+def _listed(path: str) -> tuple[manifest.Manifest | None, bool]:
+    """What dataset.json says, and whether it is there but cannot be read."""
+    try:
+        return (manifest.load(path) if os.path.isdir(path) else None), False
+    except FFRecordError:
+        return None, True
+
+
+def _shards(path: str, listed: manifest.Manifest | None) -> Iterator[tuple[str, manifest.Shard | None, int]]:
+    """The `.ffr` files of a directory, with what dataset.json lists and the first sample; or all that there are."""
+    if listed is None:
+        names = os.listdir(path) if os.path.isdir(path) else []
+        for name in sorted(name for name in names if name.endswith(SUFFIX)):
+            yield os.path.join(path, name), None, 0
+        return
+    first = 0
+    for shard in listed.shards:
+        yield os.path.join(path, shard.name), shard, first
+        first += shard.samples
+
+
+def check(part: Part, jobs: int, report: Report, out: Output) -> None:
+    """Read all records of a part by threads, and add what is bad to the report."""
+    store = part.store
+    report.format, report.checksum = store.format, store.checksum
+    report.files += store.n if store.format in FILE_EACH else len(set(store.fnames))
+    before = store.stats().bytes
+    ranges = list(_ranges(store))
+    with ThreadPoolExecutor(jobs, "ffrecord-verify") as pool, out.progress(store.n, " records", "verifying") as bar:
+        futures = {pool.submit(_bad, store, each): each for each in ranges}
+        try:
+            for future in as_completed(futures):
+                bar.update(len(futures[future]))
+                for index, error in future.result():
+                    path, local = store.locate(index)
+                    bar.clear()
+                    sample = None if part.first is None else part.first + index
+                    _tell(report, out, path, numbered(in_a_line(error), index, sample), local, sample)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    report.records += store.n
+    report.bytes += store.stats().bytes - before
+
+
+def _bad(store: Store, indices: range) -> list[tuple[int, Exception]]:
+    return list(store.bad_records(indices.start, indices.stop))
+
+
+def _ranges(store: Store) -> Iterator[range]:
+    size = sum(os.path.getsize(path) for path in set(store.fnames) if os.path.isfile(path))
+    step = max(1, min(store.n, store.n * RANGE_BYTES // max(size, 1)))
+    for start in range(0, store.n, step):
+        yield range(start, min(start + step, store.n))
+
+
+def _tell(
+    report: Report, out: Output, path: str, error: str, index: int | None = None, sample: int | None = None
+) -> None:
+    report.bad.append({"file": path, "index": index, "sample": sample, "error": error})
+    if not out.json:
+        out.line(f"bad: {error}")
+
+
+def _conclude(given: argparse.Namespace, report: Report, seconds: float, out: Output) -> None:
+    report.bad.sort(key=lambda each: (each["file"], -1 if each["index"] is None else each["index"]))
+    if out.json:
+        rate = report.bytes / max(seconds, 1e-9)
+        facts = {"path": given.source, "format": report.format, "files": report.files, "records": report.records}
+        out.facts(
+            {
+                **facts,
+                "bytes": report.bytes,
+                "checksum": report.checksum,
+                "seconds": seconds,
+                "bytes_per_second": rate,
+                "bad": report.bad,
+            }
+        )
+        return
+    speed = f"{in_bytes(report.bytes)} in {seconds:.3g} s, {in_bytes(report.bytes / max(seconds, 1e-9))}/s"
+    out.line(f"{counted(report.records, 'record')} in {counted(report.files, 'file')}, {speed}: {_verdict(report)}")
+
+
+def _verdict(report: Report) -> str:
+    if report.bad:
+        return f"{len(report.bad):,} bad"
+    if report.checksum is None:
+        return f"all can be read; {report.format} has no checksums to compare"
+    return f"every {report.checksum} matches"

@@ -1,0 +1,162 @@
+"""`ffrecord view`: a dataset in the browser, or as one file to show to others."""
+
+import argparse
+import os
+from contextlib import ExitStack, closing
+from errno import EADDRINUSE
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from ffrecord.cli.partial import open_rest
+from ffrecord.cli.sources import add_source, local_path_of, manifest_of, open_source, positive, whole_number
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.messages import in_a_line
+from ffrecord.cli.terminal.output import Output, counted, in_bytes
+from ffrecord.errors import ArgumentError, ChecksumError
+from ffrecord.reading.store import Store
+
+if TYPE_CHECKING:
+    from ffrecord.cli.viewer.endpoints import Answers
+    from ffrecord.cli.viewer.records import Records
+    from ffrecord.cli.viewer.server import Server
+
+EXAMPLES = """\
+examples:
+  ffrecord view data/train
+  ffrecord view photos.zip --port 8000 --no-open
+  ffrecord view data/train --export report.html
+
+The page is for this machine only. Ctrl-C ends it, with exit code 0."""
+
+PORT_MOST = 65535
+REPORTED = 100  # samples
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """PATH, and where to show it."""
+    parser.epilog = EXAMPLES
+    add_source(parser)
+    parser.add_argument("--port", type=_port, default=0, metavar="N", help="of the page (default: a free one)")
+    help = "open it in a browser (default: if there is a screen, and output goes to a terminal)"
+    parser.add_argument("--open", action=argparse.BooleanOptionalAction, default=None, help=help)
+    parser.add_argument(
+        "--export",
+        type=local_path_of,
+        metavar="FILE",
+        help="write a page with samples, facts and sizes in it, and show nothing; one that is there is replaced",
+    )
+    help = "samples in the page of --export, from the first (default: %(default)s)"
+    parser.add_argument("-n", "--count", type=positive, default=REPORTED, metavar="N", help=help)
+
+
+def run(given: argparse.Namespace, out: Output) -> int:
+    """Show it until Ctrl-C, or export it; BAD_NEWS if samples of the exported page are damaged."""
+    if given.export and not given.export.endswith((".html", ".htm")):
+        raise ArgumentError(f"{given.export}: a page ends in .html")
+    from ffrecord.cli.viewer.endpoints import Answers
+    from ffrecord.cli.viewer.records import Records
+
+    store, remark, missing = _opened(given)
+    with store:
+        records = Records(store)
+        with closing(Answers(records, given.source, remark, manifest_of(given))) as answers:
+            if remark:
+                out.remark(f"ffrecord view: {remark}")
+            if given.export:
+                return _export(records, answers, given, out, missing)
+            from ffrecord.cli.viewer.server import Server
+
+            with _listening(Server, answers, given) as server:
+                return _serve(server, given, out)
+
+
+def _opened(given: argparse.Namespace) -> tuple[Store, str, bool]:
+    """The dataset, or what is left of it; what to say of that; whether shards are missing.
+
+    If only its tables are damaged, it is taken as it is.
+    """
+    try:
+        rest = open_rest(given)
+        return rest.store, rest.remark(given.source), bool(rest.wrong)
+    except ChecksumError as error:
+        try:
+            store = open_source(given, check_data=False)
+        except Exception:
+            raise error from None
+        return store, f"damaged, so nothing of it is compared with checksums: {error}", False
+
+
+def _export(records: "Records", answers: "Answers", given: argparse.Namespace, out: Output, missing: bool) -> int:
+    from ffrecord.cli.atomic_output import save
+    from ffrecord.cli.viewer.report import report
+
+    count = min(given.count, records.store.n)
+    with out.progress(count, " samples", "export") as bar:
+        data, damaged = report(records, answers, given.count, bar.update)
+    save(data, given.export)
+    if out.json:
+        facts = {
+            "path": given.export,
+            "samples": count,
+            "damaged": damaged,
+            "complete": not missing,
+            "bytes": len(data),
+        }
+        out.facts(facts)
+    else:
+        told = f", {damaged:,} of them damaged" if damaged else ""
+        told += ", some shards missing" if missing else ""
+        out.line(f"{given.export}: {counted(count, 'sample')}{told}, {in_bytes(len(data))}")
+    return exit_codes.BAD_NEWS if damaged or missing else exit_codes.DONE
+
+
+def _listening(server: type["Server"], answers: "Answers", given: argparse.Namespace) -> "Server":
+    try:
+        return server(answers, given.port, debug=given.debug)
+    except OSError as error:
+        if error.errno == EADDRINUSE:
+            raise OSError(f"port {given.port} is in use; --port 0 takes a free one") from None
+        raise OSError(f"port {given.port}: {error.strerror}") from None
+
+
+def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:
+    """Until Ctrl-C, which is how it is meant to end."""
+    try:
+        if out.json:
+            out.data({"url": server.url})
+        else:
+            out.line(server.url)
+        out.flush()
+        if out.tty:
+            out.remark("Ctrl-C ends it")
+        if _has_screen(out) if given.open is None else given.open:
+            from ffrecord.cli.viewer.private_link import way_to
+
+            with ExitStack() as stack:
+                try:
+                    path = stack.enter_context(way_to(server.url))
+                except OSError as error:
+                    out.remark(f"ffrecord view: no browser was opened: {in_a_line(error)}")
+                else:
+                    Thread(target=_show, args=(path,), daemon=True).start()
+                server.serve_forever()
+        else:
+            server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    return exit_codes.DONE
+
+
+def _show(path: str) -> None:
+    import webbrowser  # which takes as long as reading a hundred samples, and mostly nobody needs it
+
+    webbrowser.open(Path(path).as_uri())
+
+
+def _has_screen(out: Output) -> bool:
+    return out.tty and any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def _port(text: str) -> int:
+    return whole_number(text, 0, PORT_MOST)

@@ -1,0 +1,111 @@
+"""Samples as people read them, and as JSON."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ffrecord.cli.terminal.output import cut, in_bytes
+
+VALUES_MOST = 8  # of an array that are shown
+TEXT_MOST = 60  # characters
+JSON_MOST = 64  # values of an array that are written out
+BYTES_MOST = 16
+
+
+def columns_of(sample: Any) -> dict[str, Any]:
+    """Column → value, whatever structure a sample has; one without is "value"."""
+    if isinstance(sample, Mapping):
+        return {str(name): value for name, value in sample.items()}
+    if isinstance(sample, list | tuple):
+        return {str(place): value for place, value in enumerate(sample)}
+    return {"value": sample}
+
+
+def in_words(value: Any) -> str:
+    """A value in one line."""
+    if isinstance(value, np.ndarray):
+        return _array(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _bytes(bytes(value))
+    if isinstance(value, str):
+        return repr(cut(value, TEXT_MOST))
+    if isinstance(value, Mapping | list | tuple):
+        parts = columns_of(value)
+        return cut(", ".join(f"{name}: {in_words(each)}" for name, each in parts.items()), 2 * TEXT_MOST)
+    return str(value)
+
+
+def _array(array: np.ndarray[Any, Any]) -> str:
+    kind = f"{array.dtype} {list(array.shape)}"
+    if array.dtype == np.uint8 and array.ndim == 1:
+        return _bytes(array[: 1 << 16].tobytes(), array.size)
+    if array.size <= VALUES_MOST:
+        return f"{kind} {np.array2string(array, precision=4, separator=', ', max_line_width=10**6)}".replace("\n", "")
+    if array.dtype.kind in "fiu":
+        return f"{kind}, {array.min():.4g} to {array.max():.4g}, mean {_mean(array):.4g}"
+    return kind
+
+
+def _mean(array: np.ndarray[Any, Any]) -> float:
+    with np.errstate(
+        invalid="ignore", over="ignore"
+    ):  # what has inf and -inf in it has none: that is told, not warned of
+        return float(array.mean())
+
+
+def _bytes(data: bytes, size: int | None = None) -> str:
+    size = len(data) if size is None else size
+    picture = picture_kind(data)
+    if picture:
+        return f"{picture}, {in_bytes(size)}"
+    if size <= 1 << 16 and data and _is_text(data):
+        return f"{in_bytes(size)} of text, {cut(data.decode(), TEXT_MOST)!r}"
+    start = data[:BYTES_MOST].hex(" ")
+    return f"{in_bytes(size)}{', ' if start else ''}{start}{' …' if size > BYTES_MOST else ''}"
+
+
+def picture_kind(value: Any) -> str:
+    """What kind of image file some bytes are, by how they begin: of records, too, which are flat uint8; "" for none."""
+    if isinstance(value, np.ndarray):
+        value = value[:BYTES_MOST].tobytes() if value.dtype == np.uint8 and value.ndim == 1 else b""
+    data = bytes(value[:BYTES_MOST]) if isinstance(value, bytes | bytearray | memoryview) else b""
+    kinds = {b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "WebP"
+    return next((name for magic, name in kinds.items() if data.startswith(magic)), "")
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return all(each.isprintable() or each in "\n\r\t" for each in data.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def as_json(value: Any) -> Any:
+    """What `json` can write: arrays of up to JSON_MOST values as lists, longer ones and bytes as facts of them."""
+    picture = picture_kind(value)
+    if picture:
+        return {"kind": picture, "bytes": len(value), "begins": bytes(value[:BYTES_MOST]).hex()}
+    if isinstance(value, np.ndarray):
+        facts: dict[str, Any] = {"dtype": str(value.dtype), "shape": list(value.shape)}
+        if value.size <= JSON_MOST and value.dtype.kind in "fiub":
+            facts["values"] = value.tolist()
+        elif value.dtype.kind in "fiu":
+            facts |= {"min": value.min().item(), "max": value.max().item(), "mean": _mean(value)}
+        return facts
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"bytes": len(value), "begins": bytes(value[:BYTES_MOST]).hex()}
+    if isinstance(value, Mapping):
+        return {str(name): as_json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return str(value)
+    return value

@@ -1,0 +1,341 @@
+"""How fast a store is read here, and how fast it could be read at most."""
+
+import itertools
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord._crc import crc32
+from ffrecord.cli.terminal.messages import in_a_line
+from ffrecord.cli.terminal.output import in_bytes
+from ffrecord.engine._engine import filesystem_type
+from ffrecord.order import Random
+from ffrecord.reader import FileReader
+from ffrecord.reading.store import Store
+from ffrecord.sources.fallback_reader import MixedReader
+from ffrecord.system import filesystems, resources
+from ffrecord.system.optional import install, optional
+from ffrecord.writing.file_writer import FileWriter
+
+SHARE_MOST = 4  # of free memory, what is warmed: one part of so many
+WARM_BYTES = 1 << 30
+ROOM_MOST = 256 << 20  # bytes
+DIRECT_BYTES = 1 << 20
+DIRECT_THREADS = 8
+PERCENTILES = (50, 90, 99)
+SWEPT = (1000, 4000, 16_000, 64_000, 250_000, 1_000_000, 4_000_000)  # bytes of a sample
+SWEPT_TOGETHER = 8 << 20  # bytes of a batch, at most
+SWEPT_BYTES = 128 << 20  # of a file: more than the caches of most CPUs hold, but not of the largest for servers
+SWEPT_SHARE = 4  # one size takes one part of so many of the time of a way
+
+
+class NotHere(Exception):
+    """Something cannot be measured; says why."""
+
+
+@dataclass
+class Measured:
+    """One way of reading.
+
+    Attributes:
+        limit: bytes per second that the machine gives at most; None where nobody knows.
+        unlimited: why nobody knows.
+        latencies: seconds of a batch, "50 %", "90 %" and "99 %".
+        quantiles: the same, from the quickest to the slowest, in steps of one percent.
+        missing: why it was not measured; then all else is zero.
+    """
+
+    way: str
+    samples_per_second: float = 0
+    bytes_per_second: float = 0
+    bytes_per_batch: float = 0
+    limit: float | None = None
+    latencies: dict[str, float] = field(default_factory=dict)
+    quantiles: list[float] = field(default_factory=list, repr=False)
+    missing: str = ""
+    unlimited: str = ""
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers are of."""
+    try:
+        with open("/proc/cpuinfo") as lines:
+            name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    except OSError:
+        name = ""
+    return {"cpu": name or platform.machine(), "cpus": resources.usable_cpus(), "kernel": platform.release()}
+
+
+def cached(store: Store, batch_size: int, seconds: float) -> Measured:
+    """Random batches of records that are in the page cache: of all, or of as many as fit easily."""
+    sizes = store.record_sizes(np.arange(min(store.n, 1 << 16)))
+    mean = max(float(np.maximum(sizes, 0).mean()), 1.0)
+    room = min(WARM_BYTES, resources.available_memory() // SHARE_MOST)
+    count = max(1, min(store.n, int(room / mean)))
+    with _reopened(store) as fresh:  # its mappings would keep what `cold` wants to be forgotten
+        for start in range(0, count, 4096):
+            fresh.read_packed(np.arange(start, min(start + 4096, count)))
+        measured = _timed("cached", _reads(fresh, count, batch_size), seconds)
+    measured.limit = _memory_limit(min(seconds, 1.0))
+    return measured
+
+
+def cold(store: Store, batch_size: int, seconds: float) -> Measured:
+    """Random batches after the page cache was told to forget the files, and those of no other program.
+
+    Raises:
+        NotHere: it does not forget.
+    """
+    paths = [path for path in dict.fromkeys(store.fnames) if os.path.isfile(path)]
+    forget(paths)
+    if _still_cached(paths):
+        raise NotHere("the page cache keeps these files, whatever it is told: they lie in memory, or are in use")
+    measured = _timed("cold", _cold_reads(store, paths, batch_size), seconds)
+    try:
+        measured.limit = _storage_limit(paths, min(seconds, 1.5))
+    except NotHere as error:
+        measured.unlimited = str(error)
+    return measured
+
+
+def loader(store: Store, batch_size: int, seconds: float) -> Measured:
+    """Batches of `ffrecord.torch.Loader`.
+
+    Raises:
+        NotHere: no torch, or samples of which it makes no batches.
+    """
+    if optional("torch") is None:
+        raise NotHere(f"torch is not installed: {install('torch')}")
+    from ffrecord.torch import Loader
+
+    mean = float(np.maximum(store.record_sizes(np.arange(min(store.n, 4096))), 0).mean())
+    try:
+        with _reopened(store) as fresh:
+            made = Loader(fresh, min(batch_size, store.n), rank=0, world_size=1)
+            return _timed("loader", _epochs(made, mean), seconds)
+    except (TypeError, ValueError) as error:  # samples that no tensor holds
+        raise NotHere(str(error)) from error
+
+
+def sizes(batch_size: int, seconds: float, limit: float | None) -> list[Measured]:
+    """Random batches of samples of several sizes, of files that are made for it and are in the page cache.
+
+    Args:
+        limit: of memory, if it is known.
+
+    Raises:
+        NotHere: there is no room for such files.
+    """
+    limit = limit or _memory_limit(min(seconds, 1.0))
+    try:
+        return _sweep(batch_size, seconds, limit)
+    except OSError as error:
+        raise NotHere(f"no room for files of {in_bytes(SWEPT_BYTES)}: {in_a_line(error)}") from error
+
+
+def _sweep(batch_size: int, seconds: float, limit: float) -> list[Measured]:
+    found = []
+    with tempfile.TemporaryDirectory(prefix="ffrecord-") as directory:
+        for size in SWEPT:
+            path = os.path.join(directory, f"{size}.ffr")
+            count = SWEPT_BYTES // size
+            _write_random(path, size, count)
+            _warm(path)
+            with FileReader(path) as reader:
+                batch = max(1, min(batch_size, count, SWEPT_TOGETHER // size))
+                measured = _timed("sizes", _reads(reader, count, batch), seconds / SWEPT_SHARE)
+            os.unlink(path)
+            found.append(_typical(measured, batch, size, limit))
+    return found
+
+
+def _typical(measured: Measured, batch: int, size: int, limit: float) -> Measured:
+    """By the median of the batches: what else the machine does meanwhile would make steps between sizes."""
+    per_second = batch / measured.latencies["50 %"]
+    return replace(measured, samples_per_second=per_second, bytes_per_second=per_second * size, limit=limit)
+
+
+def _write_random(path: str, size: int, count: int) -> None:
+    data = np.random.default_rng(0).bytes(size)
+    with FileWriter(path, count) as writer:
+        for start in range(0, count, 1024):
+            writer.write_many([data] * min(1024, count - start))
+
+
+def _warm(path: str) -> None:
+    """Have the page cache keep a file, which its writer may have told to forget it."""
+    with open(path, "rb", buffering=0) as file:
+        room = bytearray(DIRECT_BYTES)
+        while file.readinto(room):
+            pass
+
+
+def forget(paths: list[str]) -> None:
+    """Tell the page cache to drop these files."""
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
+
+
+def _cold_reads(store: Store, paths: list[str], batch_size: int) -> Iterator[tuple[int, int] | None]:
+    """The same of epochs each of which begins with nothing in the page cache."""
+    for epoch in itertools.count():
+        with _reopened(store) as fresh:  # what is mapped is not forgotten
+            forget(paths)
+            yield from _reads(fresh, fresh.n, batch_size, range(epoch, epoch + 1))
+
+
+def _reads(
+    store: Store, count: int, batch_size: int, epochs: Iterable[int] | None = None
+) -> Iterator[tuple[int, int] | None]:
+    """(samples, bytes) of each batch of epochs, endless by default, in random order over the first `count` records.
+
+    None in between, and first, is for what is not to be timed.
+    """
+    order, sizes = Random(), _known_sizes(store, count)
+    largest = 1 if sizes is None else int(sizes.max(initial=1))
+    room = np.empty(min(largest * batch_size, ROOM_MOST), np.uint8)  # for each batch again, as loaders have it
+    yield None
+    for epoch in itertools.count() if epochs is None else epochs:
+        for start in range(0, count, batch_size):
+            positions = np.arange(start, min(start + batch_size, count))
+            indices = order.indices(positions, count, 0, epoch)
+            fits = sizes is not None and int(sizes[indices].sum()) <= len(room)
+            data, _ = store.read_packed(indices, out=room if fits else None)
+            yield len(positions), len(data)
+
+
+def _known_sizes(store: Store, count: int) -> npt.NDArray[np.int64] | None:
+    """Bytes of each of the first `count` records; None where some must be read for that."""
+    told = type(store).record_sizes
+    if told is Store.record_sizes:
+        return None
+    first = np.arange(count)
+    if told is MixedReader.record_sizes and isinstance(store, MixedReader) and not store._all_plain(first):
+        return None
+    return store.record_sizes(first)
+
+
+def _epochs(made: Any, mean: float) -> Iterator[tuple[int, int] | None]:
+    """(samples, bytes) of each batch of a loader: the last of an epoch may have fewer."""
+    while True:
+        for _ in made:
+            count = len(made.batch_indices)
+            yield count, round(count * mean)
+
+
+def _timed(way: str, batches: Iterator[tuple[int, int] | None], seconds: float) -> Measured:
+    while next(batches) is None:  # the first has what is made once
+        pass
+    samples = size = 0
+    times: list[float] = []
+    took, last = 0.0, time.perf_counter()
+    while took < seconds:
+        found = next(batches)
+        now = time.perf_counter()
+        if found is not None:
+            times.append(now - last)
+            samples, size, took = samples + found[0], size + found[1], took + now - last
+        last = now
+    latencies = {f"{at} %": float(np.percentile(times, at)) for at in PERCENTILES}
+    quantiles = np.percentile(times, range(101)).tolist()
+    return Measured(way, samples / took, size / took, size / len(times), None, latencies, quantiles)
+
+
+def _memory_limit(seconds: float) -> float:
+    """Bytes per second of computing the CRC-32 of what no cache of the CPU holds."""
+    source = np.ones(256 << 20, np.uint8)
+
+    def pieces() -> Iterator[int]:
+        while True:
+            for start in range(0, len(source), DIRECT_BYTES):
+                crc32(source[start : start + DIRECT_BYTES].data)
+                yield DIRECT_BYTES
+
+    return _rate(pieces(), seconds)
+
+
+def _storage_limit(paths: list[str], seconds: float) -> float:
+    """Bytes per second of direct reads of 1 MiB, several at a time.
+
+    Raises:
+        NotHere: the file system has none, or no file is as large.
+    """
+    pieces = [(path, at) for path in paths for at in range(0, os.path.getsize(path) - DIRECT_BYTES + 1, DIRECT_BYTES)]
+    if not pieces:
+        raise NotHere("no file has 1 MiB, which one direct read of it takes")
+    np.random.default_rng(0).shuffle(pieces)
+    opened: dict[str, int] = {}
+    try:
+        for path in dict.fromkeys(path for path, _ in pieces[:4096]):
+            opened[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+        wanted = [(opened[path], at) for path, at in pieces[:4096] if path in opened]
+        return _direct_rate(wanted, seconds)
+    except OSError as error:
+        raise NotHere(f"the file system refuses direct reads ({error.strerror})") from error
+    finally:
+        for fd in opened.values():
+            os.close(fd)
+
+
+def _direct_rate(wanted: list[tuple[int, int]], seconds: float) -> float:
+    import mmap
+
+    deadline = time.perf_counter() + seconds
+
+    def read(number: int) -> int:
+        done, buffer = 0, mmap.mmap(-1, DIRECT_BYTES)  # page-aligned, as direct reads need it
+        with buffer:
+            for fd, at in wanted[number::DIRECT_THREADS]:
+                if time.perf_counter() > deadline:
+                    break
+                done += os.preadv(fd, [buffer], at)
+        return done
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(DIRECT_THREADS) as pool:
+        total = sum(pool.map(read, range(DIRECT_THREADS)))
+    return total / (time.perf_counter() - began)
+
+
+def _rate(steps: Iterator[int], seconds: float) -> float:
+    next(steps)
+    total, began = 0, time.perf_counter()
+    while (now := time.perf_counter()) - began < seconds:
+        total += next(steps)
+    return total / (now - began)
+
+
+def _still_cached(paths: list[str]) -> bool:
+    """Whether what was just forgotten is there all the same: the middle of the largest file."""
+    path = max(paths, key=os.path.getsize, default=None)
+    if path is None:
+        return True
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if filesystems.of_type(filesystem_type(fd)).memory:
+            return True
+        os.preadv(fd, [bytearray(1)], os.path.getsize(path) // 2, os.RWF_NOWAIT)
+    except OSError:  # BlockingIOError: it is not there; others: nobody can tell
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _reopened(store: Store) -> Store:
+    """The same store, that has learned nothing yet."""
+    make: Callable[..., Store]
+    make, arguments = store.__reduce__()[:2]
+    return make(*arguments)

@@ -1,0 +1,56 @@
+"""Samples of a store, printed one after the other."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ffrecord.cli.classes import Classes, class_of, classes_of, columns_at
+from ffrecord.cli.format_values import as_json, in_words
+from ffrecord.cli.partial import Rest
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.output import Output, cut
+from ffrecord.errors import FFRecordError
+
+OURS = {"index", "error", "columns"}  # names in JSON beside those of columns
+
+
+def show(rest: Rest, indices: Iterable[int], out: Output) -> int:
+    """Print the samples at `indices`; BAD_NEWS if one cannot be read, which is said in its place."""
+    code, found, classes = exit_codes.DONE, [], classes_of(rest.store)
+    for index in indices:
+        place = index
+        try:
+            place = rest.place(index)
+            columns = columns_at(rest.store, place)
+            told = _for_json(columns) if out.json else _in_words(columns, classes)
+        except (FFRecordError, OSError) as error:
+            if isinstance(error, IndexError):
+                raise
+            code, told = exit_codes.BAD_NEWS, {"error": rest.told(error, place)}
+        if out.json:
+            found.append({"index": index, **told})
+        else:
+            _print(index, told, out)
+    if out.json:
+        out.data(found)
+    return code
+
+
+def _for_json(columns: dict[str, Any]) -> dict[str, Any]:
+    """By name; below "columns" if one has a name of ours, so that no column is taken for the index or an error."""
+    told = {name: as_json(value) for name, value in columns.items()}
+    return {"columns": told} if OURS & told.keys() else told
+
+
+def _in_words(columns: dict[str, Any], classes: Classes) -> dict[str, str]:
+    """By name; with those of classes."""
+    told = {name: in_words(value) for name, value in columns.items()}
+    called = {name: class_of(classes.get(name), value) for name, value in columns.items()}
+    return {name: words if called[name] is None else f"{called[name]} ({words})" for name, words in told.items()}
+
+
+def _print(index: int, words: dict[str, str], out: Output) -> None:
+    out.line(f"[{index}]")
+    left = max(map(len, words), default=0)
+    for name, text in words.items():
+        line = f"  {name:{left}}  {text}"
+        out.line(cut(line, out.width) if out.tty else line)

@@ -1,0 +1,196 @@
+"""What each address of the page answers."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Any, NamedTuple
+
+from ffrecord.cli.commands import info
+from ffrecord.cli.commands.get import indices_of
+from ffrecord.cli.terminal.output import json_of
+from ffrecord.cli.viewer.cells import cell, whole
+from ffrecord.cli.viewer.jobs import ColumnsJob, Filter, Job, SizesJob
+from ffrecord.cli.viewer.matching import Matcher
+from ffrecord.cli.viewer.page import served
+from ffrecord.cli.viewer.pictures import picture_of
+from ffrecord.cli.viewer.records import Records, Unreadable, reason
+from ffrecord.cli.viewer.values import columns_to_filter
+from ffrecord.errors import ArgumentError, MissingNamesError, SampleIndexError
+from ffrecord.format import manifest
+
+CELLS_MOST = 256  # in one answer
+MATCHES_MOST = 10_000  # in one answer
+FILTERS_MOST = 4  # at work at a time: one for each page that is open, about
+DAMAGED = "damaged"  # the filter for samples that cannot be shown whole
+
+Query = Mapping[str, str]
+
+
+class Answer(NamedTuple):
+    """The body, its media type, and a policy of its own for what may do something: the page."""
+
+    body: bytes
+    type: str = "application/json"
+    policy: str = "default-src 'none'; sandbox"
+
+
+class NotThereError(Exception):
+    """There is no such address, or nothing at it."""
+
+
+class Answers:
+    """Of one dataset; may be asked by several threads.
+
+    Args:
+        records: of the dataset.
+        source: as it was given.
+        remark: what is wrong with it as a whole; "" if nothing.
+        listed: its dataset.json, if it has one.
+    """
+
+    def __init__(
+        self, records: Records, source: str, remark: str = "", listed: manifest.Manifest | None = None
+    ) -> None:
+        self._records, self._source, self._remark, self._listed = records, source, remark, listed
+        self._filters: dict[int, Filter] = {}
+        self._numbers, self._lock = itertools.count(1), Lock()
+        self._jobs: dict[str, Job] = {}
+        self._addresses: dict[str, Callable[[Query], Answer]] = {
+            "": self._page,
+            "samples": self._samples,
+            "sample": self._sample,
+            "picture": self._picture,
+            "find": self._find,
+            "facts": self._facts,
+            "sizes": self._sizes,
+            "columns": self._columns,
+            "filter": self._filter,
+            "matches": self._matches,
+        }
+
+    def __call__(self, name: str, query: Query) -> Answer:
+        """The answer of address `name`.
+
+        Raises:
+            NotThereError: there is none.
+            ArgumentError, SampleIndexError, KeyError, ValueError: the query.
+        """
+        if name not in self._addresses:
+            raise NotThereError(name)
+        return self._addresses[name](query)
+
+    def close(self) -> None:
+        """Stop what is at work."""
+        with self._lock:
+            for job in [*self._filters.values(), *self._jobs.values()]:
+                job.stop()
+
+    def begin(self) -> dict[str, Any]:
+        """What the page knows from the beginning."""
+        store = self._records.store
+        columns = [*columns_to_filter(self._records), {"name": DAMAGED, "classes": None, "damaged": True}]
+        return {
+            "source": self._source,
+            "format": store.format,
+            "count": store.n,
+            "named": self._records.named,
+            "columns": columns,
+            "remark": self._remark,
+        }
+
+    def _page(self, _: Query) -> Answer:
+        body, policy = served(self.begin())
+        return Answer(body, "text/html; charset=utf-8", policy)
+
+    def _samples(self, query: Query) -> Answer:
+        indices = [self._index(text) for text in query["at"].split(",")[: CELLS_MOST + 1]]
+        if len(indices) > CELLS_MOST:
+            raise ArgumentError(f"more than {CELLS_MOST} samples at a time")
+        return _json(self.cells(indices))
+
+    def cells(self, indices: list[int]) -> list[dict[str, Any]]:
+        """What the grid shows of samples."""
+        found = self._records.of(indices)
+        return [cell(self._records, index, columns) for index, columns in zip(indices, found, strict=True)]
+
+    def _sample(self, query: Query) -> Answer:
+        return _json(self.whole(self._index(query["at"])))
+
+    def whole(self, index: int) -> dict[str, Any]:
+        """What the panel shows of a sample."""
+        return whole(self._records, index, self._records.of([index])[0])
+
+    def _picture(self, query: Query) -> Answer:
+        (columns,) = self._records.of([self._index(query["at"])])
+        value = None if isinstance(columns, Exception) else columns.get(query["column"])
+        found = None if isinstance(value, Unreadable) else picture_of(value, small="small" in query)
+        if found is None:
+            raise NotThereError("no picture")
+        return Answer(found.data, found.type)
+
+    def _index(self, text: str) -> int:
+        index = int(text)
+        if not 0 <= index < self._records.store.n:
+            raise SampleIndexError(f"index {index}, expected 0 <= index < {self._records.store.n}")
+        return index
+
+    def _find(self, query: Query) -> Answer:
+        what = query["what"].strip()
+        try:
+            return _json({"at": next(indices_of(self._records.store, what, self._records.store.n))})
+        except StopIteration:
+            raise ArgumentError(f"{what}: no samples there") from None
+        except MissingNamesError:
+            raise ArgumentError(f"{what!r} is no index, and records of this format have no names") from None
+
+    def _facts(self, _: Query) -> Answer:
+        return _json(self.facts())
+
+    def facts(self) -> dict[str, Any]:
+        """As `ffrecord info` has them; what is wrong, where they cannot be had."""
+        try:
+            return info.in_words(info.facts_of(self._source, self._listed or self._records.store))
+        except Exception as error:  # a page about a damaged dataset is of use without them
+            return {"path": self._source, "wrong": reason(error)}
+
+    def _sizes(self, _: Query) -> Answer:
+        return _json(self._job("sizes", SizesJob).told())
+
+    def _columns(self, _: Query) -> Answer:
+        return _json(self._job("columns", ColumnsJob).told())
+
+    def _job(self, name: str, kind: type[SizesJob] | type[ColumnsJob]) -> Job:
+        """The one of that name, begun when it is asked for first."""
+        with self._lock:
+            if name not in self._jobs:
+                self._jobs[name] = kind(self._records)
+                self._jobs[name].start()
+            return self._jobs[name]
+
+    def _filter(self, query: Query) -> Answer:
+        column = query["column"]
+        if column == DAMAGED and "damaged" in query:
+            begun = Filter(self._records, None, None)
+        else:
+            begun = Filter(self._records, column, Matcher(query.get("value", ""), self._records.classes.get(column)))
+        with self._lock:
+            number = next(self._numbers)
+            self._filters[number] = begun
+            while len(self._filters) > FILTERS_MOST:
+                self._filters.pop(min(self._filters)).stop()
+        begun.start()
+        return _json({"id": number})
+
+    def _matches(self, query: Query) -> Answer:
+        with self._lock:
+            found = self._filters.get(int(query["id"]))
+        if found is None:
+            raise NotThereError("no such filter any more")
+        told, after = found.told(), int(query.get("after", "0"))
+        if "stop" in query:
+            found.stop()
+        return _json({**told, "matches": found.matches[after : after + MATCHES_MOST].tolist()})
+
+
+def _json(value: Any) -> Answer:
+    return Answer(json_of(value).encode())

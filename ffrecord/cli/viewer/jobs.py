@@ -1,0 +1,190 @@
+"""Work in the background, of which a page shows what is found so far."""
+
+from array import array
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+
+from ffrecord.cli import column_facts
+from ffrecord.cli.sizes import sizes_of
+from ffrecord.cli.terminal.output import Output
+from ffrecord.cli.viewer.matching import Matcher
+from ffrecord.cli.viewer.records import Records, Unreadable, reason
+from ffrecord.cli.viewer.values import at_hand, values_of
+
+MATCHES_MOST = 100_000  # kept of a filter, which then stops
+CHUNK_FIRST, CHUNK_MOST = 64, 1 << 16  # samples looked at together
+CHUNK_BYTES = 16 << 20
+FACTS_OF = 256  # samples that columns are judged by
+
+
+class Stopped(Exception):
+    """Nobody wants it any more."""
+
+
+class Job:
+    """Work that tells how far it is.
+
+    Attributes:
+        total, done: of what is to be done; `total` may be 0.
+        failure: why it ended before that; "" if it did not.
+        ended: whether nothing comes any more.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.failure, self.ended = total, 0, "", False
+        self._stopping = Event()
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        Thread(target=self.run, daemon=True).start()
+
+    def stop(self) -> None:
+        """End soon."""
+        self._stopping.set()
+
+    def advance(self, count: int) -> None:
+        """So much more was done.
+
+        Raises:
+            Stopped: it is to stop.
+        """
+        self.done += count
+        if self._stopping.is_set():
+            raise Stopped
+
+    def run(self) -> None:
+        """Do it, here and now."""
+        try:
+            self.work()
+        except Stopped:
+            self.failure = "stopped"
+        except Exception as error:  # told on the page; a thread has nobody else to tell
+            self.failure = reason(error)
+        finally:
+            self.ended = True
+
+    def work(self) -> None:
+        """What is to be done."""
+        raise NotImplementedError
+
+    def told(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"total": self.total, "looked": self.done, "ended": self.ended, "failure": self.failure}
+
+
+class Filter(Job):
+    """Samples of which a column has a value that is wanted, or that are damaged if `column` is None.
+
+    Attributes:
+        matches: their indices, ascending; MATCHES_MOST at most.
+        unreadable: samples that could not be looked at.
+    """
+
+    def __init__(self, records: Records, column: str | None, wanted: Matcher | None) -> None:
+        super().__init__(records.store.n)
+        self._records, self._column, self._wanted = records, column, wanted
+        self.matches, self.unreadable = array("q"), 0
+
+    def work(self) -> None:
+        """In chunks; the first are small, so that something is shown at once."""
+        start, count = 0, CHUNK_FIRST
+        while start < self.total and len(self.matches) < MATCHES_MOST:
+            stop = min(start + count, self.total)
+            self._look(start, stop)
+            self.advance(stop - start)
+            count = min(count * 2, CHUNK_MOST, max(1, CHUNK_BYTES // self._usual_size(start)))
+            start = stop
+
+    def _usual_size(self, index: int) -> int:
+        if self._column is not None and at_hand(self._records, self._column):
+            return 1
+        try:
+            return max(1, int(self._records.store.record_sizes([index])[0]))
+        except Exception:
+            return 1 << 16
+
+    def _look(self, start: int, stop: int) -> None:
+        if self._wanted is None or self._column is None:
+            found = self._records.damaged(range(start, stop))
+        else:
+            values = values_of(self._records, self._column, start, stop)
+            if isinstance(values, list):
+                self.unreadable += sum(isinstance(value, Unreadable) for value in values)
+            found = [start + place for place in self._wanted.places(values)]
+        self.matches.extend(found[: MATCHES_MOST - len(self.matches)])
+
+    def told(self) -> dict[str, Any]:
+        """With the number of matches; they are asked for apart."""
+        full = len(self.matches) >= MATCHES_MOST
+        return {**super().told(), "found": len(self.matches), "unreadable": self.unreadable, "full": full}
+
+
+class SizesJob(Job):
+    """The histogram of sizes."""
+
+    def __init__(self, records: Records) -> None:
+        super().__init__(records.store.n)
+        self._records = records
+        self._found: dict[str, Any] | None = None
+
+    def work(self) -> None:
+        """Ask for all sizes."""
+        self._found = sizes_of(self._records.store, _Watched(self.advance)).facts()
+
+    def told(self) -> dict[str, Any]:
+        """With "sizes" at the end."""
+        return {**super().told(), "sizes": self._found}
+
+
+class ColumnsJob(Job):
+    """What is in the columns of some samples, spread over the dataset."""
+
+    def __init__(self, records: Records) -> None:
+        self._indices = spread(records.store.n, FACTS_OF)
+        super().__init__(len(self._indices))
+        self._records = records
+        self._found: dict[str, Any] | None = None
+
+    def work(self) -> None:
+        """Decode them."""
+        samples = []
+        for index in self._indices:
+            (columns,) = self._records.of([index])
+            if not isinstance(columns, Exception):
+                samples.append({name: value for name, value in columns.items() if not isinstance(value, Unreadable)})
+            self.advance(1)
+        self._found = column_facts.of_samples(samples, self._records.classes)
+
+    def told(self) -> dict[str, Any]:
+        """With "columns" at the end."""
+        return {**super().told(), "columns": self._found}
+
+
+def spread(n: int, count: int) -> list[int]:
+    """Up to `count` indices of n, evenly spread."""
+    return [] if n == 0 else np.unique(np.linspace(0, n - 1, min(count, n)).astype(np.int64)).tolist()
+
+
+class _Watched(Output):
+    """What tells how far `sizes_of` is, in place of a bar."""
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        super().__init__(quiet=True)
+        self._advance = advance
+
+    def progress(self, total: int | None, unit: str, label: str) -> Any:
+        return _Bar(self._advance)
+
+
+class _Bar:
+    def __init__(self, update: Callable[[int], None]) -> None:
+        self.update = update
+
+    def __enter__(self) -> "_Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass

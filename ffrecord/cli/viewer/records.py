@@ -1,0 +1,185 @@
+"""The columns of samples, each on its own, so that one that is damaged hides no other."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ffrecord.cli.classes import classes_of, schema_if_any
+from ffrecord.cli.format_values import columns_of
+from ffrecord.cli.viewer.pictures import bytes_of, type_of
+from ffrecord.errors import FFRecordError, MissingNamesError
+from ffrecord.fields.batch import Batch
+from ffrecord.fields.layout import Layout
+from ffrecord.reading.store import Store
+
+KEPT_BYTES = 64 << 20  # of samples read last, about: a page asks for what is in a sample, and then for its picture
+CHECKED_BYTES = 64 << 20  # of samples that are looked at together for damage
+TOGETHER = 8  # samples read in one batch: those of a hundred megabytes are possible
+ENCODED = ("jpeg", "image")  # kinds of fields whose bytes are files that browsers show
+
+Columns = dict[str, Any]
+
+
+class Unreadable(NamedTuple):
+    """What stands for a value that could not be read."""
+
+    why: str
+
+
+class Records:
+    """The samples of a store as columns; may be shared by threads.
+
+    Args:
+        store: open.
+        schema: of its samples, if they have one.
+
+    Attributes:
+        store: as given.
+        layout: where the columns are in records; None without a schema.
+        fields: column → field; empty without a schema.
+        classes: column → names of the classes, by number.
+        named: whether records have names.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        schema = schema_if_any(store)
+        self.fields = {} if schema is None else dict(schema.fields)
+        self.layout = None if schema is None else Layout(list(self.fields.items()))
+        self.classes = classes_of(store, schema)
+        self.named = _named(store)
+        self._kept: OrderedDict[int, tuple[Columns | Exception, int]] = OrderedDict()
+        self._kept_bytes, self._lock = 0, Lock()
+
+    def name(self, index: int) -> str | None:
+        """The name of a record."""
+        return str(self.store.keys()[index]) if self.named else None
+
+    def of(self, indices: Sequence[int]) -> list[Columns | Exception]:
+        """The columns of samples; for one of which nothing can be had, why."""
+        found: dict[int, Columns | Exception | None] = {index: self._remembered(index) for index in indices}
+        missing = [index for index, columns in found.items() if columns is None]
+        for start in range(0, len(missing), TOGETHER):
+            together = missing[start : start + TOGETHER]
+            for index, read in zip(together, self._read(together), strict=True):
+                found[index] = read
+                self._remember(index, read)
+        return [columns for index in indices if (columns := found[index]) is not None]
+
+    def damaged(self, indices: range) -> list[int]:
+        """Those of the samples that cannot be shown whole. None is kept, for there may be very many."""
+        if len(indices) <= TOGETHER:
+            return [
+                index for index, columns in zip(indices, self._read([*indices]), strict=True) if trouble_of(columns)
+            ]
+        if self.layout is not None and self._are_whole(self.layout, indices):
+            return []
+        middle = len(indices) // 2
+        return self.damaged(indices[:middle]) + self.damaged(indices[middle:])
+
+    def _are_whole(self, layout: Layout, indices: range) -> bool:
+        """Whether all of them can be shown, of as many as may be in memory: a column at a time, which is soon done."""
+        positions = np.arange(indices.start, indices.stop)
+        try:
+            if self.store.record_sizes(positions).sum() > CHECKED_BYTES:
+                return False
+            batch = Batch(layout, *self.store.read_packed(positions))
+            return all(self._is_whole(batch, position) for position in range(len(layout.columns)))
+        except Exception:  # of one of them
+            return False
+
+    def _is_whole(self, batch: Batch, position: int) -> bool:
+        name, _ = batch.layout.columns[position]
+        if batch.layout.slots[position] is not None:
+            batch.values(position)
+            return True
+        return not any(isinstance(self._value(name, payload), Unreadable) for payload in batch.payloads(position))
+
+    def _read(self, indices: list[int]) -> Iterator[Columns | Exception]:
+        try:
+            yield from self._decoded(indices)
+        except Exception:  # one of them; which, is found by reading each
+            for index in indices:
+                try:
+                    yield from self._decoded([index])
+                except Exception as error:  # a field of the user's own may raise anything
+                    yield error
+
+    def _decoded(self, indices: list[int]) -> list[Columns | Exception]:
+        if self.layout is None:
+            return [columns_of(sample) for sample in self.store.samples(indices)]
+        return [self._columns(self.layout, record.data) for record in self.store.read(indices)]
+
+    def _columns(self, layout: Layout, record: memoryview) -> Columns:
+        return {name: self._value(name, payload) for name, payload in payloads(layout, record)}
+
+    def _value(self, name: str, payload: memoryview) -> Any:
+        field = self.fields[name]
+        if field.kind in ENCODED and type_of(payload[:16]) is not None:
+            return bytes(payload)  # no need to decode what browsers show
+        try:
+            return field.decode(payload)
+        except Exception as error:  # a field of the user's own may raise anything
+            return Unreadable(reason(error))
+
+    def _remembered(self, index: int) -> Columns | Exception | None:
+        with self._lock:
+            if index not in self._kept:
+                return None
+            self._kept.move_to_end(index)
+            return self._kept[index][0]
+
+    def _remember(self, index: int, columns: Columns | Exception) -> None:
+        size = 1000 + (0 if isinstance(columns, Exception) else sum(map(_size, columns.values())))
+        with self._lock:
+            self._kept_bytes += size - self._kept.pop(index, (None, 0))[1]
+            self._kept[index] = columns, size
+            while self._kept_bytes > KEPT_BYTES and len(self._kept) > 1:
+                self._kept_bytes -= self._kept.popitem(last=False)[1][1]
+
+
+def payloads(layout: Layout, record: memoryview) -> Iterator[tuple[str, memoryview]]:
+    """The bytes of each column of a record.
+
+    Raises:
+        FormatError: it is none of this layout.
+    """
+    sizes, at = iter(layout.sizes(record)), layout.head_size
+    for (name, _), slot in zip(layout.columns, layout.slots, strict=True):
+        start = at if slot is None else slot.offset
+        stop = start + (next(sizes) if slot is None else slot.size)
+        at = stop if slot is None else at
+        yield name, record[start:stop]
+
+
+def trouble_of(columns: Columns | Exception) -> str | None:
+    """Why a sample cannot be shown, or not whole: wherever it is called damaged, this is what that means; or None."""
+    if isinstance(columns, Exception):
+        return reason(columns)
+    return next((f"{name}: {value.why}" for name, value in columns.items() if isinstance(value, Unreadable)), None)
+
+
+def reason(error: BaseException) -> str:
+    """Why something could not be read, in a line."""
+    text = " ".join(str(error).split())
+    if text and isinstance(error, FFRecordError | OSError | ImportError | ValueError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _named(store: Store) -> bool:
+    try:
+        store.keys()
+    except MissingNamesError:
+        return False
+    return True
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    data = bytes_of(value)
+    return 1000 if data is None else len(data)

@@ -1,0 +1,69 @@
+"""The page of some samples as one file, which asks nobody for anything."""
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+from ffrecord.cli.viewer.endpoints import Answers
+from ffrecord.cli.viewer.jobs import ColumnsJob, Job, SizesJob
+from ffrecord.cli.viewer.matching import compared
+from ffrecord.cli.viewer.page import standalone
+from ffrecord.cli.viewer.pictures import picture_of
+from ffrecord.cli.viewer.records import Records, Unreadable
+from ffrecord.cli.viewer.values import columns_to_filter, value_of
+
+TOGETHER = 16  # samples taken at once
+
+
+def report(records: Records, answers: Answers, count: int, advance: Callable[[int], object]) -> tuple[bytes, int]:
+    """The first `count` samples, facts, columns and sizes; and how many of these samples are damaged.
+
+    `advance` gets how many samples more are in it.
+    """
+    count = min(count, records.store.n)
+    names = [column["name"] for column in columns_to_filter(records)]
+    cells: list[dict[str, Any]] = []
+    for start in range(0, count, TOGETHER):
+        found = answers.cells(list(range(start, min(start + TOGETHER, count))))
+        cells += [
+            {**each, **_more(records, answers, each), "values": _values(records, names, each["at"])} for each in found
+        ]
+        advance(len(found))
+    kept = {
+        "begin": {**answers.begin(), "kept": count},
+        "cells": cells,
+        "facts": answers.facts(),
+        "columns": _told(ColumnsJob(records)),
+        "sizes": _told(SizesJob(records)),
+    }
+    return standalone(kept), sum(cell["error"] is not None for cell in cells)
+
+
+def _told(job: Job) -> dict[str, Any]:
+    job.run()
+    return job.told()
+
+
+def _more(records: Records, answers: Answers, told: dict[str, Any]) -> dict[str, Any]:
+    """What is asked for when a cell is opened."""
+    whole = answers.whole(told["at"])
+    where: dict[str, Any] = {name: whole[name] for name in ("file", "place", "bytes") if name in whole}
+    return {**where, "whole": whole["fields"], "data": _pictures(records, told)}
+
+
+def _values(records: Records, names: list[str], index: int) -> dict[str, Any]:
+    """Column → what a filter of the page compares."""
+    (columns,) = records.of([index])
+    return {name: compared(value_of(records, name, index, columns)) for name in names}
+
+
+def _pictures(records: Records, told: dict[str, Any]) -> dict[str, str]:
+    """Column → address that has the picture in it."""
+    (columns,) = records.of([told["at"]])
+    found = {}
+    for name in told["pictures"]:
+        value = None if isinstance(columns, Exception) else columns.get(name)
+        picture = None if isinstance(value, Unreadable) else picture_of(value, small=True)
+        if picture is not None:
+            found[name] = f"data:{picture.type};base64,{base64.b64encode(picture.data).decode()}"
+    return found

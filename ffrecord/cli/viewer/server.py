@@ -1,0 +1,199 @@
+"""HTTP for one page: for this machine only, and for whoever knows the address.
+
+Anybody on this machine can connect, and any web site can make a browser on it do so. So the address has a secret in
+it; a name that somebody else points at this machine (DNS rebinding) is refused by the header Host; and there is
+nothing to ask for but what `Answers` makes: no files, and nothing that changes anything.
+"""
+
+import contextlib
+import errno
+import hmac
+import json
+import secrets
+import socket
+import sys
+import time
+import traceback
+from http import HTTPStatus
+from http.client import HTTP_PORT
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+from ffrecord.cli.viewer.connections import Connections
+from ffrecord.cli.viewer.endpoints import Answer, Answers, NotThereError
+from ffrecord.cli.viewer.records import reason
+from ffrecord.errors import ArgumentError, SampleIndexError
+
+ADDRESS = "127.0.0.1"
+NAMES = (ADDRESS, "localhost")
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+PAUSE = 0.2  # seconds until another connection is accepted, where there is nothing to accept it with
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+QUERY_MOST = 32  # arguments
+
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def hosts_of(port: int) -> list[str]:
+    """What the header Host may be: browsers leave the port out where it is that of HTTP."""
+    return [f"{name}:{port}" for name in NAMES] + [name for name in NAMES if port == HTTP_PORT]
+
+
+class Server(ThreadingHTTPServer):
+    """Answers on a port of this machine.
+
+    Args:
+        answers: what is answered.
+        port: 0 for a free one.
+        debug: print where errors came from.
+
+    Raises:
+        OSError: the port cannot be had.
+    """
+
+    daemon_threads = True
+    request_queue_size = 128  # of a browser that opens many pages at once, none waits for the kernel to ask again
+
+    def __init__(self, answers: Answers, port: int, *, debug: bool = False) -> None:
+        self.connections = Connections()
+        super().__init__((ADDRESS, port), Handler)
+        self.answers, self.debug, self.token = answers, debug, secrets.token_urlsafe(16)
+
+    @property
+    def url(self) -> str:
+        """Of the page."""
+        return f"http://{ADDRESS}:{self.server_port}/{self.token}/"
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Without a descriptor for it, wait: it stays there, and the loop would spin."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in EXHAUSTED:
+                time.sleep(PAUSE)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer it in a thread of its own, unless there are too many."""
+        if not self.connections.add(request):
+            request.setblocking(False)  # nobody waits for who does not read
+            with contextlib.suppress(OSError):
+                request.send(BUSY)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be had
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget and close a connection."""
+        self.connections.remove(request)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Between two looks for new connections, twice a second: end those that take too long."""
+        self.connections.end_late()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Of a connection: mostly a browser that went away."""
+        if self.debug and not isinstance(sys.exc_info()[1], OSError):
+            traceback.print_exc()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "ffrecord", ""
+
+    def setup(self) -> None:
+        """Note that a request is waited for."""
+        super().setup()
+        self.noted = cast(Server, self.server).connections.of(self.request)
+
+    def handle_one_request(self) -> None:
+        """Read a request, all of it in bounded time however it drips, and answer it."""
+        self.noted.await_request()
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        """Read the rest of a request."""
+        found = super().parse_request()
+        self.noted.answer()
+        return found
+
+    def do_GET(self) -> None:
+        """Answer, or say why not."""
+        server = cast(Server, self.server)
+        if not self._is_for_us(server):
+            self._refuse(HTTPStatus.FORBIDDEN, "this page is for a browser on this machine only")
+            return
+        path, _, arguments = self.path.partition("?")
+        names = path.split("/")  # "", the secret, the address
+        if len(names) != 3 or not hmac.compare_digest(names[1].encode(errors="replace"), server.token.encode()):
+            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
+            return
+        try:
+            query = dict(parse_qsl(arguments, keep_blank_values=True, max_num_fields=QUERY_MOST))
+            self._send(HTTPStatus.OK, server.answers(names[2], query))
+        except NotThereError as error:
+            self._refuse(HTTPStatus.NOT_FOUND, f"there is nothing here: {error}")
+        except (ArgumentError, SampleIndexError, KeyError, ValueError) as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, reason(error))
+        except ConnectionError:
+            self.close_connection = True
+        except Exception as error:  # of a field of the user's own, or ours: the page tells of it, and goes on
+            if server.debug:
+                traceback.print_exc()
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, reason(error))
+
+    def _is_for_us(self, server: Server) -> bool:
+        """Whether the browser was told one of our names, and not one that only leads here."""
+        hosts = self.headers.get_all("Host") or []
+        return len(hosts) == 1 and hosts[0].lower() in hosts_of(server.server_port)
+
+    def _not_get(self) -> None:
+        self.close_connection = True  # what comes with it is not read
+        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, "only GET")
+
+    def __getattr__(self, name: str) -> Any:
+        """Any other method: http.server looks for `do_` and its name."""
+        if name.startswith("do_"):
+            return self._not_get
+        raise AttributeError(name)
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self._send(status, Answer(json.dumps({"error": why}).encode()))
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What http.server itself refuses, without the page that it would make."""
+        self.close_connection = True
+        self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
+
+    def _send(self, status: HTTPStatus, answer: Answer) -> None:
+        self.noted.send()
+        try:
+            self.send_response(status)
+            for name, value in HEADERS.items():
+                self.send_header(name, value)
+            if status == HTTPStatus.METHOD_NOT_ALLOWED:
+                self.send_header("Allow", "GET")
+            self.send_header("Content-Security-Policy", answer.policy)
+            self.send_header("Content-Type", answer.type)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body if self.command != "HEAD" else b"")
+        except OSError:  # it was closed, by the browser or since it took too long
+            self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody wants to read it."""

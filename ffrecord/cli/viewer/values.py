@@ -1,0 +1,90 @@
+"""One column of many samples, by the shortest way there is."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.cli.format_values import columns_of
+from ffrecord.cli.viewer.cells import NAMES, is_label
+from ffrecord.cli.viewer.records import Columns, Records, Unreadable, reason
+from ffrecord.fields import BoolField, FloatField, IntField, ScalarField
+from ffrecord.fields.batch import Batch
+from ffrecord.fields.layout import Layout
+
+Values = list[Any] | npt.NDArray[Any]
+
+NUMBERS = (BoolField, FloatField, IntField, ScalarField)  # LabelField is an IntField
+LOOKED_AT = 8  # samples that tell which columns there are
+
+
+def columns_to_filter(records: Records) -> list[dict[str, Any]]:
+    """The columns that a filter makes sense for: "name", and "classes", which are names to choose from, or None."""
+    found: dict[str, None] = {"key": None} if records.named else {}
+    for columns in records.of(range(min(LOOKED_AT, records.store.n))):
+        if not isinstance(columns, Exception):
+            found |= {name: None for name, value in columns.items() if isinstance(value, str) or is_label(value)}
+    found |= {name: None for name in records.classes if name in records.fields or at_hand(records, name)}
+    return [{"name": name, "classes": records.classes.get(name)} for name in found]
+
+
+def at_hand(records: Records, column: str) -> bool:
+    """Whether no record has to be read for it."""
+    return (column in NAMES and records.named) or (column == "label" and _labels(records) is not None)
+
+
+def values_of(records: Records, column: str, start: int, stop: int) -> Values:
+    """The values of samples in [start, stop): None for a sample that has none, Unreadable for one that is damaged.
+
+    An array where they are numbers and none is damaged.
+    """
+    if column in NAMES and records.named:
+        names = records.store.keys()
+        return [names[index] for index in range(start, stop)]
+    labels = _labels(records)
+    if column == "label" and labels is not None:
+        return labels[start:stop] if isinstance(labels, np.ndarray) else list(labels[start:stop])
+    try:
+        return _read(records, column, np.arange(start, stop))
+    except Exception:  # one of them; which, is found by reading each
+        return [_alone(records, column, index) for index in range(start, stop)]
+
+
+def value_of(records: Records, column: str, index: int, columns: Columns | Exception) -> Any:
+    """As `values_of`, of one sample, whose columns were read before."""
+    if at_hand(records, column):
+        return values_of(records, column, index, index + 1)[0]
+    return Unreadable(reason(columns)) if isinstance(columns, Exception) else columns.get(column)
+
+
+def _alone(records: Records, column: str, index: int) -> Any:
+    try:
+        return _read(records, column, np.array([index]))[0]
+    except Exception as error:  # a field of the user's own may raise anything
+        return Unreadable(reason(error))
+
+
+def _read(records: Records, column: str, indices: Any) -> Values:
+    if records.layout is None:
+        return [_of_sample(sample, column) for sample in records.store.samples(indices)]
+    if column not in records.fields:
+        return [None] * len(indices)
+    return _decoded(records.layout, column, *records.store.read_packed(indices))
+
+
+def _decoded(layout: Layout, column: str, data: Any, offsets: Any) -> Values:
+    """Of this column only: photographs beside it stay as they are."""
+    position, field = next((i, field) for i, (name, field) in enumerate(layout.columns) if name == column)
+    batch = Batch(layout, data, offsets)
+    numbers: Values = batch.column(position) if isinstance(field, NUMBERS) else []
+    if isinstance(numbers, np.ndarray) and numbers.dtype.kind in "biuf":
+        return numbers
+    return batch.values(position)
+
+
+def _of_sample(sample: Any, column: str) -> Any:
+    return columns_of(sample).get(column)
+
+
+def _labels(records: Records) -> Any:
+    return getattr(records.store, "labels", None)

@@ -1,0 +1,139 @@
+"""What commands share that make datasets: their options, their shards, and what they say at the end."""
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from ffrecord.cli.sources import add_jobs, path_of
+from ffrecord.cli.terminal import exit_codes
+from ffrecord.cli.terminal.output import Output, StandardOutputError, counted, in_bytes
+from ffrecord.conversion.input import Given
+from ffrecord.conversion.input import given as taken
+from ffrecord.dataset_writer import DatasetWriter, Summary
+from ffrecord.errors import ArgumentError, WorkerError, add_note
+from ffrecord.system.sizes import parse_size
+
+
+def add_out(parser: argparse.ArgumentParser, what: str = "a new directory of shards") -> None:
+    """The argument `out`, and the options of whatever writes shards."""
+    parser.add_argument("out", metavar="OUT", type=path_of, help=what)
+    add_writing(parser)
+
+
+def add_writing(parser: argparse.ArgumentParser) -> None:
+    """How the samples are divided into shards, and by how many processes."""
+    cut = parser.add_mutually_exclusive_group()
+    cut.add_argument(
+        "--shard-size", type=size_of, metavar="BYTES", help="of a shard at most, as 500M or 2Gi; 256Mi by default"
+    )
+    cut.add_argument("--samples-per-shard", type=int, metavar="N", help="of each shard but the last")
+    cut.add_argument("--num-shards", type=int, metavar="N", help="how many")
+    add_jobs(parser, "processes that write")
+    parser.add_argument(
+        "--restart", action="store_true", help="discard what an interrupted run of the same has finished"
+    )
+
+
+def size_of(text: str) -> int:
+    """Return the bytes that an option says.
+
+    Raises:
+        argparse.ArgumentTypeError: it says none.
+    """
+    try:
+        return parse_size("it", text, least=0)
+    except ArgumentError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes, such as 500M, 1.5TB or 2GiB") from None
+
+
+def options_of(given: argparse.Namespace, out: Output) -> dict[str, Any]:
+    """What `DatasetWriter` and `convert` take."""
+    return {
+        "shard_size": given.shard_size,
+        "samples_per_shard": given.samples_per_shard,
+        "num_shards": given.num_shards,
+        "num_workers": given.jobs if given.jobs > 1 else 0,
+        "resume": not given.restart,
+        "progress": False if out.quiet or out.json else None,
+        **({"max_skipped": given.max_skipped} if getattr(given, "max_skipped", 0) else {}),
+    }
+
+
+def add_skipping(parser: argparse.ArgumentParser) -> None:
+    """To make a whole dataset of a damaged one."""
+    parser.add_argument(
+        "--max-skipped",
+        type=int,
+        default=0,
+        metavar="N",
+        help="leave out up to N samples that cannot be read, and name them (default: 0)",
+    )
+
+
+@contextmanager
+def advising(given: argparse.Namespace) -> Iterator[None]:
+    """Inside, the failure at a sample names --max-skipped, unless that was given."""
+    try:
+        yield
+    except WorkerError as error:
+        if error.index is not None and error.exitcode is None and not given.max_skipped:
+            add_note(error, "--max-skipped N leaves out up to N samples that cannot be read")
+        raise
+
+
+@contextmanager
+def indexed(source: Any, format: str | None) -> Iterator[Given]:
+    """The samples of `source`, to be had by index.
+
+    Raises:
+        As `ffrecord.convert`; ArgumentError: `source` has no order of its own to choose from.
+    """
+    with taken(source, format, None, {}) as found:
+        if found.dataset is None:
+            raise ArgumentError(f"{source}: samples come only one after the other; convert it first")
+        yield found
+
+
+def write_some(found: Given, out: str, indices: Any, options: Mapping[str, Any]) -> Summary:
+    """Write the samples at `indices` to `out`: records of .ffr files stay the bytes they are."""
+    writer = writer_of(found, out, options)
+    return writer.from_indexed_dataset(found.dataset, indices=indices, fingerprint=told_apart(found))
+
+
+def writer_of(found: Given, out: str, options: Mapping[str, Any]) -> DatasetWriter:
+    """What writes samples of `found` to `out`."""
+    return DatasetWriter(out, found.fields, on_error="skip" if "max_skipped" in options else "raise", **options)
+
+
+def told_apart(found: Given) -> str | None:
+    """What tells these samples from others; None if nobody knows."""
+    told = getattr(found.dataset, "fingerprint", None)
+    return told if isinstance(told, str) else None
+
+
+def conclude(summaries: Iterable[Summary], out: Output, **more: Any) -> int:
+    """Say what was written; the exit code."""
+    told = [{**asdict(each), **more} for each in summaries]
+    try:
+        _conclude(told, out)
+        out.flush()
+    except StandardOutputError as error:
+        add_note(error, "all is written")
+        raise
+    return exit_codes.BAD_NEWS if any(each.get("skipped") for each in told) else exit_codes.DONE
+
+
+def _conclude(told: list[dict[str, Any]], out: Output) -> None:
+    if out.json:
+        out.data(told[0] if len(told) == 1 else told)
+        return
+    for each in told:
+        size, seconds = in_bytes(each["bytes"]), each["seconds"]
+        seed = f", seed {each['seed']}" if each["seed"] is not None else ""
+        count = f"{counted(each['samples'], 'sample')}, {size}, {counted(each['shards'], 'shard')}{seed}"
+        left_out = f", {counted(each['skipped'], 'sample')} left out" if each.get("skipped") else ""
+        verified = ", verified" if each.get("verified") else ""
+        speed = f"{in_bytes(each['bytes'] / max(seconds, 1e-9))}/s"
+        out.line(f"{each['path']}: {count}{left_out}{verified}; {seconds:.3g} s, {speed}")

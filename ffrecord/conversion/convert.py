@@ -1,0 +1,131 @@
+"""`convert`: a dataset of typed samples from whatever there is."""
+
+import contextlib
+import operator
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal, SupportsIndex
+
+from ffrecord.conversion.check_output import check_outside
+from ffrecord.conversion.input import Given, given
+from ffrecord.conversion.verify import compare_all
+from ffrecord.dataset_writer import DatasetWriter, Summary, arguments
+from ffrecord.errors import ArgumentError
+from ffrecord.format.manifest import load
+from ffrecord.inputs.stores import OfStore
+from ffrecord.reader import FileReader
+from ffrecord.system import urls
+
+
+def convert(
+    source: Any,
+    out: str | os.PathLike[str],
+    *,
+    num_workers: int = -1,
+    fields: Any = None,
+    verify: bool = False,
+    format: str | None = None,
+    resume: bool = True,
+    mode: Literal["create", "append"] = "create",
+    shard_size: int | str | None = None,
+    samples_per_shard: int | None = None,
+    num_shards: int | None = None,
+    start_method: str | None = None,
+    progress: bool | None = None,
+    max_skipped: SupportsIndex = 0,
+    storage_options: Mapping[str, Any] | None = None,
+    staging: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Summary:
+    """Write the samples of `source` into a directory of shards, with many processes, completely or not at all.
+
+    Nothing is lost: names become the column "key", class names are kept in the field of the column "label", JPEG files
+    stay as they are, and so do bytes whose meaning nobody knows. What is no record of a source is not converted: the
+    directories, links and devices of an archive, files of a folder that are no pictures.
+
+    Args:
+        source: what `ffrecord.open` takes; a store that is open, and stays so; Parquet files; a Hugging Face dataset; a
+            compressed tar; a table, or a torch dataset of ours; anything with len() and [i]; any other iterable of
+            samples.
+        out: the directory, as `DatasetWriter` takes it; not inside of a directory that is the source.
+        num_workers: processes that read and encode; -1 for one per usable CPU, 0 for none but this one.
+        fields: column → field, of those columns that are to be stored in another way than samples show; or a Schema.
+        verify: read source and result again afterwards, and compare every sample.
+        format: of `source`, as `ffrecord.open` takes it, and "parquet".
+        resume, mode, shard_size, samples_per_shard, num_shards, start_method, progress: as for `DatasetWriter`. What
+            comes one sample after the other (compressed tar files, iterables) is begun anew.
+        max_skipped: samples that may be left out, because they cannot be had or encoded; the first few are told to the
+            logger "ffrecord". Columns are chosen by those that can be had. Of what comes one sample after the other,
+            only those that cannot be encoded.
+        storage_options: of `source` and of `out`, where they are URLs, as `FileReader` takes them. If they are not the
+            same for both, open the source by itself.
+        staging: as for `DatasetWriter`.
+        options: of the reader of the format.
+
+    Returns:
+        What was written, with the seconds of all that was done.
+
+    Raises:
+        FileNotFoundError, FormatError, ValueError, TypeError, ImportError: as `ffrecord.open` and `DatasetWriter`.
+        TypeError, ValueError: samples that no fields hold; names the column.
+        WorkerError: a sample cannot be had or encoded, or more than `max_skipped` of them; names it.
+        MismatchError: with `verify`, samples that differ; .differences names up to 20 of them. `out` is left as it is.
+    """
+    started = time.monotonic()
+    asked: dict[str, Any] = {
+        "num_workers": num_workers,
+        "shard_size": shard_size,
+        "samples_per_shard": samples_per_shard,
+        "num_shards": num_shards,
+        "start_method": start_method,
+        "progress": progress,
+        "mode": mode,
+        "resume": resume,
+        "storage_options": storage_options,
+        "staging": staging,
+        **_skipping(max_skipped, arguments.flag("verify", verify)),
+    }
+    DatasetWriter(out, None, **asked)  # a wrong argument is refused before anything is opened
+    check_outside(source, out)
+    before = _samples_at(out, storage_options) if mode == "append" else 0
+    with given(source, format, fields, options, storage_options, skips="max_skipped" in asked) as found:
+        if verify and found.once:
+            raise ArgumentError(
+                f"verify=True needs to read the samples again, and {type(source).__name__} gives them once"
+            )
+        summary = _write(found, DatasetWriter(out, found.fields, **asked))
+        if verify:
+            asked_of = (before, arguments.workers(num_workers), start_method, progress)
+            with FileReader(out, storage_options=storage_options) as result:
+                compare_all(found, result, urls.redacted(os.fspath(out)), *asked_of)
+    return replace(summary, seconds=time.monotonic() - started)
+
+
+def _skipping(max_skipped: SupportsIndex, verify: bool) -> dict[str, Any]:
+    """The same for `DatasetWriter`, which tells "none" from "not one too many"."""
+    most = operator.index(max_skipped)
+    if most == 0:
+        return {}
+    if verify:
+        raise ArgumentError("verify=True compares every sample, max_skipped leaves some out: one of the two")
+    return {"on_error": "skip", "max_skipped": most}
+
+
+def _write(found: Given, writer: DatasetWriter) -> Summary:
+    dataset = found.dataset
+    if dataset is None:
+        return writer.from_iterable(found.samples())
+    with dataset.read_once() if isinstance(dataset, OfStore) else contextlib.nullcontext():
+        return writer.from_indexed_dataset(dataset, fingerprint=getattr(dataset, "fingerprint", None))
+
+
+def _samples_at(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> int:
+    """How many there are before more are added."""
+    path = os.fspath(out)
+    if urls.is_remote(path):
+        with FileReader(path, storage_options=storage_options) as reader:
+            return len(reader)
+    listed = load(urls.local_of(path))
+    return 0 if listed is None else sum(shard.samples for shard in listed.shards)

@@ -1,0 +1,231 @@
+"""`export`: from samples to the formats that others read: zip, tar, WebDataset, TFRecord, folders."""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from errno import EEXIST, EIO
+from typing import Any
+
+import msgspec
+
+from ffrecord.conversion.check_output import check_outside
+from ffrecord.conversion.export_parts import Part, Written, check_names, write_by_crew
+from ffrecord.conversion.export_samples import SampleSource
+from ffrecord.conversion.export_targets import TARGETS
+from ffrecord.conversion.export_verify import verify_files
+from ffrecord.dataset_writer import Summary, arguments
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, file_error
+from ffrecord.reading.paths import local
+from ffrecord.reading.store import Store
+from ffrecord.sources.opening import open_for
+from ffrecord.system import atomic_directory, filesystems, signals
+from ffrecord.system.atomic_file import fsync_directory, lock, part_name, remove_tree
+
+SUFFIXES = {".zip": "zip", ".tar": "tar", ".tfrecord": "tfrecord", ".tfrecords": "tfrecord"}
+CLASSES = "classes.json"
+_log = logging.getLogger("ffrecord")
+
+
+def export(
+    source: Any,
+    out: str | os.PathLike[str],
+    format: str | None = None,
+    *,
+    samples_per_shard: int | None = None,
+    num_workers: int = -1,
+    verify: bool = False,
+    source_format: str | None = None,
+    start_method: str | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Summary:
+    """Write the samples of `source` as a zip, tar, WebDataset, TFRecord or folder, completely or not at all.
+
+    Where the source has names (zip, tar, LMDB, folders, and datasets that `convert` made of them) they stay; other
+    samples are called by their index, with zeros before it. A sample that is only bytes becomes one file of that name;
+    of one with columns each becomes a file: JPEG, PNG and GIF bytes `.jpg`, `.png`, `.gif`, PIL images `.png`, other
+    bytes `.bin`, ints `.cls`, text `.txt`, numpy arrays and scalars `.npy`, floats, bools, None, dicts and lists
+    `.json`. Where two columns of the first sample would be called the same, or a later value is of another kind than
+    the first one, the column comes first: `.left.jpg`, `.right.jpg`. Directories of files get the names of classes as
+    `classes.json`.
+
+    In a TFRecord, samples that are only bytes stay records as they are, others become `tf.train.Example`s as
+    `encode_example` makes them, with the name as "key": these know int64, float32 and bytes, and no shapes.
+
+    Args:
+        source: an open store, which stays open; what `ffrecord.open` takes; or samples with len() and [i].
+        out: the file, or directory; nothing, or for directories an empty one, may be there. Not
+            inside of a directory that is the source.
+        format: "zip", "tar", "webdataset" (a tar whose names have dots only before the column), "tfrecord" or "folder";
+            by default as the suffix of `out` says.
+        samples_per_shard: write several files, `shard-000000.tar` …, into the directory `out`. Not of folders.
+        num_workers: processes that write shards; -1 for one per usable CPU, 0 for none but this one. One file is
+            written by this one.
+        verify: read source and result again before that gets its name, and compare every byte.
+        source_format: of `source`, as the `format` of `ffrecord.open`.
+        start_method, progress: as for `DatasetWriter`.
+        options: of the reader of the source.
+
+    Returns:
+        What was written; its bytes are those of files or records, without what archives add.
+
+    Raises:
+        FileExistsError: something is there.
+        FormatError: a name that leads elsewhere, or twice the same; a sample without columns, or with some where the
+            first is only bytes; or the source is damaged.
+        TypeError, ValueError: arguments, or a value that no file holds; names sample and column.
+        WorkerError: the same in a worker, or its death.
+        MismatchError: with `verify`, what was written differs; it is removed.
+        OSError: reading or writing failed.
+    """
+    started = time.monotonic()
+    path = local("out", out)
+    kind = _format(path, format)
+    per_shard = arguments.positive("samples_per_shard", samples_per_shard)
+    if per_shard is not None and kind == "folder":
+        raise ArgumentError("samples_per_shard is for files, a folder has one for each sample")
+    workers = arguments.workers(num_workers)
+    arguments.flag("verify", verify)
+    _check_free(path, directory=per_shard is not None or kind == "folder")
+    check_outside(source, path)
+    opened = isinstance(source, Store) or not _are_paths(source)
+    if opened and not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+        raise ArgumentTypeError(
+            f"source must be a path, a store or samples with len() and [i], not {type(source).__name__}"
+        )
+    given_options = [*options, *([] if source_format is None else ["source_format"])]
+    if given_options and opened:
+        raise ArgumentTypeError(f"options {sorted(given_options)} are for a source that is opened here, by its path")
+    by_path: Any = source
+    with nullcontext(source) if opened else open_for("ffrecord.export", by_path, source_format, options) as given:
+        samples = SampleSource(given)
+        files, size = _write(samples, path, kind, per_shard, workers, start_method, progress, verify)
+    return Summary(path, samples.n, size, files, time.monotonic() - started)
+
+
+def _are_paths(source: Any) -> bool:
+    """Whether that is what `ffrecord.open` takes, not samples."""
+    several = source if isinstance(source, list | tuple) and source else [source]
+    return all(isinstance(each, str | os.PathLike) for each in several)
+
+
+def _format(path: str, format: str | None) -> str:
+    found = format or SUFFIXES.get(os.path.splitext(path)[1].lower())
+    if found not in TARGETS:
+        said = "" if format is None else f", not {format!r}"
+        raise ArgumentError(f"{path}: format must be one of {', '.join(TARGETS)}{said}")
+    return found
+
+
+def _check_free(path: str, directory: bool) -> None:
+    if not os.path.lexists(path) or (directory and os.path.isdir(path) and not os.listdir(path)):
+        return
+    raise file_error(EEXIST, f"{path}: something is there, nothing was written", path)
+
+
+def _write(
+    samples: SampleSource,
+    path: str,
+    kind: str,
+    per_shard: int | None,
+    workers: int,
+    start_method: str | None,
+    progress: bool | None,
+    verify: bool,
+) -> tuple[int, int]:
+    """Write all into a directory beside its place, and put it there when nothing can be wrong any more.
+
+    Returns:
+        How many files, and their bytes.
+    """
+    target = filesystems.real(path)
+    inside = part_name(target)
+    parts = _parts(samples.n, path, inside, kind, per_shard)
+    held: list[int] = []
+
+    def write_all() -> list[Written]:
+        try:
+            os.mkdir(inside)
+            held.append(_held(inside))
+        except OSError as error:
+            raise file_error(error.errno or EIO, f"{path}: no file can be made there", path) from None
+        done = write_by_crew(samples, kind, parts, min(workers, len(parts)), start_method, progress, path)
+        check_names(samples, path, [each.hashes for each in done])
+        written = inside if per_shard is not None else parts[0].path
+        if samples.classes and os.path.isdir(written):
+            _write_classes(samples.classes, written, path)
+        elif samples.classes:
+            columns = ", ".join(map(repr, samples.classes))
+            _log.warning(
+                "%s: names of the classes of %s are not kept: only directories have a %s", path, columns, CLASSES
+            )
+        if verify:
+            verify_files(samples, kind, [part.path for part in parts], path)
+        _publish(written, target, path)
+        return done
+
+    def clean_up(error: BaseException | None) -> None:
+        for descriptor in held:
+            with contextlib.suppress(OSError):  # nothing was written to it
+                os.close(descriptor)
+        remove_tree(inside)
+
+    done = signals.ensured(write_all, clean_up)
+    return len(parts), sum(each.size for each in done)
+
+
+def _held(directory: str) -> int:
+    """The descriptor that locks a new directory, to tell it from one that a killed process has left; where there are
+    no locks, none can be told.
+
+    Raises:
+        OSError: it cannot be opened; it is gone.
+    """
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+        raise
+    with contextlib.suppress(OSError):
+        lock(fd, directory)
+    return fd
+
+
+def _parts(n: int, path: str, inside: str, kind: str, per_shard: int | None) -> list[Part]:
+    suffix = TARGETS[kind][1]
+    if per_shard is None:
+        return [Part(os.path.join(inside, f"all{suffix}"), path, 0, n)]
+    starts = range(0, max(n, 1), per_shard)
+    names = [f"shard-{number:06}{suffix}" for number in range(len(starts))]
+    return [
+        Part(os.path.join(inside, name), os.path.join(path, name), start, min(start + per_shard, n))
+        for name, start in zip(names, starts, strict=True)
+    ]
+
+
+def _write_classes(classes: Mapping[str, list[str]], directory: str, path: str) -> None:
+    try:
+        with open(os.path.join(directory, CLASSES), "xb") as file:
+            file.write(msgspec.json.encode(classes))
+            file.flush()
+            os.fsync(file.fileno())
+    except FileExistsError:
+        raise FormatError(f"{path}: a sample is called {CLASSES!r}, where names of classes are kept") from None
+    fsync_directory(directory)
+
+
+def _publish(written: str, target: str, path: str) -> None:
+    """Give what is complete its name; what has come there meanwhile stays."""
+    try:
+        if os.path.isdir(written):
+            fsync_directory(written)  # or a temporary name that was removed might be there again
+            atomic_directory.replace(written, target)
+        else:
+            os.link(written, target)
+    except OSError as error:
+        raise file_error(error.errno or EIO, f"{path}: nothing was published", path) from None
+    fsync_directory(os.path.dirname(target))

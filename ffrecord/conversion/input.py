@@ -1,0 +1,205 @@
+"""What `convert` is given → samples by index, or one after the other."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import signature
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from ffrecord.conversion import parquet
+from ffrecord.errors import ArgumentTypeError
+from ffrecord.fields import BytesField, Schema
+from ffrecord.inputs import huggingface
+from ffrecord.inputs.columns import Facts, chosen
+from ffrecord.inputs.recognised import input_of, of_store
+from ffrecord.inputs.stores import (
+    KEY,
+    PROBED_BYTES,
+    PROBES,
+    WEB_KEY,
+    is_text,
+    of_nothing,
+    with_bytes_key,
+)
+from ffrecord.reading.paths import is_remote
+from ffrecord.reading.store import Store
+from ffrecord.sources.compressed import LONGEST, compression_of
+from ffrecord.sources.detect import detect
+from ffrecord.sources.files import expand
+from ffrecord.sources.opening import check_options, first_of, located, open_for, recognised
+from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.tar.stream import iter_members, iter_samples
+
+CONVERT = "ffrecord.convert"
+
+
+@dataclass(frozen=True)
+class Given:
+    """Samples, and how they are stored.
+
+    Attributes:
+        dataset: has len() and [i]; None if there are only `samples`.
+        samples: begins to give them one after the other.
+        fields: a Schema; or what `DatasetWriter` takes, None for as the first samples show.
+        once: whether `samples` can be called only once.
+    """
+
+    dataset: Any
+    samples: Callable[[], Iterator[Any]]
+    fields: Any = None
+    once: bool = False
+
+    @property
+    def schema(self) -> Schema | None:
+        """That of the result, where it is known before writing."""
+        return self.fields if isinstance(self.fields, Schema) else None
+
+
+@contextmanager
+def given(
+    source: Any,
+    format: str | None,
+    fields: Any,
+    options: Mapping[str, Any],
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    skips: bool = False,
+) -> Iterator[Given]:
+    """What `source` is; files that this opens are closed at the end.
+
+    Args:
+        skips: whether to do without samples that cannot be read, where a few of them show the columns.
+        storage_options: for its reader, if it is a URL.
+
+    Raises:
+        As `convert`.
+    """
+    if isinstance(source, Store):
+        _refuse({**options, **_if_given(format)}, "a store that is open")
+        yield _of_store(source, fields, skips)
+    elif _is_path(source):
+        of_url = {"storage_options": storage_options} if is_remote(located(source)) else {}
+        with _of_path(source, format, fields, {**of_url, **options}, skips) as found:
+            yield found
+    else:
+        _refuse({**options, **_if_given(format)}, type(source).__name__)
+        yield _of_object(source, fields, skips)
+
+
+def _is_path(source: Any) -> bool:
+    several = source if isinstance(source, list | tuple) else [source]
+    return bool(several) and all(isinstance(each, str | os.PathLike) for each in several)
+
+
+def _if_given(format: str | None) -> dict[str, Any]:
+    return {} if format is None else {"format": format}
+
+
+def _refuse(options: Mapping[str, Any], what: str) -> None:
+    if options:
+        raise ArgumentTypeError(f"{next(iter(options))!r} is no argument for {what}")
+
+
+@contextmanager
+def _of_path(source: Any, format: str | None, fields: Any, options: dict[str, Any], skips: bool) -> Iterator[Given]:
+    paths = located(source)
+    kind = recognised(paths) if format is None else format
+    if kind == "parquet":
+        _refuse(options, "Parquet files")
+        yield _indexed(parquet.ParquetDataset(paths, fields, skips=skips))
+    elif kind in ("tar", "webdataset") and _is_compressed(first_of(paths, SUFFIXES["tar"])):
+        read = iter_samples if kind == "webdataset" else iter_members
+        check_options(options, f"compressed {kind}", [*signature(read).parameters][1:], CONVERT)
+        yield _of_archives(expand(paths, SUFFIXES["tar"]), read, fields, options)
+    else:
+        with open_for(CONVERT, source, format, options) as store:
+            yield _of_store(store, fields, skips)
+
+
+def _is_compressed(path: str) -> bool:
+    """A tar that is packed as a whole."""
+    if not os.path.isfile(path) or detect(path) != "tar":
+        return False
+    with open(path, "rb") as file:
+        return compression_of(file.read(LONGEST)) is not None
+
+
+def _of_store(store: Store, fields: Any, skips: bool) -> Given:
+    return _indexed(of_store(store, fields, skips))
+
+
+def _indexed(dataset: Any) -> Given:
+    """A dataset that knows its columns."""
+    columns = dataset.columns
+    return Given(
+        dataset, lambda: map(dataset.__getitem__, range(len(dataset))), None if columns is None else columns.schema
+    )
+
+
+def _of_object(source: Any, fields: Any, skips: bool) -> Given:
+    known = huggingface.of_object(source, fields)
+    if known is not None:
+        return _indexed(known)
+    found = input_of(source)
+    if found is not None:
+        return _indexed(found.dataset(fields, skips=skips))
+    if hasattr(source, "__len__") and hasattr(source, "__getitem__"):
+        return Given(source, lambda: map(source.__getitem__, range(len(source))), fields)
+    if not isinstance(source, Iterable):
+        raise ArgumentTypeError(
+            f"source must be a path, a store, a dataset or an iterable, not {type(source).__name__}"
+        )
+    return Given(None, lambda: iter(source), fields, once=iter(source) is source)
+
+
+def _of_archives(
+    paths: list[str], read: Callable[..., Iterator[Any]], fields: Any, options: Mapping[str, Any]
+) -> Given:
+    """Members, or samples, of archives one after the other."""
+
+    def begin() -> Iterator[Any]:
+        return map(_as_dict, chain.from_iterable(read(path, **options) for path in paths))
+
+    return _streamed(begin, fields)
+
+
+def _as_dict(found: Any) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {"key": found.name, "data": found.data}
+
+
+def _streamed(begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
+    """Samples that can be begun anew, but not be had by index; the first ones show the columns."""
+    first = _first(begin)
+    if not first:
+        return Given(None, begin, of_nothing(fields))
+    names = [str(sample[key]) for sample in first for key in (KEY, WEB_KEY) if key in sample]
+    if _wants_bytes(fields) or not all(map(is_text, names)):
+        return _shown([with_bytes_key(sample) for sample in first], lambda: map(with_bytes_key, begin()), fields)
+    return _shown(first, begin, fields)
+
+
+def _wants_bytes(fields: Any) -> bool:
+    """Whether names are to be bytes: others than the first ones may be no UTF-8."""
+    return isinstance(fields, Mapping) and any(isinstance(fields.get(key), BytesField) for key in (KEY, WEB_KEY))
+
+
+def _shown(first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
+    arrays = {key for sample in first for key, value in sample.items() if isinstance(value, np.ndarray)}
+    columns = chosen(first, fields, Facts(frozenset(arrays)))
+    return Given(None, lambda: map(columns.prepared, begin()), columns.schema)
+
+
+def _first(begin: Callable[[], Iterator[Any]]) -> list[dict[str, Any]]:
+    """Some samples, of bounded size."""
+    found: list[dict[str, Any]] = []
+    size = 0
+    for sample in islice(begin(), PROBES):
+        found.append(sample)
+        size += sum(len(value) for value in sample.values() if isinstance(value, np.ndarray))
+        if size > PROBED_BYTES:
+            break
+    return found

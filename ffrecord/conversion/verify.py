@@ -1,0 +1,183 @@
+"""Source and result compared, sample by sample: what the source gives, encoded again, is what the shards hold."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from operator import getitem
+from typing import Any
+
+import msgspec
+
+from ffrecord._crc import crc32
+from ffrecord.conversion.input import Given
+from ffrecord.dataset_writer.encoding import as_it_is
+from ffrecord.dataset_writer.progress import Progress
+from ffrecord.dataset_writer.runs import had_together, together
+from ffrecord.errors import MismatchError, counted
+from ffrecord.fields import schema_of
+from ffrecord.processes import heartbeats
+from ffrecord.processes.heartbeats import Heart
+from ffrecord.processes.map import answers, asked
+from ffrecord.processes.pool import Crew, at_work
+from ffrecord.processes.process import Link
+from ffrecord.reader import FileReader
+from ffrecord.system.buffers import as_bytes
+
+AT_ONCE = 64  # samples
+NAMED = 20  # differences
+
+
+class Compared(msgspec.Struct, array_like=True):
+    """What a worker found: how many samples differ, of how many, their bytes, and the first of them in words."""
+
+    differing: int
+    samples: int
+    size: int
+    words: list[tuple[int, str]]
+
+    def plus(self, other: "Compared") -> "Compared":
+        """Both together."""
+        words = [*self.words, *other.words][:NAMED]
+        return Compared(self.differing + other.differing, self.samples + other.samples, self.size + other.size, words)
+
+
+def compare_all(
+    found: Given,
+    reader: FileReader,
+    out: str,
+    before: int,
+    workers: int,
+    start_method: str | None,
+    progress: bool | None,
+) -> None:
+    """Compare every sample of a source with its record.
+
+    Args:
+        found: the source.
+        reader: of the result.
+        out: what that is called in messages.
+        before: samples that were in the result before.
+        workers, start_method, progress: as `convert` was given them.
+
+    Raises:
+        MismatchError: some differ; names up to NAMED of them.
+        WorkerError: a sample of the source cannot be had any more.
+        ChecksumError, FormatError, OSError: the result is damaged.
+    """
+    count = len(reader) - before
+    if found.dataset is not None and len(found.dataset) != count:
+        raise _miscounted(out, f"{len(found.dataset)}", count)
+    alone = found.dataset is None or not workers or count <= AT_ONCE
+    crew = None if alone else Crew(compare, _arguments(found, reader, before), workers, start_method=start_method)
+
+    def settle() -> None:
+        bar = Progress(count, progress, f"{out}, verifying")
+        try:
+            _settle(_outcomes(found, reader, before, crew, out), bar, out, count)
+        finally:
+            bar.close()
+
+    if crew is None:
+        settle()
+    else:
+        at_work(crew, settle)
+
+
+def _arguments(found: Given, reader: FileReader, before: int) -> dict[str, Any]:
+    return {"dataset": found.dataset, "fields": _encoder(found, reader), "reader": reader, "before": before}
+
+
+def _outcomes(found: Given, reader: FileReader, before: int, crew: Crew | None, out: str) -> Iterator[Compared]:
+    if found.dataset is None:
+        return _alone(found, reader, before, out)
+    starts = range(0, len(reader) - before, AT_ONCE)
+    if crew is None:
+        encode = _encoder(found, reader)
+        return (_of_range(found.dataset, encode, reader, before, start) for start in starts)
+    return (msgspec.msgpack.decode(message, type=Compared) for message in answers(crew, starts, ahead=2))
+
+
+def _settle(outcomes: Iterator[Compared], bar: Progress, out: str, count: int) -> None:
+    differing, words = 0, []  # type: ignore[var-annotated]
+    for outcome in outcomes:
+        differing += outcome.differing
+        words = sorted([*words, *outcome.words])[:NAMED]
+        bar.add(outcome.samples, outcome.size)
+    if differing:
+        shown = [text for _, text in words]
+        raise MismatchError(f"{out}: {differing} of {count} samples differ from their source: {shown[0]}", shown)
+
+
+def _encoder(found: Given, reader: FileReader) -> Callable[[Any], Any]:
+    schema = found.schema or schema_of(reader)
+    return as_it_is if schema is None else schema.encode
+
+
+def _of_range(
+    dataset: Any,
+    encode: Callable[[Any], Any],
+    reader: FileReader,
+    before: int,
+    start: int,
+    at: Callable[[int], None] = lambda index: None,
+) -> Compared:
+    """Compare the samples from `start` on, AT_ONCE of them; `at` is told each that is had or encoded."""
+    stop = min(start + AT_ONCE, len(reader) - before)
+    total = Compared(0, 0, 0, [])
+    while start < stop:
+        indices = together(dataset, list(range(start, stop)))
+        at(start)
+        samples = had_together(dataset, indices) if hasattr(dataset, "__getitems__") else []
+        samples = samples or list(_each(partial(getitem, dataset), indices, indices, at))
+        expected = list(_each(encode, samples, indices, at))
+        total = total.plus(_compared(start, expected, reader, before))
+        start += len(indices)
+    return total
+
+
+def _each(
+    function: Callable[[Any], Any], items: Iterable[Any], indices: Iterable[int], at: Callable[[int], None]
+) -> Iterator[Any]:
+    """What it makes of each item, `at` being told the index before."""
+    for item, index in zip(items, indices, strict=True):
+        at(index)
+        yield function(item)
+
+
+def _compared(start: int, expected: list[Any], reader: FileReader, before: int) -> Compared:
+    """Records of the source from sample `start` on, and those of the result, whose CRC-32 the reader checks."""
+    records = reader.read(range(before + start, before + start + len(expected)))
+    words, size = [], 0
+    for i, (wanted, record) in enumerate(zip(expected, records, strict=True), start):
+        data = as_bytes(wanted)
+        size += len(data)
+        if len(data) != len(record) or data != record.data:
+            text = f"{counted(len(data), 'byte')} with CRC-32 {crc32(data):#010x} in the source"
+            words.append((i, f"sample {i}: {text}, {len(record)} with {crc32(record.data):#010x} in the result"))
+    return Compared(len(words), len(expected), size, words[:NAMED])
+
+
+def _alone(found: Given, reader: FileReader, before: int, out: str) -> Iterator[Compared]:
+    """Samples that come one after the other."""
+    encode, samples, start, count = _encoder(found, reader), found.samples(), 0, len(reader) - before
+    while batch := [encode(sample) for sample in islice(samples, AT_ONCE)]:
+        if start + len(batch) > count:
+            raise _miscounted(out, f"{start + len(batch)} or more", count)
+        yield _compared(start, batch, reader, before)
+        start += len(batch)
+    if start != count:
+        raise _miscounted(out, f"{start}", count)
+
+
+def _miscounted(out: str, given: str, count: int) -> MismatchError:
+    text = f"{given} samples in the source, {count} in the result"
+    return MismatchError(f"{out}: {text}", [text])
+
+
+def compare(
+    link: Link, heart: Heart, *, dataset: Any, fields: Callable[[Any], Any], reader: FileReader, before: int
+) -> None:
+    """The work of a worker: samples from the number that the parent sends."""
+    for start in asked(link, heart):
+        outcome = _of_range(dataset, fields, reader, before, start, partial(heart.at, heartbeats.SAMPLE))
+        link.send(msgspec.msgpack.encode(outcome))

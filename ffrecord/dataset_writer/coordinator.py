@@ -1,0 +1,196 @@
+"""The parent of a write with workers: gives out work in index order, and places as soon as they are known."""
+
+import msgspec
+
+from ffrecord.dataset_writer.books import Books
+from ffrecord.dataset_writer.desk import pack
+from ffrecord.dataset_writer.encoder import SLOW_SECONDS
+from ffrecord.dataset_writer.encoding import Shape, shown
+from ffrecord.dataset_writer.finisher import SHORT, Finisher
+from ffrecord.dataset_writer.job import TASK_BYTES, TASK_SAMPLES, Job, Means
+from ffrecord.dataset_writer.layout import FIRST_SAMPLES
+from ffrecord.dataset_writer.messages import Chosen, Filled, Place, Shown, Sized, Written
+from ffrecord.dataset_writer.progress import Progress
+from ffrecord.dataset_writer.transport import Carrier, Here, Slots, ToWorkers
+from ffrecord.processes.death_watch import Alarm
+from ffrecord.processes.pool import TICK, Crew
+from ffrecord.system import signals
+
+TASK_SECONDS = 0.01  # a task of less costs as much to give out as to do
+
+Heard = Shown | Sized | Filled | Written  # what a worker says
+
+
+class _Hand:
+    """What one worker has to do."""
+
+    def __init__(self, slots: list[int]) -> None:
+        self.free = slots
+        self.pace = 0.0  # seconds a sample, in its latest task
+        self.slow = False  # whether that took long: then a task more in reserve is one that others could have
+        self.samples = 0  # of the task whose pieces are coming
+        self.tasks: dict[int, int] = {}  # those not done → slot
+
+    def did(self, task: int, samples: int, seconds: float) -> None:
+        """A task is done."""
+        self.free.append(self.tasks.pop(task))
+        self.pace = seconds / samples if samples else 0.0
+        self.slow = seconds > SLOW_SECONDS
+
+
+class Foreman:
+    """Keeps the workers of a job busy: each has a task in hand and few in reserve, so that all end together.
+
+    Args:
+        job, means: with at least one worker.
+        books: are told what was serialized and written.
+        finisher: started here, after the last fork.
+    """
+
+    def __init__(self, job: Job, means: Means, books: Books, finisher: Finisher) -> None:
+        self._job, self._means, self._books, self._finisher = job, means, books, finisher
+        self._source = job.source
+        self._count = self._useful(means.workers)
+        # One that was filled is told of while the next one is.
+        self._in_hand = 2 if books.foresees else 1
+        self._each = each = self._source.reserve + self._in_hand
+        self._hands = [_Hand(list(range(each * worker, each * (worker + 1)))) for worker in range(self._count)]
+        self._owner: dict[tuple[int, int], int] = {}  # worker of each piece that is not written
+        self._given, self._exhausted = 0, False  # tasks
+        self._chosen = job.encoding is not None
+        self._slots = Slots(each * self._count) if job.source.items else None
+        self._carrier: Carrier = Here() if self._slots is None else ToWorkers(self._slots)
+        self._decoder = msgspec.msgpack.Decoder(Heard)
+
+    def _useful(self, workers: int) -> int:
+        """No more than there are tasks."""
+        total = self._source.total
+        samples = min(self._means.task_samples, self._most_by_size())
+        return workers if total is None else max(1, min(workers, -(-total // samples)))
+
+    def run(self) -> None:
+        """Do the job up to its last sample.
+
+        Raises:
+            WorkerError: the dataset or the encoding failed, or a worker died; names the sample.
+            OSError (also a RuntimeError): writing failed.
+            others: what an iterable of the user raised.
+        """
+        crew = self._crew()
+        signals.ensured(lambda: self._run(crew), lambda error: self._end(crew))
+
+    def _run(self, crew: Crew) -> None:
+        crew.start()
+        self._finisher.start()
+        self._supervise(crew)
+        crew.dismiss()
+
+    def _end(self, crew: Crew) -> None:
+        crew.end()
+        if self._slots is not None:
+            self._slots.close()
+
+    def _crew(self) -> Crew:
+        job, means = self._job, self._means
+        encoding = {"declared": job.declared} if job.encoding is None else job.encoding.arguments
+        arguments = {**job.source.arguments, **encoding, "files": job.files, "skips": job.max_skipped is not None}
+        return Crew(
+            pack,
+            arguments if self._slots is None else {**arguments, "carrier": self._carrier},
+            self._count,
+            start_method=means.start_method,
+            stuck_after=means.stuck_after,
+            name=job.source.name,
+        )
+
+    def _supervise(self, crew: Crew) -> None:
+        job, source = self._job, self._source
+        progress = Progress(source.total, self._means.progress, job.files.label, job.start.samples)
+        alarm = Alarm(crew.sentinels if source.calls else [])
+        try:
+            with alarm:
+                while not self._books.complete:
+                    gave = self._hand_out(crew, alarm)
+                    waits = SHORT if self._finisher.backlog > job.backlog else TICK
+                    for worker, message in crew.listen(0 if gave else waits):
+                        self._hear(crew, worker, self._decoder.decode(message), progress)
+                    self._finisher.check()
+        finally:
+            progress.close()
+
+    def _hand_out(self, crew: Crew, alarm: Alarm) -> bool:
+        """Give a task to every worker that has few; to one at a time if the user's code takes that long.
+
+        Returns:
+            whether there may be more to give out at once.
+        """
+        if self._finisher.backlog > self._job.backlog:
+            return False
+        for tasks in range(1, self._each + 1):
+            for worker, hand in enumerate(self._hands):
+                if len(hand.tasks) < tasks and self._may_give(worker, hand):
+                    self._give(crew, worker, alarm)
+                    if self._source.calls:
+                        return True
+        return False
+
+    def _may_give(self, worker: int, hand: _Hand) -> bool:
+        if self._exhausted:
+            return False
+        if not self._chosen:
+            # One after the other until the encoding is known: it must not depend on who is first.
+            return worker == 0 and not hand.tasks
+        if hand.slow and len(hand.tasks) > self._in_hand:
+            return False
+        ahead = self._source.ahead
+        return ahead is None or self._given - self._books.first_unfinished < ahead * self._count
+
+    def _give(self, crew: Crew, worker: int, alarm: Alarm) -> None:
+        hand, task = self._hands[worker], self._given
+        slot = hand.free[-1]
+        with alarm.armed(crew):
+            given = self._source.take(task, slot, self._most(hand), self._carrier)
+        if given is None:
+            self._exhausted = True
+            self._send_places(crew, self._books.end(task))
+            return
+        self._given += 1
+        hand.tasks[task] = hand.free.pop()
+        self._books.foresee(given)
+        crew.send(worker, msgspec.msgpack.encode(given))
+
+    def _most(self, hand: _Hand) -> int:
+        """Samples of the next task."""
+        if not self._chosen:
+            return FIRST_SAMPLES
+        quick = int(TASK_SECONDS / hand.pace) if hand.pace else 0
+        return min(max(self._means.chunksize, quick), TASK_SAMPLES, self._most_by_size())
+
+    def _most_by_size(self) -> int:
+        return max(1, TASK_BYTES // max(self._books.mean_size, 1))
+
+    def _hear(self, crew: Crew, worker: int, message: Heard, progress: Progress) -> None:
+        if isinstance(message, Filled):
+            self._hands[worker].did(message.task, message.samples, message.seconds)
+            progress.add(*self._books.wrote(message))
+        elif isinstance(message, Written):
+            del self._owner[message.task, message.piece]
+            progress.add(*self._books.wrote(message))
+        elif isinstance(message, Sized):
+            if message.samples:
+                self._owner[message.task, message.piece] = worker
+            hand = self._hands[worker]
+            hand.samples += message.samples
+            if message.last:
+                hand.did(message.task, hand.samples, message.seconds)
+                hand.samples = 0
+            self._send_places(crew, self._books.sized(message))
+        elif message.found:
+            self._chosen = True
+            self._books.choose(shown(Shape(message.schema), self._job.declared))
+            for number in range(self._count):
+                crew.send(number, msgspec.msgpack.encode(Chosen(message.schema)))
+
+    def _send_places(self, crew: Crew, places: list[Place]) -> None:
+        for place in places:
+            crew.send(self._owner[place.task, place.piece], msgspec.msgpack.encode(place))

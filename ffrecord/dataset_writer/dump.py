@@ -1,0 +1,132 @@
+"""`dump`: a dataset into one `.ffr` file or several, as ffrecord 1.x laid them out."""
+
+import operator
+import os
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ffrecord.dataset_writer import resume
+from ffrecord.dataset_writer.encoding import Encoding, extension_of
+from ffrecord.dataset_writer.engine import write_shards
+from ffrecord.dataset_writer.job import Job, Means
+from ffrecord.dataset_writer.layout import shard_count, split_evenly
+from ffrecord.dataset_writer.part_directory import PartDirectory, check_no_shards
+from ffrecord.dataset_writer.progress import Progress
+from ffrecord.dataset_writer.sample_sources import FromDataset
+from ffrecord.dataset_writer.selection import length
+from ffrecord.dataset_writer.shard_file import Files
+from ffrecord.format import manifest
+from ffrecord.inputs.recognised import Ours, input_of
+from ffrecord.processes.pool import usable_workers
+from ffrecord.reading.paths import local
+from ffrecord.system import signals
+from ffrecord.system.buffers import as_bytes
+from ffrecord.writing.file_writer import FileWriter
+
+WORKERS_MAX = 16
+
+Serializer = Callable[[Any], Any]
+
+
+def dump(
+    dataset: Any,
+    fname: str | os.PathLike[str],
+    nfiles: int,
+    verbose: bool | Serializer = False,
+    *,
+    serializer: Serializer | None = None,
+) -> None:
+    """Write dataset[i] for every i.
+
+    Args:
+        dataset: has len() and [i]; its samples are buffers. Of a `FileReader`, or a torch dataset of ours without a
+            `process` of yours, the records are copied, and the files say which columns these have.
+        fname: for one file, its path. For several, a directory, made with its parents; one that is there must hold no
+            shards, and gets these when all of them are complete.
+        nfiles: number of files of ceil(len(dataset) / nfiles) samples each; if fewer do, a UserWarning says so.
+            One file is written in this process, several by up to 16 others.
+        verbose: show a progress bar. A callable here is the serializer, as in early versions of ffrecord 1.3.0.
+        serializer: sample → buffer, for samples that are not bytes or bytearray.
+
+    Raises:
+        FileExistsError (also a RuntimeError): the directory holds shards already.
+        BlockingIOError (also a RuntimeError): another one writes to the directory.
+        MismatchError: a `DatasetWriter` of the directory was interrupted and has left finished shards.
+        ValueError: nfiles < 1.
+        WorkerError: (several files) the dataset failed at a sample, or a worker process died; names the sample.
+        OSError (also a RuntimeError): writing failed.
+
+    After an error nothing is at `fname`, or what was there before.
+    """
+    show = bool(verbose) and not callable(verbose)
+    if callable(verbose):
+        serializer = verbose
+    files = operator.index(nfiles)
+    if files < 1:
+        raise ValueError(f"nfiles is {files}, expected >= 1")
+    dataset, encoding = _with_encoding(dataset, serializer)
+    total = length(dataset)
+    if files == 1:
+        signals.exiting(lambda: _dump_here(dataset, total, fname, encoding, show))
+    else:
+        _dump_parallel(dataset, total, local("fname", fname), files, encoding, show)
+
+
+def _with_encoding(dataset: Any, serializer: Serializer | None) -> tuple[Any, Encoding]:
+    """Return what gives the samples, and how they become records.
+
+    Records of `.ffr` files are copied, and the new files say of them what those do.
+    """
+    known = None if serializer is not None else input_of(dataset)
+    if isinstance(known, Ours) and known.are_records:
+        records = known.dataset(None)
+        schema = None if records.columns is None else records.columns.schema
+        encode = as_bytes if schema is None else schema.encode
+        said = extension_of(schema=schema.to_builtins()) if schema else extension_of(serializer=known.serializer)
+        told = schema is not None or known.serializer is not None
+        return records, Encoding(encode, {"serializer": encode}, None, said if told else None)
+    encode = partial(_record, serializer)
+    return dataset, Encoding(encode, {"serializer": encode}, None, None)
+
+
+def _record(serializer: Serializer | None, sample: Any) -> Any:
+    """The buffer to write for a sample."""
+    return sample if serializer is None or isinstance(sample, bytes | bytearray) else serializer(sample)
+
+
+def _dump_here(dataset: Any, total: int, fname: str | os.PathLike[str], encoding: Encoding, verbose: bool) -> None:
+    with FileWriter(fname, total, extension=encoding.extension) as writer:
+        progress = Progress(total, verbose, os.fspath(fname))
+        try:
+            for i in range(total):
+                record = encoding.encode(dataset[i])
+                writer.write_one(record)
+                progress.add(1, memoryview(record).nbytes)
+        finally:
+            progress.close()
+
+
+def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encoding: Encoding, verbose: bool) -> None:
+    check_no_shards(directory)
+    cut = split_evenly(total, files)
+    count = shard_count(total, cut)
+    if count < files:
+        warnings.warn(f"Split into {count} files rather than {files} files", UserWarning, stacklevel=3)
+    part = PartDirectory(directory, among_others=True)
+
+    def write() -> None:
+        with signals.undisturbed():
+            part.acquire()
+            resume.take_over(part, resume=True)
+            resume.claim(part)
+        check_no_shards(directory)
+        places = Files(part.open, directory)
+        job = Job(FromDataset(dataset, range(total)), encoding, cut, places, part.keep)
+        workers = min(count, usable_workers(), WORKERS_MAX)
+        shards = write_shards(job, Means(workers, progress=verbose)).shards
+        with signals.undisturbed():
+            part.publish_bare([shard.name for shard in shards], manifest.build(shards))
+
+    signals.ensured(write, lambda error: part.leave())

@@ -1,0 +1,241 @@
+"""What a worker does: samples → records with checksums, in their places.
+
+Records are serialized into shared memory of the worker. Where their places were foreseen, they are written from there a
+little at a time; else they are kept, piece by piece, until the parent says where they go, and a thread writes them.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+
+from ffrecord.dataset_writer.encoding import Encode, for_records
+from ffrecord.dataset_writer.layout import Segment
+from ffrecord.dataset_writer.messages import Filled, Foreseen, Skipped, Written
+from ffrecord.dataset_writer.output import Output
+from ffrecord.dataset_writer.piece import Piece
+from ffrecord.dataset_writer.runs import End, Looked, Run
+from ffrecord.dataset_writer.shard_file import Files
+from ffrecord.dataset_writer.spill import Spool
+from ffrecord.errors import FFRecordError
+from ffrecord.kernels._records import Records
+from ffrecord.processes import heartbeats
+from ffrecord.processes.heartbeats import Heart
+from ffrecord.processes.process import sentence
+
+PIECE_SAMPLES = 1024
+PIECE_BYTES = 8 << 20
+PART_BYTES = 512 << 10  # written at a time where places are foreseen: what is in the second cache of most CPUs
+SLOW_SECONDS = 0.1  # of what is waited for until it is there before more is made
+KEPT_BYTES = 128 << 20  # capacity of all buffers that are kept, most of it never touched
+KEPT_CAPACITY = 32 << 20  # bytes; a buffer grown larger, for one huge sample, is not kept
+REASON_MAX = 500  # characters of an exception that are passed on for a sample that is skipped
+
+
+class Packer:
+    """Serializes samples and writes them to their places; in a worker, or in the parent when there are none.
+
+    Args:
+        files: where the shards are, made by the parent.
+        heart: told where this is.
+        skips: whether samples that cannot be had or encoded are left out.
+
+    Attributes:
+        ready: whether it was told how to encode samples.
+    """
+
+    def __init__(self, files: Files, heart: Heart, *, skips: bool = False) -> None:
+        self._files, self._heart, self._skips = files, heart, skips
+        self._output = Output(files)
+        self._begun: Piece | Filled | None = None  # what is on its way
+        self._there: deque[Written | Filled] = deque()  # what came there, and was not told
+        self._idle: list[Records] = []  # the one used last at the end: its pages are in the cache
+        self._spool: Spool | None = None
+        self._encode = for_records(_unknown)
+        self.ready = False
+
+    def encode_by(self, encode: Encode) -> None:
+        """How samples become records: to be told before `pieces` comes upon one that can be had."""
+        self._encode, self.ready = for_records(encode), True
+
+    def look(self, run: Run, count: int) -> tuple[list[object], Run]:
+        """The first `count` samples of a run, as far as they can be had, and the run as it was before."""
+        self._heart.begin(run.task)
+        first: list[tuple[int, object, Exception | None]] = []
+        for index in run.indices:
+            self._heart.at(heartbeats.SAMPLE, index)
+            try:
+                first.append((index, run.get(index), None))
+            except End:
+                break
+            except Exception as error:
+                self._check_skippable(run, error)
+                first.append((index, None, error))
+            if len(first) == count:
+                break
+        self._heart.at(heartbeats.OURS, first[-1][0] if first else -1)
+        return [sample for _, sample, error in first if error is None], Looked(run, first)
+
+    def pieces(self, run: Run) -> Iterator[Piece]:
+        """The samples of a run in pieces of bounded size, one or more."""
+        self._heart.begin(run.task)
+        number, last = 0, False
+        while not last:
+            piece = Piece(run.task, number, self._free_records(), run.named)
+            self._fill(piece, run)
+            number, last = number + 1, piece.last
+            if not len(piece.sizes):
+                self._release(piece.records)
+            yield piece
+
+    def _fill(self, piece: Piece, run: Run) -> None:
+        records, words, most = piece.records, self._heart.words, PIECE_SAMPLES
+        self._heart.work()
+        full = False
+        while not (full or piece.last):
+            try:
+                full = not records.fill(run.indices, run.get, self._encode, words, heartbeats.INDEX, PIECE_BYTES, most)
+                piece.last = not full
+            except End:
+                piece.last = True
+            except Exception as error:
+                self._check_skippable(run, error)
+                piece.skipped.append(Skipped(records.count, words[heartbeats.INDEX], sentence(error)[:REASON_MAX]))
+                most -= 1
+                full = records.count >= most
+        words[heartbeats.PHASE] = heartbeats.OURS
+        piece.seal(words[heartbeats.INDEX])
+
+    def _check_skippable(self, run: Run, error: Exception) -> None:
+        """Raise `error` unless the write goes on without this sample."""
+        if not self._skips or run.ended or isinstance(error, MemoryError):
+            raise error
+
+    def spool(self, piece: Piece) -> None:
+        """Put a piece aside on the disk.
+
+        Raises:
+            OSError (also a RuntimeError): refused.
+        """
+        self._heart.at(heartbeats.OURS, piece.upto)
+        if self._spool is None:
+            self._spool = Spool(self._files.directory, self._files.label)
+        piece.spooled = self._spool.put(piece.records.view(0, piece.size))
+        self._release(piece.records)
+
+    def write(self, piece: Piece, segments: list[Segment]) -> None:
+        """Begin to write a piece to its place, one at a time: `written` tells when it is there.
+
+        Args:
+            segments: one or more.
+
+        Raises:
+            OSError (also a RuntimeError): refused.
+        """
+        self._heart.at(heartbeats.OURS, piece.upto)
+        first = start = 0
+        for segment in segments:
+            stop = start + int(piece.sizes[first : first + segment.samples].sum())
+            self._settle()
+            last = piece.named(int(piece.indices[first + segment.samples - 1]))
+            self._put(piece, start, stop, segment, last)
+            first, start = first + segment.samples, stop
+        self._begun = piece
+
+    def _put(self, piece: Piece, start: int, stop: int, segment: Segment, last: str) -> None:
+        self._output.turn_to(segment, last)
+        if piece.spooled is None:
+            self._output.begin(stop - start, piece.records.view(start, stop))
+        elif self._spool is not None:
+            self._output.copy(self._spool, piece.spooled + start, stop - start)
+            self._output.begin(stop - start)
+
+    def fill(self, run: Run, foreseen: Foreseen) -> None:
+        """Serialize the samples of a run, and write them to the places that were foreseen, a little at a time, so that
+        the kernel copies from the CPU's cache: `written` tells when they are there.
+
+        Raises:
+            OSError (also a RuntimeError): refused.
+            FFRecordError: a record of another size than was foreseen.
+        """
+        begun, records = time.monotonic(), self._free_records()
+        self._heart.begin(run.task)
+        for segment in foreseen.segments:
+            self._fill_segment(segment, records, run, foreseen.size)
+        seconds = time.monotonic() - begun
+        self._begun = Filled(run.task, records.checksums().tobytes(), seconds)
+        self._release(records)
+        if seconds >= SLOW_SECONDS:
+            self._settle()  # or it would be told of only after the next one, which may be as slow, and be its last
+
+    def _fill_segment(self, segment: Segment, records: Records, run: Run, size: int) -> None:
+        words, offset = self._heart.words, segment.offset
+        first, stop = records.count, records.count + segment.samples
+        self._output.turn_to(segment)
+        while first < stop:
+            self._heart.work()
+            records.fill(run.indices, run.get, self._encode, words, heartbeats.INDEX, PART_BYTES, stop)
+            self._heart.at(heartbeats.OURS, words[heartbeats.INDEX])
+            _check_sizes(records, first, size)
+            part = Segment(segment.shard, offset, records.count - first)
+            self._output.write(part, records.view(0, records.size), run.named(words[heartbeats.INDEX]))
+            first, offset = records.count, offset + records.size
+            records.rewind()
+        self._settle()
+        self._output.begin(offset - segment.offset)
+
+    def written(self, *, wait: bool) -> Written | Filled | None:
+        """That something is in its place, once it is, each once; None: it is not yet, or there is nothing.
+
+        Args:
+            wait: until it is there.
+
+        Raises:
+            OSError (also a RuntimeError): refused.
+        """
+        if not self._there and (wait or self._output.done):
+            self._settle()
+        return self._there.popleft() if self._there else None
+
+    def _settle(self) -> None:
+        """Wait until what was begun is in its place."""
+        begun, self._begun = self._begun, None
+        self._output.wait()  # if that raises, nobody takes what was begun for written
+        if isinstance(begun, Filled):
+            self._there.append(begun)
+        elif begun is not None:
+            if begun.spooled is None:
+                self._release(begun.records)
+            elif self._spool is not None:
+                self._spool.forget(begun.size)
+            self._there.append(Written(begun.task, begun.piece))
+
+    def _free_records(self) -> Records:
+        return self._idle.pop() if self._idle else Records(PIECE_BYTES)
+
+    def _release(self, records: Records) -> None:
+        """The memory is free for others."""
+        records.clear()
+        capacity = records.capacity
+        if capacity <= KEPT_CAPACITY and capacity + sum(each.capacity for each in self._idle) <= KEPT_BYTES:
+            self._idle.append(records)
+
+    def close(self) -> None:
+        """Close the last shard; may be repeated."""
+        self._output.close()
+        if self._spool is not None:
+            self._spool.close()
+
+
+def _check_sizes(records: Records, first: int, size: int) -> None:
+    """Raise unless there are records from the first on, of `size` bytes each: their places were foreseen."""
+    found = records.sizes()[first:]
+    if not len(found):
+        raise FFRecordError(f"no record, expected some of {size} bytes each")
+    if (wrong := found != size).any():
+        which = int(wrong.argmax())
+        sample = int(records.indices()[first + which])
+        raise FFRecordError(f"sample {sample} has a record of {found[which]} bytes, expected {size}")
+
+
+def _unknown(sample: object) -> bytes:
+    raise TypeError(f"a sample of {type(sample).__name__} before anybody knows how to encode it")

@@ -1,0 +1,69 @@
+"""What a write is to do, and with what."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ffrecord.dataset_writer.encoding import Encoding
+from ffrecord.dataset_writer.layout import BEGINNING, ByBytes, ByCount, Start
+from ffrecord.dataset_writer.sample_sources import Source
+from ffrecord.dataset_writer.shard_file import Files
+from ffrecord.fields import Schema
+from ffrecord.format.manifest import Shard
+
+BACKLOG = 64  # complete shards, with their tables in memory
+TASK_SAMPLES = 1024  # at most, so that the indices of a task are one packet
+# Of records, but for a task of one: of a larger task others would only wait for the places, and a shard that it goes
+# through stays unfinished as long.
+TASK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to write, and where.
+
+    Attributes:
+        source: of the samples.
+        encoding: of the samples; None if the first of them are to show it.
+        declared: fields of some of their columns, where the first samples are to show the others.
+        cut: into shards.
+        files: where the shards are made, and what they will be called.
+        keep: called with every finished, durable shard, and the start of the next one, from a thread.
+        start: after the shards that are there already; the source begins there too.
+        max_skipped: how many samples may be left out because they cannot be had or encoded; None if the first such is
+            an error.
+        backlog: complete shards that wait to be finished and kept, beyond which no work is given out.
+    """
+
+    source: Source
+    encoding: Encoding | None
+    cut: ByCount | ByBytes
+    files: Files
+    keep: Callable[[Shard, Start], None]
+    start: Start = BEGINNING
+    max_skipped: int | None = None
+    backlog: int = BACKLOG
+    declared: Schema | None = None
+
+
+@dataclass(frozen=True)
+class Means:
+    """With what to write; nothing here changes a byte of the result.
+
+    Attributes:
+        workers: processes, >= 0; 0 for none but this one.
+        chunksize: samples a worker is given at a time, > 0; fewer where they are large, more where they are quick.
+        start_method: of the processes, as `workers.start_method_of` takes it.
+        stuck_after: seconds without a sign of life after which a busy worker is given up, or None.
+        progress: True for a bar, False for none, None for one if stderr is a terminal.
+    """
+
+    workers: int
+    chunksize: int = 100
+    start_method: str | None = None
+    stuck_after: float | None = None
+    progress: bool | None = None
+
+    @property
+    def task_samples(self) -> int:
+        """Samples of a task, at most."""
+        return min(self.chunksize, TASK_SAMPLES)

@@ -1,0 +1,125 @@
+"""Where a worker writes: the shard that it wrote to last, and what is on its way there."""
+
+import errno
+import os
+
+from ffrecord.dataset_writer.layout import Segment
+from ffrecord.dataset_writer.shard_file import Files
+from ffrecord.dataset_writer.spill import Spool
+from ffrecord.engine._engine import filesystem_type
+from ffrecord.errors import FFRecordError, counted, file_error
+from ffrecord.system import filesystems
+from ffrecord.writing._buffers import WriteBehind
+
+_Named = tuple[Segment, str | None]  # with what the last of its samples is called, if that is known
+
+
+class Output:
+    """Writes samples to segments of shards, one segment at a time, and has them sent on to the disk by a thread.
+
+    Every method but `close` raises OSError (also a RuntimeError) where something was refused: the segment that was
+    begun before, or this one. What was begun and refused is so for good, whoever asks: the kernel tells of it once.
+
+    Args:
+        files: where the shards are, made by the parent.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files, self._behind = files, WriteBehind()
+        self._fd, self._shard = -1, -1
+        self._at: _Named | None = None  # what is being written
+        self._begun: _Named | None = None  # what is on its way
+        self._holds = False  # whether the thread has to write that, too
+        self._refusal: OSError | None = None
+
+    def turn_to(self, segment: Segment, last: str | None = None) -> None:
+        """Be about to write a segment.
+
+        Args:
+            last: what the last of its samples is called, for messages.
+        """
+        if segment.shard != self._shard or self._holds:
+            self.wait()
+        self._at = segment, last
+        try:
+            self._open(segment.shard)
+        except OSError as error:
+            raise self._refused(error, self._at) from None
+
+    def write(self, part: Segment, data: memoryview, last: str) -> None:
+        """Write a part of the segment now, in this thread.
+
+        Args:
+            part: where.
+            last: what the last of its samples is called, for messages.
+        """
+        try:
+            self._behind.write(part.offset, data)
+        except OSError as error:
+            raise self._refused(error, (part, last)) from None
+
+    def copy(self, spool: Spool, start: int, size: int) -> None:
+        """Copy the segment's bytes from where a spool has them."""
+        try:
+            spool.copy(start, size, self._fd, self._segment.offset)
+        except OSError as error:
+            raise self._refused(error, self._at) from None
+
+    def begin(self, size: int, data: memoryview | None = None) -> None:
+        """Have the thread send the whole segment on to the disk, once it has written it.
+
+        Args:
+            size: of the segment, bytes.
+            data: them; None if they are written.
+        """
+        self.wait()
+        self._begun, self._holds = self._at, data is not None
+        self._behind.begin(self._segment.offset, size, data)
+
+    @property
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._behind.done
+
+    def wait(self) -> None:
+        """Return when the kernel has what was begun."""
+        if self._refusal is None:
+            try:
+                self._behind.wait()
+            except OSError as error:
+                self._refusal = self._refused(error, self._begun)
+        if self._refusal is not None:
+            raise self._refusal
+        self._holds = False
+
+    @property
+    def _segment(self) -> Segment:
+        if self._at is None:
+            raise FFRecordError(f"{self._files.label}: no segment to write to")
+        return self._at[0]
+
+    def _refused(self, error: OSError, at: _Named | None) -> OSError:
+        if at is None:
+            return error
+        segment, last = at
+        path = self._files.final(segment.shard)
+        known = "" if last is None else f", the last of them {last},"
+        what = f"{counted(segment.samples, 'sample')}{known} could not be written at byte {segment.offset}"
+        return file_error(error.errno or errno.EIO, f"{path}: {what}", path)
+
+    def _open(self, shard: int) -> None:
+        """Open a shard for writing; only the latest one is kept open."""
+        if shard == self._shard:
+            return
+        self.close()
+        self._fd = os.open(self._files.path(shard), os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._shard = shard
+        kind = filesystems.of_type(filesystem_type(self._fd))
+        self._behind.open(self._fd, not (kind.network or kind.memory))
+
+    def close(self) -> None:
+        """Close the shard; what was begun may be given up. May be repeated."""
+        self._behind.close()
+        if self._fd >= 0:
+            fd, self._fd, self._shard = self._fd, -1, -1
+            os.close(fd)

@@ -1,0 +1,1 @@
+"""Datasets written to a URL: objects, staging on this machine, uploads."""

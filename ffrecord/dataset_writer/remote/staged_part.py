@@ -1,0 +1,276 @@
+"""The part directory of a write to a URL: shards are made here, and sent as soon as they are finished.
+
+    STAGING/.NAME-HASH.part/   as that of a directory (see part_directory.py); `finished` holds what is to be sent
+    URL/.dataset.part          the marker of who writes: one at a time
+    URL/PART_00000.ffr ...     sent and verified; the ledger says so before the local one goes
+    URL/dataset.json           last; until then readers find no dataset
+
+A shard of the ledger is there if the object is, of the same size and version, or else the local one, byte for byte.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from ffrecord.dataset_writer.layout import Start
+from ffrecord.dataset_writer.part_directory import PartDirectory
+from ffrecord.dataset_writer.remote import remote_base
+from ffrecord.dataset_writer.remote.objects import Found, Objects, same
+from ffrecord.dataset_writer.remote.uploads import Uploads
+from ffrecord.dataset_writer.write_log import Claimed, Finished, Request, Uploaded
+from ffrecord.errors import ArgumentError, ChangedError, FFRecordError, FormatError, StateError
+from ffrecord.format import manifest
+from ffrecord.format.leftovers import Publishing
+from ffrecord.format.manifest import Manifest, Shard
+
+_log = logging.getLogger("ffrecord")
+
+
+class StagedPart(PartDirectory):
+    """See above, and `PartDirectory`.
+
+    Args:
+        objects: below the URL.
+        staging: a path of this machine, of which this is the part directory; nothing comes to be there itself.
+        appends: whether to a dataset that is there.
+    """
+
+    def __init__(self, objects: Objects, staging: str, *, appends: bool) -> None:
+        super().__init__(staging)
+        self.label = objects.label
+        self._objects, self._appends = objects, appends
+        self._uploads = Uploads(self._send)
+        self._up: set[str] = set()  # shards that were seen to be there
+        self._listing: dict[str, Found] | None = None
+        self._looking = threading.Lock()
+
+    @property
+    def places(self) -> str:
+        """Where finished shards are, for messages."""
+        return f"{self.label} and {self.path}"
+
+    def acquire(self) -> None:
+        """Take the part directory, and see that nobody else writes to the URL."""
+        super().acquire()
+        try:
+            self._objects.check_free(self.ledger.story.token)
+        except BaseException:
+            self._back_out()
+            raise
+
+    def begin(self, request: Request) -> None:
+        """Take note of what is asked for, and put the marker."""
+        before, token = self.ledger.story.token, secrets.token_hex(16)
+        if before is not None:
+            self._objects.release(before)  # while the ledger still tells whose it is
+        super().begin(request)
+        with self._naming("nothing was begun"):
+            self.ledger.append(Claimed(token))
+            self.ledger.sync()  # the marker must never be there and nobody know whose it is
+        self._claim()
+
+    def _claim(self) -> None:
+        """Put the marker, or find it; only then what is there stays as it is."""
+        story = self.ledger.story
+        if story.token is None:
+            raise FormatError(f"{self.path}: its ledger has finished shards, but not whose the marker at the URL is")
+        self._objects.claim(story.token)
+        if not self._appends:
+            remote_base.check_vacant(self._objects, story)
+
+    # Shards
+
+    def keep(self, shard: Shard, following: Start) -> None:
+        """Take note that a shard is complete and durable, and have it sent; waits while others are to be sent first."""
+        super().keep(shard, following)
+        self._uploads.start()
+        self._uploads.add(shard)
+        self._uploads.make_room()
+
+    def _send(self, shard: Shard, given_up: threading.Event) -> None:
+        """In a thread of the uploads."""
+        local = Path(self.finished) / shard.name
+        entry = self.ledger.story.finished[shard.name]
+        schema = super().schema_of(shard) if entry.next.shard - 1 == self.first else None
+        found = self._objects.send(shard, str(local), given_up)
+        with self._mutex, self._naming(f"{shard.name} is there, but that could not be noted"):
+            if not self.held:
+                raise StateError(f"{self.label}: given up")
+            self.ledger.append(Uploaded(shard.name, found.etag, schema))
+            self.ledger.sync()  # before the local one goes
+            self._up.add(shard.name)
+            local.unlink()
+
+    def settle(self) -> None:
+        """Wait until all are there."""
+        self._uploads.wait()
+
+    def has(self, name: str) -> bool:
+        """Whether there is a finished shard of this name, or was one at the URL."""
+        return name in self.ledger.story.uploaded or super().has(name)
+
+    def is_whole(self, shard: Shard) -> bool:
+        """Whether a finished shard is what it was."""
+        if self._is_up(shard, self._there().get(shard.name)):
+            self._up.add(shard.name)
+            return True
+        return super().is_whole(shard)
+
+    def _is_up(self, shard: Shard, found: Found | None) -> bool:
+        noted = self.ledger.story.uploaded.get(shard.name)
+        return noted is not None and found is not None and found.size == shard.size and same(noted.etag, found.etag)
+
+    def _there(self) -> dict[str, Found]:
+        with self._looking:
+            if self._listing is None:
+                self._listing = self._objects.listing()
+            return self._listing
+
+    def schema_of(self, shard: Shard) -> dict[str, Any] | None:
+        """The columns that the first finished shard says."""
+        return self.ledger.story.uploaded[shard.name].schema if shard.name in self._up else super().schema_of(shard)
+
+    def finished_names(self) -> list[str]:
+        """Of all finished shards, here or at the URL, in order."""
+        ledger = getattr(self, "ledger", None)
+        return sorted({*super().finished_names(), *(ledger.story.uploaded if ledger else ())})
+
+    def go_on_from(self, first: int, names: Collection[str]) -> None:
+        """Keep these shards and no others; send what is not there yet."""
+        if names:
+            self._claim()
+        super().go_on_from(first, names)
+        for name in sorted(set(names) - self._up, key=lambda name: (len(name), name)):
+            self._uploads.add(self.ledger.story.finished[name].shard)
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Remove all finished shards but these, here and at the URL."""
+        self._remove_objects(self._objects, set(self.ledger.story.finished) - set(names))
+        super().keep_only(set(names) - self._up)
+
+    def _remove_objects(self, objects: Objects, names: Collection[str]) -> None:
+        """Remove those of these shards that this write has sent, unless a manifest lists them."""
+        story = self.ledger.story
+        if story.token is None or not names:
+            return
+        there = objects.listing()
+        ours = [name for name in names if name in there and _is_ours(story.finished[name], there[name])]
+        objects.delete_unlisted(ours)
+
+    def clear(self) -> None:
+        """Remove all finished shards, the marker, and what is said of them."""
+        token = self.ledger.story.token
+        self.keep_only([])
+        if token is not None:
+            self._objects.release(token)
+        self.ledger.clear()
+
+    # Publication
+
+    def happened(self, mark: Publishing) -> bool:
+        """Whether a publication that was interrupted had got to its end, which is one request."""
+        return self._objects.fingerprint() == mark.after
+
+    def take_back(self, mark: Publishing) -> bool:
+        """Whether a publication that was interrupted has changed nothing, and nobody else has since."""
+        return self._objects.fingerprint() == mark.before
+
+    def check_finished(self, shards: Sequence[Shard]) -> None:
+        """Raise ChangedError unless all shards are at the URL as they were when they were verified there."""
+        there = self._objects.listing()
+        for shard in shards:
+            if not self._is_up(shard, there.get(shard.name)):
+                raise ChangedError(
+                    f"{self._objects.url(shard.name)}: sent and verified, but now another one is there, or none; the "
+                    "same call writes it again. Does anybody else write there?"
+                )
+
+    def publish(self, names: Sequence[str], fingerprint: str | None = None, skipped: int = 0) -> None:
+        """Have the dataset appear: what makes it one is put last."""
+        if fingerprint is None:
+            raise ArgumentError(f"{self.label}: shards at a URL are no dataset without a manifest")
+        self._publish(Publishing(list(names), None, fingerprint, skipped))
+
+    def publish_more(self, names: Sequence[str], before: Manifest, listing: Manifest, skipped: int = 0) -> None:
+        """Have the manifest replaced by one that lists the new shards too."""
+        manifest.save(self.finished, listing)
+        self._publish(Publishing(list(names), before.fingerprint, listing.fingerprint, skipped))
+
+    def _publish(self, mark: Publishing) -> None:
+        story = self.ledger.story
+        self.check_finished([story.finished[name].shard for name in mark.names if name != manifest.NAME])
+        data = manifest.read(str(Path(self.finished) / manifest.NAME), manifest.SIZE_MAX)
+        with self._naming("nothing was published"):
+            self._mark(mark)
+        self._objects.put_manifest(data, mark.before, mark.after)
+        self.published = True
+
+    # Ends
+
+    def advice(self, error: BaseException) -> str | None:
+        """That shards are made on a disk, where that is full."""
+        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return None
+        return (
+            f"{self.label}: its shards are made in {os.path.dirname(self.path)}, some at a time, before they are sent; "
+            "staging= names another directory, and shard_size= makes them smaller"
+        )
+
+    def discard(self) -> None:
+        """As that of a directory, once nothing is on its way any more."""
+        if self._is_quiet():
+            super().discard()
+
+    def leave(self) -> list[str]:
+        """As that of a directory, once nothing is on its way any more."""
+        return super().leave() if self._is_quiet() else self.finished_names()
+
+    def release(self) -> None:
+        """Likewise."""
+        if self._is_quiet():
+            super().release()
+
+    def _is_quiet(self) -> bool:
+        """Whether no thread sends anything; else the lock stays until none does."""
+        if not self.held or self._uploads.stop():
+            return True
+        _log.warning("%s: shards that are on their way keep it locked until they are there", self.label)
+        self._uploads.afterwards(super().release)
+        return False
+
+    def _has_published(self) -> bool:
+        mark = self.ledger.story.publishing if hasattr(self, "ledger") else None
+        if mark is None:
+            return False
+        with contextlib.suppress(FFRecordError, OSError):
+            return self._objects.hurried().fingerprint() == mark.after
+        return True  # it may have
+
+    def _remove(self) -> None:
+        """Of the URL too; what cannot be removed there is left to the next write, which the ledger tells of it."""
+        try:
+            self._tidy()
+        except (FFRecordError, OSError) as error:
+            _log.warning("%s: what is left of this write there is for the next one to remove: %s", self.label, error)
+            self._unlock()
+            return
+        super()._remove()
+
+    def _tidy(self) -> None:
+        story, objects = self.ledger.story, self._objects.hurried()
+        if story.token is None:
+            return
+        if not self.published:
+            self._remove_objects(objects, story.finished)
+        objects.release(story.token)
+
+
+def _is_ours(entry: Finished, found: Found) -> bool:
+    # Its version is not compared: one that was on its way when the writer was killed has not been noted.
+    return found.size == entry.shard.size

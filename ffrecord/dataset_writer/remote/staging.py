@@ -1,0 +1,122 @@
+"""Where the shards of a write to a URL are made: a directory of this machine that the same call finds again, or one of
+this process alone."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ffrecord.errors import file_error
+from ffrecord.reading.paths import local
+from ffrecord.remote.connecting import telling
+from ffrecord.system import filesystems, untrusted, urls
+from ffrecord.system.atomic_file import LOCK_TRIES, lock, remove_tree
+
+SHOWN = 60  # characters of the URL's last part
+
+
+def place(url: str, storage_options: Mapping[str, Any] | None, staging: str | os.PathLike[str] | None) -> str:
+    """The path of which the part directory is that of a URL; nothing comes to be at the path itself.
+
+    Args:
+        staging: the directory that it is in; None for one of this user below the system's temporary directory.
+    """
+    root = _root("staging") if staging is None else Path(local("staging", staging))
+    told = telling(url, storage_options)
+    name = urls.name_of(url)[-SHOWN:] or urls.split(urls.redacted(url))[1][-SHOWN:]
+    return str(
+        Path(filesystems.absolute(os.fspath(root))) / f"{name}-{hashlib.sha256(repr(told).encode()).hexdigest()[:16]}"
+    )
+
+
+def _root(purpose: str) -> Path:
+    """A directory of this user in the temporary one of the system."""
+    return Path(tempfile.gettempdir()) / f"ffrecord-{purpose}-{os.geteuid()}"
+
+
+def make(target: str, *, own: bool) -> None:
+    """Make the directory of `target`, for this user alone.
+
+    Args:
+        own: whether its name is one that anybody could have used before us.
+
+    Raises:
+        OSError (also a RuntimeError): it cannot be made, or is not ours alone.
+    """
+    directory = os.path.dirname(target)
+    try:
+        os.makedirs(directory, 0o700, exist_ok=True)
+        status = os.lstat(directory)
+    except OSError as error:
+        raise file_error(error.errno or errno.EIO, f"{directory}: no staging directory", directory) from None
+    if not own:
+        return
+    others = stat.S_IMODE(status.st_mode) & 0o077
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or others:
+        sentence = f"{directory}: no directory of this user alone; staging= names another"
+        raise file_error(errno.EPERM, sentence, directory)
+
+
+class Scratch:
+    """A directory of this process. It goes when it is closed; that of a killed one when this user makes the next.
+
+    Args:
+        purpose: what the directory that it is in is called after.
+
+    Attributes:
+        path: of it.
+
+    Raises:
+        OSError (also a RuntimeError): it cannot be made, or where it is to be is not of this user alone.
+    """
+
+    def __init__(self, purpose: str) -> None:
+        root = _root(purpose)
+        make(str(root / "any"), own=True)
+        for name in os.listdir(root):
+            _remove_if_left(str(root / name))
+        for _ in range(LOCK_TRIES):
+            self.path = str(root / secrets.token_hex(8))
+            self._fd = _made_and_locked(self.path)
+            if self._fd >= 0:
+                return
+        raise file_error(errno.EBUSY, f"{root}: each directory that is made there is removed", str(root))
+
+    def close(self) -> None:
+        """Remove it; may be repeated."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            remove_tree(self.path)
+            os.close(fd)
+
+
+def _made_and_locked(path: str) -> int:
+    """The descriptor of a new directory; -1 if another process took it for one that was left, before it was locked."""
+    os.mkdir(path)
+    try:
+        fd = untrusted.open_directory(path)
+    except FileNotFoundError:
+        return -1
+    except OSError:
+        os.rmdir(path)
+        raise
+    try:
+        if lock(fd, path):
+            return fd
+    except OSError:
+        return fd  # no locks here: nobody will take it for one that was left
+    os.close(fd)
+    return -1
+
+
+def _remove_if_left(path: str) -> None:
+    """Remove the directory of a process that has ended, which takes its lock along."""
+    with contextlib.suppress(OSError), untrusted.opened_directory(path) as fd:
+        if lock(fd, path):
+            remove_tree(path)

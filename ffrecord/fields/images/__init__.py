@@ -1,0 +1,1 @@
+"""Fields of images: lossless, JPEG, RGB; and the JPEG codec."""

@@ -1,0 +1,103 @@
+"""Field of PIL images, without loss."""
+
+import io
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.describe import describe, is_image
+from ffrecord.fields.field import Field, check_range, mismatch, register
+from ffrecord.fields.images.pixels import MODES, PIXELS_MAX, pack_pixels, too_large, unpack_pixels
+from ffrecord.system.optional import require
+
+PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+# Modes that PNG does not hold are stored as they are.
+RAW_MODES = tuple(mode for mode in MODES if mode not in PNG_MODES)
+NAME = "an image field"
+PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+PIXELS_PER_BYTE = 8 * 1032  # of one bit each; deflate makes at most 1032 bytes of one
+
+
+@register
+@dataclass(frozen=True)
+class ImageField(Field):
+    """PIL images of any size and of modes 1, L, LA, P, RGB, RGBA, I;16, I, F, CMYK, YCbCr, LAB and HSV, without loss.
+
+    Stored as PNG, or as plain pixels where PNG does not have the mode. They come back as PIL images of the same mode
+    and pixels; of what else PIL keeps beside the pixels, only what Pillow writes into a PNG.
+
+    Args:
+        compress_level: of PNG, in [0, 9]. Lower is faster and larger.
+    """
+
+    kind: ClassVar[str] = "image"
+    compress_level: int = 1
+
+    def __post_init__(self) -> None:
+        check_range("compress_level", self.compress_level, 0, 9)
+
+    @property
+    def expects(self) -> str:
+        return "a PIL image"
+
+    def encode(self, value: Any) -> bytes:
+        if not is_image(value):
+            raise TypeError(mismatch(self, value))
+        if value.mode not in PNG_MODES and value.mode not in RAW_MODES:
+            raise ValueError(mismatch(self, value, "no lossless form of that mode; convert it"))
+        if not value.width or not value.height:
+            raise ValueError(mismatch(self, value, "an image without pixels"))
+        try:
+            return pack_pixels(value.mode, np.asarray(value)) if value.mode in RAW_MODES else self._png(value)
+        except (OSError, SyntaxError) as error:
+            raise ValueError(f"{describe(value)} does not load: {error}") from error
+
+    def _png(self, image: Any) -> bytes:
+        wrong = too_large("a PNG", image.width, image.height)
+        if wrong:
+            raise ValueError(f"{wrong}; NDArrayField('uint8', (None, None, 3)) holds any")
+        out = io.BytesIO()
+        _with_whole_palette(image).save(out, "PNG", compress_level=self.compress_level)
+        return out.getvalue()
+
+    def decode(self, data: memoryview) -> Any:
+        if data[: len(PNG_MAGIC)] != PNG_MAGIC:
+            mode, pixels = unpack_pixels(data, RAW_MODES)
+            height, width, _ = pixels.shape
+            native = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
+            return require("PIL.Image", "image", NAME).frombytes(mode, (width, height), native.tobytes())
+        plugin = require("PIL.PngImagePlugin", "image", NAME)
+        try:
+            # Not Image.open, whose limits are the program's own, and who warns below them.
+            image = plugin.PngImageFile(io.BytesIO(data))
+            self._check_size(image, len(data))
+            image.load()
+        except (MemoryError, FormatError):
+            raise
+        except Exception as error:  # Pillow documents no list of what bad bytes may raise
+            raise FormatError(f"a PNG of {len(data)} bytes that Pillow does not read: {error}") from error
+        return image
+
+    def _check_size(self, image: Any, size: int) -> None:
+        limit = min(PIXELS_MAX, PIXELS_PER_BYTE * size)
+        wrong = too_large(f"a PNG of {size} bytes and", image.width, image.height, limit)
+        if wrong:
+            raise FormatError(wrong)
+
+
+def _with_whole_palette(image: Any) -> Any:
+    """`image`, or one with the same pixels and 256 colours where it has pixels without a colour.
+
+    Pillow would store those pixels as the last colour: masks of 21 classes and 255 for none lose it so.
+    """
+    if image.mode != "P":
+        return image
+    mode = image.palette.mode if image.palette else "RGB"
+    colours = image.getpalette(mode) or []
+    if image.getextrema()[1] * len(mode) < len(colours):
+        return image
+    whole = image.copy()
+    whole.putpalette(colours + [0] * (256 * len(mode) - len(colours)), mode)
+    return whole

@@ -1,0 +1,110 @@
+"""Values that a JPEG is made of: JPEG files, as bytes, paths and untouched PIL images; and pixels."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from ffrecord.fields.describe import describe, is_image
+from ffrecord.fields.field import Array, Field, mismatch
+from ffrecord.fields.images.jpeg_codec import MAGIC, SIDE_MAX, pixels_max
+from ffrecord.fields.images.jpeg_header import JPEG, Frame, is_whole, read_frame
+from ffrecord.fields.images.pixels import too_large
+
+
+def jpeg_file(field: Field, value: Any, modes: tuple[str, ...], *, views: bool) -> JPEG | None:
+    """The bytes of the JPEG file that `value` is, or None: it is something else.
+
+    A PIL image counts as its file if it was opened from a JPEG and not loaded since: loading comes before any change,
+    and what it holds then are pixels. It is left as it was.
+
+    Args:
+        views: a flat view will do, for who copies it into a record next; not for fields of users, derived from ours.
+
+    Raises:
+        TypeError: a PIL image of another mode than `modes`; names it.
+        ValueError: bytes or a file that are no JPEG.
+        OSError: a path that cannot be read.
+    """
+    if isinstance(value, (bytes, bytearray)):
+        return _checked_file(field, value, "")
+    if isinstance(value, memoryview):
+        flat = value.format == "B" and value.ndim == 1 and value.c_contiguous
+        return _checked_file(field, value if views and flat else value.tobytes(), "")
+    if isinstance(value, (str, os.PathLike)):
+        with open(value, "rb") as file:
+            return _checked_file(field, file.read(), f" in {os.fspath(value)!r}")
+    return _opened_file(field, value, modes) if is_image(value) else None
+
+
+def _checked_file(field: Field, data: JPEG, where: str) -> JPEG:
+    if data[: len(MAGIC)] != MAGIC:
+        found = f"{len(data)} bytes that begin with {bytes(data[:3])!r}{where}"
+        raise ValueError(f"expected {field.expects}, found {found}; BytesField() holds any")
+    return data
+
+
+def _opened_file(field: Field, image: Any, modes: tuple[str, ...]) -> bytes | None:
+    if image.mode not in modes:
+        raise TypeError(mismatch(field, image, f"convert it to {' or '.join(modes)}, or keep its mode by ImageField()"))
+    # Without tiles it is loaded; with a decoder configuration its draft() was asked for another size or mode.
+    if image.format != "JPEG" or not getattr(image, "tile", None) or getattr(image, "decoderconfig", None):
+        return None
+    try:
+        position = image.fp.tell()
+        image.fp.seek(0)
+        data: bytes = image.fp.read()
+        image.fp.seek(position)
+    except (AttributeError, OSError, ValueError) as error:  # the file is closed
+        raise ValueError(f"{describe(image)} does not load: {error}") from error
+    return data if data.startswith(MAGIC) else None
+
+
+def checked_frame(field: Field, data: JPEG) -> Frame:
+    """The frame header of JPEG `data`. Its pixels are not decoded, so damage among them is not found.
+
+    Raises:
+        ValueError: none, one that `decompress` would not read, or a file that ends early.
+    """
+    frame = read_frame(data)
+    if frame is None or not frame.height or not frame.width:
+        raise ValueError(f"expected {field.expects}, found a JPEG of {len(data)} bytes without a readable frame header")
+    if not is_whole(data, frame):
+        raise ValueError(f"expected {field.expects}, found a JPEG of {len(data)} bytes that ends before its image does")
+    if frame.bits != 8 or frame.channels not in (1, 3, 4):
+        raise ValueError(
+            f"expected {field.expects}, found a JPEG of {frame.channels} channels of {frame.bits} bits, where 1, 3 or "
+            "4 of 8 bits can be decoded; BytesField() holds any"
+        )
+    wrong = too_large(f"a JPEG of {len(data)} bytes and", frame.width, frame.height, pixels_max(len(data)))
+    if wrong:
+        raise ValueError(f"{wrong}; BytesField() holds any")
+    return frame
+
+
+def checked_pixels(field: Field, value: Any, grey: bool) -> Array:
+    """The pixels of `value`, a PIL image or array, in C order: uint8 [H, W, 3], or [H, W] where `grey` allows it.
+
+    Raises:
+        TypeError: neither a PIL image nor a uint8 array.
+        ValueError: of another shape, too large for a JPEG, or an image whose file does not load.
+    """
+    pixels = _loaded(value) if is_image(value) else value
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
+        raise TypeError(mismatch(field, value))
+    if not (pixels.ndim == 2 and grey) and (pixels.ndim != 3 or pixels.shape[2] != 3):
+        raise ValueError(mismatch(field, value))
+    height, width = pixels.shape[:2]
+    if not 1 <= height <= SIDE_MAX or not 1 <= width <= SIDE_MAX:
+        raise ValueError(mismatch(field, value, f"sides of 1 to {SIDE_MAX}"))
+    wrong = too_large("an image", width, height)
+    if wrong:
+        raise ValueError(f"{wrong}; NDArrayField('uint8', (None, None, 3)) holds any")
+    return np.ascontiguousarray(pixels)
+
+
+def _loaded(image: Any) -> Array:
+    try:
+        return np.asarray(image)
+    except (OSError, SyntaxError) as error:
+        raise ValueError(f"{describe(image)} does not load: {error}") from error

@@ -1,0 +1,121 @@
+"""Field of RGB images, as plain pixels or as JPEG."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ffrecord._crc import crc32
+from ffrecord.fields.describe import describe
+from ffrecord.fields.field import Array, Encoded, Field, check_range, register
+from ffrecord.fields.images.jpeg_codec import MAGIC, compress, decompress
+from ffrecord.fields.images.jpeg_header import JPEG
+from ffrecord.fields.images.jpeg_values import checked_frame, checked_pixels, jpeg_file
+from ffrecord.fields.images.pixels import pack_pixels, unpack_pixels
+from ffrecord.system.optional import require
+
+WRITE_MODES = ("raw", "jpeg", "smart", "proportion")
+CHANNELS = 3
+Size = tuple[int, int]  # width, height
+
+
+@register
+@dataclass(frozen=True)
+class RGBImageField(Field):
+    """RGB images, each stored as plain pixels or as a JPEG; `write_mode` says which.
+
+    Takes uint8 arrays [H, W, 3], PIL images of mode RGB, JPEG bytes, and the path of a JPEG file. A PIL image opened
+    from a JPEG and not loaded yet counts as its file. Decodes to writable uint8 arrays [H, W, 3], JPEG files of grey or
+    CMYK too. An EXIF orientation is not applied.
+
+    What is to be stored as a JPEG and is a JPEG file of a size that need not change, is stored as it is, whatever its
+    quality. All else is decoded and, for a JPEG, compressed.
+
+    Args:
+        write_mode: "raw": plain pixels; "jpeg"; "smart": a JPEG if the plain pixels are larger than `smart_threshold`;
+            "proportion": a JPEG with `compress_probability`. What decides is a hash of the value's own bytes, so the
+            same image is stored in the same way whoever writes it.
+        max_resolution: pixels, 1 or more. Images whose longer side is longer are first scaled down to it, in
+            proportion (Pillow's bicubic filter). None leaves them as they are.
+        smart_threshold: bytes of plain pixels, 0 or more; only for "smart".
+        jpeg_quality: in [1, 100], of what is compressed here, with chroma halved in both directions (4:2:0).
+        compress_probability: in [0, 1].
+
+    Raises:
+        TypeError, ValueError: parameters that are none of these.
+    """
+
+    kind: ClassVar[str] = "rgb"
+    write_mode: str = "raw"
+    max_resolution: int | None = None
+    smart_threshold: int | None = None
+    jpeg_quality: int = 90
+    compress_probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.write_mode, str) or self.write_mode not in WRITE_MODES:
+            raise ValueError(f"write_mode is {describe(self.write_mode)}, expected one of {', '.join(WRITE_MODES)}")
+        if self.max_resolution is not None:
+            check_range("max_resolution", self.max_resolution, 1, 2**31 - 1)
+        if (self.smart_threshold is not None) != (self.write_mode == "smart"):
+            raise ValueError(
+                f"smart_threshold is {describe(self.smart_threshold)} with write_mode={self.write_mode!r}, expected a "
+                "number of bytes with 'smart' and None with the others"
+            )
+        if self.smart_threshold is not None:
+            check_range("smart_threshold", self.smart_threshold, 0, 2**63 - 1)
+        check_range("jpeg_quality", self.jpeg_quality, 1, 100)
+        _check_probability(self.compress_probability)
+
+    @property
+    def expects(self) -> str:
+        return "a uint8 array [H, W, 3], a PIL image of mode RGB, JPEG bytes, or the path of a JPEG"
+
+    def encode(self, value: Any) -> Encoded:
+        file = jpeg_file(self, value, ("RGB",), views=type(self) is RGBImageField)
+        return self._encode_pixels(checked_pixels(self, value, grey=False)) if file is None else self._encode_file(file)
+
+    def _encode_file(self, file: JPEG) -> Encoded:
+        frame = checked_frame(self, file)
+        size = self._stored_size(frame.width, frame.height)
+        as_jpeg = self._is_jpeg(size, file)
+        if as_jpeg and size == (frame.width, frame.height):
+            return file
+        return self._packed(decompress(file, grey=False), size, as_jpeg)
+
+    def _encode_pixels(self, pixels: Array) -> bytes:
+        size = self._stored_size(pixels.shape[1], pixels.shape[0])
+        return self._packed(pixels, size, self._is_jpeg(size, pixels.data))
+
+    def _stored_size(self, width: int, height: int) -> Size:
+        longer = max(width, height)
+        if self.max_resolution is None or longer <= self.max_resolution:
+            return width, height
+        # In integers, so that no rounding of floats makes it another size on another machine.
+        width, height = ((side * self.max_resolution + longer // 2) // longer for side in (width, height))
+        return max(1, width), max(1, height)
+
+    def _is_jpeg(self, size: Size, content: JPEG) -> bool:
+        if self.write_mode == "smart":
+            return CHANNELS * size[0] * size[1] > (self.smart_threshold or 0)
+        if self.write_mode == "proportion":
+            return crc32(content) < self.compress_probability * 2**32
+        return self.write_mode == "jpeg"
+
+    def _packed(self, pixels: Array, size: Size, as_jpeg: bool) -> bytes:
+        if size != (pixels.shape[1], pixels.shape[0]):
+            pillow = require("PIL.Image", "image", "max_resolution")
+            pixels = np.asarray(pillow.fromarray(pixels).resize(size, pillow.Resampling.BICUBIC))
+        return compress(pixels, self.jpeg_quality) if as_jpeg else pack_pixels("RGB", pixels)
+
+    def decode(self, data: memoryview) -> Array:
+        if data[: len(MAGIC)] == MAGIC:
+            return decompress(data, grey=False)
+        return unpack_pixels(data, ("RGB",))[1].copy()
+
+
+def _check_probability(value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"compress_probability is {describe(value)}, expected a float")
+    if not 0 <= value <= 1:
+        raise ValueError(f"compress_probability is {describe(value)}, expected 0 to 1")

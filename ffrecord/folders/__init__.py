@@ -1,0 +1,1 @@
+"""Packed folders: a directory tree in one `.ffr` file, and safe unpacking."""

@@ -1,0 +1,246 @@
+"""Pack a folder into one `.ffr` file: its files depth first, each directory's children by name, then the index."""
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import ArgumentError, NotAFolderError, file_error
+from ffrecord.format.folder_index import encode_index, walk
+from ffrecord.format.folder_pickle import Tree
+from ffrecord.reading.paths import PathLike, local
+from ffrecord.system import filesystems, signals
+from ffrecord.writing.file_writer import FileWriter
+
+_KINDS = (
+    (stat.S_ISDIR, "a directory now"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)
+
+
+def pack_folder(
+    folder: PathLike, out_file: PathLike, verbose: bool = False, *, on_file: Callable[[int, int], object] | None = None
+) -> None:
+    """Pack all files of a folder into one file, which `PackedFolder` reads.
+
+    Symbolic links are followed. Names, contents and empty directories are kept; modes, owners and times are not. Each
+    file is held in memory while it is written.
+
+    Args:
+        folder: a directory.
+        out_file: ends in `.ffr`; appears, or is replaced, only when all is written.
+        verbose: print a line `index/total path` per file.
+        on_file: called after each file with how many are written, and how many there are.
+
+    Raises:
+        NotADirectoryError (also an AssertionError): `folder`.
+        TypeError, ValueError (also AssertionErrors): `out_file`; or the index of the folder takes more than 256 MiB, or
+            is too deep to be pickled.
+        OSError (also a RuntimeError): of the path it names: neither a regular file nor a directory, a loop of symbolic
+            links, unreadable, changed while it was packed, not writable. Nothing was published.
+    """
+    root = Path(filesystems.absolute(local("folder", folder)))
+    try:
+        is_directory = root.is_dir()
+    except OSError as error:
+        raise _unreadable(str(root), error) from None
+    if not is_directory:
+        raise NotAFolderError(errno.ENOTDIR, "'folder' must be a directory", os.fspath(folder))
+    structure: Tree = OrderedDict()
+    links: set[int] = set()
+    count = _scan(str(root), structure, 0, links)
+    index = encode_index(structure, str(root))
+
+    def write() -> None:
+        with FileWriter(out_file, count + 1) as writer:
+            _write_files(writer, root, structure, 0, verbose, count, links, on_file)
+            writer.write_one(index)
+
+    signals.exiting(write)
+
+
+def dump_structure(folder: PathLike, structure: Tree, counter: int) -> int:
+    """Put the tree of a folder into `structure`, its files numbered from `counter`; see `pack_folder`.
+
+    Returns:
+        The number after the last file's.
+
+    Raises:
+        OSError (also a RuntimeError): as `pack_folder`.
+    """
+    return _scan(str(Path(folder)), structure, counter, set())
+
+
+def dump_files(writer: FileWriter, prefix: PathLike, structure: Tree, counter: int, verbose: bool, n: int) -> int:
+    """Write the files that `structure` names, below the directory `prefix`; see `pack_folder`.
+
+    Args:
+        writer: gets one sample per file.
+        structure: as `dump_structure` made it; its files are numbered from `counter` in order.
+        verbose: print a line per file.
+        n: number of files, for those lines.
+
+    Returns:
+        The number after the last file's.
+
+    Raises:
+        ValueError (also an AssertionError): the numbers are not in order.
+        OSError (also a RuntimeError): as `pack_folder`.
+    """
+    return _write_files(writer, Path(prefix), structure, counter, verbose, n, None)
+
+
+# The names
+
+
+class _Directory(NamedTuple):
+    """One on the way from the root to where the scan is."""
+
+    identity: tuple[int, int]
+    entries: Iterator[os.DirEntry[str]]
+    names: Tree
+
+
+def _scan(folder: str, structure: Tree, counter: int, links: set[int]) -> int:
+    """`dump_structure`, which also notes the numbers of the files that are symbolic links."""
+    way = [_enter(folder, structure, [])]
+    while way:
+        for entry in way[-1].entries:
+            # Equal names are one object, as in the original: pickle then refers back to the first, and so do its bytes.
+            name, names = sys.intern(entry.name), way[-1].names
+            if _is_directory(entry):
+                below: Tree = OrderedDict()
+                names[name] = below
+                way.append(_enter(entry.path, below, way))
+                break
+            if entry.is_symlink():
+                links.add(counter)
+            names[name] = counter
+            counter += 1
+        else:
+            way.pop()
+    return counter
+
+
+def _enter(path: str, names: Tree, way: list[_Directory]) -> _Directory:
+    """List a directory that is not on the way to itself."""
+    try:
+        status = os.stat(path)
+        with os.scandir(path) as found:
+            entries = sorted(found, key=attrgetter("name"))
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    identity = status.st_dev, status.st_ino
+    if any(above.identity == identity for above in way):
+        raise file_error(errno.ELOOP, f"{path} is a directory that it lies in", path)
+    return _Directory(identity, iter(entries), names)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory, and not a file; anything else is refused."""
+    try:
+        if entry.is_dir():
+            return True
+        if entry.is_file():
+            return False
+        mode = os.stat(entry.path).st_mode
+    except OSError as error:
+        raise _unreadable(entry.path, error) from None
+    raise _unpackable(entry.path, mode)
+
+
+def _unreadable(path: str, error: OSError) -> OSError:
+    return file_error(error.errno or errno.EIO, f"{path} cannot be packed", path)
+
+
+def _unpackable(path: str, mode: int) -> OSError:
+    kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), "of another kind")
+    return file_error(errno.EOPNOTSUPP, f"{path} is {kind}, expected a regular file or a directory", path)
+
+
+# The files
+
+
+def _write_files(
+    writer: FileWriter,
+    prefix: Path,
+    structure: Tree,
+    counter: int,
+    verbose: bool,
+    n: int,
+    links: set[int] | None,
+    on_file: Callable[[int, int], object] | None = None,
+) -> int:
+    """`dump_files`; links: the numbers of files that may be symbolic links, None for all."""
+    width = len(str(n))
+    for name, index in walk(structure):
+        if not isinstance(index, int):
+            continue
+        path = str(prefix / name)
+        if index != counter:
+            raise ArgumentError(f"{path} has number {index}, expected {counter}")
+        writer.write_one(_read_file(path, links is None or index in links))
+        counter += 1
+        if verbose:
+            print(f"{index:0{width}d}/{n} {path}", flush=True)
+        if on_file is not None:
+            on_file(counter, n)
+    return counter
+
+
+def _read_file(path: str, follow: bool) -> npt.NDArray[np.uint8]:
+    """All bytes of a regular file that holds still meanwhile; follow: it may be a symbolic link."""
+    fd = _open(path, follow)
+    try:
+        before = os.fstat(fd)
+        data = _read_all(fd, before.st_size, path) if stat.S_ISREG(before.st_mode) else None
+        after = os.fstat(fd)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    finally:
+        with contextlib.suppress(OSError):  # nothing was written to it
+            os.close(fd)
+    if data is None:
+        raise _unpackable(path, before.st_mode)
+    if not before.st_size == len(data) == after.st_size:
+        sizes = f"{before.st_size} bytes, {len(data)} read, {after.st_size} at the end"
+        raise file_error(errno.EBUSY, f"{path} changed while it was packed: {sizes}", path)
+    if before.st_mtime_ns != after.st_mtime_ns:
+        raise file_error(errno.EBUSY, f"{path} was written while it was packed", path)
+    return data
+
+
+def _open(path: str, follow: bool) -> int:
+    # Without O_NONBLOCK the open of a FIFO waits for a writer.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+    try:
+        return os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow:
+            raise file_error(errno.ELOOP, f"{path} became a symbolic link while its folder was packed", path) from None
+        raise _unreadable(path, error) from None
+
+
+def _read_all(fd: int, size: int, path: str) -> npt.NDArray[np.uint8]:
+    """What the file holds, but at most size + 1 bytes: one too many says that it grew."""
+    # Not a mapping: a file cut short under one kills the process.
+    try:
+        data = np.empty(size + 1, np.uint8)
+    except MemoryError:
+        raise MemoryError(f"{path}: {size} bytes do not fit in memory") from None
+    got = 0
+    while got < len(data) and (more := os.readv(fd, [data.data[got:]])):
+        got += more
+    return data[:got]

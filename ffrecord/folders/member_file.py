@@ -1,0 +1,217 @@
+"""Bytes inside a file as a Python file object."""
+
+import io
+import os
+from collections.abc import Callable
+from errno import ESTALE
+from typing import TYPE_CHECKING
+
+from ffrecord._crc import crc32
+from ffrecord.errors import ChecksumError, FormatError, TruncatedError, doing, file_error
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.reading.span_file import SpanFile
+from ffrecord.system.atomic_file import read_into
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+BUFFER = 128 << 10
+
+
+class Checked:
+    """The CRC-32 of content that is read in order, from its start; compared where it ends.
+
+    Args:
+        path, name: of the file and of what is in it, for messages.
+        size: of the content, bytes.
+        stored: its CRC-32; None: compare nothing.
+    """
+
+    def __init__(self, path: str, name: str, size: int, stored: int | None) -> None:
+        self.path, self.name, self.size = path, name, size
+        self._stored, self._value, self._next = stored, 0, 0
+
+    def add(self, offset: int, data: memoryview | bytes) -> None:
+        """`data` was read at `offset` of the content.
+
+        Raises:
+            ChecksumError: it is the last of a content that was read in order, and whose CRC-32 differs.
+        """
+        if self._stored is None or offset > self._next or (self.size and offset + len(data) <= self._next):
+            return
+        self._value = crc32(data[self._next - offset :], self._value)
+        self._next = offset + len(data)
+        if self._next == self.size and self._value != self._stored:
+            raise ChecksumError(
+                f"{self.path}: {self.name}: CRC-32 {self._value:#010x}, stored {self._stored:#010x}",
+                path=self.path,
+                stored=self._stored,
+                computed=self._value,
+            )
+
+    def empty(self) -> None:
+        """Compare the CRC-32 of content that has no bytes, which nothing is read of.
+
+        Raises:
+            ChecksumError: it differs.
+        """
+        if self.size == 0:
+            self.add(0, b"")
+
+
+def reopen(file: OpenedFile | SpanFile) -> int:
+    """A descriptor of its own of a file that a reader has open, or had.
+
+    Raises:
+        OSError: it cannot be opened, or its name leads to another file by now (ESTALE).
+    """
+    fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        with doing("opening it again", file.path):
+            status = os.fstat(fd)
+        if (status.st_dev, status.st_ino, status.st_size) != (file.device, file.inode, file.size):
+            raise file_error(ESTALE, f"{file.path}: the file was replaced after it was opened", file.path)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+class _ContentRaw(io.RawIOBase):
+    """Content of a known size; seekable.
+
+    Args:
+        checked: told what is read.
+    """
+
+    def __init__(self, checked: Checked) -> None:
+        self._checked, self._position = checked, 0
+        self.name = checked.name
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._check_open()
+        self._position = sought(offset, whence, self._position, self._checked.size)
+        return self._position
+
+    def tell(self) -> int:
+        self._check_open()
+        return self._position
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+
+    def _room(self, buffer: "WriteableBuffer") -> memoryview:
+        """The part of a buffer that what is left of the content can fill."""
+        return memoryview(buffer).cast("B")[: max(0, self._checked.size - self._position)]
+
+
+class SpanRaw(_ContentRaw):
+    """Bytes [offset, offset + size) of a file, read in place; seekable. Closes `fd`, which it owns.
+
+    Args:
+        fd: of the file.
+        checked: told what is read.
+    """
+
+    def __init__(self, fd: int, offset: int, checked: Checked) -> None:
+        super().__init__(checked)
+        self._fd, self._offset = fd, offset
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        self._check_open()
+        position, out = self._position, self._room(buffer)
+        if not len(out):
+            self._checked.empty()
+            return 0
+        got = read_into(self._fd, out, self._offset + position)
+        if got == 0:
+            raise TruncatedError(
+                f"{self._checked.path}: {self._checked.name}: {position} bytes, expected {self._checked.size}: "
+                "the file was cut"
+            )
+        self._checked.add(position, out[:got])
+        self._position = position + got
+        return got
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
+
+
+class PulledRaw(_ContentRaw):
+    """Content that can only be had from its start on; seekable: what lies between is read, or all again.
+
+    Args:
+        begin: starts from the beginning; gives what reads up to so many bytes, b"" at the end.
+        checked: told what is read.
+        release: called by `close`.
+    """
+
+    def __init__(
+        self, begin: Callable[[], Callable[[int], bytes]], checked: Checked, release: Callable[[], object]
+    ) -> None:
+        super().__init__(checked)
+        self._begin, self._release = begin, release
+        self._read = begin()
+        self._at = 0  # where `_read` is; the caller is at `_position`
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        self._check_open()
+        if self._position < self._at:
+            self._read, self._at = self._begin(), 0
+        while self._at < min(self._position, self._checked.size):
+            self._pull(min(BUFFER, self._position - self._at))
+        out = self._room(buffer)
+        if not len(out):
+            if not self._checked.size:
+                self._see_end(0)
+            self._checked.empty()
+            return 0
+        piece = self._pull(len(out))
+        out[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+    def _pull(self, most: int) -> bytes:
+        piece = self._read(most)
+        if not piece:
+            raise TruncatedError(
+                f"{self._checked.path}: {self._checked.name}: {self._at} bytes of content, "
+                f"expected {self._checked.size}"
+            )
+        end = self._at + len(piece)
+        self._see_end(end)
+        self._checked.add(self._at, piece)
+        self._at = end
+        return piece
+
+    def _see_end(self, at: int) -> None:
+        if at == self._checked.size and self._read(1):
+            raise FormatError(f"{self._checked.path}: {self._checked.name}: content of more than {at} bytes")
+
+    def close(self) -> None:
+        if not self.closed:
+            self._release()
+        super().close()
+
+
+def sought(offset: int, whence: int, position: int, size: int) -> int:
+    """The position that `seek(offset, whence)` asks for.
+
+    Raises:
+        ValueError: it is negative, or `whence` none of 0, 1 and 2.
+    """
+    if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
+        raise ValueError(f"whence is {whence}, expected 0, 1 or 2")
+    wanted = offset + (0, position, size)[whence]
+    if wanted < 0:
+        raise ValueError(f"seek to {wanted}, expected >= 0")
+    return wanted

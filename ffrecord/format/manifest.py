@@ -1,0 +1,213 @@
+"""`dataset.json`: what a dataset directory consists of, so that a missing shard is noticed."""
+
+import errno
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ffrecord.errors import FormatError, counted, file_error
+from ffrecord.format import ffr_layout
+from ffrecord.system import untrusted
+from ffrecord.system.atomic_file import PartFile, write_all
+
+NAME = "dataset.json"
+VERSION = 1
+SIZE_MAX = 256 << 20  # bytes; about two million shards. What a reader takes in, whatever a file says
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Crc = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+
+
+class Shard(msgspec.Struct, frozen=True):
+    """One `.ffr` file of a dataset.
+
+    Attributes:
+        name: of the file, inside the directory.
+        samples: how many.
+        size: of the file, bytes.
+        crc: its header CRC-32, which covers the checksum and offset of every sample.
+    """
+
+    name: str
+    samples: Count
+    size: Count
+    crc: Crc
+
+    def __post_init__(self) -> None:
+        check_shard_name(self.name)
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a dataset directory consists of. Unknown keys of later writers are ignored.
+
+    Attributes:
+        version: of this file's format, 1.
+        samples: of all shards together.
+        shards: in the order of their samples.
+        schema: the columns of the samples, as `fields.Schema` wrote them; None for plain bytes.
+        fingerprint: SHA-256 in hex of all of the above but names; equal only for equal samples in equal shards.
+        seed: of the shuffle that chose the order, None without one.
+    """
+
+    version: int
+    samples: Count
+    shards: list[Shard]
+    schema: dict[str, Any] | None = None
+    fingerprint: str = ""
+    seed: Count | None = None
+
+
+class _Kind(msgspec.Struct):
+    """Enough to tell ours from another program's file of that name."""
+
+    version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    shards: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    fingerprint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it has none of what every manifest has."""
+        return self.version is self.shards is self.fingerprint is msgspec.UNSET
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+def build(shards: list[Shard], schema: dict[str, Any] | None = None, seed: int | None = None) -> Manifest:
+    """The manifest of `shards`, counted and with its fingerprint."""
+    samples = sum(shard.samples for shard in shards)
+    return Manifest(VERSION, samples, shards, schema, fingerprint(shards, schema), seed)
+
+
+def fingerprint(shards: list[Shard], schema: dict[str, Any] | None) -> str:
+    """SHA-256, in hex, over count, size and header CRC-32 of every shard, and over the schema."""
+    facts = ([(shard.samples, shard.size, shard.crc) for shard in shards], schema)
+    return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
+
+
+def load(directory: str) -> Manifest | None:
+    """The manifest of a directory, checked against itself; None where there is none, or another program's.
+
+    Raises:
+        FormatError: it is damaged, of a later version, or its numbers contradict each other.
+        OSError: it cannot be read.
+    """
+    path = str(Path(directory) / NAME)
+    try:
+        data = read(path, SIZE_MAX)
+    except FileNotFoundError:
+        return None
+    return parse(data, path)
+
+
+def parse(data: bytes, path: str) -> Manifest | None:
+    """The manifest that these bytes are, checked against itself; None if they are another program's.
+
+    Args:
+        path: where they were found, for messages.
+
+    Raises:
+        FormatError: as for `load`.
+    """
+    try:
+        if msgspec.json.decode(data, type=_Kind).foreign:
+            return None
+        version = msgspec.json.decode(data, type=_Version).version
+        if version != VERSION:
+            raise FormatError(f"version {version}, this package reads {VERSION}")
+        manifest = msgspec.json.decode(data, type=Manifest)
+        _check(manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, FormatError) as error:
+        raise FormatError(f"{path}: {error}") from None
+    return manifest
+
+
+def save(directory: str, manifest: Manifest, label: str | None = None, beside: str | None = None) -> None:
+    """Write the manifest of a directory, durable; an older one is replaced whole.
+
+    Args:
+        label: the directory's final path, for messages, if that is another one.
+        beside: a file of the dataset that is there; who may read that may read the manifest, too.
+
+    Raises:
+        FormatError: its numbers contradict each other, or it is too large; nothing was written.
+        OSError (also a RuntimeError): writing failed.
+    """
+    path = str(Path(directory) / NAME)
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    try:
+        _check(manifest)
+        _check_size(len(data), SIZE_MAX)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    part = PartFile(path, follow=False, beside=beside)
+    try:
+        write_all(part.fd, memoryview(data), 0)
+        part.publish()
+    except OSError as error:
+        if label is None and isinstance(error, RuntimeError):
+            raise  # it names the file
+        final = str(Path(label or directory) / NAME)
+        raise file_error(error.errno or errno.EIO, f"{final} could not be written", final) from None
+    finally:
+        part.discard()
+
+
+def read(path: str, most: int) -> bytes:
+    """All bytes of a regular file of bounded size.
+
+    Raises:
+        FormatError: it is another kind of file, or larger than `most` bytes.
+        OSError: it cannot be read.
+    """
+    # Without O_NONBLOCK the open of a FIFO waits for a writer.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        with open(fd, "rb") as file:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise FormatError(f"{path}: not a regular file")
+            # Room is made for as much as is asked for. One byte more shows that the file grows.
+            data = file.read(status.st_size + 1) if status.st_size <= most else b""
+            if len(data) > status.st_size:
+                data += file.read(most + 1 - len(data))
+    except OSError as error:
+        raise file_error(error.errno or errno.EIO, f"{path} could not be read", path) from None
+    try:
+        _check_size(max(status.st_size, len(data)), most)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    return data
+
+
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise FormatError(f"{counted(size, 'byte')}, expected at most {most}")
+
+
+def _check(manifest: Manifest) -> None:
+    """Raise FormatError, without the path, if the manifest contradicts itself."""
+    for shard in manifest.shards:
+        if shard.size < ffr_layout.tables_end(shard.samples):
+            raise FormatError(
+                f"shard {shard.name}: {counted(shard.samples, 'sample')} cannot fit in {counted(shard.size, 'byte')}"
+            )
+    if len({shard.name for shard in manifest.shards}) != len(manifest.shards):
+        raise FormatError("the same shard is listed twice")
+    total = sum(shard.samples for shard in manifest.shards)
+    if total != manifest.samples:
+        raise FormatError(f"{counted(manifest.samples, 'sample')}, but its shards have {total}")
+    computed = fingerprint(manifest.shards, manifest.schema)
+    if manifest.fingerprint != computed:
+        raise FormatError(f"fingerprint {manifest.fingerprint!r}, computed {computed!r}")
+
+
+def check_shard_name(name: str) -> None:
+    """Raise FormatError unless a name can be that of a shard: a plain file name, which leads out of no directory."""
+    untrusted.check_name(name, ffr_layout.SUFFIX, "shard name")

@@ -1,0 +1,137 @@
+"""Rank and node of this process, as whatever started it says in the environment; nobody else is asked."""
+
+import os
+import re
+from dataclasses import dataclass
+
+from ffrecord.errors import ArgumentError
+from ffrecord.order.node import Placement
+
+__all__ = ["placement_of", "rank_of"]
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """The variables that one kind of launcher sets.
+
+    Attributes:
+        rank, size: of the process, and the number of them.
+        on_node: how many share this node; or a list of that for all nodes, as Slurm has it.
+        local: which of these it is, empty if nothing reliable says so.
+        node, nodes: which node, and of how many; empty if nothing says so.
+        alone: whether the rank may be set without the number of ranks, where it means nothing.
+    """
+
+    rank: str
+    size: str
+    on_node: str
+    local: str = ""
+    node: str = ""
+    nodes: str = ""
+    alone: bool = False
+
+    def speaks(self) -> bool:
+        """Whether it has started this process."""
+        return self.size in os.environ or (self.rank in os.environ and not self.alone)
+
+
+# In this order: those that others start come first. torchrun's LOCAL_RANK may be 0 for all, so its ranks are counted.
+# Slurm's SLURM_PROCID and SLURM_NTASKS are set in batch scripts too, which are no ranks; a step's variables are not.
+LAUNCHERS = [
+    Launcher("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", node="GROUP_RANK", nodes="GROUP_WORLD_SIZE"),
+    Launcher(
+        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        local="OMPI_COMM_WORLD_LOCAL_RANK",
+    ),
+    Launcher(
+        *("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"),
+        local="MV2_COMM_WORLD_LOCAL_RANK",
+    ),
+    Launcher("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", local="MPI_LOCALRANKID"),
+    Launcher(
+        *("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_LOCALID"),
+        *("SLURM_NODEID", "SLURM_STEP_NUM_NODES"),
+        alone=True,
+    ),
+]
+
+
+def rank_of() -> tuple[int | None, int | None]:
+    """Rank and number of ranks by the first launcher that says something of them; None for what it does not say.
+
+    Raises:
+        ValueError: a variable is no int.
+    """
+    for launcher in LAUNCHERS:
+        if launcher.speaks():
+            return _int(launcher.rank), _int(launcher.size)
+    return None, None
+
+
+def placement_of(rank: int, world_size: int) -> Placement:
+    """The node of a rank, by the first launcher that knows the nodes and means this rank of as many.
+
+    Raises:
+        ValueError: none does; or what it says contradicts itself; or the nodes have different numbers of ranks.
+    """
+    for launcher in LAUNCHERS:
+        if launcher.on_node in os.environ and (_int(launcher.rank), _int(launcher.size)) == (rank, world_size):
+            return _placed(launcher, rank, world_size)
+    if world_size == 1:
+        return Placement(1, 0, 0)
+    known = ", ".join(launcher.on_node for launcher in LAUNCHERS)
+    raise ArgumentError(
+        f"the environment does not say how many ranks share a node with rank {rank} of {world_size}: expected {known} "
+        "of the launcher of this rank of as many; or give the number of nodes"
+    )
+
+
+def _placed(launcher: Launcher, rank: int, world_size: int) -> Placement:
+    here = _equal_on_all(launcher.on_node)
+    if here < 1 or world_size % here:
+        raise ArgumentError(f"{world_size} ranks by {launcher.size}, and {here} on a node by {launcher.on_node}")
+    nodes = world_size // here
+    said, node, local = (_int(name) for name in (launcher.nodes, launcher.node, launcher.local))
+    if said is not None and said != nodes:
+        raise ArgumentError(
+            f"{world_size} ranks by {launcher.size}, {here} on a node by {launcher.on_node}, "
+            f"but {said} nodes by {launcher.nodes}"
+        )
+    if node is not None and local is not None:
+        found = Placement(nodes, node, local)
+        found.turn(world_size)
+        return found
+    # Ranks of a node follow each other, or else there is no way to know which node it is.
+    found = Placement.of(rank, world_size, nodes)
+    for name, value, expected in ((launcher.node, node, found.node), (launcher.local, local, found.local)):
+        if value is not None and value != expected:
+            raise ArgumentError(
+                f"{launcher.rank} is {rank} and {name} is {value}, expected {expected} where {here} ranks of a node "
+                "follow each other"
+            )
+    return found
+
+
+def _equal_on_all(name: str) -> int:
+    """What a variable says of all nodes alike: "8", or "8(x4)" for four times 8.
+
+    Raises:
+        ValueError: it differs, or this is something else.
+    """
+    text = os.environ[name]
+    numbers = {re.sub(r"\(x\d+\)$", "", each) for each in text.split(",")}
+    if len(numbers) > 1:
+        raise ArgumentError(f"environment variable {name} is {text!r}, expected equally many ranks on each node")
+    return _number(name, numbers.pop())
+
+
+def _int(name: str) -> int | None:
+    text = os.environ.get(name)
+    return None if text is None else _number(name, text)
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentError(f"environment variable {name} is {os.environ[name]!r}, expected an int") from None

@@ -1,0 +1,83 @@
+"""What the parent says of a worker that failed: how, at which sample, and what may be the reason."""
+
+import pickle
+import signal
+from collections.abc import Callable
+
+from ffrecord.errors import SampleError, WorkerError
+from ffrecord.processes import heartbeats
+from ffrecord.processes.heartbeats import Beat
+from ffrecord.processes.process import Failure
+
+Name = Callable[[Beat], str]  # the sample where a worker is, in words
+
+
+def failed(who: str, failure: Failure, name: Name) -> tuple[Exception, BaseException | None]:
+    """(what to raise, from what) after a worker reported an exception.
+
+    What it raised in this package's own code, such as a full disk, is raised as it is.
+    """
+    cause, beat = _unpickled(failure.cause), Beat(failure.phase, failure.index, 0, failure.task)
+    if beat.phase == heartbeats.OURS and isinstance(cause, Exception):
+        return cause, None
+    sentence = f"{who} failed {_place(beat, name)}: {failure.sentence}"
+    kind = SampleError if beat.phase == heartbeats.SAMPLE else WorkerError
+    return kind(f"{sentence}\n\n{failure.text}", index=_index(beat)), cause
+
+
+def died(who: str, beat: Beat, code: int | None, name: Name) -> WorkerError:
+    """After a process ended without a word; `code` is None if it lives but has closed its connection."""
+    sentence = f"{who} {_ending(code)} {_place(beat, name)}{_advice(code, beat)}"
+    return WorkerError(sentence, index=_index(beat), exitcode=code)
+
+
+def stuck(who: str, beat: Beat, silent: float, limit: float, name: Name) -> WorkerError:
+    """After `silent` seconds without a sign of life, when `limit` are allowed."""
+    sentence = f"{who} gives no sign of life for {silent:.1f} s {_place(beat, name)} (stuck_after={limit:g})"
+    return WorkerError(sentence, index=_index(beat))
+
+
+def ended_badly(who: str, code: int) -> WorkerError:
+    """After all work was done and yet the process ended with an error."""
+    return WorkerError(f"{who} {_ending(code)} after its last sample", exitcode=code)
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "closed its connection"
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
+def _advice(code: int | None, beat: Beat) -> str:
+    if code == -signal.SIGKILL:
+        return ": probably out of memory"
+    if code is not None and code >= 0:
+        if beat.beats == 0:
+            return ": it did not get to work, see its own message; spawned processes import the main module again"
+        return ": its work was not done, does something in there call exit?"
+    return ""
+
+
+def _place(beat: Beat, name: Name) -> str:
+    ahead = "" if beat.ahead is None else f", while samples from {beat.ahead} on were read ahead"
+    if beat.phase == heartbeats.IDLE:
+        return f"while waiting for work{ahead}"
+    return f"{'at' if beat.phase == heartbeats.SAMPLE else 'after'} {name(beat)}{ahead}"
+
+
+def _index(beat: Beat) -> int | None:
+    return None if beat.phase == heartbeats.IDLE else beat.index
+
+
+def _unpickled(data: bytes) -> BaseException | None:
+    """The exception a worker sent, if it is one here too."""
+    try:
+        cause = pickle.loads(data) if data else None
+    except Exception:
+        return None
+    return cause if isinstance(cause, BaseException) else None

@@ -1,0 +1,377 @@
+"""Worker processes under supervision: every death, failure and standstill is noticed and names the sample it was at.
+
+    parent                                              worker
+    Crew.start  ─── fork, spawn or forkserver ───────▶  work(link, heart, **arguments)
+    Crew.send   ─── a message, without waiting ──────▶  link.receive
+    Crew.listen ◀── messages, or how it failed ───────  link.send, an exception
+                ◀── exit code, memory of heartbeats ──  killed, os._exit, stuck
+    Crew.dismiss ── end of file ─────────────────────▶  returns
+
+The parent never waits longer than TICK without looking at every process.
+"""
+
+import contextlib
+import errno
+import multiprocessing
+import os
+import pickle
+import select
+import selectors
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from multiprocessing import reduction
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
+
+import msgspec
+
+from ffrecord.processes import failure_messages, heartbeats
+from ffrecord.processes.channel import Channel, channel_pair
+from ffrecord.processes.heartbeats import Beat, Heartbeats
+from ffrecord.processes.process import FAILURE, Failure, Work, live
+from ffrecord.system import resources, signals
+
+TICK = 0.25  # seconds between two looks at all processes
+GRACE = 0.5  # seconds a worker gets to die of SIGTERM before SIGKILL, or to exit after closing its connection
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # what ends a whole group of processes, or a whole session
+OWN_TURN = 0.2  # seconds that this process gets to be ended by what ended a worker, which then is what to tell of
+FAREWELL = 1.0  # seconds a dismissed worker gets to end by itself
+
+Result = TypeVar("Result")
+
+
+def start_method_of(name: str | None) -> str:
+    """The start method to use: fork where there is one, since nothing needs to pickle then and it takes milliseconds.
+
+    Raises:
+        ValueError: this platform has no method of that name.
+    """
+    known = multiprocessing.get_all_start_methods()
+    if name is None:
+        return "fork" if "fork" in known else "spawn"
+    if name not in known:
+        raise ValueError(f"start_method is {name!r}, expected one of {', '.join(known)}")
+    return name
+
+
+def usable_workers() -> int:
+    """One per CPU that this process may use; none in a daemonic process, which may not have children."""
+    return 0 if multiprocessing.current_process().daemon else resources.usable_cpus()
+
+
+# Hooks that other packages have for forks need not expect those of two threads at once, and filelock's refuse them.
+_forking = threading.RLock()  # which a handler of its thread may take again
+
+
+def _renew() -> None:
+    global _forking
+    _forking = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[Any]:
+    """While no other thread starts a worker by fork, and no signal is handled: which are blocked for it."""
+    # Blocked here, a signal may come to another thread, and be handled in this one nevertheless.
+    with signals.undisturbed(), _forking, signals.held() as blocked:
+        yield blocked
+
+
+class _Worker:
+    """A process, the parent's end of its channel, and when it last gave a sign of life."""
+
+    def __init__(self, process: BaseProcess, channel: Channel) -> None:
+        self.process, self.channel = process, channel
+        self.beat: Beat | None = None
+        self.since = time.monotonic()
+
+
+class _Pickled:
+    """What arrives in a spawned process as `value`, with the byte order of its numpy arrays: by the protocol that
+    multiprocessing uses they lose a foreign one."""
+
+    PROTOCOL = 5
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickle.loads, (bytes(reduction.ForkingPickler.dumps(self._value, self.PROTOCOL)),)
+
+
+class Crew:
+    """Processes that do the same work.
+
+    Args:
+        work: called in each process as work(link, heart, **arguments); returns when the link ends. Must be importable.
+        arguments: for `work`; their names appear in the message about what does not pickle.
+        count: of processes, > 0.
+        start_method: as `start_method_of` takes it.
+        stuck_after: seconds without a sign of life after which a busy worker is given up, or None.
+        name: the sample where a worker is, in words.
+
+    Use: `start`, any number of `send` and `listen`, `dismiss`; in any case `end`. See `at_work`.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        arguments: dict[str, Any],
+        count: int,
+        *,
+        start_method: str | None = None,
+        stuck_after: float | None = None,
+        name: failure_messages.Name = lambda beat: beat.sample,
+    ) -> None:
+        self._work, self._arguments, self._name = work, arguments, name
+        self._method, self._stuck_after = start_method_of(start_method), stuck_after
+        self._workers: list[_Worker] = []
+        self._hearts = Heartbeats(count)
+        self._selector: selectors.BaseSelector | None = None
+        self._deaf: set[int] = set()  # workers that did not yet take all that was sent to them
+        self._looked = time.monotonic()
+        self._ended = False  # whether a process has, since the last look
+        self.count = count
+
+    @property
+    def sentinels(self) -> list[int]:
+        """Descriptors that become readable when a process has ended."""
+        return [worker.process.sentinel for worker in self._workers]
+
+    def start(self) -> None:
+        """Start all processes.
+
+        Raises:
+            TypeError: an argument does not pickle, and the start method needs that.
+            ValueError: this process is daemonic, which may not have children.
+            OSError: the machine gives no more processes.
+        """
+        if multiprocessing.current_process().daemon:
+            raise ValueError(
+                f"{self.count} workers asked for in a daemonic process, which may not have any: use 0 or -1"
+            )
+        number = 0
+        try:
+            for number in range(self.count):
+                self._start_one(number)
+        except OSError as error:
+            sentence = f"worker {number} of {self.count} could not be started: {os.strerror(error.errno or errno.EIO)}"
+            sentence += "; num_workers=0 needs none"
+            raise OSError(error.errno or errno.EIO, sentence) from None
+        except Exception as error:
+            if self._method != "fork":
+                self._blame_argument(error)
+            raise
+        # Made after the last fork, so that no child has it.
+        self._selector = selectors.DefaultSelector()
+        for number, worker in enumerate(self._workers):
+            self._selector.register(worker.channel, selectors.EVENT_READ, number)
+            self._selector.register(worker.process.sentinel, selectors.EVENT_READ, None)
+
+    def _start_one(self, number: int) -> None:
+        context: Any = multiprocessing.get_context(self._method)
+        ours, theirs = channel_pair()
+        forks = self._method == "fork"
+        # While any process holds a copy of the parent's end, a worker does not see the parent die.
+        inherited = [*(worker.channel for worker in self._workers), ours] if forks else []
+        try:
+            with _alone() if forks else contextlib.nullcontext() as blocked:
+                arguments = self._arguments if forks else _Pickled(self._arguments)
+                args = (self._work, arguments, theirs.socket, self._hearts, number, inherited, blocked)
+                name = f"ffrecord-worker-{number}"
+                # Not daemonic: datasets may have processes of their own. `end` and the death signal see to their end.
+                process = context.Process(target=live, args=args, name=name, daemon=False)
+                # Known before it runs, so that no Ctrl-C finds a process that `end` would not end.
+                self._workers.append(_Worker(process, ours))
+                with _without_fork_warning():
+                    process.start()
+        finally:
+            theirs.close()
+
+    def _blame_argument(self, error: Exception) -> None:
+        """Raise TypeError naming the argument that does not pickle, if there is one."""
+        for name, value in self._arguments.items():
+            try:
+                reduction.ForkingPickler.dumps(value, _Pickled.PROTOCOL)
+            except Exception as reason:
+                sentence = f"{name} ({type(value).__name__}) does not pickle, as start_method={self._method!r} needs"
+                raise TypeError(f"{sentence}: {reason}") from error
+
+    def send(self, number: int, message: bytes) -> None:
+        """Send to worker `number`, without waiting; if it is dead, `listen` says so."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._workers[number].channel.post(message)
+        self._flush(number)
+
+    def _flush(self, number: int) -> None:
+        """Send what a worker did not take at once, and have the selector say when it takes more."""
+        channel, flushed = self._workers[number].channel, True
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            flushed = channel.flush()
+        if self._selector is not None and flushed != (number not in self._deaf):
+            self._deaf.symmetric_difference_update({number})
+            self._selector.modify(channel, selectors.EVENT_READ | (0 if flushed else selectors.EVENT_WRITE), number)
+
+    def listen(self, seconds: float = TICK) -> list[tuple[int, bytes]]:
+        """(worker, message) as far as they are there, after at most `seconds`, which is at most TICK.
+
+        Raises:
+            WorkerError: a worker failed, died or is stuck.
+            others: what a worker raised while in this package's own code, a full disk for instance.
+        """
+        if self._selector is None:
+            raise RuntimeError("this crew is not at work")
+        messages: list[tuple[int, bytes]] = []
+        if self._ended or time.monotonic() - self._looked >= TICK:
+            messages = self._look()
+        if messages:
+            return messages
+        for key, events in self._selector.select(seconds):
+            if key.data is None:
+                # Not now: what it sent before its end is to be returned first.
+                self._ended = True
+                continue
+            if events & selectors.EVENT_WRITE:
+                self._flush(key.data)
+            if events & selectors.EVENT_READ:
+                messages += self._receive(key.data)
+        return messages
+
+    def _receive(self, number: int) -> list[tuple[int, bytes]]:
+        messages: list[tuple[int, bytes]] = []
+        try:
+            while (message := self._workers[number].channel.receive(wait=False)) is not None:
+                if message[:1] == FAILURE:
+                    self._raise_failure(number, msgspec.msgpack.decode(message[1:], type=Failure))
+                messages.append((number, message[1:]))
+        except EOFError:
+            if not messages:
+                self._raise_death(number)
+        return messages
+
+    def _look(self) -> list[tuple[int, bytes]]:
+        """Raise if a process has ended or stands still; the last messages of those that ended come first."""
+        self._looked, self._ended = time.monotonic(), False
+        messages = []
+        for number, worker in enumerate(self._workers):
+            if _exit_code(worker.process) is not None:
+                messages += self._receive(number) or self._raise_death(number)
+            elif self._stuck_after is not None:
+                self._check_progress(number, self._stuck_after)
+        return messages
+
+    def _check_progress(self, number: int, limit: float) -> None:
+        worker, beat = self._workers[number], self._hearts.heart(number).beat()
+        silent = self._looked - worker.since
+        if beat.phase == heartbeats.IDLE or beat != worker.beat:
+            worker.beat, worker.since = beat, self._looked
+        elif silent > limit:
+            raise failure_messages.stuck(self._who(number), beat, silent, limit, self._name)
+
+    def _who(self, number: int) -> str:
+        return f"worker {number} (pid {self._workers[number].process.pid})"
+
+    def _raise_failure(self, number: int, failure: Failure) -> None:
+        error, cause = failure_messages.failed(self._who(number), failure, self._name)
+        raise error from cause
+
+    def _raise_death(self, number: int) -> list[tuple[int, bytes]]:
+        code = _await_exit(self._workers[number].process, GRACE)
+        if code is not None and -code in ENDING:
+            time.sleep(OWN_TURN)
+        raise failure_messages.died(self._who(number), self._hearts.heart(number).beat(), code, self._name)
+
+    def dismiss(self) -> None:
+        """Let all processes end, their work being done.
+
+        Raises:
+            WorkerError: one ended with an error nevertheless.
+        """
+        for worker in self._workers:
+            worker.channel.end()
+        deadline = time.monotonic() + FAREWELL
+        for number, worker in enumerate(self._workers):
+            code = _await_exit(worker.process, deadline - time.monotonic())
+            # One that lingers, over a thread of the user's for instance, has nothing left to tell; `end` ends it.
+            if code:
+                raise failure_messages.ended_badly(self._who(number), code)
+
+    def end(self) -> None:
+        """End what still runs and release everything; may be repeated."""
+        started = [worker.process for worker in self._workers if worker.process.pid is not None]
+        running = [process for process in started if _exit_code(process) is None]
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + GRACE
+        for process in running:
+            if _await_exit(process, deadline - time.monotonic()) is None:
+                process.kill()
+        for process in started:
+            _await_exit(process, FAREWELL)
+        for worker in self._workers:
+            worker.channel.close()
+            # A process in an uninterruptible wait outlives even SIGKILL for a while.
+            with contextlib.suppress(ValueError):
+                worker.process.close()
+        self._workers = []
+        if self._selector is not None:
+            self._selector.close()
+            self._selector = None
+        self._hearts.close()
+
+
+def at_work(crew: Crew, use: Callable[[], Result]) -> Result:
+    """What `use` returns, with a crew that is started before, and ended in any case."""
+
+    def work() -> Result:
+        crew.start()
+        return use()
+
+    return signals.ensured(work, lambda error: crew.end())
+
+
+@contextlib.contextmanager
+def _without_fork_warning() -> Iterator[None]:
+    """Python 3.12 warns of a fork beside threads. Our side of a worker takes no lock that one of them could hold."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
+        yield
+
+
+def _await_exit(process: BaseProcess, seconds: float) -> int | None:
+    """The exit code, negative for a signal; None if still running after `seconds`.
+
+    It asks for the exit code because the sentinel join() waits for stays silent while a child of the worker is alive.
+    """
+    deadline, pause = time.monotonic() + seconds, 0.0005
+    if _exit_code(process) is None and process.pid is not None:
+        _await_end(process.pid, seconds)
+    while (code := _exit_code(process)) is None and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
+    return code
+
+
+def _exit_code(process: BaseProcess) -> int | None:
+    """The exit code; None if it runs. The kernel tells it only once, so no signal may come before it is kept."""
+    with signals.undisturbed():
+        return process.exitcode
+
+
+def _await_end(pid: int, seconds: float) -> None:
+    """Wait until a process has ended, `seconds` at most; not at all where the kernel cannot tell (before Linux 5.3)."""
+    try:
+        end = os.pidfd_open(pid)
+    except (OSError, AttributeError):  # no descriptor left, not allowed, or another system
+        return
+    try:
+        poll = select.poll()
+        poll.register(end, select.POLLIN)
+        poll.poll(max(0.0, 1000 * seconds))
+    finally:
+        os.close(end)

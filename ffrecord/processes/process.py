@@ -1,0 +1,204 @@
+"""The life of a worker process, from inside: it does its work, and tells the parent if that fails."""
+
+import contextlib
+import ctypes
+import gc
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing import parent_process
+from multiprocessing.process import BaseProcess
+from socket import socket
+from typing import Any
+
+import msgspec
+
+from ffrecord.errors import SampleError
+from ffrecord.processes import heartbeats
+from ffrecord.processes.channel import Channel
+from ffrecord.processes.heartbeats import Beat, Heart, Heartbeats
+from ffrecord.system import signals
+
+MESSAGE, FAILURE = b"m", b"f"
+TEXT_MAX = 64 << 10  # characters of a traceback that are passed on
+CAUSE_MAX = 1 << 20  # bytes of a pickled exception that are passed on
+PR_SET_PDEATHSIG = 1
+LOOK_SECONDS = 0.25  # between two looks whether the parent lives
+
+Work = Callable[..., None]
+
+
+class ParentGone(Exception):
+    """The parent has ended the connection, or died: there is nothing left to do."""
+
+
+class Failure(msgspec.Struct, array_like=True):
+    """How a worker failed, in its own words.
+
+    Attributes:
+        phase, index, task: of its heartbeat.
+        sentence: type and message of the exception.
+        text: the traceback.
+        cause: the exception pickled, empty if it does not pickle.
+    """
+
+    phase: int
+    index: int
+    task: int
+    sentence: str
+    text: str
+    cause: bytes
+
+
+class Link:
+    """A worker's connection to its parent."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def send(self, message: bytes) -> None:
+        """Send to the parent, which always listens.
+
+        Raises:
+            ParentGone: nobody listens any more.
+        """
+        try:
+            self._channel.send(MESSAGE + message)
+        except (BrokenPipeError, ConnectionResetError):
+            raise ParentGone from None
+
+    def receive(self, *, wait: bool) -> bytes | None:
+        """The parent's next message; None if `wait` is false and there is none yet.
+
+        Raises:
+            ParentGone: there will be no more.
+        """
+        try:
+            return self._channel.receive(wait=wait)
+        except EOFError:
+            raise ParentGone from None
+
+
+def live(
+    work: Work,
+    arguments: dict[str, Any],
+    end: socket,
+    hearts: Heartbeats,
+    number: int,
+    inherited: list[Channel],
+    blocked: set[int] | None,
+) -> None:
+    """Call work(link, heart, **arguments) as worker `number`.
+
+    Args:
+        end: the worker's end of its channel.
+        inherited: ends of others that a fork copied and that must not stay open here.
+        blocked: see `signals.become_worker`.
+    """
+    for channel in inherited:
+        channel.close()
+    _die_with_parent()
+    signals.become_worker(blocked)
+    # The collector would touch, and so copy, every page of objects shared with the parent.
+    gc.freeze()
+    _use_one_torch_thread()
+    channel, heart = Channel(end), hearts.heart(number)
+    try:
+        work(Link(channel), heart, **arguments)
+    except ParentGone:
+        pass
+    except BaseException as error:
+        _report(channel, heart.beat(), error)
+
+
+class WithoutProcess:
+    """A context for the same work in this process: the user's errors become the SampleError that a worker would cause.
+
+    No generator makes it: contextlib would take an error that comes of StopIteration for its own doing.
+
+    Args:
+        heart: of the work.
+        name: what the sample that it is at is called.
+    """
+
+    def __init__(self, heart: Heart, name: Callable[[Beat], str] = lambda beat: beat.sample) -> None:
+        self._heart, self._name = heart, name
+
+    def __enter__(self) -> None:
+        """Nothing is to be done."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        beat = self._heart.beat()
+        if isinstance(error, Exception) and beat.phase == heartbeats.SAMPLE:
+            raise SampleError(f"failed at {self._name(beat)}: {sentence(error)}", index=beat.index) from error
+
+
+def _die_with_parent() -> None:
+    """End with the parent also while busy in the user's code, where the end of the link goes unnoticed."""
+    parent = parent_process()
+    if parent is None:
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent.pid:
+        # Started by a fork server, which lives as long as its children: the kernel's signal would never come.
+        watch_parent()
+    elif not parent.is_alive():
+        os._exit(1)
+
+
+def watch_parent() -> None:
+    """End with the parent, within a moment, whichever of its threads started this process."""
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_exit_after, args=(parent, os.getppid()), name="ffrecord-parent", daemon=True).start()
+
+
+def _exit_after(parent: BaseProcess, above: int) -> None:
+    # Processes that were forked later hold the parent's end of what `join` waits for.
+    while parent.is_alive() and os.getppid() == above:
+        parent.join(LOOK_SECONDS)
+    os._exit(1)
+
+
+def _use_one_torch_thread() -> None:
+    """OpenMP's threads do not survive a fork, and waiting for them hangs."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "set_num_threads"):
+        torch.set_num_threads(1)
+
+
+def _report(channel: Channel, beat: Beat, error: BaseException) -> None:
+    """Tell the parent how this worker failed; with less detail if memory is what is missing."""
+    try:
+        failure = Failure(beat.phase, beat.index, beat.task, sentence(error), _traceback(error), _pickled(error))
+    except Exception:
+        failure = Failure(beat.phase, beat.index, beat.task, type(error).__name__, "", b"")
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        channel.send(FAILURE + msgspec.msgpack.encode(failure))
+
+
+def sentence(error: BaseException) -> str:
+    """Its type and message, of bounded length."""
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
+        error = error.__cause__  # as it was raised, before it came to a generator (PEP 479)
+    return "".join(traceback.format_exception_only(error)).strip()[:TEXT_MAX]
+
+
+def _traceback(error: BaseException) -> str:
+    """The end of the traceback, where the message is."""
+    return "".join(traceback.format_exception(error))[-TEXT_MAX:]
+
+
+def _pickled(error: BaseException) -> bytes:
+    """The exception for the parent to raise from; empty if it does not survive the journey."""
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)
+    except Exception:
+        return b""
+    return data if len(data) <= CAUSE_MAX else b""

@@ -1,0 +1,1 @@
+"""Record stores in Python: files opened, batches read, prefetched and counted."""

@@ -1,0 +1,250 @@
+"""What a reader is given → the files it reads."""
+
+import glob
+import os
+import stat
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFileError
+from ffrecord.format import leftovers as unfinished
+from ffrecord.format import manifest
+from ffrecord.format.ffr_layout import SUFFIX
+from ffrecord.system import filesystems, urls
+
+PathLike: TypeAlias = str | os.PathLike[str]
+Source: TypeAlias = PathLike | Sequence[PathLike]
+
+
+def check_several(argument: str, given: object, expected: str = "paths") -> None:
+    """Refuse one path where a list is expected: its letters would be taken for paths.
+
+    Raises:
+        TypeError: names the argument, and how the list is written.
+    """
+    if isinstance(given, str | bytes | os.PathLike):
+        raise ArgumentTypeError(f"{argument} must be a list of {expected}, not {type(given).__name__}: [{given!r}]")
+
+
+def check_type(fname: object) -> str:
+    """The path as typed.
+
+    Raises:
+        TypeError: not a str or os.PathLike of one.
+        ValueError: a URL in a pathlib.Path, and nothing here has that name.
+    """
+    path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise TypeError(f"fname must be str, os.PathLike, list or tuple, not {type(fname).__name__}")
+    if urls.lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
+        raise urls.without_slash(path)
+    return path
+
+
+def local(argument: str, given: PathLike) -> str:
+    """Return the path of a file or directory of this machine that an argument names, of a `file://` URL as well.
+
+    Raises:
+        TypeError: it is no path.
+        ValueError: it is a URL of anything else, which the system would take for a name with slashes.
+    """
+    path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise ArgumentTypeError(f"{argument} must be str or os.PathLike, not {type(given).__name__}")
+    if urls.lost_slash(path) and not os.path.lexists(path.partition("/")[0]):
+        raise urls.without_slash(path)
+    if urls.is_remote(path) and not os.path.lexists(path):
+        raise ArgumentError(f"{argument} is {urls.redacted(path)}, expected a place on this machine")
+    return urls.local_of(path)
+
+
+class Pinned(NamedTuple):
+    """What a reader of URLs is opened with again: what it was given, and how many files each URL of that was."""
+
+    source: Source
+    counts: tuple[int, ...]
+
+
+def is_remote(fname: object) -> bool:
+    """Whether it names, or is a list that names, what is not on this machine.
+
+    Raises:
+        ValueError: a list of both.
+    """
+    items = fname if isinstance(fname, list | tuple) else [fname]
+    remote = [each for each in items if urls.is_remote(each)]
+    if remote and len(remote) < len(items):
+        here = next(each for each in items if not urls.is_remote(each))
+        raise ArgumentError(f"{urls.redacted(str(remote[0]))} is a URL, {here} is on this machine: open each by itself")
+    return bool(remote)
+
+
+def shown(fname: Source) -> Source:
+    """The same, with URLs as messages say them."""
+    if isinstance(fname, list | tuple):
+        return [urls.redacted(each) if isinstance(each, str) else each for each in fname] if is_remote(fname) else fname
+    return urls.redacted(fname) if isinstance(fname, str) else fname
+
+
+class Expanded(NamedTuple):
+    """Files in reading order, and for each what a dataset.json says of it, or None."""
+
+    files: list[str]
+    shards: list[manifest.Shard | None]
+
+
+def real(directory: str) -> str:
+    """The directory that a path leads to now: as it is written, unless a symbolic link is on the way.
+
+    Who looks for several files in a directory does so by this path: the link may lead to another one a moment later.
+    """
+    found = os.path.realpath(directory)
+    return directory if found == os.path.abspath(directory) else found
+
+
+Generation: TypeAlias = dict[str, tuple[str, int, int] | None]
+
+
+def generation(fname: Source) -> Generation:
+    """Tell the directories that files are looked for in from others that take their names: path, device and inode of
+    each, by the path that was given; None for one that is not there."""
+    items = [urls.local_of(check_type(each)) for each in (fname if isinstance(fname, list | tuple) else [fname])]
+    found: Generation = {}
+    for path in items:
+        # Of a long list of files, none is looked at here.
+        whole = (len(items) == 1 or not path.endswith(SUFFIX)) and os.path.isdir(path)
+        directory = path if whole else os.path.dirname(path) or "."
+        if directory not in found:
+            found[directory] = _identity(filesystems.real(directory))
+    return found
+
+
+def _identity(path: str) -> tuple[str, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return path, status.st_dev, status.st_ino
+
+
+def stays(found: Generation) -> bool:
+    """Whether the directories are still where they were, whatever links lead to by now."""
+    return all(each is None or _identity(each[0]) == each for each in found.values())
+
+
+def expand(fname: Source, *, resolve: bool = False) -> Expanded:
+    """The files that `fname` stands for.
+
+    Args:
+        fname: a file, a directory, or a glob pattern; or a list or tuple of such, one after the other, order and
+            repeats kept. A directory with a dataset.json is the shards that lists; without one, its `*.ffr` sorted as
+            strings.
+        resolve: follow the links on the way to a directory now, so that all its files are of the same one.
+
+    Raises:
+        TypeError: of another type.
+        FileNotFoundError, IsADirectoryError, ValueError (also AssertionError): missing, a directory where a file is
+            needed, no `.ffr` suffix, or nothing to open.
+        FormatError: a directory that is left half written, or whose dataset.json is damaged.
+    """
+    if isinstance(fname, list | tuple):
+        items = [_expand_item(path, resolve) for path in [_here(each) for each in fname]]
+    else:
+        items = [_expand_one(_here(fname), resolve)]
+    expanded = Expanded([path for each in items for path in each.files], [s for each in items for s in each.shards])
+    if not expanded.files:
+        raise ArgumentError(_nothing(fname))
+    for path in expanded.files:
+        check_file(path)
+    return expanded
+
+
+def _here(fname: object) -> str:
+    """A path of this machine, which may be given as a URL."""
+    path = check_type(fname)
+    if urls.is_remote(path) and not os.path.exists(path):
+        raise ArgumentError(f"{urls.redacted(path)}: only what is on this machine can be used here")
+    return urls.local_of(path)
+
+
+def _expand_item(path: str, resolve: bool) -> Expanded:
+    """The same for one of several, none of which may be there for nothing: a directory without files is no file."""
+    found = _expand_one(path, resolve)
+    return found if found.files else Expanded([path], [None])
+
+
+def _expand_one(path: str, resolve: bool) -> Expanded:
+    files = [path]
+    if os.path.isdir(path):
+        return _expand_directory(real(path) if resolve else path)
+    if glob.has_magic(path) and not os.path.exists(path):
+        directory, pattern = os.path.split(path)
+        if resolve and directory and not glob.has_magic(directory):
+            path = os.path.join(glob.escape(real(directory)), pattern)
+        files = sorted(glob.glob(path))
+    return Expanded(files, [None] * len(files))
+
+
+def _expand_directory(path: str) -> Expanded:
+    listed = manifest.load(path)
+    names: list[str] = []
+    if listed is None:
+        names = os.listdir(path)
+        try:
+            unfinished.check_bare(path, names)
+        except FormatError:
+            # A write may have begun meanwhile: it puts the manifest first.
+            listed = manifest.load(path)
+            if listed is None:
+                raise
+    if listed is not None:
+        return Expanded([os.path.join(path, shard.name) for shard in listed.shards], list(listed.shards))
+    files = sorted(os.path.join(path, name) for name in names if name.endswith(SUFFIX))
+    return Expanded(files, [None] * len(files))
+
+
+def _interrupted(path: str) -> str:
+    """What to say of a dataset that is not there because its writing did not end."""
+    gone = filesystems.remark(path)
+    if gone:
+        return gone
+    directory, name = os.path.split(os.path.abspath(path))
+    if os.path.isdir(os.path.join(directory, f".{name}.part")):
+        return "; a write of it was interrupted, or is going on: the same call again goes on from there"
+    return unfinished.remark(directory)
+
+
+def _nothing(fname: Source) -> str:
+    """Return what was given where there is nothing to open, and what is expected."""
+    expected = "; expected a file, a list of files, a directory with .ffr files, or a pattern such as 'data/*.ffr'"
+    if isinstance(fname, list | tuple):
+        given = f"the {type(fname).__name__} is empty"
+    elif os.path.isdir(_here(fname)):
+        given = f"{fname!r} is a directory without any"
+        expected = f"; ffrecord.open opens other formats{expected}"
+    else:
+        given = f"no file matches {fname!r}"
+    # Where a write was interrupted, or the working directory is gone, that alone is the reason.
+    return f"At least one .ffr file as input is needed, and {given}{_remark(fname) or expected}"
+
+
+def _remark(fname: Source) -> str:
+    """The same of a directory that holds no shards."""
+    if isinstance(fname, list | tuple):
+        return ""
+    path = check_type(fname)
+    return unfinished.remark(path) + filesystems.remark(path)
+
+
+def check_file(path: str) -> None:
+    """Raise unless `path` exists, is no directory and ends in `.ffr`."""
+    try:
+        mode = os.stat(path).st_mode  # once: others may replace it meanwhile
+    except (OSError, ValueError):
+        raise MissingFileError(2, f"{path} does not exist{_interrupted(path)}", path) from None
+    if stat.S_ISDIR(mode):
+        raise NotAFileError(21, f"{path} is not a file", path)
+    if not stat.S_ISREG(mode):
+        raise ArgumentError(f"{path} is not a file")
+    if os.path.splitext(path)[1] != SUFFIX:
+        raise ArgumentError(f"{path} does not end with {SUFFIX}, as files of ffrecord do; ffrecord.open opens others")

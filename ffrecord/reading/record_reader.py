@@ -1,0 +1,296 @@
+"""Records that lie in their files as they are, read through the batch engine: a table of spans is all it needs."""
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, SupportsIndex, TypeVar, overload
+
+import numpy as np
+
+from ffrecord._crc import crc32
+from ffrecord.engine import _engine
+from ffrecord.engine._engine import Failure
+from ffrecord.errors import ArgumentError, ClosedError
+from ffrecord.reading.batch_forms import Array, Form, Out, Outcome
+from ffrecord.reading.failures import failure_error
+from ffrecord.reading.indices import as_indices, as_int64
+from ffrecord.reading.sample_slice import SampleSlice
+from ffrecord.reading.span_file import SpanFile
+from ffrecord.reading.stats import ReadStats, collect
+from ffrecord.reading.store import THREADS, Indices, OnError, Store, check_on_error
+from ffrecord.system import resources
+from ffrecord.system.sample_types import Sample_co
+
+T = TypeVar("T")
+Read = tuple[Any, list[Failure]]
+
+logger = logging.getLogger("ffrecord")
+
+
+class RecordReader(Store[Sample_co]):
+    """Records of one or many files with tables of spans, numbered through.
+
+    Args:
+        files: `SpanFile`s, `OpenedFile`s or what has their attributes, opened, one at least; closed by `close`, and by
+            a constructor that raises.
+        check_data: compare the checksum of every record, where there are some.
+        io: how to read. "auto" learns from batch to batch what is cached, and reads accordingly (see `stats`).
+            "pread" is one plain read after the other. "direct" goes around the page cache, with Linux AIO, where the
+            file system allows. "mmap" reads in place from files that were opened with whole=True.
+        on_error: as for `Store`.
+        engine: reads them, where that is not the one for files of this machine; closed by `close`.
+
+    It holds at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less, and opens others
+    when they are read.
+
+    For subclasses to override: `_record_name`, and those that `Store` names, but for `_load`. Who overrides `_now`
+    does so with `_read_single` too.
+    """
+
+    __slots__ = ("_at_once", "_engine", "_files", "_fingerprint", "_io", "_item_at_once", "_warned")
+
+    def __init__(
+        self,
+        files: Sequence[Any],
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        engine: Any = None,
+    ) -> None:
+        self._files: list[Any] = list(files)
+        try:
+            check_io(io)
+            check_on_error(on_error)
+            for file in self._files if engine is None else ():
+                if io == "mmap" and file.whole is None and file.size > 0:
+                    raise ArgumentError(f"{file.path}: io is 'mmap', but the file was opened without whole=True")
+            self._engine: Any = engine or _engine.Files(self._files, io, resources.descriptors())
+            super().__init__([file.path for file in files], self._engine.n, check_data, on_error=on_error)
+        except BaseException:
+            for file in self._files:
+                file.close()
+            raise
+        self._io = io
+        self._at_once = self._item_at_once = _not_at_once
+        if isinstance(self._engine, _engine.Files):
+            self._engine.checks = self._check_data
+            if type(self)._read_single is RecordReader._read_single and type(self)._now is RecordReader._now:
+                self._read_at_once()
+        self._warned = False
+        self._fingerprint: str | None = None
+
+    # What it is
+
+    @property
+    def io(self) -> str:
+        """How it reads: "auto", "pread", "direct" or "mmap"."""
+        return self._io
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return bool(self._engine.closed)
+
+    def fingerprint(self) -> str:
+        """What tells these records from others, wherever the files are: 64 hexadecimal digits.
+
+        SHA-256 of format, and of (records, size in bytes, CRC-32 of the table of spans and checksums) of each file in
+        order, as little-endian int64. No record is read for it.
+        """
+        if self._fingerprint is None:
+            numbers = [(file.n, file.size, _table_crc(file)) for file in self._files]
+            digest = hashlib.sha256(self.format.encode())
+            digest.update(np.array(numbers, "<i8").tobytes())
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def _pickled_as(self) -> str:
+        # Where nothing guards the bytes, only times tell that they were written anew.
+        times = [file.mtime_ns for file in self._files if file.checksum is None]
+        return f"{self.fingerprint()} {times}" if times else self.fingerprint()
+
+    def locate(self, index: SupportsIndex) -> tuple[str, int]:
+        """Where record `index` is, -n <= index < n: (name of its file, its index in that file).
+
+        Raises:
+            IndexError: out of range.
+        """
+        number, local = self._engine.locate(self._positive(index))
+        return self._fnames[number], local
+
+    def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
+        """Bytes of the records at `indices`: int64 [k]; what the tables say, unchecked. Errors as for `read`."""
+        return self._call(self._engine.sizes, self._in_range(indices))
+
+    def stats(self) -> ReadStats:
+        """What was read so far and how, in numbers; cheap. Of all threads, but not of other processes."""
+        return collect(
+            self._engine.counters(),
+            batches=self._engine.batches,
+            skipped=self.skipped,
+            open_files=self._engine.open_files,
+        )
+
+    def close(self) -> None:
+        """Close the files. A read in progress in another thread ends first; tables stay readable. May be repeated."""
+        self._engine.close()
+
+    # For subclasses
+
+    def _record_name(self, file: int, local: int) -> str:
+        """What record `local` of file number `file` is called in messages."""
+        return f"sample {local}"
+
+    def _options(self) -> dict[str, Any]:
+        return {"io": self._io, "on_error": self._on_error}
+
+    # Batches, by the engine
+
+    def read_one(self, index: SupportsIndex) -> Array:
+        found = self._at_once(index)
+        return self._read_alone(index) if found is None else found
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Array: ...
+    @overload
+    def __getitem__(self, index: slice) -> SampleSlice: ...
+    @overload
+    def __getitem__(self, index: Iterable[SupportsIndex]) -> list[Array]: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._item_at_once(index)
+        return super().__getitem__(index) if found is None else found
+
+    def _read_at_once(self) -> None:
+        """From now on, ask the engine for a small record before anything else is done for it."""
+        self._at_once = self._engine.read_at_once
+        if type(self).read_one is RecordReader.read_one:
+            self._item_at_once = self._at_once
+
+    def _read_alone(self, index: SupportsIndex) -> Array:
+        """Read one record that could not be had at once."""
+        position = as_int64(index)
+        found = self._read_single(position)
+        if found is None:
+            return super().read_one(position)
+        if isinstance(found, tuple):
+            return self._only(self._outcome(found, np.array([position]), True))
+        return found
+
+    def _read_single(self, index: int) -> Array | Read | None:
+        """Record `index`, without what a batch needs around it, which takes longer than to read one.
+
+        Returns:
+            Its bytes; what the engine says of one that it could not have; None: nothing was read, and `_now` says why.
+        """
+        if not isinstance(self._engine, _engine.Files):
+            return None
+        if self._at_once is _not_at_once:  # else it was asked for that before
+            single: Array | None = self._engine.read_at_once(index)
+            if single is not None:
+                return single
+        try:
+            found = self._engine.read_one(index, self._check_data)
+        except ClosedError:
+            return None
+        if self._engine.aio_error:
+            self._warn_refusal()
+        return found
+
+    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
+        positions = as_indices(indices)
+        go_on = go_on or self._on_error != "raise"
+        read = self._call(self._engine.read, positions, self._check_data, go_on, form, out)
+        return self._outcome(read, positions, go_on)
+
+    def _begin(
+        self,
+        form: Form,
+        indices: Iterable[SupportsIndex],
+        out: Out = None,
+        *,
+        threads: int = THREADS,
+        sequential: bool = False,
+        go_on: bool = False,
+    ) -> Callable[[], Outcome]:
+        positions = as_indices(indices).copy()  # the caller may use its array again meanwhile
+        go_on = go_on or self._on_error != "raise"
+        begin: Callable[..., _engine.Batch[Any]] = self._engine.read_ahead
+        batch = self._call(begin, positions, self._check_data, go_on, form, out, threads, sequential)
+
+        def wait() -> Outcome:
+            read = batch.result()
+            if self.closed:
+                raise self._closed_error()
+            if read is None:  # begun before a fork, by a thread that this process does not have
+                return self._now(form, positions, out, go_on)
+            self._warn_refusal()
+            return self._outcome(read, positions, go_on)
+
+        return wait
+
+    def _load(self, positions: Indices) -> list[Array | Exception]:
+        arrays, failures = self._now(_engine.ARRAYS, positions, go_on=True)
+        for place, error in failures:
+            arrays[place] = error
+        return arrays  # type: ignore[no-any-return]
+
+    def _read_once(self, once: bool) -> None:
+        if isinstance(self._engine, _engine.Files):
+            self._engine.once = once
+
+    def _sizes(self, positions: Indices) -> Indices:
+        return self._call(self._engine.sizes, positions)
+
+    def _call(self, begin: Callable[..., T], positions: Indices, *options: object) -> T:
+        """What the engine's `begin` returns, its errors made ours."""
+        try:
+            result = begin(positions, *options)
+        except ClosedError:
+            raise self._closed_error() from None
+        except IndexError as error:
+            raise self._index_error(int(positions[error.args[0]])) from None
+        self._warn_refusal()
+        return result
+
+    def _warn_refusal(self) -> None:
+        if self._engine.aio_error and not self._warned:
+            self._warned = True
+            logger.warning("Linux AIO refused (%s)%s; reading without it", *_refusal(self._engine.aio_error))
+
+    def _outcome(self, read: Read, positions: Indices, every: bool) -> Outcome:
+        result, failures = read
+        wanted = failures if every else failures[:1]  # to put all of them into words may take seconds
+        return Outcome(result, [(failure.order, self._error(failure, positions)) for failure in wanted])
+
+    def _error(self, failure: Failure, positions: Indices) -> Exception:
+        index = int(positions[failure.order])
+        index += self.n if index < 0 else 0
+        number, local = self._engine.locate(index)
+        return failure_error(failure, self._files[number], index, self._record_name(number, local))
+
+
+def _not_at_once(index: object) -> Array | None:
+    """Leave a record to `_read_alone`: in place of the engine's `read_at_once`."""
+    return None
+
+
+def check_io(io: object) -> None:
+    """Raise ValueError unless it is a way to read."""
+    if io not in _engine.MODES:
+        raise ValueError(f"io is {io!r}, expected one of {', '.join(_engine.MODES)}")
+
+
+def _table_crc(file: SpanFile) -> int:
+    value = 0
+    for column in (file.offsets, file.sizes, file.checksums):
+        if column is not None:
+            value = crc32(column.data, value)
+    return value
+
+
+def _refusal(errno: int) -> tuple[str, str]:
+    hint = ": fs.aio-max-nr is used up" if errno == 11 else ""
+    return os.strerror(errno), hint

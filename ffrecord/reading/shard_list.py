@@ -1,0 +1,102 @@
+"""The `.ffr` files that a reader is given, opened."""
+
+from errno import EMFILE, ENFILE, ENOMEM
+
+from ffrecord.errors import FFRecordError, FormatError, file_error
+from ffrecord.format import manifest
+from ffrecord.format.manifest import Shard
+from ffrecord.reading import paths
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.reading.table_room import TableRoom
+from ffrecord.system import resources
+
+TRIES = 10  # to open a dataset while others take its place
+
+
+def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:
+    """The files that `fname` stands for, in order; those that are too many are closed again, their tables stay.
+
+    All are of one directory, if it is one that they are looked for in: a link may lead elsewhere meanwhile, and another
+    directory may take its place.
+
+    Args:
+        fname: as for `FileReader`.
+        check: compare CRC-32 of tables.
+        whole: map all of each file.
+
+    Raises:
+        What `FileReader` says; nothing is left open.
+    """
+    for tries_left in reversed(range(TRIES)):
+        before = paths.generation(fname)
+        try:
+            files = _open_all(fname, check=check, whole=whole)
+        except (OSError, FFRecordError, ValueError):
+            if not tries_left or paths.generation(fname) == before:
+                raise
+            continue
+        if not tries_left or paths.stays(before):
+            return files
+        for opened in files:
+            opened.close()
+    raise AssertionError("the last try returns or raises")
+
+
+def _open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFile]:
+    names, shards = paths.expand(fname, resolve=True)
+    held_most = resources.descriptors()
+    files: list[OpenedFile] = []
+    room = TableRoom()
+    try:
+        for path in names:
+            files.append(_open(path, files, room, check=check, whole=whole))
+            if len(files) > held_most:
+                files[-1].close()
+        for opened, shard in zip(files, shards, strict=True):
+            difference = "" if shard is None else _difference(opened, shard)
+            if difference:
+                raise FormatError(difference)
+    except BaseException:
+        for opened in files:
+            opened.close()
+        raise
+    return files
+
+
+def _open(path: str, files: list[OpenedFile], room: TableRoom, *, check: bool, whole: bool) -> OpenedFile:
+    try:
+        return OpenedFile(path, check=check, whole=whole, room=room)
+    except OSError as error:
+        if error.errno == ENOMEM:
+            sentence = f"{path}: mapping it, file {len(files) + 1} of this reader, of which a process may have "
+            sentence += f"{resources.mappings() * resources.MAPPINGS_SHARE} in all (vm.max_map_count)"
+            sentence += "; io='mmap' maps each file, other ways to read do not" if whole else ""
+            raise file_error(ENOMEM, sentence, path) from None
+        if error.errno not in (EMFILE, ENFILE):
+            raise
+        # Other readers have the rest: this one does with what it holds, and opens its files when it reads them.
+        for opened in files:
+            opened.close()
+        return OpenedFile(path, check=check, whole=whole, room=room)
+
+
+def difference(path: str, shard: Shard) -> str:
+    """In what a file differs from the shard that dataset.json lists; "" if it is that one.
+
+    Raises:
+        OSError, FormatError, ChecksumError: it cannot be opened.
+    """
+    paths.check_file(path)
+    opened = OpenedFile(path, check=True)
+    try:
+        return _difference(opened, shard)
+    finally:
+        opened.close()
+
+
+def _difference(opened: OpenedFile, shard: Shard) -> str:
+    found, listed = (opened.n, opened.size, opened.crc), (shard.samples, shard.size, shard.crc)
+    if found == listed:
+        return ""
+    what = f"not the shard that {manifest.NAME} lists, but another one or a stale copy"
+    return f"{opened.path}: {what}: (samples, size, CRC-32 of tables) {found}, listed {listed}"

@@ -1,0 +1,1 @@
+"""The cache of remote shards on a disk of this machine."""

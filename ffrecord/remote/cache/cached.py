@@ -1,0 +1,121 @@
+"""What of a batch is in the cache of this machine, and what is to be put there."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ffrecord._crc import crc32
+from ffrecord.reading.batch_forms import Array, Form, Out
+from ffrecord.reading.batching import Indices
+from ffrecord.remote.cache.cache import Cache
+from ffrecord.remote.cache.local import Local, Read
+from ffrecord.remote.counters import Tally
+from ffrecord.remote.ranges import parts
+from ffrecord.remote.shard import RemoteShard
+
+
+class Cached:
+    """The copies of the shards of one reader. Complete ones are read as files of this machine are.
+
+    Args:
+        cache: where they are; closed with this.
+        files: the shards; each gets its copy.
+        io: how to read complete ones.
+    """
+
+    def __init__(self, cache: Cache, files: Sequence[RemoteShard], io: str) -> None:
+        self._cache, self._files = cache, files
+        for file in files:
+            file.copy = cache.file(file.path, file.facts)
+        self._local = Local(cache, files, io)
+        self._counted = Tally()
+
+    def close(self) -> None:
+        """Let go of all files."""
+        self._local.close()
+        self._cache.close()
+
+    @property
+    def batches(self) -> int:
+        """That `read` and `begin` read."""
+        return self._local.counted()["batches"]
+
+    def counters(self) -> dict[str, int]:
+        """Records that were looked for, those that were not there, bytes of those that were; and of what `read` and
+        `begin` read, all there is to count."""
+        direct = dict(self._local.counted())
+        direct.pop("batches", None)
+        records, size = direct.get("records", 0), direct.get("bytes", 0)
+        looked = {
+            "probed": self._counted["probed"] + records,
+            "missed": self._counted["missed"],
+            "cached_bytes": self._counted["bytes"] + size,
+        }
+        return direct | looked
+
+    def engines(self) -> list[tuple[str, int, str, dict[str, Any]]]:
+        """How complete copies are read, as `_engine.Files.counters` says it."""
+        return self._local.engines()
+
+    def read(self, indices: Indices, form: Form, out: Out) -> Read | None:
+        """A batch, if all of it is in complete copies: as `_engine.Files.read` gives it.
+
+        Raises:
+            IndexError: as that.
+        """
+        self._cache.tick()
+        return self._local.read(indices, form, out)
+
+    def begin(
+        self, indices: Indices, form: Form, out: Out, threads: int, sequential: bool
+    ) -> Callable[[], Read | None] | None:
+        """The same, while the caller goes on; what waits for it, and gives None if copies were damaged."""
+        self._cache.tick()
+        return self._local.begin(indices, form, out, threads, sequential)
+
+    def fill(self, files: Indices, locals: Indices, records: list[Array | None]) -> None:
+        """Put what is here of a batch into `records`.
+
+        Args:
+            files, locals: number of the shard of each, and its number in that; those of a shard together.
+        """
+        self._local.fill(files, locals, records)
+        left = np.flatnonzero([record is None for record in records])
+        for number, part in parts(files[left]):
+            places = left[part]
+            found = self._files[number].copy.read(locals[places])
+            for place, record in zip(places.tolist(), found, strict=True):
+                records[place] = record
+        here = [len(record) for record in records if record is not None]
+        self._counted.add(probed=len(records), missed=len(records) - len(here), bytes=sum(here))
+
+    def store(self, file: int, locals: Indices, records: Sequence[Array]) -> None:
+        """Keep records of a shard, which match their CRC-32."""
+        shard = self._files[file]
+        if shard.copy.needs_tables:
+            shard.keep_tables(shard.tables)
+        shard.copy.store(locals, records)
+
+    def store_others(self, file: int, locals: Indices, start: int, data: Array) -> None:
+        """Keep records that came with others, lying between them, though nobody asked for them now.
+
+        Args:
+            file: number of their shard.
+            locals: those that were asked for, ascending.
+            start: where in the shard `data` lies, bytes.
+        """
+        shard = self._files[file]
+        if shard.copy.needs_tables:
+            return
+        bounds, checksums = shard.tables
+        low, high = np.searchsorted(bounds, start), np.searchsorted(bounds, start + len(data), "right") - 1
+        if high - low <= len(locals):
+            return
+        others = shard.copy.lacking(np.setdiff1d(np.arange(low, high), locals, assume_unique=True))
+        spans = zip(
+            others.tolist(), (bounds[others] - start).tolist(), (bounds[others + 1] - start).tolist(), strict=True
+        )
+        records = {i: data[begin:end] for i, begin, end in spans}
+        good = [i for i, record in records.items() if crc32(record.data) == checksums[i]]
+        shard.copy.store(np.array(good, np.int64), [records[i] for i in good])

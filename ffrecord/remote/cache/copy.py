@@ -1,0 +1,187 @@
+"""One copy of a shard, opened: read by the local engine, every record compared with its CRC-32."""
+
+import contextlib
+import errno
+import os
+from typing import Any
+
+import numpy as np
+
+from ffrecord._crc import crc32
+from ffrecord.engine import _engine
+from ffrecord.engine._engine import ARRAYS
+from ffrecord.errors import ArgumentError, FormatError
+from ffrecord.format import ffr_layout
+from ffrecord.reading.batch_forms import Array
+from ffrecord.reading.batching import Indices
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.remote.cache.files import HERE, Present, mark, opened, present, regular_size, runs, write_pieces
+from ffrecord.remote.cache.names import HAVE, PART, WHOLE
+from ffrecord.remote.tables import Facts
+from ffrecord.system.atomic_file import read_all, write_all
+
+
+class Copy:
+    """A copy that has its tables, which match their CRC-32.
+
+    Args:
+        stem: what its paths begin with.
+        facts: of the shard.
+        whole: it is a complete one.
+
+    Attributes:
+        whole: as given.
+        known: which records it had when that was last looked at: bool [n].
+
+    Raises:
+        OSError, FFRecordError: there is none, or its tables are not there or damaged.
+    """
+
+    def __init__(self, stem: str, facts: Facts, *, whole: bool) -> None:
+        self._stem, self.whole = stem, whole
+        path = stem + (WHOLE if whole else PART)
+        if regular_size(path) != facts.size:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._opened = OpenedFile(path, check=True)
+        try:
+            if Facts(self._opened.n, self._opened.size, self._opened.crc) != facts:
+                raise FormatError(f"{path}: not a copy of that shard")
+            files: list[Any] = [self._opened]
+            self._engine = _engine.Files(files)
+        except BaseException:
+            self._opened.close()
+            raise
+        self.known = np.ones(facts.n, np.bool_)
+        if not whole:
+            self.look()
+
+    def look(self) -> None:
+        """See which records it has by now."""
+        self.known = found_in(self._opened, self._stem)
+
+    @property
+    def missing(self) -> int:
+        """How many records it had not when that was last looked at."""
+        known = self.known  # counted each time: threads that store the same records would each count them
+        return len(known) - int(np.count_nonzero(known))
+
+    def tables(self) -> bytes:
+        """Bytes [0, data_start).
+
+        Raises:
+            OSError: what lies between tables and samples cannot be read.
+        """
+        tables = bytes(memoryview(self._opened.mapping))
+        gap = self._opened.data_start - len(tables)
+        if gap:
+            try:
+                tables += self._bytes_at(self._opened.path, len(tables), gap)
+            except FileNotFoundError:  # another process made it complete just now
+                tables += self._bytes_at(self._stem + WHOLE, len(tables), gap)
+        self._opened.check_all_there()
+        return tables
+
+    @staticmethod
+    def _bytes_at(path: str, offset: int, size: int) -> bytes:
+        with opened(path, os.O_RDONLY) as fd:
+            return read_all(fd, size, offset)
+
+    def sizes(self, local: Indices) -> Indices:
+        """Bytes of the records at `local`."""
+        return self._engine.sizes(local)
+
+    def read(self, local: Indices) -> list[Array | None]:
+        """The records at `local`; None for those it has not, or not as they should be.
+
+        Raises:
+            ChecksumError, OSError: its tables were damaged since it was opened.
+        """
+        known = self.known
+        if not self.whole and not known[local].all():
+            self.look()  # others may have stored some
+            known = self.known
+        places = np.flatnonzero(known[local])
+        found: list[Array | None] = [None] * len(local)
+        if len(places):
+            arrays, failures = self._engine.read(local[places], True, True, ARRAYS)
+            for place, array in zip(places.tolist(), arrays, strict=True):
+                found[place] = array
+            for failure in failures:
+                place = int(places[failure.order])
+                found[place], known[local[place]] = None, False
+            if failures:
+                self.check()
+        return found
+
+    def check(self) -> None:
+        """See that the tables are what they were.
+
+        Raises:
+            ChecksumError, OSError: they are not.
+        """
+        self._opened.check_header()
+
+    def store(self, local: Indices, records: list[memoryview]) -> None:
+        """Write records, given in ascending order, no two the same, of the right sizes.
+
+        Raises:
+            FileNotFoundError: the copy is not there any more.
+            OSError: writing failed. What was written is not counted on.
+        """
+        offsets = self._opened.offsets
+        with opened(self._stem + PART, os.O_RDWR) as fd:
+            status = os.fstat(fd)
+            if (status.st_dev, status.st_ino) != (self._opened.device, self._opened.inode):
+                raise FileNotFoundError(errno.ENOENT, "another file by now", self._opened.path)
+            if status.st_size != self._opened.size:
+                os.ftruncate(fd, self._opened.size)
+            for start, stop in runs(local):
+                write_pieces(fd, records[start:stop], int(offsets[local[start]]))
+        # Not before: whoever sees that a record is here reads it.
+        mark(self._stem + HAVE, local, HERE)
+        self.known[local] = True
+
+
+def found_in(file: OpenedFile, stem: str) -> Present:
+    """Which records a copy has: those that it says it has, and those without bytes, which nobody fetches."""
+    found = present(stem + HAVE, file.n)
+    found[np.diff(file.offsets, append=file.size) == 0] = True
+    return found
+
+
+def begin(stem: str, facts: Facts, tables: bytes) -> None:
+    """Make the file of a copy, if it is not there, and give it its tables.
+
+    Args:
+        tables: bytes [0, data_start) of the shard, checked.
+
+    Raises:
+        OSError: the file cannot be made or written.
+    """
+    path = stem + PART
+    with contextlib.ExitStack() as stack:
+        try:
+            fd = stack.enter_context(opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+            if regular_size(stem + WHOLE) == facts.size:  # renamed by another process just now
+                os.unlink(path)
+                return
+        except FileExistsError:
+            fd = stack.enter_context(opened(path, os.O_RDWR))
+        if os.fstat(fd).st_size != facts.size:
+            os.ftruncate(fd, facts.size)
+        write_all(fd, memoryview(tables), 0)
+
+
+def check_tables(facts: Facts, tables: bytes) -> None:
+    """Raise ArgumentError unless they are bytes [0, data_start) of that shard, as far as CRC-32 of the tables tells."""
+    end = ffr_layout.tables_end(facts.n)
+    start = facts.size
+    if facts.n and len(tables) >= end:
+        start = int.from_bytes(
+            tables[ffr_layout.offsets_start(facts.n) :][: ffr_layout.OFFSET.itemsize], "little", signed=True
+        )
+    if len(tables) < end or len(tables) != start:
+        raise ArgumentError(f"{len(tables)} bytes of tables, expected {start} of a shard of {facts.n} samples")
+    crc, n = ffr_layout.PREFIX.unpack_from(tables)
+    if (crc, n) != (facts.crc, facts.n) or crc32(memoryview(tables)[ffr_layout.CHECKED_FROM : end]) != crc:
+        raise ArgumentError(f"tables of {n} samples, CRC-32 {crc:#010x}, are not those of this shard")

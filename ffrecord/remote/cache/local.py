@@ -1,0 +1,257 @@
+"""The shards of a reader that are complete on this machine, read by the local engine as its files are."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ffrecord.engine import _engine
+from ffrecord.engine._engine import ARRAYS, Batch, Failure
+from ffrecord.errors import ClosedError, FFRecordError
+from ffrecord.reading.batch_forms import Form, Out
+from ffrecord.reading.batching import Indices
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.remote.cache.cache import Cache
+from ffrecord.remote.counters import Tally
+from ffrecord.remote.shard import RemoteShard
+from ffrecord.system import resources
+
+FILES_MOST = 16_384  # each maps its tables, and a process may have 65,530 mappings
+SHARE = 20  # of the time that passes, this part goes into opening what has become complete
+TIMES = ("io_ns", "crc_ns", "waits")  # counters that mean the same of remote files; others are of system calls
+Read = tuple[Any, list[Failure]]
+
+
+class Complete:
+    """An engine over the complete copies of some shards.
+
+    Args:
+        opened: their copies, by the numbers of the shards, ascending.
+        begins, counts: int64 [shards], the index of the first record of each shard, and how many it has.
+        io: how to read them.
+
+    Attributes:
+        engine: that engine.
+    """
+
+    def __init__(self, opened: dict[int, OpenedFile], begins: Indices, counts: Indices, io: str) -> None:
+        files: list[Any] = list(opened.values())
+        self.engine = _engine.Files(files, io, resources.descriptors())
+        numbers = np.array(list(opened), np.int64)
+        self._begins, self._ends = begins, begins + counts
+        self._there = counts == 0
+        self._there[numbers] = True
+        # What to add to an index among all records, to have that among those of the copies.
+        self._shift = np.zeros(len(begins), np.int64)
+        self._shift[numbers] = np.cumsum(counts[numbers]) - counts[numbers] - begins[numbers]
+        self._all = bool(self._there.all())
+
+    def there(self, files: Indices) -> Any:
+        """Which records are in complete copies, by the numbers of their shards: bool [k]."""
+        return self._there[files]
+
+    def forget(self, number: int) -> None:
+        """The copy of a shard is gone, or damaged."""
+        self._there[number], self._all = False, False
+
+    def own(self, indices: Indices) -> Indices | None:
+        """Indices among all records → among those of the copies; None if one is not there, or out of range."""
+        if self._all:
+            return indices
+        files = self.files_of(indices)
+        inside = (files >= 0) & (files < len(self._there))
+        if not inside.all() or not self._there[files].all():
+            return None
+        return np.where(indices < 0, indices + self._ends[-1], indices) + self._shift[files]
+
+    def files_of(self, indices: Indices) -> Indices:
+        """Numbers of the shards that records are in, by indices among all, negative ones from the end."""
+        positions = np.where(indices < 0, indices + self._ends[-1], indices)
+        return np.where(positions < 0, -1, np.searchsorted(self._ends, positions, "right"))
+
+    def of_files(self, files: Indices, locals: Indices) -> Indices:
+        """Indices among the records of the copies: of number `locals` of shard number `files`."""
+        return locals + self._begins[files] + self._shift[files]
+
+
+class Local:
+    """The complete copies there are, now.
+
+    Args:
+        cache: that they are in.
+        files: the shards, each with its copy.
+        io: how to read them.
+    """
+
+    def __init__(self, cache: Cache, files: Sequence[RemoteShard], io: str) -> None:
+        self._cache, self._files, self._io = cache, files, io
+        self._counts = np.array([file.n for file in files], np.int64)
+        self._begins = np.cumsum(self._counts) - self._counts
+        self._opened: dict[int, OpenedFile] = {}
+        self._complete: Complete | None = None
+        self._seen = -1
+        self._again = 0.0
+        # Counted by engines that are no more, less what they read for batches that are counted elsewhere.
+        self._before = Tally()
+
+    def close(self) -> None:
+        """Close all files; none is opened any more."""
+        self._again = np.inf
+        complete, self._complete = self._complete, None
+        if complete is not None:
+            self._before.add(**_counted(complete))
+            complete.engine.close()
+
+    # Counts
+
+    def counted(self) -> Counter[str]:
+        """Batches, records and bytes of `read` and `begin`, and the times that all took."""
+        complete, total = self._complete, self._before.sums()
+        if complete is not None:
+            total.update(_counted(complete))
+        return total
+
+    def engines(self) -> list[tuple[str, int, str, dict[str, Any]]]:
+        """How they are read now, as `_engine.Files.counters` says it, without counters."""
+        complete = self._complete
+        rows = [] if complete is None else complete.engine.counters()
+        return [(name, device, engine, {}) for name, device, engine, _ in rows]
+
+    # Batches
+
+    def read(self, indices: Indices, form: Form, out: Out) -> Read | None:
+        """A batch, if all of it is in complete copies, which are as they should be.
+
+        Args:
+            indices: among all records, negative ones from the end.
+        """
+        complete = self._now()
+        own = None if complete is None else complete.own(indices)
+        if complete is None or own is None:
+            return None
+        try:
+            found: Read = complete.engine.read(own, True, True, form, out)
+        except ClosedError:
+            return None
+        return None if self._drop(complete, indices, found[1]) else found
+
+    def begin(
+        self, indices: Indices, form: Form, out: Out, threads: int, sequential: bool
+    ) -> Callable[[], Read | None] | None:
+        """The same, while the caller goes on; what waits for it, and may find that they are not as they should be.
+
+        What waits raises:
+            ClosedError: they were closed, or the process forked.
+        """
+        complete = self._now()
+        own = None if complete is None else complete.own(indices)
+        if complete is None or own is None:
+            return None
+        try:
+            batch: Batch[Any] = complete.engine.read_ahead(own, True, True, form, out, threads, sequential)
+        except ClosedError:
+            return None
+
+        def wait() -> Read | None:
+            found = batch.result()
+            if found is None:
+                raise ClosedError("begun by a thread that this process does not have")
+            return None if self._drop(complete, indices, found[1]) else found
+
+        return wait
+
+    def fill(self, files: Indices, locals: Indices, records: list[Any]) -> None:
+        """Put those of a batch that are in complete copies into `records`.
+
+        Args:
+            files, locals: number of the shard of each, and its number in that.
+        """
+        complete = self._now()
+        if complete is None:
+            return
+        places = np.flatnonzero(complete.there(files))
+        if not len(places):
+            return
+        try:
+            own = complete.of_files(files[places], locals[places])
+            arrays, failures = complete.engine.read(own, True, True, ARRAYS)
+        except ClosedError:
+            return
+        for place, array in zip(places.tolist(), arrays, strict=True):
+            records[place] = array
+        for failure in failures:
+            records[int(places[failure.order])] = None
+        good = [array for array in (records[place] for place in places.tolist()) if array is not None]
+        self._before.add(batches=-1, records=-len(good), bytes=-sum(map(len, good)))
+        self._drop(complete, locals[places] + self._begins[files[places]], failures)
+
+    def _drop(self, complete: Complete, indices: Indices, failures: list[Failure]) -> bool:
+        """Let go of copies that failed to give what they should; whether there were any."""
+        if not failures:
+            return False
+        files: list[int] = complete.files_of(indices[[failure.order for failure in failures]]).tolist()
+        bad = {number for number, failure in zip(files, failures, strict=True) if failure.status != "size"}
+        # A record of another size than was asked for: that is how it was written, or the tables are not what they were.
+        bad |= {number for number in set(files) - bad if self._damaged(number)}
+        for number in bad:
+            complete.forget(number)
+            self._opened.pop(number, None)
+            self._files[number].copy.drop()
+        return bool(bad)
+
+    def _damaged(self, number: int) -> bool:
+        opened = self._opened.get(number)
+        try:
+            if opened is not None:
+                opened.check_header()
+        except (FFRecordError, OSError):
+            return True
+        return opened is None  # another thread let go of it
+
+    # What is complete
+
+    def _now(self) -> Complete | None:
+        """The engine over what is complete; made anew when that is more, or less, but not for each of many."""
+        seen = self._cache.changes
+        if seen != self._seen and time.monotonic() >= self._again:
+            began = time.monotonic()
+            self._seen = seen
+            # Without a lock: where two threads look at once, what one of them opened is closed with its batch.
+            self._complete = self._made(self._cache.complete()[:FILES_MOST])
+            self._again = began + SHARE * (time.monotonic() - began)
+        return self._complete
+
+    def _made(self, numbers: list[int]) -> Complete | None:
+        before = self._complete
+        if before is not None:
+            self._before.add(**_counted(before))
+        found = {number: self._opened.get(number) or self._open(number) for number in numbers}
+        self._opened = {number: opened for number, opened in found.items() if opened is not None}
+        return Complete(self._opened, self._begins, self._counts, self._io) if self._opened else None
+
+    def _open(self, number: int) -> OpenedFile | None:
+        shard = self._files[number]
+        path = shard.copy.path()
+        try:
+            opened = None if path is None else OpenedFile(path, check=True)
+        except FFRecordError:
+            shard.copy.drop()
+            return None
+        except OSError:
+            return None  # no descriptors left, or it is gone: read one by one, which finds out
+        if opened is None:
+            return None
+        opened.close()  # the engine opens those again that are read
+        if (opened.n, opened.size, opened.crc) != shard.facts:
+            shard.copy.drop()
+            return None
+        return opened
+
+
+def _counted(complete: Complete) -> Counter[str]:
+    total = Counter(batches=complete.engine.batches)
+    for _, _, _, counters in complete.engine.counters():
+        total.update({key: counters[key] for key in ("records", "bytes", *TIMES)})
+    return total

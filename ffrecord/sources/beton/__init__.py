@@ -1,0 +1,1 @@
+""".beton files of FFCV, read in place."""

@@ -1,0 +1,82 @@
+"""Values of .beton fields: metadata and bytes of the pages → what users see."""
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.images.jpeg_codec import decompress
+from ffrecord.reading.batch_forms import Array
+from ffrecord.sources.beton.layout import JPEG, BetonField
+from ffrecord.sources.pieces import as_values, gathered
+
+Rows = npt.NDArray[np.void]
+
+
+def values(field: BetonField, rows: Rows, pieces: list[Array], decode: bool) -> list[Any]:
+    """The values of a field in k samples.
+
+    Args:
+        rows: [k], their metadata.
+        pieces: the bytes of each in the pages; nothing for a field that has none there.
+        decode: JPEG images to arrays; otherwise they stay bytes.
+
+    Raises:
+        FormatError: bytes that are no such value; .args[0] begins with the place of the sample in the batch.
+    """
+    column = rows[field.column]
+    if field.kind in ("int", "float"):
+        return list(column.tolist())
+    if not field.has_data:
+        return list(column)
+    found = []
+    for place, piece in enumerate(pieces):
+        try:
+            found.append(_value(field, column[place], piece, decode))
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{place}: field {field.name!r}: {error}") from None
+    return found
+
+
+def _value(field: BetonField, said: Any, piece: Array, decode: bool) -> Any:
+    if field.kind == "bytes":
+        return piece.tobytes()
+    if field.dtype is not None:
+        return as_values(piece[None], field.dtype, field.shape)[0].copy()
+    if field.kind == "json":
+        text, end, _ = piece.tobytes().partition(b"\0")
+        if not end:
+            raise FormatError(f"{len(text)} bytes of JSON without the NUL that ends them")
+        return json.loads(text.decode())
+    shape = (int(said["height"]), int(said["width"]), 3)
+    if said["mode"] != JPEG:
+        return piece.reshape(shape)
+    if not decode:
+        return piece.tobytes()
+    image = decompress(piece.data, grey=False)
+    if image.shape != shape:
+        raise FormatError(f"a JPEG of shape {image.shape}, its metadata says {shape}")
+    return image
+
+
+def column(field: BetonField, rows: Rows, data: Array, starts: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
+    """The values of a field in k samples as one array [k, ...], where they are of one size; None where they are not.
+
+    Args:
+        rows: [k], their metadata.
+        data: bytes of all samples, packed.
+        starts: int64 [k], where the values begin in it.
+    """
+    said = rows[field.column]
+    if not field.has_data:
+        return np.ascontiguousarray(said)
+    if field.dtype is not None:
+        return as_values(gathered(data, starts, field.size), field.dtype, field.shape)
+    if field.kind == "image" and len(rows) and (said["mode"] != JPEG).all():
+        width, height = said["width"][0], said["height"][0]
+        if (said["width"] == width).all() and (said["height"] == height).all():
+            shape = (int(height), int(width), 3)
+            return gathered(data, starts, shape[0] * shape[1] * 3).reshape(-1, *shape)
+    return None

@@ -1,0 +1,97 @@
+"""Records of which the batch engine reads most, and some are had in another way: compressed ones, or in pieces."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.engine._engine import Files
+from ffrecord.reading.batch_forms import Array, Form, Out, Outcome
+from ffrecord.reading.indices import as_indices
+from ffrecord.reading.record_reader import Read, RecordReader
+from ffrecord.reading.stats import ReadStats
+from ffrecord.reading.store import Indices, Store
+
+SUMMED = ("batches", "records", "bytes", "requests", "cached_bytes", "io_seconds", "crc_seconds", "waits", "open_files")
+NO_POSITIONS = np.empty(0, np.int64)
+
+
+class MixedReader(RecordReader):
+    """A batch without special records is the engine's alone; of any other the engine reads what it can.
+
+    For subclasses to give: `_special`, `_load_special`.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
+        """Which of the records at `positions`, int64 [k] in [0, n), are special; None: no record at all is."""
+
+    @abstractmethod
+    def _load_special(self, positions: Indices) -> list[Array | Exception]:
+        """As `Store._load`, of special records."""
+
+    def close(self) -> None:
+        try:
+            Store.close(self)
+        finally:
+            super().close()
+
+    def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
+        """As `Store.record_sizes`: special records are read for it."""
+        positions = self._in_range(indices)
+        sizes, special = super().record_sizes(positions), self._special(positions)
+        if special is not None and special.any():
+            sizes[special] = Store.record_sizes(self, positions[special])
+        return sizes
+
+    def _read_single(self, index: int) -> Array | Read | None:
+        if self._special(NO_POSITIONS) is not None:
+            return None
+        if type(self)._read_single is MixedReader._read_single and isinstance(self._engine, Files):
+            self._read_at_once()  # here, since only an opened reader can tell
+        return super()._read_single(index)
+
+    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
+        positions = as_indices(indices)
+        if self._all_plain(positions):
+            return super()._now(form, positions, out, go_on)
+        return Store._now(self, form, positions, out, go_on)
+
+    def _begin(
+        self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, **options: Any
+    ) -> Callable[[], Outcome]:
+        positions = as_indices(indices)
+        if self._all_plain(positions):
+            return super()._begin(form, positions, out, **options)
+        return Store._begin(self, form, positions, out, **options)
+
+    def _all_plain(self, positions: Indices) -> bool:
+        """Whether the engine alone reads these; it also is who refuses indices out of range."""
+        if self._special(NO_POSITIONS) is None:
+            return True
+        if not len(positions) or positions.min() < -self.n or positions.max() >= self.n:
+            return True
+        special = self._special(positions % self.n)
+        return special is None or not special.any()
+
+    def _load(self, positions: Indices) -> list[Array | Exception]:
+        special = self._special(positions)
+        if special is None:
+            return super()._load(positions)
+        result: list[Any] = [None] * len(positions)
+        for wanted, load in ((special, self._load_special), (~special, super()._load)):
+            for place, record in zip(np.flatnonzero(wanted).tolist(), load(positions[wanted]), strict=True):
+                result[place] = record
+        return result
+
+
+def summed(stats: ReadStats, more: ReadStats) -> ReadStats:
+    """The numbers of two readers that are one for users."""
+    known = [each for each in (stats, more) if each.cache_hit_share == each.cache_hit_share]
+    share = sum(each.cache_hit_share * each.records for each in known) / max(1, sum(e.records for e in known))
+    sums = {name: getattr(stats, name) + getattr(more, name) for name in SUMMED}
+    return stats._replace(**sums, cache_hit_share=share if known else float("nan"))

@@ -1,0 +1,1 @@
+"""Folders of images and lists of paths as datasets."""

@@ -1,0 +1,116 @@
+"""Stores whose records are files of their own."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from errno import EISDIR
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError, NotAFileError, TruncatedError, doing, file_error
+from ffrecord.reading.batch_forms import Array
+from ffrecord.reading.record_reader import check_io
+from ffrecord.reading.store import Indices, OnError, Store
+from ffrecord.sources._files import read_files
+from ffrecord.sources.names import Names
+
+
+class FileStore(Store):
+    """Files of a directory as records, read several at once; none stays open.
+
+    Args:
+        fnames: what the files were found by.
+        root: the directory that `names` are relative to.
+        names: of the files.
+        labels: of each: int64 [n], or [n] strings; None for none.
+
+    Attributes:
+        root, labels: as given.
+    """
+
+    __slots__ = ("_io", "_names", "labels", "root")
+
+    labels: npt.NDArray[np.int64] | Sequence[str] | None
+
+    def __init__(
+        self,
+        fnames: Sequence[str],
+        root: str,
+        names: Names,
+        labels: npt.NDArray[np.int64] | Sequence[str] | None,
+        check_data: object,
+        *,
+        io: str,
+        on_error: OnError,
+    ) -> None:
+        check_io(io)
+        self._io, self._names, self.root, self.labels = io, names, root, labels
+        super().__init__(fnames, len(names), check_data, on_error=on_error)
+
+    def keys(self) -> Names:
+        """The path of each file, relative to `root`."""
+        return self._names
+
+    def locate(self, index: SupportsIndex) -> tuple[str, int]:
+        """Where record `index` is: (path of its file, 0).
+
+        Raises:
+            IndexError: out of range.
+        """
+        return os.path.join(self.root, self._names[self._positive(index)]), 0
+
+    def fingerprint(self) -> str:
+        """What tells these files from others, wherever they are: 64 hexadecimal digits, SHA-256 of names and labels.
+
+        What is in the files is not in it: to know that, all of them would have to be read.
+        """
+        digest = hashlib.sha256(self.format.encode())
+        digest.update(self._names.offsets.tobytes())
+        digest.update(self._names.blob.tobytes())
+        if isinstance(self.labels, np.ndarray):
+            digest.update(self.labels.astype("<i8").tobytes())
+        elif self.labels is not None:
+            digest.update("\0".join(self.labels).encode(errors="surrogateescape"))
+        return digest.hexdigest()
+
+    def _load(self, positions: Indices) -> list[Array | Exception]:
+        with doing("reading files in it", self.root):
+            root = os.open(self.root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+            try:
+                arrays, failures = read_files(root, self._names.blob, self._names.offsets, positions)
+            finally:
+                os.close(root)
+        records: list[Any] = list(arrays)
+        for place, what, errno, size, found in failures:
+            records[place] = self._error(int(positions[place]), what, errno, size, found)
+        return records
+
+    def _error(self, index: int, what: str, errno: int, size: int, found: int) -> Exception:
+        path = os.path.join(self.root, self._names[index])
+        if what == "failed":
+            return file_error(errno, f"Sample {index}: {path}: reading it", path)
+        if what == "directory":
+            return NotAFileError(EISDIR, f"Sample {index}: {path} is a directory, expected a file", path)
+        if what == "no file":
+            return FormatError(f"Sample {index}: {path} is no regular file")
+        if what == "cut":
+            return TruncatedError(f"Sample {index}: {path}: {found} bytes, it had {size} when it was opened")
+        return FormatError(f"Sample {index}: {path}: written to while it was read: {size} bytes, then {found}")
+
+    def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
+        """Dicts: "image", the bytes as they are, and "label", an int or str, where there are labels."""
+        if self.labels is None:
+            return [{"image": record} for record in records]
+        if isinstance(self.labels, np.ndarray):
+            labels = self.labels[positions].tolist()
+        else:
+            labels = [self.labels[position] for position in positions.tolist()]
+        return [{"image": record, "label": label} for record, label in zip(records, labels, strict=True)]
+
+    def _varies(self, column: str) -> bool:
+        return column == "image"
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "io": self._io}

@@ -1,0 +1,137 @@
+"""Folders of images in place: a directory for each class, or none."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MissingFileError, NotAFolderError
+from ffrecord.reading.paths import PathLike, check_type
+from ffrecord.reading.store import OnError
+from ffrecord.sources._files import list_directory
+from ffrecord.sources.images.file_store import FileStore
+from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.names import Names, joined
+from ffrecord.sources.suffixes import IMAGES
+
+DEPTH_MOST = 64  # of directories
+
+
+class ImageFolderReader(FileStore):
+    """Image files of a directory tree as records, in the order and with the numbers of torchvision's ImageFolder.
+
+    Each directory in `source` is a class, whatever is in it; its files, and those of all directories below it, are its
+    samples. Files beside these directories are left out. Without such directories, the files of `source` itself are
+    records without labels. `samples` gives {"image": bytes as uint8 [size], "label": int}.
+
+    Links are followed, to files and directories, as torchvision does; a directory that is inside itself by a link is
+    refused. One that leads to nothing is a file that cannot be read. There are no checksums: `checksum` is None.
+
+    Args:
+        source: the directory.
+        check_data: without effect: there is nothing to compare.
+        io: without effect, checked only: files are read through the page cache, several at once.
+        on_error: as for `FileReader`.
+        index_cache: without effect: names are looked for each time.
+        extensions: ends of names of the files wanted, with their dots, compared without regard to case.
+        labels: False for all files of the tree without labels; True to refuse a directory without classes; None for
+            what is there.
+
+    Attributes:
+        classes: names of the classes, in string order; empty without labels.
+        class_to_idx: name → number.
+        labels: number of the class of each record, int64 [n]; None without labels.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError, ValueError (each also an AssertionError), TypeError: an argument.
+        FormatError: directories that contain each other, or more than 64 deep.
+        OSError: a directory cannot be read.
+    """
+
+    __slots__ = ("_extensions", "_labelled", "classes")
+
+    format: ClassVar[str] = "image folder"
+
+    def __init__(
+        self,
+        source: PathLike | Sequence[PathLike],
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        index_cache: IndexCache = None,
+        extensions: Iterable[str] = IMAGES,
+        labels: bool | None = None,
+    ) -> None:
+        if not isinstance(labels, bool | None):
+            raise ArgumentTypeError(f"labels must be True, False or None, not {type(labels).__name__}")
+        root = _directory(source)
+        self._extensions, self._labelled = _suffixes(extensions), labels
+        self.classes: list[str] = [] if labels is False else _classes(root)
+        if labels and not self.classes:
+            raise ArgumentError(f"{root}: no directory in it, expected one for each class")
+        if self.classes:
+            parts = [list(self._files(root, name)) for name in self.classes]
+            counts = [sum(map(len, part)) for part in parts]
+            numbers = np.repeat(np.arange(len(counts)), counts)
+            names = joined([name for part in parts for name in part] or [Names.of([])])
+        else:
+            names = joined(list(self._files(root, "", below=labels is False)))
+            numbers = None
+        super().__init__([root], root, names, numbers, check_data, io=io, on_error=on_error)
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The number of each class."""
+        return {name: number for number, name in enumerate(self.classes)}
+
+    def _files(self, root: str, directory: str, *, below: bool = True) -> Iterator[Names]:
+        """Names of the files of a directory, and of those below it: in the order of `sorted(os.walk(...))`."""
+        suffixes = tuple(os.fsencode(suffix) for suffix in self._extensions)
+        found: list[tuple[str, Names]] = []
+        waiting: list[tuple[str, tuple[tuple[int, int], ...]]] = [(directory, ())]
+        while waiting:
+            name, above = waiting.pop()
+            path = os.path.join(root, name) if name else root
+            status = os.stat(path)
+            identity = status.st_dev, status.st_ino
+            if identity in above or len(above) >= DEPTH_MOST:
+                raise FormatError(f"{path}: a directory {len(above)} levels deep, or inside itself by a link")
+            prefix = f"{name}/" if name else ""
+            blob, offsets, directories = list_directory(os.fsencode(path), os.fsencode(prefix), suffixes)
+            names = Names(blob, offsets)
+            found.append((name, names.picked(names.order)))  # in order of bytes, which is that of strings
+            if below:
+                waiting += [(prefix + os.fsdecode(each), (*above, identity)) for each in directories]
+        return (names for _, names in sorted(found, key=lambda pair: pair[0]))
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "extensions": self._extensions, "labels": self._labelled}
+
+
+def _directory(source: PathLike | Sequence[PathLike]) -> str:
+    given = list(source) if isinstance(source, list | tuple) else [source]
+    if len(given) != 1:
+        raise ArgumentError(f"{len(given)} directories, expected one image folder")
+    path = check_type(given[0])
+    if not os.path.exists(path):
+        raise MissingFileError(2, f"{path} does not exist", path)
+    if not os.path.isdir(path):
+        raise NotAFolderError(20, f"{path} is not a directory", path)
+    return path
+
+
+def _suffixes(extensions: Iterable[str]) -> tuple[str, ...]:
+    given = (extensions,) if isinstance(extensions, str) else tuple(extensions)
+    for suffix in given:
+        if not isinstance(suffix, str):
+            raise ArgumentTypeError(f"extensions must be strings, not {type(suffix).__name__}")
+        if not 0 < len(os.fsencode(suffix)) < 256 or "/" in suffix:
+            raise ArgumentError(f"{suffix!r} is no end of a name")
+    return tuple(suffix.lower() for suffix in given)
+
+
+def _classes(root: str) -> list[str]:
+    with os.scandir(root) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir())

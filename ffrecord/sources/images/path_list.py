@@ -1,0 +1,193 @@
+"""Lists of paths and labels: files that lie anywhere, as records."""
+
+import csv
+import io as streams
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, NotAFolderError, doing
+from ffrecord.reading.paths import PathLike
+from ffrecord.reading.store import OnError
+from ffrecord.sources.files import check_file
+from ffrecord.sources.images.file_store import FileStore
+from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.names import Names
+from ffrecord.system import filesystems
+
+SUFFIXES = (".txt", ".csv")
+DIGITS_MOST = 18  # of a label that is a number
+# The first line of a table that says what its columns are.
+PATH_TITLES = {"path", "file", "filename", "file_name", "image", "image_path", "img"}
+LABEL_TITLES = {"label", "class", "target", "y", "category"}
+
+Pair = tuple[str, str | int | None]
+
+
+class PathListReader(FileStore):
+    """The files that a list names, as records. `samples` gives {"image": bytes as uint8 [size], "label": int or str}.
+
+    A list has a line for each: `path label`. The label is what is behind the last white space, so paths may have
+    spaces; in a `.csv`, behind the last comma, and a first line such as `path,label` is left out. Labels are ints if
+    all of them are whole numbers, else strings. Empty lines are left out.
+
+    Args:
+        source: a list, UTF-8, `.csv` or any other name; several of them, in a list or tuple; or an iterable of (path,
+            label) or of paths.
+        check_data, io, index_cache: without effect, as for `ImageFolderReader`.
+        on_error: as for `FileReader`.
+        root: the directory that the paths are relative to; None for the working directory. Absolute paths stay so.
+        labels: False for lists without labels: each line is a path.
+
+    Attributes:
+        labels: int64 [n] or a list of n strings; None without labels.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError (each also an AssertionError), TypeError:
+            `source`, `root`.
+        FormatError: a line without a label, or no UTF-8; with its number.
+        OSError: a list cannot be read. Files are looked at when they are read.
+    """
+
+    __slots__ = ("_labelled", "_lists")
+
+    format: ClassVar[str] = "path list"
+
+    def __init__(
+        self,
+        source: PathLike | Iterable[Any],
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        index_cache: IndexCache = None,
+        root: PathLike | None = None,
+        labels: bool = True,
+    ) -> None:
+        if not isinstance(labels, bool):
+            raise ArgumentTypeError(f"labels must be True or False, not {type(labels).__name__}")
+        directory = filesystems.absolute("." if root is None else os.fspath(root))
+        if not os.path.isdir(directory):
+            raise NotAFolderError(20, f"{directory} is not a directory", directory)
+        self._labelled = labels
+        self._lists, pairs = _listed(source, self._labelled)
+        names = Names.of(path for path, _ in pairs)
+        found = _labels([label for _, label in pairs])
+        fnames = self._lists or [directory]
+        super().__init__(fnames, directory, names, found, check_data, io=io, on_error=on_error)
+
+    def _source(self) -> Any:
+        if self._lists:
+            return self._lists
+        return list(self._names) if self.labels is None else list(zip(self._names, self.labels, strict=True))
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "root": self.root, "labels": self._labelled}
+
+
+def _listed(source: PathLike | Iterable[Any], labelled: bool) -> tuple[list[str], list[Pair]]:
+    """The files that are lists, and what they list; or what `source` itself lists."""
+    if isinstance(source, str | os.PathLike):
+        source = [source]
+        lists = True
+    else:
+        source = list(source)
+        # Images are not called so.
+        lists = all(
+            isinstance(each, str | os.PathLike) and os.fspath(each).lower().endswith(SUFFIXES) for each in source
+        )
+    if not lists or not source:
+        return [], [_pair(each) for each in source]
+    paths = [os.fspath(each) for each in source]
+    for path in paths:
+        check_file(path)
+    return paths, [pair for path in paths for pair in _read(path, labelled)]
+
+
+def _pair(given: Any) -> Pair:
+    """A path, or (path, label), as it was given."""
+    path, label = given if isinstance(given, tuple | list) and len(given) == 2 else (given, None)
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"{given!r}: expected a path, or (path, label)")
+    if isinstance(label, np.integer) and not isinstance(label, np.timedelta64):
+        label = int(label)
+    if isinstance(label, bool) or not isinstance(label, str | int | None):
+        raise ArgumentTypeError(f"{given!r}: a label must be int or str, not {type(label).__name__}")
+    return name, label
+
+
+def _read(path: str, labelled: bool) -> Iterator[Pair]:
+    with doing("reading it", path), open(path, "rb") as file:
+        data = file.read()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: no UTF-8: byte {data[error.start]:#04x} at offset {error.start}") from None
+    lines = _rows(path, text) if path.lower().endswith(".csv") else enumerate(text.split("\n"), 1)
+    for number, line in lines:
+        if not line or (isinstance(line, str) and not line.strip()):
+            continue
+        pair = _parted(line, labelled)
+        if pair is None:
+            raise FormatError(f"{path}: line {number}: {_shown(line)}: expected a path and a label")
+        yield pair
+
+
+def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(streams.StringIO(text, newline=""), strict=True)
+    try:
+        for i, row in enumerate(reader):
+            if i > 0 or not _is_title(row):
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise FormatError(f"{path}: line {reader.line_num}: {error}") from None
+
+
+def _is_title(row: Sequence[str]) -> bool:
+    named = [each.strip().lower() for each in row]
+    return bool(named) and named[0] in PATH_TITLES and (len(named) == 1 or named[-1] in LABEL_TITLES)
+
+
+def _parted(line: str | Sequence[str], labelled: bool) -> Pair | None:
+    """The path and label of a line, or of the cells of a row."""
+    if isinstance(line, str):
+        line = line.strip()
+        parts = line.rsplit(None, 1) if labelled else [line]
+    elif labelled:
+        parts = [",".join(line[:-1]).strip(), line[-1].strip()]
+    else:
+        parts = [",".join(line).strip()]
+    if not all(parts) or len(parts) != 1 + labelled:
+        return None
+    return parts[0], parts[1] if labelled else None
+
+
+def _shown(line: str | Sequence[str]) -> str:
+    return repr(line if isinstance(line, str) else ",".join(line))[:200]
+
+
+def _labels(found: Sequence[str | int | None]) -> npt.NDArray[np.int64] | list[str] | None:
+    """All labels as ints, or as strings.
+
+    Raises:
+        ArgumentError: some have one, and others none.
+    """
+    missing = sum(label is None for label in found)
+    if missing == len(found):
+        return None
+    if missing:
+        raise ArgumentError(f"{missing} of {len(found)} paths have no label")
+    if all(_is_number(label) for label in found):
+        return np.array([int(label) for label in found], np.int64)  # type: ignore[arg-type]
+    return [str(label) for label in found]
+
+
+def _is_number(label: str | int | None) -> bool:
+    if isinstance(label, int):
+        return -(1 << 63) <= label < 1 << 63
+    digits = str(label).removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MOST

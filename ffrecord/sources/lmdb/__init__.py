@@ -1,0 +1,1 @@
+"""LMDB databases and TorchRecord, read in place."""

@@ -1,0 +1,152 @@
+"""Where the records of LMDB databases lie, as an index that can be kept."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import ArgumentError, FormatError, MissingFileError
+from ffrecord.reading.paths import Source, check_type
+from ffrecord.sources.files import expand
+from ffrecord.sources.index_file import IndexCache, cached, check_columns
+from ffrecord.sources.lmdb.pages import Pages
+from ffrecord.sources.lmdb.tree import Records, databases, records
+from ffrecord.sources.names import Names
+from ffrecord.sources.names import joined as joined_names
+
+DATA = "data.mdb"
+SHOWN = 8  # names of databases in a message
+
+Table = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Index:
+    """The records of one database, in the order of their keys.
+
+    Attributes:
+        offsets, sizes: int64 [n], of the values, in the file, bytes.
+        names: the keys.
+    """
+
+    offsets: Table
+    sizes: Table
+    names: Names
+
+    def reordered(self, order: Table) -> "Index":
+        """The same in another order, int64 [n]."""
+        return Index(self.offsets[order], self.sizes[order], self.names.picked(order))
+
+    def prefixed(self, prefix: bytes) -> "Index":
+        """The same with `prefix` before each name."""
+        offsets = self.names.offsets + len(prefix) * np.arange(len(self.names.offsets))
+        blob = np.empty(int(offsets[-1]), np.uint8)
+        before = (offsets[:-1, None] + np.arange(len(prefix))).reshape(-1)
+        rest = np.ones(len(blob), bool)
+        rest[before] = False
+        blob[before] = np.tile(np.frombuffer(prefix, np.uint8), len(self.names))
+        blob[rest] = self.names.blob
+        return Index(self.offsets, self.sizes, Names(blob, offsets))
+
+
+def joined(indexes: Sequence[Index]) -> Index:
+    """Records of several, one after the other, in one index; one at least."""
+    return Index(
+        np.concatenate([index.offsets for index in indexes]),
+        np.concatenate([index.sizes for index in indexes]),
+        joined_names([index.names for index in indexes]),
+    )
+
+
+def data_files(source: Source) -> list[str]:
+    """The data files of the environments that `source` stands for.
+
+    Args:
+        source: the directory of an environment, its data file, a glob pattern, or a list or tuple of such.
+
+    Raises:
+        TypeError: of another type.
+        FileNotFoundError, ValueError: there is none.
+    """
+    given = list(source) if isinstance(source, list | tuple) else [source]
+    return [file for each in given for file in _data_files(check_type(each))]
+
+
+def _data_files(path: str) -> list[str]:
+    if not os.path.isdir(path):
+        return expand(path, (DATA,))
+    inside = os.path.join(path, DATA)
+    if not os.path.exists(inside):
+        raise MissingFileError(2, f"{path}: no {DATA} in this directory", path)
+    return expand(inside, (DATA,))
+
+
+def index(pages: Pages, database: bytes | None, index_cache: IndexCache) -> Index:
+    """The records of a database; None for the main one, without the databases named in it.
+
+    Raises:
+        ValueError: no such database; or there is nothing but named ones.
+        FormatError, OSError: as `lmdb_tree.records`; the file was written to meanwhile.
+    """
+    arrays = _kept(pages, database, index_cache) if index_cache else _arrays(pages, database)
+    return Index(arrays["offsets"], arrays["sizes"], Names.from_arrays(arrays))
+
+
+def _kept(pages: Pages, database: bytes | None, index_cache: IndexCache) -> dict[str, npt.NDArray[Any]]:
+    kind = "lmdb-1" if database is None else f"lmdb-1-{hashlib.sha256(database).hexdigest()[:16]}"
+    found = cached(pages.path, kind, lambda: _arrays(pages, database), index_cache, _check_kept)
+    if int(found["transaction"][0]) == pages.snapshot.transaction:
+        return dict(found)
+    # Pages written through a mapping do not change a file's time at once.
+    return _arrays(pages, database)
+
+
+def _check_kept(arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Raise unless these are arrays of `_arrays`. Where values are is compared with the file when they are read."""
+    n, named = check_columns(arrays, offsets=np.int64, sizes=np.int64), len(Names.from_arrays(arrays))
+    if (named, check_columns(arrays, transaction=np.uint64)) != (n, 1):
+        raise FormatError(f"{n} records with {named} keys")
+
+
+def _arrays(pages: Pages, database: bytes | None) -> dict[str, npt.NDArray[Any]]:
+    found = _records(pages, database)
+    pages.check_unchanged()
+    names = Names(found.keys, found.key_offsets)
+    transaction = np.array([pages.snapshot.transaction], np.uint64)
+    return {"offsets": found.offsets, "sizes": found.sizes, "transaction": transaction, **names.arrays()}
+
+
+def _records(pages: Pages, database: bytes | None) -> Records:
+    main = records(pages, pages.snapshot.main)
+    if database is not None:
+        trees = databases(pages, main)
+        if database not in trees:
+            raise ArgumentError(f"{pages.path}: no database {shown(database)!r}; it has {_listed(list(trees))}")
+        return records(pages, trees[database])
+    if main.nested.all() and len(main.nested):
+        raise ArgumentError(f"{pages.path}: only named databases: pass one as database: {_listed(named(main))}")
+    return main.without_nested()
+
+
+def names_of_databases(pages: Pages) -> list[bytes]:
+    """The databases named in the main one, in the order of their names."""
+    return named(records(pages, pages.snapshot.main))
+
+
+def named(main: Records) -> list[bytes]:
+    """The databases among the records of the main one."""
+    return [main.key(i) for i in np.flatnonzero(main.nested).tolist()]
+
+
+def shown(name: bytes) -> str:
+    """A name as `str`, any bytes there and back."""
+    return name.decode(errors="surrogateescape")
+
+
+def _listed(names: list[bytes]) -> str:
+    more = f", … ({len(names)})" if len(names) > SHOWN else ""
+    return ", ".join(repr(shown(name)) for name in names[:SHOWN]) + more if names else "none"

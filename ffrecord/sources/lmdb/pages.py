@@ -1,0 +1,279 @@
+"""The pages of an LMDB environment: its layout as data, its two meta pages, any of its pages by number.
+
+The file is an array of pages, all of one size. All numbers have the byte order of the machine that wrote it, and are 64
+bits wide if that machine is; only little-endian, 64-bit files of data version 1 (LMDB 0.9) are read here.
+
+    page 0, 1   header, then META: written in turn; the one with the higher transaction is valid
+    branch      header, uint16 offset of each node; from the end of the page backwards nodes: NODE, key. The number of
+                the child page is lo | hi << 16 | flags << 32
+    leaf        the same; NODE, key, value of lo | hi << 16 bytes. With BIG, the number of an overflow page instead of
+                the value; with SUBDATABASE, the value is a DATABASE
+    overflow    header, then a value, which goes on through the pages that follow
+
+Facts from the documentation and the structures of the library (lmdb.h, mdb.c of 0.9).
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import ArgumentError, FormatError, NotAFileError, TruncatedError, doing, file_error
+from ffrecord.reading.batch_forms import Array
+from ffrecord.system.atomic_file import read_into, read_up_to
+
+HEADER = np.dtype([("number", "<u8"), ("pad", "<u2"), ("flags", "<u2"), ("lower", "<u2"), ("upper", "<u2")])
+NODE = np.dtype([("lo", "<u2"), ("hi", "<u2"), ("flags", "<u2"), ("key_size", "<u2")])
+DATABASE = np.dtype(
+    [
+        *(("pad", "<u4"), ("flags", "<u2"), ("depth", "<u2")),
+        *(("branch_pages", "<u8"), ("leaf_pages", "<u8"), ("overflow_pages", "<u8"), ("entries", "<u8")),
+        ("root", "<u8"),
+    ]
+)
+META = np.dtype(
+    [
+        *(("magic", "<u4"), ("version", "<u4"), ("address", "<u8"), ("map_size", "<u8")),
+        *(("free", DATABASE), ("main", DATABASE), ("last_page", "<u8"), ("transaction", "<u8")),
+    ]
+)
+MAGIC, VERSION = 0xBEEFC0DE, 1
+NARROW_HEADER = 12  # bytes of a page's header where numbers have 32 bits
+METAS = 2
+BRANCH, LEAF, META_PAGE = 0x01, 0x02, 0x08  # flags of a page; with others, it is something else
+BIG, SUBDATABASE, DUPLICATES = 0x01, 0x02, 0x04  # flags of a node of a leaf
+REVERSED, SORTED_DUPLICATES, INTEGER_KEYS = 0x02, 0x04, 0x08  # flags of a database
+NO_PAGE = 2**64 - 1
+DEPTH_MOST = 32  # CURSOR_STACK of the library
+PAGE_LEAST, PAGE_MOST = 512, 65536
+TRIES = 100
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One database of an environment: where its B+tree begins.
+
+    Attributes:
+        flags: of the database.
+        depth: levels of pages; 0 if it is empty.
+        entries: how many records.
+        root: number of the page at the top.
+    """
+
+    flags: int
+    depth: int
+    entries: int
+    root: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the valid meta page says.
+
+    Attributes:
+        page_size: bytes.
+        last_page: number of the last page in use.
+        transaction: number of the one that wrote it.
+        main: the main database.
+    """
+
+    page_size: int
+    last_page: int
+    transaction: int
+    main: Tree
+
+
+def tree(record: np.void) -> Tree:
+    """The numbers of a DATABASE."""
+    return Tree(*(int(record[name]) for name in ("flags", "depth", "entries", "root")))
+
+
+class Pages:
+    """The pages of one file, as of the last transaction that was committed when it was opened. A context manager.
+
+    Args:
+        path: of the data file.
+
+    Attributes:
+        fd: descriptor, or -1 after `close`.
+        path, size: of the file, as given, and in bytes.
+        snapshot: what is valid.
+        count: pages that can be read.
+
+    Raises:
+        OSError: it cannot be opened or read.
+        FormatError: it is no LMDB environment, or none that is read here.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            with doing("opening it", path):
+                self.size = _size(self.fd, path)
+                self.snapshot = _settled(self.fd, path)
+            self.count = min(self.size // self.snapshot.page_size, self.snapshot.last_page + 1)
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, numbers: Numbers) -> Array:
+        """Pages by number.
+
+        Args:
+            numbers: [k], each in [0, 2**63); any order, repeats allowed.
+
+        Returns:
+            uint8 [k, page size].
+
+        Raises:
+            FormatError: the file has no such page.
+            OSError: reading failed.
+        """
+        page_size, order = self.snapshot.page_size, np.argsort(numbers, kind="stable")
+        self._check_there(numbers)
+        ascending = numbers[order]
+        out = np.empty((len(numbers), page_size), np.uint8)
+        first = np.flatnonzero(np.diff(ascending, prepend=-2) != 1)  # of each run of neighbours
+        runs = list(zip(first.tolist(), [*first[1:].tolist(), len(numbers)], ascending[first].tolist(), strict=True))
+        if len(runs) > 1:
+            for start, stop, number in runs:  # all of them asked for, the disk has a queue
+                os.posix_fadvise(self.fd, number * page_size, (stop - start) * page_size, os.POSIX_FADV_WILLNEED)
+        for start, stop, number in runs:
+            self._fill(out[start:stop], number)
+        if np.array_equal(order, np.arange(len(order))):
+            return out
+        back = np.empty_like(out)
+        back[order] = out
+        return back
+
+    def _check_there(self, numbers: Numbers) -> None:
+        beyond = numbers[numbers > self.snapshot.last_page]
+        if len(beyond):
+            raise FormatError(f"{self.path}: page {beyond[0]}, expected at most {self.snapshot.last_page}")
+        cut = numbers[numbers >= self.count]
+        if len(cut):
+            raise TruncatedError(
+                f"{self.path}: page {cut[0]} is missing: the file has {self.size} bytes, "
+                f"{self.count} pages of {self.snapshot.page_size}"
+            )
+
+    def _fill(self, out: Array, number: int) -> None:
+        view, offset = out.reshape(-1).data, number * self.snapshot.page_size
+        got = 0
+        while got < len(view):
+            try:
+                count = read_into(self.fd, view[got:], offset + got)
+            except OSError as error:
+                raise file_error(error.errno or 5, f"{self.path}: reading page {number}", self.path) from None
+            if count == 0:
+                raise TruncatedError(
+                    f"{self.path}: cut to {offset + got} bytes, page {number} ends at {offset + len(view)}"
+                )
+            got += count
+
+    def check_unchanged(self) -> None:
+        """Raise FormatError if a transaction was committed since: pages may have been used for something else."""
+        with doing("looking whether it was written to", self.path):
+            now = snapshot(self.fd, self.path).transaction
+        if now != self.snapshot.transaction:
+            raise changed(self.path, self.snapshot.transaction, now)
+
+    def check_same(self, device: int, inode: int) -> None:
+        """Raise FormatError unless that is this file."""
+        with doing("looking at it again", self.path):
+            status = os.fstat(self.fd)
+        if (status.st_dev, status.st_ino) != (device, inode):
+            raise FormatError(f"{self.path}: replaced while its index was made")
+
+    def close(self) -> None:
+        """Close the file; may be repeated."""
+        fd, self.fd = self.fd, -1  # first: even a close that fails has closed it
+        if fd >= 0:
+            with doing("closing it", self.path):
+                os.close(fd)
+
+    def __enter__(self) -> "Pages":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def changed(path: str, opened: int, now: int) -> FormatError:
+    """The error of a file that was written to."""
+    return FormatError(
+        f"{path}: written to since it was opened: at transaction {now}, opened at {opened}; open it again"
+    )
+
+
+def _size(fd: int, path: str) -> int:
+    status = os.fstat(fd)
+    if stat.S_ISDIR(status.st_mode):
+        raise NotAFileError(21, f"{path} is not a file", path)
+    if not stat.S_ISREG(status.st_mode):
+        raise ArgumentError(f"{path} is not a file")
+    return status.st_size
+
+
+def _settled(fd: int, path: str) -> Snapshot:
+    """`snapshot`, not of a meta page that is just being written, old in one half and new in the other."""
+    found = snapshot(fd, path)
+    for _ in range(TRIES):
+        before, found = found, snapshot(fd, path)
+        if found == before:
+            return found
+    raise FormatError(f"{path}: its meta pages change all the time")
+
+
+def snapshot(fd: int, path: str) -> Snapshot:
+    """What the valid one of the two meta pages says, now.
+
+    Raises:
+        FormatError: no LMDB environment, or none that is read here.
+    """
+    first = _meta(fd, path, 0, 0)
+    page_size = int(first["free"]["pad"])
+    if not PAGE_LEAST <= page_size <= PAGE_MOST or page_size & (page_size - 1):
+        raise FormatError(f"{path}: pages of {page_size} bytes, expected a power of 2, {PAGE_LEAST} to {PAGE_MOST}")
+    second = _meta(fd, path, 1, page_size)
+    if int(second["free"]["pad"]) != page_size:
+        raise FormatError(f"{path}: page 1 says pages of {int(second['free']['pad'])} bytes, page 0 {page_size}")
+    newest = first if first["transaction"] >= second["transaction"] else second
+    return Snapshot(
+        page_size, min(int(newest["last_page"]), 2**63 // page_size), int(newest["transaction"]), tree(newest["main"])
+    )
+
+
+def _meta(fd: int, path: str, number: int, offset: int) -> np.void:
+    data = read_up_to(fd, HEADER.itemsize + META.itemsize, offset)
+    if len(data) < HEADER.itemsize + META.itemsize:
+        raise FormatError(f"{path}: no LMDB environment: {len(data)} bytes of page {number} at offset {offset}")
+    header, meta = np.frombuffer(data, HEADER, 1)[0], np.frombuffer(data, META, 1, HEADER.itemsize)[0]
+    if int(meta["magic"]) != MAGIC:
+        raise FormatError(f"{path}: {_strange(data, number)}")
+    if int(meta["version"]) != VERSION:
+        raise FormatError(f"{path}: LMDB data version {int(meta['version'])}, expected {VERSION}")
+    if not header["flags"] & META_PAGE:
+        raise FormatError(f"{path}: page {number} has flags {int(header['flags']):#06x}, no meta page")
+    return meta  # type: ignore[no-any-return]
+
+
+def _strange(data: bytes, number: int) -> str:
+    """What a page without the magic of ours is, in words."""
+    ours = data[HEADER.itemsize :][:4]
+    if ours == MAGIC.to_bytes(4, "big"):
+        return "an LMDB environment of a big-endian machine, which is not read here: dump it there with mdb_dump"
+    if data[NARROW_HEADER:][:4] in (MAGIC.to_bytes(4, "little"), MAGIC.to_bytes(4, "big")):
+        return "an LMDB environment of a 32-bit machine, which is not read here: dump it there with mdb_dump"
+    return (
+        f"no LMDB environment: page {number} has magic {int.from_bytes(ours, 'little'):#010x}, expected {MAGIC:#010x}"
+    )

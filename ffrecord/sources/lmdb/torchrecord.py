@@ -1,0 +1,108 @@
+"""TorchRecord's databases: LMDB environments of `TensorProtos` messages."""
+
+import os
+import re
+from typing import Any
+
+import numpy as np
+
+from ffrecord.errors import FormatError
+from ffrecord.reading.batch_forms import Array
+from ffrecord.reading.paths import PathLike, Source, check_type
+from ffrecord.reading.store import Indices, OnError
+from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.lmdb.index import DATA, Index, index, joined, names_of_databases
+from ffrecord.sources.lmdb.pages import Pages
+from ffrecord.sources.lmdb.reader import EnvironmentReader
+from ffrecord.sources.lmdb.tensor_protos import sample
+from ffrecord.system import filesystems
+
+NAME = re.compile(r"db(0|[1-9][0-9]*)")
+
+
+class TorchRecordReader(EnvironmentReader):
+    """The samples of TorchRecord, in the order of the list that they were written from (unless that was shuffled).
+
+    Args:
+        source: as TorchRecord 0.1 writes it: an environment with the databases db0, db1 …; or as 0.0 does: a directory
+            of such environments, without names inside. Or a list of either, one after the other.
+        check_data, io, on_error, index_cache: as for `LMDBReader`.
+
+    Raises:
+        FileNotFoundError, ValueError, TypeError, FormatError: as for `LMDBReader`; databases of other names, one
+            of them missing, or keys that are not numbers.
+
+    A key is the database and the number in it, as stored: "db0/07". Keys are padded to another width in each database,
+    or not at all; their order is that of the numbers.
+
+    `samples` decodes: {"image": uint8 [height, width, 3], "label": int} of what TorchRecord's own function stores,
+    otherwise {"0": …, "1": …}, the tensors as `sources.tensor_protos.sample` gives them.
+    """
+
+    format = "torchrecord"
+
+    def __init__(
+        self,
+        source: Source,
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        index_cache: IndexCache = None,
+    ) -> None:
+        options: dict[str, Any] = {"io": io, "on_error": on_error, "index_cache": index_cache}
+        super().__init__(_environments(source), _index, check_data, **options)
+
+    def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
+        return [self._decoded(position, record) for position, record in zip(positions.tolist(), records, strict=True)]
+
+    def _decoded(self, position: int, record: Array) -> dict[str, Any]:
+        try:
+            return sample(record)
+        except FormatError as error:
+            name, _ = self.locate(position)
+            raise FormatError(f"{name}: key {self.keys()[position]!r} (sample {position}): {error}") from None
+
+
+def _environments(source: Source) -> list[PathLike]:
+    """Each environment of what is given."""
+    given = list(source) if isinstance(source, list | tuple) else [source]
+    return [environment for each in given for environment in _of_one(check_type(each))]
+
+
+def _of_one(path: str) -> list[PathLike]:
+    """The folders db0, db1 … of 0.0; otherwise what is given."""
+    if not os.path.isdir(path) or os.path.exists(os.path.join(path, DATA)):
+        return [path]
+    found = [name for name in os.listdir(path) if os.path.exists(os.path.join(path, name, DATA))]
+    return [os.path.join(path, name) for name in _in_order(path, found)] or [path]
+
+
+def _in_order(path: str, names: list[str]) -> list[str]:
+    """db0, db1 … by number."""
+    expected = [f"db{i}" for i in range(len(names))]
+    if sorted(names) != sorted(expected):
+        strange = sorted(set(names) - set(expected))
+        raise FormatError(f"{path}: {len(names)} databases, expected db0 to db{len(names) - 1}, found {strange[:3]}")
+    return expected
+
+
+def _index(pages: Pages, index_cache: IndexCache) -> Index:
+    """The records of an environment, database by database, in the order of their numbers."""
+    names = [name.decode(errors="surrogateescape") for name in names_of_databases(pages)]
+    if names:
+        ordered = _in_order(pages.path, names)
+        return joined([_database(pages, name.encode(), index_cache) for name in ordered])
+    return _database(pages, None, index_cache)
+
+
+def _database(pages: Pages, name: bytes | None, index_cache: IndexCache) -> Index:
+    found = index(pages, name, index_cache)
+    blob, sizes = found.names.blob, np.diff(found.names.offsets)
+    if ((blob < ord("0")) | (blob > ord("9"))).any():
+        raise FormatError(f"{pages.path}: {found.names!r}: keys of TorchRecord are numbers")
+    if len(sizes) and sizes.min() != sizes.max():
+        # Of one width, they are in order already; so a longer one comes after all the shorter ones.
+        found = found.reordered(np.argsort(sizes, kind="stable"))
+    prefix = name if name is not None else os.path.basename(os.path.dirname(filesystems.absolute(pages.path))).encode()
+    return found.prefixed(prefix + b"/")

@@ -1,0 +1,1 @@
+"""MDS datasets of MosaicML Streaming, read in place."""

@@ -1,0 +1,275 @@
+"""The encodings of MDS columns: bytes → values. Every size is compared with the bytes that are there."""
+
+import decimal
+import json
+import math
+import pickle
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.images.image import ImageField
+from ffrecord.fields.images.jpeg_codec import decompress
+from ffrecord.sources.mds.index import SHARD_MOST
+
+Decode = Callable[[memoryview], Any]
+
+SCALARS = {name: np.dtype(name).newbyteorder("<") for name in (
+    *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"), *("float16", "float32", "float64"),
+)}  # fmt: skip
+# Codes of dtypes in arrays that say their own: bits, + 1 if signed, + 2 if floating point.
+DTYPES = {
+    code: SCALARS[name]
+    for code, name in (
+        *((8, "uint8"), (9, "int8"), (16, "uint16"), (17, "int16"), (18, "float16"), (32, "uint32"), (33, "int32")),
+        *((34, "float32"), (64, "uint64"), (65, "int64"), (66, "float64")),
+    )
+}
+AXIS = {code: np.dtype(f"<u{1 << code}") for code in range(4)}
+STATIC = re.compile(r"(\w+)(?::(\d{1,18}(?:,\d{1,18})*))?")
+
+# Mode of PIL → dtype of a channel, channels.
+PIXELS = {
+    **dict.fromkeys(("L", "P"), ("|u1", 1)),
+    **dict.fromkeys(("LA", "La", "PA"), ("|u1", 2)),
+    **dict.fromkeys(("RGB", "YCbCr", "LAB", "HSV"), ("|u1", 3)),
+    **dict.fromkeys(("RGBA", "RGBa", "RGBX", "CMYK"), ("|u1", 4)),
+    "I": ("<i4", 1),
+    "F": ("<f4", 1),
+    "I;16": ("<u2", 1),
+    "I;16L": ("<u2", 1),
+    "I;16B": (">u2", 1),
+}
+IMAGE_HEAD = struct.Struct("<III")  # width, height, bytes of the mode's name
+COUNT = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the values of a column are stored.
+
+    Attributes:
+        name: as index.json says it.
+        size: bytes of each value; None if they vary.
+        decode: makes a value of its bytes. Raises FormatError, or the ValueError of the values' own type.
+        dtype, shape: of values that are numbers of one dtype and shape; None and () for others.
+    """
+
+    name: str
+    size: int | None
+    decode: Decode
+    dtype: np.dtype[Any] | None = None
+    shape: tuple[int, ...] = ()
+
+
+def encoding(name: str, images: bool, allow_pickle: bool) -> Encoding:
+    """The encoding called `name`.
+
+    Args:
+        images: decode JPEG and PNG to arrays; otherwise they stay bytes.
+        allow_pickle: run pickles.
+
+    Raises:
+        FormatError: there is no such encoding.
+    """
+    if name == "int":
+        return Encoding(name, 8, _int, SCALARS["int64"])
+    if name in SCALARS:
+        dtype = SCALARS[name]
+        return Encoding(name, dtype.itemsize, lambda data: _scalar(data, dtype), dtype)
+    if name == "ndarray" or name.startswith("ndarray:"):
+        return _ndarray(name)
+    if name == "pkl":
+        return Encoding(name, None, _unpickle if allow_pickle else _refuse_pickle)
+    simple = {**PLAIN, **(DECODED if images else COMPRESSED)}
+    if name not in simple:
+        known = sorted([*simple, *SCALARS, "int", "ndarray", "pkl"])
+        raise FormatError(f"encoding {name!r}, expected one of {', '.join(known)}")
+    return Encoding(name, None, simple[name])
+
+
+def _int(data: memoryview) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
+def _scalar(data: memoryview, dtype: np.dtype[Any]) -> Any:
+    return np.frombuffer(data, dtype, 1)[0]
+
+
+def _str(data: memoryview) -> str:
+    return str(data, "utf-8")
+
+
+def _json(data: memoryview) -> Any:
+    try:
+        return json.loads(_str(data))
+    except RecursionError:
+        raise FormatError("JSON that is nested too deeply") from None
+
+
+def _decimal(data: memoryview) -> decimal.Decimal:
+    try:
+        return decimal.Decimal(_str(data))
+    except decimal.InvalidOperation:
+        raise FormatError(f"{bytes(data[:40])!r} is no decimal number") from None
+
+
+def _unpickle(data: memoryview) -> Any:
+    try:
+        return pickle.loads(data)
+    except Exception as error:  # whatever the classes in it raise
+        raise FormatError(f"a pickle of {len(data)} bytes that does not load: {error!r}") from error
+
+
+def _refuse_pickle(data: memoryview) -> Any:
+    raise FormatError(
+        f"a pickle of {len(data)} bytes, which may run any code when it is read: leave it out with columns=, "
+        "or give allow_pickle=True if you trust who wrote it"
+    )
+
+
+# Arrays
+
+
+def _ndarray(name: str) -> Encoding:
+    static = name.partition(":")[2]
+    if not static:
+        return Encoding(name, None, _array_of_any)
+    found = STATIC.fullmatch(static)
+    if found is None or found[1] not in SCALARS:
+        raise FormatError(f"encoding {name!r}, expected ndarray:dtype:axes with a dtype of {', '.join(SCALARS)}")
+    dtype = SCALARS[found[1]]
+    if found[2] is None:
+        return Encoding(name, None, lambda data: _array_of_dtype(data, dtype))
+    shape = tuple(map(int, found[2].split(",")))
+    try:
+        np.empty((0, *shape), dtype)  # as `columns` gives them
+    except ValueError as error:
+        raise FormatError(f"encoding {name[:200]!r}: {error}") from None
+    _check_shape(dtype, shape)
+    size = dtype.itemsize * math.prod(shape)
+    return Encoding(name, size, lambda data: _array(data, dtype, shape), dtype, shape)
+
+
+def _array_of_any(data: memoryview) -> npt.NDArray[Any]:
+    if not len(data) or data[0] not in DTYPES:
+        raise FormatError(f"an array of dtype {bytes(data[:1])!r}, expected one of {', '.join(map(str, DTYPES))}")
+    return _array_of_dtype(data[1:], DTYPES[data[0]])
+
+
+def _array_of_dtype(data: memoryview, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    if not len(data):
+        raise FormatError("an array without its shape")
+    count, axis = data[0] >> 2, AXIS[data[0] & 3]
+    end = 1 + count * axis.itemsize
+    if end > len(data):
+        raise FormatError(f"an array of {count} axes in {len(data)} bytes")
+    return _array(data[end:], dtype, tuple(np.frombuffer(data, axis, count, 1).tolist()))
+
+
+def _check_shape(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Raise FormatError for a shape that is in no shard."""
+    # An axis of 0 does not make the others harmless: numpy multiplies them all the same.
+    most = dtype.itemsize * math.prod(axis for axis in shape if axis)
+    if most > SHARD_MOST:
+        raise FormatError(f"an array of shape {shape} and {dtype.name}, a shard has at most {SHARD_MOST} bytes")
+
+
+def _array(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    expected = dtype.itemsize * math.prod(shape)
+    if len(data) != expected:
+        raise FormatError(f"{len(data)} bytes of an array of shape {shape} and {dtype.name}, expected {expected}")
+    _check_shape(dtype, shape)
+    # A copy, so that it is aligned and does not keep its batch.
+    return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+# Images
+
+
+def _pixels(data: memoryview) -> npt.NDArray[Any]:
+    """The pixels of a PIL image stored as they are: [height, width] or [height, width, channels]."""
+    if len(data) < IMAGE_HEAD.size:
+        raise FormatError(f"an image of {len(data)} bytes, expected at least {IMAGE_HEAD.size}")
+    width, height, length = IMAGE_HEAD.unpack_from(data)
+    mode = bytes(data[IMAGE_HEAD.size : IMAGE_HEAD.size + min(length, 8)]).decode("latin-1")
+    pixels = data[IMAGE_HEAD.size + length :]
+    if mode == "1":
+        return _bits(pixels, width, height)
+    if mode not in PIXELS:
+        raise FormatError(f"an image of mode {mode!r}, expected one of 1, {', '.join(PIXELS)}")
+    kind, channels = PIXELS[mode]
+    return _array(pixels, np.dtype(kind), (height, width, channels) if channels > 1 else (height, width))
+
+
+def _bits(pixels: memoryview, width: int, height: int) -> npt.NDArray[np.bool_]:
+    """Rows begin at whole bytes, and their first pixel is the highest bit."""
+    rows = _array(pixels, np.dtype(np.uint8), (height, -(-width // 8)))
+    if not rows.size:
+        return np.empty((height, width), np.bool_)
+    return np.unpackbits(rows, axis=1, count=width).astype(np.bool_)
+
+
+def _jpeg(data: memoryview) -> npt.NDArray[Any]:
+    return decompress(data, grey=True)
+
+
+def _png(data: memoryview) -> npt.NDArray[Any]:
+    image = ImageField().decode(data)
+    # Of an image with a palette, its colours, which an array of indices would have lost.
+    return np.array(image.convert("RGBA" if "transparency" in image.info else "RGB") if image.mode == "P" else image)
+
+
+def _list(data: memoryview, decode: Decode) -> list[Any]:
+    return _items(data[COUNT.size :], decode)  # the first word is not used yet
+
+
+def _items(data: memoryview, decode: Decode) -> list[Any]:
+    if len(data) < COUNT.size:
+        raise FormatError("a list without the number of its items")
+    count = COUNT.unpack_from(data)[0]
+    head = COUNT.size * (1 + count)
+    if head > len(data):
+        raise FormatError(f"a list of {count} items in {len(data)} bytes")
+    ends = np.frombuffer(data, "<u4", count, COUNT.size).cumsum(dtype=np.int64) + head
+    total = int(ends[-1]) if count else head
+    if total != len(data):
+        raise FormatError(f"a list of {count} items, {total} bytes, in {len(data)} bytes")
+    return [decode(data[low:high]) for low, high in zip([head, *ends.tolist()[:-1]], ends.tolist(), strict=bool(count))]
+
+
+def _of(split: Callable[[memoryview, Decode], list[Any]], decode: Decode) -> Decode:
+    return lambda data: split(data, decode)
+
+
+PLAIN: dict[str, Decode] = {
+    "bytes": bytes,
+    "str": _str,
+    "json": _json,
+    "str_int": lambda data: int(_str(data)),
+    "str_float": lambda data: float(_str(data)),
+    "str_decimal": _decimal,
+    "pil": _pixels,
+    "list[pil]": _of(_list, _pixels),
+}
+
+
+def _images(jpeg: Decode, png: Decode) -> dict[str, Decode]:
+    return {
+        "jpeg": jpeg,
+        "png": png,
+        "list[jpeg]": _of(_list, jpeg),
+        "list[png]": _of(_list, png),
+        "jpeg_array": _of(_items, jpeg),
+        "jpegarray": _of(_items, jpeg),
+    }
+
+
+COMPRESSED = _images(bytes, bytes)
+DECODED = _images(_jpeg, _png)

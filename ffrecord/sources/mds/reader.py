@@ -1,0 +1,283 @@
+"""MosaicML's MDS datasets, read in place."""
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from ffrecord.engine._engine import PACKED
+from ffrecord.errors import ArgumentError, FormatError, of_files
+from ffrecord.reading.batch_forms import Array
+from ffrecord.reading.ffr_file import naming
+from ffrecord.reading.paths import check_type, local
+from ffrecord.reading.record_reader import RecordReader, check_io
+from ffrecord.reading.span_file import SpanFile
+from ffrecord.reading.store import Indices, OnError, Store
+from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.mds.columns import MDSLayout
+from ffrecord.sources.mds.index import NAME, MDSShard, distinct, read_index, shard_offsets
+from ffrecord.sources.mds.unpacked import ShardFile, Unpacked, check_hash, shard_file
+from ffrecord.system.open_all import all_opened
+from ffrecord.system.sizes import Size, parse_size
+
+CACHE_BYTES = 8 << 30
+Directories = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class MDSReader(Store):
+    """Samples of MDS datasets, version 2, as MosaicML's streaming writes them.
+
+    Args:
+        source: a directory with index.json, or a list of such, one after the other.
+        check_data: compare what the shards say of their columns with the index when they are opened. There are no
+            checksums of samples; see `validate_hash`.
+        io, on_error: as for `FileReader`.
+        index_cache: as for other formats; not needed, shards begin with their index.
+        decode: JPEG and PNG to arrays; otherwise they stay bytes, and nothing is lost.
+        columns: names of the columns wanted, in this order; all by default.
+        allow_pickle: run the pickles of columns of encoding "pkl", which may do anything. Otherwise `samples` raises
+            where such a column is wanted.
+        validate_hash: algorithm of the hashes in the index to compare, as "sha1" or "xxh64": of all files, read whole
+            when opening; of compressed shards when they are decompressed.
+        cache_dir: where decompressed shards are kept, for other processes and for later; nothing there is ever removed.
+            By default each process decompresses those that it reads into files without a name in the directory for
+            temporary files.
+        cache_bytes: of those files without a name, at most, also as text such as "8GB", but for the one in use: the one
+            used longest ago goes first, and is decompressed again when it is read again.
+
+    Shards that are not compressed are read in place. A compressed one is decompressed when a sample of it is read.
+
+    The record of a sample, as `read` gives it, is what the shard has: sizes of values that vary, then all values.
+
+    Raises:
+        FileNotFoundError: no index.json, or a shard is missing.
+        FormatError: not such a dataset, cut short, or what it says contradicts itself.
+        ChecksumError: a hash does not match.
+        ValueError: `columns` names a column that there is not.
+        ImportError: a shard needs a package that is not installed.
+    """
+
+    format = "mds"
+
+    def __new__(cls, source: Directories = (), *args: Any, **options: Any) -> "MDSReader":
+        """A reader that reads in place where no shard is compressed."""
+        found = _found(source) if cls is MDSReader else []
+        if found and not any(each.packed for each in found):
+            return super().__new__(MDSInPlaceReader)  # pyright: ignore[reportArgumentType]  # it is one
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        source: Directories,
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        index_cache: IndexCache = None,
+        decode: bool = False,
+        columns: Sequence[str] | None = None,
+        allow_pickle: bool = False,
+        validate_hash: str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_bytes: Size = CACHE_BYTES,
+    ) -> None:
+        check_io(io)
+        self._directories = _directories(source)
+        self._shards = _found(source)
+        self._given: dict[str, Any] = {
+            "decode": bool(decode),
+            "columns": None if columns is None else list(columns),
+            "allow_pickle": bool(allow_pickle),
+            "validate_hash": validate_hash,
+            "cache_dir": None if cache_dir is None else local("cache_dir", cache_dir),
+            "cache_bytes": parse_size("cache_bytes", cache_bytes, least=0),
+        }
+        self._layouts, self._kind = _layouts(self._shards, columns, bool(decode), bool(allow_pickle))
+        self._firsts = np.cumsum([0, *(each.shard.samples for each in self._shards)], dtype=np.int64)
+        if validate_hash is not None:
+            _check_hashes(self._shards, validate_hash)
+        self._mode = io
+        self._begin_reading(check_data, io, on_error)
+
+    def _begin_reading(self, check_data: object, io: str, on_error: OnError) -> None:
+        given, check = self._given, bool(check_data)
+
+        def open_shard(path: str, found: ShardFile) -> RecordReader:
+            return _ShardReader([_open(path, found, check, io == "mmap")], check_data, io=io)
+
+        self._unpacked = Unpacked(given["cache_dir"], given["cache_bytes"], given["validate_hash"], open_shard)
+        # Without shards, the index is all that there is.
+        paths = [each.path for each in self._shards] or [os.path.join(each, NAME) for each in self._directories]
+        super().__init__(paths, int(self._firsts[-1]), check_data, on_error=on_error)
+
+    @property
+    def io(self) -> str:
+        """How it reads: "auto", "pread", "direct" or "mmap"."""
+        return self._mode
+
+    def columns(self, indices: Iterable[SupportsIndex]) -> dict[str, Any]:
+        """The samples at `indices` by columns, without a Python object for each value that is a number or an array.
+
+        Args:
+            indices: as for `read`.
+
+        Returns:
+            Name → array [k, ...] for numbers, and arrays whose dtype and shape the encoding says; a list of k values,
+            as `samples` gives them, for others.
+
+        Raises:
+            As for `samples`; ValueError: the samples are of shards with different columns.
+        """
+        (data, offsets), positions = self._had(PACKED, indices)
+        kinds = np.unique(self._kind_of(positions)) if len(positions) else np.zeros(1, np.int64)
+        if len(kinds) > 1:
+            raise ArgumentError(
+                f"{of_files(self._fnames)}: samples of shards with different columns; `samples` gives them"
+            )
+        if not self._layouts:
+            return {}
+        layout = self._layouts[kinds[0]]
+        bounds, wrong = layout.starts(data, offsets)
+        if wrong >= 0:
+            # In the words for one sample.
+            self._decode(positions[wrong : wrong + 1], [data[offsets[wrong] : offsets[wrong + 1]]])
+        return {layout.names[place]: self._column(layout, place, data, bounds, positions) for place in layout.wanted}
+
+    def _column(self, layout: MDSLayout, place: int, data: Array, bounds: Indices, positions: Indices) -> Any:
+        whole = layout.column(place, data, bounds)
+        if whole is not None:
+            return whole
+        values = []
+        for cut, position in zip(layout.cuts(place, data, bounds), positions.tolist(), strict=True):
+            try:
+                values.append(layout.value(place, cut))
+            except FormatError as error:
+                raise self._named(error, position) from None
+        return values
+
+    def locate(self, index: SupportsIndex) -> tuple[str, int]:
+        position = self._positive(index)
+        number = int(np.searchsorted(self._firsts, position, "right")) - 1
+        return self._fnames[number], position - int(self._firsts[number])
+
+    # What Store asks for
+
+    def _load(self, positions: Indices) -> list[Array | Exception]:
+        numbers = np.searchsorted(self._firsts, positions, "right") - 1
+        records: list[Array | Exception] = [FormatError("not read")] * len(positions)
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            for place, record in zip(places.tolist(), self._of_shard(number, positions[places]), strict=True):
+                records[place] = record
+        return records
+
+    def _of_shard(self, number: int, positions: Indices) -> list[Array | Exception]:
+        try:
+            shard = self._unpacked.get(self._shards[number])
+            records: list[Array | Exception] = shard._load(positions - self._firsts[number])
+        except (FormatError, OSError) as error:
+            return [self._named(error, position) for position in positions.tolist()]
+        return records
+
+    def _release(self) -> None:
+        self._unpacked.clear()
+
+    def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
+        samples = []
+        for position, kind, record in zip(positions.tolist(), self._kind_of(positions).tolist(), records, strict=True):
+            try:
+                samples.append(self._layouts[kind].sample(record))
+            except FormatError as error:
+                raise self._named(error, position) from None
+        return samples
+
+    def _varies(self, column: str) -> bool:
+        layouts = [layout for layout in self._layouts if column in layout.names]
+        return any(layout.encodings[layout.names.index(column)].size is None for layout in layouts)
+
+    def _options(self) -> dict[str, Any]:
+        return {**self._given, "io": self._mode, "on_error": self._on_error}
+
+    def _source(self) -> Any:
+        return self._directories
+
+    def _kind_of(self, positions: Indices) -> Indices:
+        """Which of the sets of columns samples have."""
+        kinds: Indices = self._kind[np.searchsorted(self._firsts, positions, "right") - 1]
+        return kinds
+
+    def _named(self, error: Exception, position: int) -> Exception:
+        """`error`, saying which sample it is about."""
+        path, local = self.locate(position)
+        message = str(error)
+        where = f"Sample {position}: " + ("" if message.startswith(path) else f"{path}: sample {local}: ")
+        if isinstance(error, OSError) and error.errno:
+            return type(error)(error.errno, where + str(error.strerror), error.filename)
+        return type(error)(where + message)
+
+
+class _ShardReader(RecordReader):
+    """One decompressed shard."""
+
+    format = "mds"
+
+
+class MDSInPlaceReader(MDSReader, RecordReader):
+    """An `MDSReader` of shards that are not compressed, all read through the batch engine."""
+
+    def _begin_reading(self, check_data: object, io: str, on_error: OnError) -> None:
+        files = all_opened(_open(each.path, each, bool(check_data), io == "mmap") for each in self._shards)
+        RecordReader.__init__(self, files, check_data, io=io, on_error=on_error)
+
+    locate = RecordReader.locate  # pyright: ignore[reportAssignmentType]  # it is one
+    _load = RecordReader._load  # pyright: ignore[reportAssignmentType]
+    _release = Store._release
+
+
+def _open(path: str, found: ShardFile, check: bool, whole: bool) -> SpanFile:
+    """An uncompressed shard, opened."""
+    with naming(found.path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            status = os.fstat(fd)
+            offsets = shard_offsets(fd, status.st_size, found.shard, check)
+        finally:
+            os.close(fd)
+    return SpanFile(path, offsets[:-1], np.diff(offsets), whole=whole, status=status)
+
+
+def _directories(source: Directories) -> list[str]:
+    given = [source] if isinstance(source, str | os.PathLike) else list(source)
+    paths = [check_type(each) for each in given]
+    if not paths:
+        raise ArgumentError("no directory to open")
+    return [os.path.dirname(each) or "." if os.path.basename(each) == NAME else each for each in paths]
+
+
+def _found(source: Directories) -> list[ShardFile]:
+    directories = _directories(source)
+    shards: list[list[MDSShard]] = [read_index(directory) for directory in directories]
+    return list(chain.from_iterable(
+        [shard_file(directory, shard) for shard in each] for directory, each in zip(directories, shards, strict=True)
+    ))  # fmt: skip
+
+
+def _layouts(
+    shards: list[ShardFile], columns: Sequence[str] | None, decode: bool, allow_pickle: bool
+) -> tuple[list[MDSLayout], Indices]:
+    """(the sets of columns that shards have, which of them each has: int64 [shards])."""
+    kinds, which = distinct([each.shard for each in shards])
+    layouts = []
+    for number, kind in enumerate(kinds):
+        with naming(shards[int(np.argmax(which == number))].path):
+            layouts.append(MDSLayout(kind, columns, decode, allow_pickle))
+    return layouts, which
+
+
+def _check_hashes(shards: list[ShardFile], algorithm: str) -> None:
+    """Compare what is read in place with the hashes in the index; what is compressed is when it is decompressed."""
+    for each in shards:
+        if not each.packed:
+            check_hash(each.path, each.shard.raw_data, algorithm)

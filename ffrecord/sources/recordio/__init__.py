@@ -1,0 +1,1 @@
+"""RecordIO files of the PaddlePaddle family: read and written."""

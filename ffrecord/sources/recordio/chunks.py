@@ -1,0 +1,253 @@
+"""The chunks of several RecordIO files, numbered through: read, expanded, and their records found."""
+
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ffrecord.engine._engine import PACKED, Failure
+from ffrecord.errors import ChecksumError, FFRecordError, FormatError, counted
+from ffrecord.reading.batch_forms import Array, Form, Out, Outcome
+from ffrecord.reading.failures import failure_error
+from ffrecord.reading.record_reader import RecordReader
+from ffrecord.reading.span_file import SpanFile
+from ffrecord.reading.stats import ReadStats
+from ffrecord.reading.store import Indices
+from ffrecord.sources.recordio import _recordio, snappy
+from ffrecord.sources.recordio.groups import Group, expand, join, locate
+from ffrecord.sources.recordio.index import Chunks
+from ffrecord.sources.recordio.layout import COMPRESSORS, EXPANSION, NONE, SNAPPY, Numbers
+from ffrecord.system.open_all import all_opened
+
+NOTHING = np.empty(0, np.uint8)
+GROUP = 8 << 20  # bytes of payloads that are read and expanded together
+GROUP_EXPANDED = 1 << 30  # that they can expand to at most; one chunk alone may have more
+
+
+class Unread(Exception):
+    """What the engine says of a payload or record, until it is known which sample that is for."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+class _Spans(RecordReader):
+    format = "recordio"
+
+    def _error(self, failure: Failure, positions: Indices) -> Exception:
+        return Unread(failure)
+
+
+class ChunkTable:
+    """All chunks, each a number in [0, count).
+
+    Args:
+        paths, files, status: of each file its name, its chunks, and what it was when those were found.
+        check: compare checksums.
+        io: how to read.
+        most: bytes that a chunk may expand to.
+
+    Attributes:
+        count: number of chunks.
+        first: int64 [count + 1], the number of each chunk's first record among all.
+        bounds: int64 [files + 1], the same of each file.
+        payloads: reads chunks as they are stored.
+        known: bool [count], of which chunks `alone` can read single records: some that are not compressed.
+        once: whether every record is read once.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        files: Sequence[Chunks],
+        status: Sequence[os.stat_result],
+        *,
+        check: bool,
+        io: str,
+        most: int,
+    ) -> None:
+        self._paths, self._files, self._check, self._most = paths, files, check, most
+        self.once = False
+        self._number_through()
+        spans = [self._payload_spans, self._record_spans] if self._first_row[-1] else [self._payload_spans]
+        readers = all_opened(_Spans(all_opened(begin(status, io == "mmap")), check, io=io) for begin in spans)
+        self.payloads, self._records = readers[0], readers[-1]  # one and the same if nothing can be read alone
+
+    def _number_through(self) -> None:
+        """Number chunks and records through, of all files."""
+        files = self._files
+        self._first_of_file: Numbers = np.cumsum([0, *(len(each.offsets) for each in files)])
+        self.count = int(self._first_of_file[-1])
+        records: Numbers = np.concatenate([each.records for each in files])
+        self._compressors: Numbers = np.concatenate([each.compressors for each in files])
+        self._sizes: Numbers = np.concatenate([each.sizes for each in files])
+        self.first: Numbers = np.cumsum(np.concatenate([[0], records]), dtype=np.int64)
+        self.bounds: Numbers = self.first[self._first_of_file]
+        raw = np.repeat([each.dialect.snappy == snappy.RAW for each in files], np.diff(self._first_of_file))
+        self._raw = raw & (self._compressors == COMPRESSORS.index(SNAPPY))
+        self.known = np.zeros(self.count, bool)
+        # Only records that are not compressed have 4 bytes or more in the file; of others headers say what they like.
+        plain = np.where(self._compressors == COMPRESSORS.index(NONE), records, 0)
+        self._first_row: Numbers = np.cumsum(np.concatenate([[0], plain]), dtype=np.int64)
+
+    def _payload_spans(self, status: Sequence[os.stat_result], whole: bool) -> Iterator[SpanFile]:
+        for path, file, s in zip(self._paths, self._files, status, strict=True):
+            kind = file.dialect.checksum_kind
+            yield SpanFile(path, file.offsets, file.sizes, file.checksums, kind, whole=whole, status=s)
+
+    def _record_spans(self, status: Sequence[os.stat_result], whole: bool) -> Iterator[SpanFile]:
+        rows = self._first_row[self._first_of_file]
+        n = int(rows[-1])
+        # Filled as chunks are read; what is not is not asked for. Memory of zeros is not there before it is written to.
+        self._table = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.uint32)
+        offsets, sizes, checksums = self._table
+        for path, low, high, s in zip(self._paths, rows[:-1], rows[1:], status, strict=True):
+            columns = offsets[low:high], sizes[low:high], checksums[low:high]
+            yield SpanFile(path, *columns, "crc32", whole=whole, status=s)
+
+    def read_once(self, once: bool) -> None:
+        """Set `once`."""
+        self.once = once
+        self.payloads._read_once(once)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.payloads.close()
+        self._records.close()
+
+    def stats(self) -> ReadStats:
+        """What both readers have done, in one."""
+        done, alone = self.payloads.stats(), self._records.stats()
+        if self._records is self.payloads or alone.batches == 0:
+            return done
+        return alone._replace(
+            requests=done.requests + alone.requests,
+            cached_bytes=done.cached_bytes + alone.cached_bytes,
+            io_seconds=done.io_seconds + alone.io_seconds,
+            crc_seconds=done.crc_seconds + alone.crc_seconds,
+            waits=done.waits + alone.waits,
+            open_files=done.open_files + alone.open_files,
+        )
+
+    def of_records(self, positions: Numbers) -> Numbers:
+        """The chunk that each record is in."""
+        return np.searchsorted(self.first, positions, "right") - 1
+
+    def usual_sizes(self, positions: Numbers) -> Numbers:
+        """Bytes of records, as if all those of a chunk had the same, and it were not compressed."""
+        chunks = self.of_records(positions)
+        return self._sizes[chunks] // (self.first[chunks + 1] - self.first[chunks])
+
+    def bytes_read(self, positions: Numbers) -> int:
+        """Of all chunks with some of these records, as they are stored."""
+        return int(self._sizes[np.unique(self.of_records(positions))].sum())
+
+    def undivided(self, positions: Numbers) -> int:
+        """How many of the first of these records there are up to the end of a chunk; all if they are of one chunk."""
+        chunks = self.of_records(positions)
+        ends = np.flatnonzero(np.diff(chunks)) + 1
+        is_whole = positions[-1] + 1 == self.first[chunks[-1] + 1]
+        return len(positions) if is_whole or not len(ends) else int(ends[-1])
+
+    def cut(self, chunks: Numbers) -> list[Numbers]:
+        """Chunks in pieces to be read together: of about GROUP bytes, or one."""
+        sizes = self._sizes[chunks]
+        expanded = np.minimum(sizes * EXPANSION[self._compressors[chunks]], self._most)
+        shares = np.maximum(sizes / GROUP, expanded / GROUP_EXPANDED)
+        return np.split(chunks, np.flatnonzero(np.diff(np.cumsum(shares) // 1)) + 1)
+
+    # Reading
+
+    def alone(self, form: Form, positions: Indices, chunks: Numbers, out: Out = None) -> Outcome:
+        """Records read one by one; `known` says of which `chunks` that can be done."""
+        rows = self._first_row[chunks] + positions - self.first[chunks]
+        result, failures = self._records._now(form, rows, out, go_on=True)
+        return Outcome(result, [(i, self._record_error(error, int(positions[i]))) for i, error in failures])
+
+    def read(self, chunks: Numbers) -> Group:
+        """Read chunks, expand them, and find their records.
+
+        Raises:
+            ImportError: a library is missing.
+            MemoryError.
+        """
+        (data, bounds), failed = self.payloads._now(PACKED, chunks, go_on=True)
+        failures = {int(chunks[place]): error for place, error in failed}
+        starts, ends = bounds[:-1], bounds[1:]
+        compressed = bool(self._compressors[chunks].any())
+        if compressed:
+            data, starts, ends = self._expanded(chunks, data, starts, ends, failures)
+        group = locate(chunks, self.first[chunks + 1] - self.first[chunks], data, starts, ends, failures)
+        if not (compressed or self.once):
+            self._note(group, starts[np.searchsorted(chunks, group.chunks)])
+        return group._replace(passing=self.once or not compressed)
+
+    def _expanded(
+        self, chunks: Numbers, data: Array, starts: Numbers, ends: Numbers, failures: dict[int, Exception]
+    ) -> tuple[Array, Numbers, Numbers]:
+        """What payloads expand to: (data, starts, ends); those that are in `failures`, or come there, are empty."""
+        if self._raw[chunks].all() and not failures:
+            # Chunks of pyrecordio have 1 KiB: what is done for each of them counts.
+            data, bounds, wrong = snappy.expand_pieces(data, starts, ends, self._most)
+            failures.update((int(chunks[i]), error) for i, error in wrong.items())
+            return data, bounds[:-1], bounds[1:]
+        places = zip(chunks.tolist(), starts.tolist(), ends.tolist(), strict=True)
+        return join([self._expand(chunk, data[start:end], failures) for chunk, start, end in places])
+
+    def _expand(self, chunk: int, payload: Array, failures: dict[int, Exception]) -> Array:
+        if chunk in failures:
+            return NOTHING
+        dialect = self._files[self._file(chunk)].dialect
+        try:
+            return expand(payload, COMPRESSORS[self._compressors[chunk]], dialect.snappy, self._most, self._check)
+        except FFRecordError as error:
+            failures[chunk] = error
+            return NOTHING
+
+    def _note(self, group: Group, starts: Numbers) -> None:
+        """Know the records of chunks that are not compressed by place and checksum."""
+        offsets, sizes, checksums = self._table
+        places = self._payload_offsets(group.chunks) - starts
+        rows = np.repeat(self._first_row[group.chunks] - group.first[:-1], np.diff(group.first))
+        rows += np.arange(len(group.sizes))
+        offsets[rows] = group.offsets + np.repeat(places, np.diff(group.first))
+        sizes[rows] = group.sizes
+        if self._check:
+            checksums[rows] = _recordio.checksums(group.data, group.offsets, group.sizes)
+        self.known[group.chunks] = True  # last: other threads go by it
+
+    def _payload_offsets(self, chunks: Numbers) -> Numbers:
+        files = np.searchsorted(self._first_of_file, chunks, "right") - 1
+        found = np.empty(len(chunks), np.int64)
+        for file in np.unique(files).tolist():
+            mine = files == file
+            found[mine] = self._files[file].offsets[chunks[mine] - self._first_of_file[file]]
+        return found
+
+    def _file(self, chunk: int) -> int:
+        return int(np.searchsorted(self._first_of_file, chunk, "right")) - 1
+
+    # Errors
+
+    def _record_error(self, reason: Exception, index: int) -> Exception:
+        """Why record `index` cannot be had, which was read alone."""
+        if not isinstance(reason, Unread):
+            return reason
+        file = int(np.searchsorted(self.bounds, index, "right")) - 1
+        name = f"record {index - int(self.bounds[file])}"
+        return failure_error(reason.failure, self._records._files[file], index, name)
+
+    def error(self, reason: Exception, chunk: int, index: int) -> Exception:
+        """Why record `index` cannot be had, because its chunk cannot."""
+        file = self._file(chunk)
+        local, path = chunk - int(self._first_of_file[file]), self._paths[file]
+        if isinstance(reason, Unread):
+            return failure_error(reason.failure, self.payloads._files[file], index, f"chunk {local}")
+        offset = self._files[file].offsets[local]
+        sentence = (
+            f"Sample {index}: {path}: chunk {local}, {counted(self._sizes[chunk], 'byte')} at offset {offset}: {reason}"
+        )
+        if isinstance(reason, ChecksumError):
+            return ChecksumError(sentence, path=path, index=index, stored=reason.stored, computed=reason.computed)
+        return FormatError(sentence)

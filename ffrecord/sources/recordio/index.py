@@ -1,0 +1,304 @@
+"""Where the chunks of a RecordIO file are, in which dialect, and what its last writer left unfinished."""
+
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord._crc import crc32, crc32c
+from ffrecord.errors import FormatError, TruncatedError, doing
+from ffrecord.sources.index_file import IndexCache, cached, check_columns
+from ffrecord.sources.recordio import _recordio
+from ffrecord.sources.recordio.layout import (
+    COMPRESSORS,
+    DIALECTS,
+    EXPANSION,
+    HEADER,
+    LENGTH,
+    MAGIC_BYTES,
+    SIZE_MOST,
+    Dialect,
+    Headers,
+    Numbers,
+    dialect_of,
+)
+from ffrecord.system.atomic_file import read_up_to
+
+PIECE = 1 << 20  # bytes that a long payload is checked by
+COLUMNS = ("offsets", "sizes", "records", "compressors", "checksums")
+TRIED = 8  # chunks that may tell a dialect, and places at which a chunk may go on after damage
+GAVE_UP = -1  # in place of an offset
+
+
+class Torn(NamedTuple):
+    """What is left of a chunk that its writer did not finish, at the end of a file.
+
+    Attributes:
+        chunk: its number in the file.
+        offset: where it begins; everything before it is there.
+        size: bytes of it that are there, header included.
+        expected: bytes that it would have; 0 where its header does not say.
+    """
+
+    chunk: int
+    offset: int
+    size: int
+    expected: int
+
+    def __str__(self) -> str:
+        if self.expected == 0:
+            return f"{self.size} bytes that are no chunk"
+        return f"{self.size} of {self.expected} bytes"
+
+
+class Chunks(NamedTuple):
+    """The chunks of one file, each a number in every array.
+
+    Attributes:
+        dialect: of the file.
+        offsets: int64 [k], where each payload begins.
+        sizes: int64 [k], bytes of each payload.
+        records: int64 [k], as the header says.
+        compressors: int64 [k], places in `COMPRESSORS`.
+        checksums: uint32 [k], of each payload.
+        torn: what follows the last of them, or None.
+    """
+
+    dialect: Dialect
+    offsets: Numbers
+    sizes: Numbers
+    records: Numbers
+    compressors: Numbers
+    checksums: npt.NDArray[np.uint32]
+    torn: Torn | None
+
+    @property
+    def end(self) -> int:
+        """Offset of the first byte behind the last chunk."""
+        return int(self.offsets[-1] + self.sizes[-1]) if len(self.offsets) else 0
+
+    def without_last(self) -> "Chunks":
+        """The same, its last chunk being torn."""
+        size = HEADER.size + int(self.sizes[-1])
+        torn = Torn(len(self.offsets) - 1, int(self.offsets[-1]) - HEADER.size, size, size)
+        columns: dict[str, Any] = {name: getattr(self, name)[:-1] for name in COLUMNS}
+        return Chunks(self.dialect, **columns, torn=torn)
+
+
+def find_chunks(path: str, dialect: str | None = None) -> Chunks:
+    """The chunks of a file: reads their headers, and where the dialect is to be found out a payload or a few.
+
+    Args:
+        dialect: "A", "B" or "C"; None to tell it from what is in the file.
+
+    Raises:
+        OSError: the file cannot be read.
+        FormatError: no file of this kind; or damaged other than by a torn end.
+        ValueError: `dialect`.
+    """
+    with doing("looking for chunks", path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            end = os.fstat(fd).st_size
+            found = _told(fd, path, end) if dialect is None else dialect_of(dialect)
+            headers, offsets, stop = _recordio.hop(fd, end, found.size)
+            _check_headers(path, found, headers, offsets)
+            torn = _torn(fd, path, found, len(offsets), stop, end) if stop < end else None
+        finally:
+            os.close(fd)
+    return Chunks(
+        found,
+        offsets + HEADER.size,
+        headers[:, found.size].astype(np.int64),
+        headers[:, found.records].astype(np.int64),
+        found.compressors(headers),
+        np.ascontiguousarray(headers[:, found.checksum]),
+        torn,
+    )
+
+
+def last_matches(path: str, chunks: Chunks) -> bool:
+    """Whether the last chunk is what its checksum says; True if there is none."""
+    if not len(chunks.offsets):
+        return True
+    with doing("reading its last chunk", path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            computed = checksum_at(fd, chunks.dialect, int(chunks.offsets[-1]), int(chunks.sizes[-1]))
+        finally:
+            os.close(fd)
+    return computed == int(chunks.checksums[-1])
+
+
+# Kept between openings
+
+
+def indexed(path: str, dialect: str | None = None, index_cache: IndexCache = None) -> Chunks:
+    """As `find_chunks`; kept where `index_cache` says."""
+    size = os.stat(path).st_size
+    kept = cached(
+        path,
+        f"recordio-{dialect or 'any'}-1",
+        lambda: _arrays(find_chunks(path, dialect)),
+        index_cache,
+        lambda arrays: _check_kept(_chunks(arrays), size),
+    )
+    return _chunks(kept)
+
+
+def _chunks(arrays: dict[str, Any]) -> Chunks:
+    columns = {name: arrays[name] for name in COLUMNS}
+    numbers = arrays["about"].tolist()
+    return Chunks(DIALECTS[chr(numbers[0])], **columns, torn=Torn(*numbers[1:]) if len(numbers) > 1 else None)
+
+
+def _check_kept(chunks: Chunks, size: int) -> None:
+    """Raise ValueError unless these may be the chunks of a file of `size` bytes."""
+    columns = {name: getattr(chunks, name) for name in COLUMNS}
+    numbers = {"offsets": np.int64, "sizes": np.int64, "records": np.int64, "compressors": np.int64}
+    check_columns(columns, **numbers, checksums=np.uint32)
+    offsets, sizes, records, compressors, _ = columns.values()
+    ends = offsets + sizes
+    known = (compressors >= 0) & (compressors < len(COMPRESSORS))
+    room = sizes * EXPANSION[np.where(known, compressors, 0)] // LENGTH.size
+    fits = known & (sizes >= 0) & (sizes <= SIZE_MOST) & (records > 0) & (records <= room)
+    follows = offsets == np.concatenate([[0], ends])[:-1] + HEADER.size
+    if not (fits & follows & (ends <= size)).all():
+        raise FormatError(f"chunks that a file of {size} bytes cannot have")
+
+
+def _arrays(chunks: Chunks) -> dict[str, npt.NDArray[Any]]:
+    about = [ord(chunks.dialect.name), *(chunks.torn or ())]
+    return {**{name: getattr(chunks, name) for name in COLUMNS}, "about": np.array(about, np.int64)}
+
+
+def _check_headers(path: str, dialect: Dialect, headers: Headers, offsets: Numbers) -> None:
+    wrong = np.flatnonzero(~dialect.sound(headers))
+    if len(wrong):
+        chunk, words = int(wrong[0]), headers[wrong[0]].tolist()
+        raise FormatError(
+            f"{path}: chunk {chunk} at offset {offsets[chunk]}: {words[dialect.records]} records in "
+            f"{words[dialect.size]} bytes by compressor {words[dialect.compressor]}; dialect {dialect.name} has no such"
+        )
+
+
+# What is left at the end
+
+
+def _torn(fd: int, path: str, dialect: Dialect, chunk: int, stop: int, end: int) -> Torn:
+    """What lies behind the last chunk.
+
+    Raises:
+        FormatError: not what an unfinished write leaves: a part of one chunk, or zeros; or that cannot be told.
+    """
+    head = read_up_to(fd, HEADER.size, stop)
+    expected = 0
+    if len(head) == HEADER.size and head.startswith(MAGIC_BYTES):
+        # The size word is in no checksum: damaged, it would pass everything behind it for one torn chunk.
+        after = _chunk_after(fd, dialect, stop + len(MAGIC_BYTES), end)
+        expected = HEADER.size + HEADER.unpack(head)[dialect.size]
+        if after is not None:
+            others = f"another chunk begins at offset {after}"
+            if after == GAVE_UP:
+                others = f"at {TRIED} places behind it another one may begin that does not match its checksum"
+            raise FormatError(
+                f"{path}: chunk {chunk} at offset {stop}: {expected} bytes, but {end - stop} are left, and {others}"
+            )
+    elif head.startswith(MAGIC_BYTES) or MAGIC_BYTES.startswith(head):
+        expected = HEADER.size
+    elif not _only_zeros(fd, stop, end):
+        raise FormatError(
+            f"{path}: chunk {chunk} at offset {stop}: begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}; "
+            f"{end - stop} bytes follow"
+        )
+    return Torn(chunk, stop, end - stop, expected)
+
+
+def _chunk_after(fd: int, dialect: Dialect, start: int, end: int) -> int | None:
+    """Where the first whole chunk begins at `start` or later; GAVE_UP if none of the first TRIED that may be such is.
+
+    Each takes as long as its size says: all that a file can make look like chunks would take for ever.
+    """
+    tried = 0
+    for offset in range(start, end, PIECE):
+        piece = read_up_to(fd, PIECE + HEADER.size - 1, offset)
+        at = piece.find(MAGIC_BYTES)
+        while 0 <= at < PIECE:
+            words = np.frombuffer(piece, "<u4", 5, at)[None] if at + HEADER.size <= len(piece) else None
+            if words is not None and dialect.sound(words)[0]:
+                if _payload_matches(fd, dialect, words, offset + at, end):
+                    return offset + at
+                tried += 1
+                if tried == TRIED:
+                    return GAVE_UP
+            at = piece.find(MAGIC_BYTES, at + 1)
+    return None
+
+
+def _only_zeros(fd: int, start: int, end: int) -> bool:
+    """As some file systems leave the end of a file that was being written when the machine stopped."""
+    pieces = (read_up_to(fd, min(PIECE, end - offset), offset) for offset in range(start, end, PIECE))
+    return all(piece.count(0) == len(piece) for piece in pieces)
+
+
+def torn_error(path: str, torn: Torn, remedy: str = "on_torn='skip' reads everything before it") -> TruncatedError:
+    """The error of a file whose last chunk is torn, where that is not to be passed over."""
+    return TruncatedError(
+        f"{path}: chunk {torn.chunk} at offset {torn.offset}: {torn}: its writer did not finish it; {remedy}"
+    )
+
+
+# Dialects
+
+
+def _told(fd: int, path: str, end: int) -> Dialect:
+    """The dialect of a file, from its first chunk; and if that is damaged from those behind it."""
+    head = read_up_to(fd, HEADER.size, 0)
+    if len(head) < HEADER.size:
+        if not (head + MAGIC_BYTES[len(head) :]).startswith(MAGIC_BYTES):
+            raise FormatError(f"{path}: begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}: no RecordIO")
+        return DIALECTS["B"]  # nothing in it, or the start of a first chunk: they are the same in all dialects
+    if not head.startswith(MAGIC_BYTES):
+        raise FormatError(f"{path}: begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}: no RecordIO")
+    first = np.frombuffer(head, "<u4")[None]
+    likely = [each for each in DIALECTS.values() if each.sound(first)[0]]
+    for dialect in likely:
+        if _payload_matches(fd, dialect, first, 0, end):
+            return dialect
+    return _told_by_others(fd, path, end)
+
+
+def _told_by_others(fd: int, path: str, end: int) -> Dialect:
+    """The same, the first chunk being damaged: whose chunks match, else whose headers lead to the end of the file."""
+    hops = {name: _recordio.hop(fd, end, dialect.size) for name, dialect in DIALECTS.items()}
+    for name, (headers, offsets, _) in hops.items():
+        for i in range(1, min(len(offsets), TRIED)):
+            if _payload_matches(fd, DIALECTS[name], headers[i : i + 1], int(offsets[i]), end):
+                return DIALECTS[name]
+    whole = [name for name, (headers, _, stop) in hops.items() if stop == end and DIALECTS[name].sound(headers).all()]
+    if len(whole) == 1:
+        return DIALECTS[whole[0]]
+    for dialect in DIALECTS.values():
+        if _chunk_after(fd, dialect, len(MAGIC_BYTES), end) not in (None, GAVE_UP):
+            return dialect
+    torn = [name for name, (_, offsets, _) in hops.items() if len(offsets) == 0]
+    if torn and not whole:
+        return DIALECTS[torn[0]]  # one chunk, cut short: it will not be read in any
+    raise FormatError(
+        f"{path}: no chunk of it matches its checksum in any dialect; the argument dialect can say which it is"
+    )
+
+
+def _payload_matches(fd: int, dialect: Dialect, header: Headers, offset: int, end: int) -> bool:
+    """Whether a chunk is all there, and its payload what its checksum says."""
+    start, size = offset + HEADER.size, int(header[0, dialect.size])
+    return size <= end - start and checksum_at(fd, dialect, start, size) == header[0, dialect.checksum]
+
+
+def checksum_at(fd: int, dialect: Dialect, offset: int, size: int) -> int:
+    """The checksum of bytes of a file; of what is there of them."""
+    update, value = (crc32c if dialect.checksum_kind == "crc32c" else crc32), 0
+    for start in range(offset, offset + size, PIECE):
+        value = update(read_up_to(fd, min(PIECE, offset + size - start), start), value)
+    return value

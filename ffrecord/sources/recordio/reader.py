@@ -1,0 +1,274 @@
+"""RecordIO files of the PaddlePaddle family, read in place."""
+
+import operator
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+
+from ffrecord.engine._engine import ARRAYS, Slots
+from ffrecord.errors import ArgumentError, SampleIndexError, of_files
+from ffrecord.reading.batch_forms import Array, Form, Out, Outcome
+from ffrecord.reading.indices import as_int64
+from ffrecord.reading.partition import Task
+from ffrecord.reading.paths import Source
+from ffrecord.reading.record_reader import check_io
+from ffrecord.reading.stats import ReadStats
+from ffrecord.reading.store import Indices, OnError, Store, check_on_error
+from ffrecord.sources.files import each_of, expand
+from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.recordio.batch import Batch
+from ffrecord.sources.recordio.chunks import ChunkTable
+from ffrecord.sources.recordio.groups import Group, Groups
+from ffrecord.sources.recordio.index import Chunks, Torn, indexed, last_matches, torn_error
+from ffrecord.sources.recordio.layout import Numbers, dialect_of
+from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.system.sizes import Size, parse_size
+
+EXPANDED_MOST = 1 << 30  # bytes that a chunk may expand to
+THREADS = 16  # files looked through at once
+KINDS = {"crc32": "CRC-32", "crc32c": "CRC-32C"}
+
+
+class RecordIOReader(Store):
+    """Records of one or many RecordIO files, numbered through.
+
+    Args:
+        source: a file, whatever its name; a directory: its `*.recordio` and `*.rio` in string order; a glob pattern;
+            or a list or tuple of such.
+        check_data: compare the checksum of every chunk when it is read, and that of each block of framed snappy.
+        io, on_error: as for `FileReader`.
+        index_cache: keep where the chunks are: True, beside the files; or a directory.
+        dialect: "A", "B" or "C", for files that are too damaged to tell; None: each file is recognised.
+        on_torn: what to do about a chunk at the end of a file that its writer did not finish: "raise", when the file is
+            opened; or "skip" it. Of a last chunk that is all there only its checksum tells: with "raise" that is found
+            when it is read, with "skip" when the file is opened.
+        expanded_most: bytes that a chunk may expand to, > 0.
+
+    Attributes:
+        torn: path → what was skipped, a `Torn`.
+        dialects: of the files, "A", "B" or "C" each.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError, TypeError: an argument.
+        FormatError: a file is no RecordIO, or damaged between chunks.
+        TruncatedError (a FormatError and an OSError): it ends in a torn chunk.
+        OSError: reading failed.
+
+    Opening reads 20 bytes of each chunk, and for the dialect the first one. A chunk is read, compared with its
+    checksum, and expanded as a whole; the last ones are kept, 64 MiB in all, or one if it is larger. Once a chunk that
+    is not compressed was read, its records are known by place and CRC-32, and are read alone from then on; of such
+    chunks only those that were read with the last two batches are kept.
+    """
+
+    __slots__ = ("_groups", "_settings", "_table", "dialects", "torn")
+    format = "recordio"
+
+    def __init__(
+        self,
+        source: Source,
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        index_cache: IndexCache = None,
+        dialect: Literal["A", "B", "C"] | None = None,
+        on_torn: Literal["raise", "skip"] = "raise",
+        expanded_most: Size = EXPANDED_MOST,
+    ) -> None:
+        check_io(io)
+        check_on_error(on_error)
+        _check_options(dialect, on_torn)
+        most, check = parse_size("expanded_most", expanded_most), bool(check_data)
+        self._settings: dict[str, Any] = {"io": io, "index_cache": index_cache, "dialect": dialect, "on_torn": on_torn}
+        self._settings["expanded_most"] = most
+        fnames = expand(source, SUFFIXES["recordio"])
+        look = partial(_look, index_cache=index_cache, dialect=dialect, skip=on_torn == "skip", check=check)
+        files, status = zip(*each_of(look, fnames, THREADS), strict=True)
+        self._describe(fnames, files)
+        self._table = ChunkTable(fnames, files, status, check=check, io=io, most=most)
+        self._groups = Groups(self._table.count, self._table.read, self._table.cut)
+        super().__init__(fnames, int(self._table.bounds[-1]), check_data, on_error=on_error)
+
+    def _describe(self, fnames: Sequence[str], files: Sequence[Chunks]) -> None:
+        named = zip(fnames, files, strict=True)
+        self.torn: dict[str, Torn] = {path: each.torn for path, each in named if each.torn is not None}
+        self.dialects: list[str] = [each.dialect.name for each in files]
+        kinds = {each.dialect.checksum_kind for each in files}
+        self.checksum = " or ".join(KINDS[kind] for kind in sorted(kinds))
+
+    # What it is
+
+    @property
+    def io(self) -> str:
+        """How it reads: "auto", "pread", "direct" or "mmap"."""
+        return str(self._settings["io"])
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks in all files."""
+        return self._table.count
+
+    def fingerprint(self) -> str:
+        """What tells these records from others, wherever the files are: 64 hexadecimal digits.
+
+        That of where the chunks are, and of their checksums. Nothing is read for it.
+        """
+        return self._table.payloads.fingerprint()
+
+    def locate(self, index: SupportsIndex) -> tuple[str, int]:
+        """Where record `index` is, -n <= index < n: (name of its file, its number in that file).
+
+        Raises:
+            IndexError: out of range.
+        """
+        position = self._positive(index)
+        file = int(np.searchsorted(self._table.bounds, position, "right")) - 1
+        return self._fnames[file], position - int(self._table.bounds[file])
+
+    # As pyrecordio calls them
+
+    def count(self) -> int:
+        """Number of records, as `len` gives it."""
+        return self.n
+
+    def get(self, index: SupportsIndex) -> bytes:
+        """Record `index`, as bytes; arguments and errors as for `read_one`."""
+        return self.read_one(index).tobytes()
+
+    def get_reader(self, start: SupportsIndex = 0, end: SupportsIndex | None = None) -> Iterator[bytes]:
+        """Return the records from `start` up to, not including, `end`; None for the last one.
+
+        A range ends where the file does: what is behind is left out, as slices and pyrecordio leave it out.
+
+        Raises:
+            IndexError: a negative number. While iterating: as `read`.
+        """
+        low, high = as_int64(start), self.n if end is None else as_int64(end)
+        if min(low, high) < 0:
+            raise SampleIndexError(f"range {low} .. {high}, expected numbers >= 0: {of_files(self.fnames)}")
+        return (record.tobytes() for record in self[low:high])
+
+    def tasks(self, samples: SupportsIndex) -> list[Task]:
+        """Divide the files into tasks for many processes or machines: every record is in exactly one.
+
+        Args:
+            samples: of a task at most, > 0; each file ends with a task of what is left.
+
+        Returns:
+            (path, start, stop) each; `RecordIOReader(path).read_range(start, stop)` reads the chunks of those only.
+
+        Raises:
+            ValueError: `samples` is not positive.
+        """
+        size = operator.index(samples)
+        if size <= 0:
+            raise ArgumentError(f"samples is {size}, expected > 0")
+        return [
+            Task(path, start, min(start + size, count))
+            for path, count in zip(self._fnames, np.diff(self._table.bounds).tolist(), strict=True)
+            for start in range(0, count, size)
+        ]
+
+    def stats(self) -> ReadStats:
+        """What was read so far and how, in numbers; cheap. Of all threads, but not of other processes.
+
+        Batches, records and bytes are those delivered; requests, times and cached bytes are of whole chunks, too.
+        """
+        done = super().stats()
+        return self._table.stats()._replace(
+            batches=done.batches, records=done.records, bytes=done.bytes, skipped=done.skipped
+        )
+
+    def validate(self) -> None:
+        """Read every chunk, and see that it holds as many records as its header says, which no checksum guards.
+
+        Raises:
+            ChecksumError, FormatError, OSError: the first that is wrong.
+        """
+        if self.closed:
+            raise self._closed_error()
+        for piece in self._table.cut(np.arange(self._table.count)) if self._table.count else []:
+            failures = self._table.read(piece).failures
+            for chunk in sorted(failures):
+                raise self._table.error(failures[chunk], chunk, int(self._table.first[chunk]))
+
+    # Reading
+
+    def _load(self, positions: Indices) -> list[Array | Exception]:
+        arrays, failures = self._loaded(ARRAYS, positions, None)
+        for place, error in failures:
+            arrays[place] = error
+        return arrays  # type: ignore[no-any-return]
+
+    def _loaded(self, form: Form, positions: Indices, out: Out) -> Outcome:
+        table, groups = self._table, self._groups
+        chunks = table.of_records(positions)
+        # Read in sequence, records of a chunk that was just read come from memory, not a second time from a disk.
+        if table.known[chunks].all() and not groups.kept[chunks].all():
+            return table.alone(form, positions, chunks, out)
+        if isinstance(form, Slots):
+            return super()._loaded(form, positions, out)
+        batch = Batch(form, len(positions), views=table.once)
+        have, missing = groups.find(np.unique(chunks))
+        known = table.known[missing]  # looked at once: other threads come to know more meanwhile
+        if known.any():
+            places = np.flatnonzero(np.isin(chunks, missing[known]))
+            batch.add_read(places, table.alone(form, positions[places], chunks[places]))
+        for group in have:
+            self._add(batch, group, positions, chunks)
+        for group in groups.take(missing[~known]):
+            self._add(batch, group, positions, chunks)
+        return batch.outcome(out)
+
+    def _add(self, batch: Batch, group: Group, positions: Indices, chunks: Numbers) -> None:
+        slots = group.slots(chunks)
+        places = np.flatnonzero((slots >= 0) & batch.missing)  # two groups may have the same chunk
+        rows = group.first[slots[places]] + positions[places] - self._table.first[chunks[places]]
+        batch.add(group, places, rows)
+        for chunk, reason in group.failures.items():
+            for place in np.flatnonzero((chunks == chunk) & batch.missing).tolist():
+                batch.fail(place, self._table.error(reason, chunk, int(positions[place])))
+
+    def _sizes(self, positions: Indices) -> Indices:
+        return self._table.usual_sizes(positions)
+
+    def _read_once(self, once: bool) -> None:
+        self._table.read_once(once)
+
+    def _bytes_read(self, positions: Indices) -> int:
+        return self._table.bytes_read(positions)
+
+    def _undivided(self, positions: Indices) -> int:
+        return self._table.undivided(positions)
+
+    # Life
+
+    def _release(self) -> None:
+        self._table.close()
+        self._groups.clear()
+
+    def _options(self) -> dict[str, Any]:
+        return {**self._settings, **super()._options()}
+
+
+def _check_options(dialect: str | None, on_torn: str) -> None:
+    if on_torn not in ("raise", "skip"):
+        raise ArgumentError(f"on_torn is {on_torn!r}, expected 'raise' or 'skip'")
+    if dialect is not None:
+        dialect_of(dialect)
+
+
+def _look(
+    path: str, *, index_cache: IndexCache, dialect: str | None, skip: bool, check: bool
+) -> tuple[Chunks, os.stat_result]:
+    """The chunks of a file that are to be read, and what the file was when they were found."""
+    status = os.stat(path)
+    chunks = indexed(path, dialect, index_cache)
+    if skip and check and chunks.torn is None and not last_matches(path, chunks):
+        chunks = chunks.without_last()
+    if chunks.torn is not None and not skip:
+        raise torn_error(path, chunks.torn)
+    return chunks, status

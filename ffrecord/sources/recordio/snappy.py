@@ -1,0 +1,122 @@
+"""Snappy as RecordIO has it: raw, in the framing format, and in the stream of the C++ of PaddlePaddle.
+
+Raw snappy is expanded and made by cramjam; what is around it is read here, since no library has all of it.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError
+from ffrecord.kernels._memory import pooled
+from ffrecord.reading.batch_forms import Array
+from ffrecord.sources.recordio import _recordio
+from ffrecord.system.optional import require
+
+Numbers = npt.NDArray[np.int64]
+RAW, FRAMED, BLOCKS = "raw", "framed", "blocks"
+PURPOSE = "snappy compression"
+
+
+def codec() -> Any:
+    """cramjam's functions.
+
+    Raises:
+        ImportError: it is not installed; says what to install.
+    """
+    return require("cramjam", "snappy", PURPOSE).snappy
+
+
+def compress(data: bytes, kind: str) -> bytes:
+    """`data` as raw snappy, or in the framing format."""
+    return bytes(codec().compress_raw(data) if kind == RAW else codec().compress(data))
+
+
+def expand(data: Array, kind: str, most: int, check: bool = True) -> Array:
+    """What was compressed.
+
+    Args:
+        data: uint8 [size].
+        kind: RAW, FRAMED or BLOCKS.
+        most: bytes it may expand to; compared before anything is allocated, as is what so many bytes can make at all.
+        check: compare the CRC-32C of each block of the framing format. In the stream of the C++ their own reader does
+            not look at it, nor does this.
+
+    Raises:
+        FormatError: it is not of this kind, is damaged, or expands to more than `most`.
+        ChecksumError: a block does not match.
+        ImportError: cramjam is not installed.
+    """
+    if kind == RAW:
+        return _expand_raw(data, most)
+    table = _recordio.blocks(data, kind == FRAMED, most)
+    out = pooled(int(table[:, 3].sum()))
+    _recordio.copy_stored(data, table, out)
+    starts = np.cumsum(table[:, 3]) - table[:, 3]
+    compressed = np.flatnonzero(table[:, 0] == 0)
+    for start, (_, offset, size, expanded, _) in zip(
+        starts[compressed].tolist(), table[compressed].tolist(), strict=True
+    ):
+        _expand_into(data[offset : offset + size], out[start : start + expanded])
+    if check and kind == FRAMED:
+        _recordio.check_blocks(table, out)
+    return out
+
+
+def expand_pieces(
+    data: Array, starts: Numbers, ends: Numbers, most: int
+) -> tuple[Array, Numbers, dict[int, Exception]]:
+    """What pieces of `data` expand to, each of raw snappy, back to back.
+
+    Args:
+        starts, ends: int64 [k], of each piece.
+        most: bytes that a piece may expand to.
+
+    Returns:
+        (expanded, bounds, failures): uint8; int64 [k + 1], where what each expands to begins; piece → what is wrong
+        with it, and what is there for it is garbage, if anything.
+    """
+    sizes = _recordio.expanded_sizes(data, starts, ends)
+    failures: dict[int, Exception] = {}
+    for i in np.flatnonzero((sizes < 0) | (sizes > most)).tolist():
+        failures[i] = _wrong_size(int(ends[i] - starts[i]), int(sizes[i]), most)
+        sizes[i] = 0
+    bounds = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=bounds[1:])
+    out = pooled(int(bounds[-1]))
+    into, places = codec().decompress_raw_into, bounds.tolist()
+    for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        if i not in failures:
+            try:
+                into(data[start:end], out[places[i] : places[i + 1]])
+            except Exception as error:  # cramjam's own class, which derives from nothing else
+                failures[i] = FormatError(f"{end - start} bytes of snappy cannot be expanded: {error}")
+    return out, bounds, failures
+
+
+def _wrong_size(size: int, expanded: int, most: int) -> FormatError:
+    if expanded < 0:
+        return FormatError(f"{size} bytes are no snappy: they say to expand to more than they can, or nothing")
+    return FormatError(f"{size} bytes of snappy expand to {expanded}, expected at most {most}")
+
+
+def _expand_raw(data: Array, most: int) -> Array:
+    out, _, failures = expand_pieces(data, np.zeros(1, np.int64), np.array([len(data)]), most)
+    error = failures.pop(0, None)
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # or the two of them, and `out`, stay until garbage is collected
+    return out
+
+
+def _expand_into(data: Array, out: Array) -> None:
+    into = codec().decompress_raw_into
+    try:
+        written = into(data, out)
+    except Exception as error:  # cramjam's own class, which derives from nothing else
+        raise FormatError(f"{len(data)} bytes of snappy cannot be expanded to {len(out)}: {error}") from None
+    if written != len(out):
+        raise FormatError(f"{len(data)} bytes of snappy expand to {written}, they say {len(out)}")

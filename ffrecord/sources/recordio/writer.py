@@ -1,0 +1,280 @@
+"""Write RecordIO files of the PaddlePaddle family, or append to them."""
+
+import errno
+import gzip
+import os
+import warnings
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Literal, NoReturn
+
+from ffrecord._crc import crc32, crc32c
+from ffrecord.errors import ArgumentError, ClosedError, FormatError, StateError, counted, escaped, file_error
+from ffrecord.reading.paths import PathLike, local
+from ffrecord.sources.files import check_file
+from ffrecord.sources.recordio import snappy
+from ffrecord.sources.recordio.index import find_chunks, last_matches, torn_error
+from ffrecord.sources.recordio.layout import COMPRESSORS, GZIP, LENGTH, NONE, SIZE_MOST, SNAPPY, Dialect, dialect_of
+from ffrecord.system import filesystems
+from ffrecord.system.atomic_file import PartFile, write_all
+from ffrecord.system.buffers import as_bytes
+from ffrecord.system.sizes import Size, parse_size
+
+CHUNK_SIZE = 64 << 10
+CHUNK_SIZE_MOST = 1 << 30
+RECORDS_MOST = 1 << 20  # of a chunk, which empty ones never fill
+COMPRESSED_MOST = 1 << 30  # bytes of a payload before compression; as readers take it unless told otherwise
+GZIP_LEVEL = 6
+
+
+class RecordIOWriter:
+    """Writes one file.
+
+    Args:
+        path: of the file.
+        dialect: "A", as pyrecordio 0.0.1 and 0.0.2 read it, or "B", as pyrecordio 0.0.6 and the Go library do. None:
+            that of the file appended to, or "B".
+        compressor: "none", "snappy" or "gzip". Records of chunks that are not compressed can be read one by one.
+        max_chunk_size: bytes, or text such as "1MB", of records in a chunk; a record with more has a chunk of its own.
+            1 to 1 GiB.
+        mode: "create": the file comes under its name when it is closed, complete, and replaces what is there. "append":
+            chunks are added to a file that is there, none of whose bytes change.
+        torn: what to do about a torn chunk at the end of the file appended to: "raise", or "cut" it off.
+
+    Attributes:
+        count: records written, not those that were there.
+
+    Raises:
+        ValueError, TypeError: an argument.
+        FileNotFoundError, IsADirectoryError: nothing to append to.
+        FormatError: what is to be appended to is no RecordIO, or of another dialect.
+        TruncatedError (a FormatError and an OSError): its last chunk is torn.
+        OSError: the file cannot be written; EBUSY: another writer appends to it.
+        ImportError: what the compressor needs is not installed.
+
+    What a killed writer left of a file that was being created, nobody reads. Of one that was appended to it may leave a
+    torn chunk, which readers can skip and the next writer cut off. An exception inside a `with` block takes back all
+    that was written since the last `flush`. Not to be shared by threads without a lock.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        dialect: Literal["A", "B"] | None = None,
+        *,
+        compressor: Literal["none", "snappy", "gzip"] = "none",
+        max_chunk_size: Size = CHUNK_SIZE,
+        mode: Literal["create", "append"] = "create",
+        torn: Literal["raise", "cut"] = "raise",
+    ) -> None:
+        self._open = False
+        self._path = local("path", path)
+        self._check_options(dialect, compressor, mode, torn)
+        self._compressor = compressor
+        self._chunk_size = parse_size("max_chunk_size", max_chunk_size)
+        if self._chunk_size > CHUNK_SIZE_MOST:
+            raise ArgumentError(f"max_chunk_size is {self._chunk_size}, expected 1 to {CHUNK_SIZE_MOST}")
+        if compressor == SNAPPY:
+            snappy.codec()
+        self.count = 0
+        self._records: list[bytes] = []
+        self._pending = 0  # bytes of them
+        self._appends = mode == "append"
+        if self._appends:
+            self._begin_append(dialect, torn == "cut")
+        else:
+            self._part, self._end, self._dialect = PartFile(self._path), 0, dialect_of(dialect or "B")
+        self._safe_end = self._end  # up to here nothing is taken back
+        self._open = True
+
+    @staticmethod
+    def _check_options(dialect: object, compressor: object, mode: object, torn: object) -> None:
+        given = {"dialect": dialect, "compressor": compressor, "mode": mode, "torn": torn}
+        allowed: dict[str, tuple[object, ...]] = {
+            "dialect": ("A", "B", None),
+            "compressor": COMPRESSORS,
+            "mode": ("create", "append"),
+            "torn": ("raise", "cut"),
+        }
+        for name, value in given.items():
+            if value not in allowed[name]:
+                raise ArgumentError(f"{name} is {value!r}, expected one of {', '.join(map(repr, allowed[name]))}")
+
+    def _begin_append(self, dialect: str | None, cut: bool) -> None:
+        check_file(self._path)
+        real = filesystems.real(self._path)
+        self._part = PartFile(real, left=real)
+        try:
+            self._dialect, self._end = self._look(dialect, cut)
+            if os.fstat(self._part.fd).st_size > self._end:
+                os.ftruncate(self._part.fd, self._end)
+        except BaseException:
+            self._part.discard()
+            raise
+
+    def _look(self, dialect: str | None, cut: bool) -> tuple[Dialect, int]:
+        """The dialect of the file appended to, and where its last whole chunk ends."""
+        if os.fstat(self._part.fd).st_size == 0:
+            return dialect_of(dialect or "B"), 0
+        chunks = find_chunks(self._path)
+        if chunks.torn is None and not last_matches(self._path, chunks):
+            chunks = chunks.without_last()
+        if chunks.torn is not None and not cut:
+            raise torn_error(self._path, chunks.torn, "torn='cut' cuts it off")
+        if not len(chunks.offsets):
+            return dialect_of(dialect or "B"), 0
+        if chunks.dialect.name not in ("A", "B") or dialect not in (None, chunks.dialect.name):
+            wanted = f"dialect {dialect}" if dialect else "dialect A or B"
+            raise FormatError(f"{self._path}: its chunks are of dialect {chunks.dialect.name}, expected {wanted}")
+        return chunks.dialect, chunks.end
+
+    @property
+    def dialect(self) -> str:
+        """Of the file: "A" or "B"."""
+        return self._dialect.name
+
+    # Writing
+
+    def write(self, record: Any) -> None:
+        """Add one record.
+
+        Args:
+            record: anything with the buffer protocol, or an array; may be empty. At most 4 GiB less 5 bytes, with a
+                compressor 1 GiB less 4; nothing is written otherwise.
+
+        Raises:
+            TypeError: it is no buffer.
+            ValueError: it is too large.
+            RuntimeError (also ValueError): closed.
+            RuntimeError (also AssertionError): opened by another process.
+            OSError (also RuntimeError): the disk; nothing since the last `flush` is kept, and the writer is closed.
+        """
+        self._check_usable()
+        data = record if type(record) is bytes else bytes(as_bytes(record))
+        most = (SIZE_MOST if self._compressor == NONE else COMPRESSED_MOST) - LENGTH.size
+        if len(data) > most:
+            raise ArgumentError(
+                f"{self._path}: record {self.count} has {counted(len(data), 'byte')}, expected at most {most}"
+            )
+        if self._records and (self._pending + len(data) > self._chunk_size or len(self._records) == RECORDS_MOST):
+            self._write_chunk()
+        self._records.append(data)
+        self._pending += len(data)
+        self.count += 1
+
+    def write_many(self, records: Iterable[Any]) -> None:
+        """Add records one after the other; raises as `write`, those before the one at fault being written."""
+        for record in records:
+            self.write(record)
+
+    def flush(self) -> None:
+        """Make a chunk of what was written so far, and make all chunks durable.
+
+        What is appended can be read from then on, and stays whatever comes. A file that is being created has no name
+        yet.
+
+        Raises:
+            As `write`.
+        """
+        self._check_usable()
+        if self._records:
+            self._write_chunk()
+        try:
+            os.fsync(self._part.fd)
+        except OSError as error:
+            self._fail(error)
+        self._safe_end = self._end
+
+    def close(self) -> None:
+        """Write what is left, make it durable and, if the file is created, put it under its name. May be repeated.
+
+        Raises:
+            As `write`.
+        """
+        if not self._open:
+            return
+        self._check_usable()
+        if self._records:
+            self._write_chunk()
+        try:
+            self._part.publish()
+        finally:
+            self._open = False
+
+    def _write_chunk(self) -> None:
+        try:
+            chunk = self._chunk()
+            write_all(self._part.fd, memoryview(chunk), self._end)
+        except OSError as error:
+            self._fail(error)
+        except BaseException:
+            self._discard()
+            raise
+        self._end += len(chunk)
+        self._records, self._pending = [], 0
+
+    def _chunk(self) -> bytes:
+        parts = [part for record in self._records for part in (LENGTH.pack(len(record)), record)]
+        payload = self._compress(b"".join(parts))
+        if len(payload) > SIZE_MOST:
+            raise ArgumentError(
+                f"{self._path}: a chunk has {counted(len(payload), 'byte')}, expected at most {SIZE_MOST}"
+            )
+        checksum = (crc32c if self._dialect.checksum_kind == "crc32c" else crc32)(payload)
+        return self._dialect.header(len(self._records), checksum, self._compressor, len(payload)) + payload
+
+    def _compress(self, payload: bytes) -> bytes:
+        if self._compressor == GZIP:
+            return gzip.compress(payload, GZIP_LEVEL, mtime=0)  # no time: the same records make the same file
+        return snappy.compress(payload, self._dialect.snappy) if self._compressor == SNAPPY else payload
+
+    def _check_usable(self) -> None:
+        if not self._open:
+            raise ClosedError(f"{self._path}: closed")
+        if not self._part.owned:
+            raise StateError(f"{self._path}: opened by another process; a forked child cannot write to it")
+
+    # Life
+
+    def _fail(self, error: OSError) -> NoReturn:
+        """After a failed write: give up, and say so."""
+        self._discard()
+        sentence = f"{self._path}: writing records up to {self.count - 1}"
+        raise file_error(error.errno or errno.EIO, sentence, self._path) from None
+
+    def _discard(self) -> None:
+        """Take back what was not made safe."""
+        if not self._open:
+            return
+        self._open = False
+        if self._appends and self._part.owned:
+            # A disk that fails even so leaves what a killed writer does: chunks, the last one perhaps torn.
+            try:
+                os.ftruncate(self._part.fd, self._safe_end)
+            except OSError as error:
+                told = f"{self._path}: not cut back to {counted(self._safe_end, 'byte')}: {error}"
+                warnings.warn(escaped(told), stacklevel=3)
+        self._part.discard()
+
+    def __enter__(self) -> "RecordIOWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.close()
+        finally:
+            self._discard()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):
+            owned = self._part.owned
+            self._discard()
+            if owned:
+                sentence = f"{self._path}: dropped after {counted(self.count, 'record')} and never closed; discarded"
+                warnings.warn(escaped(sentence), ResourceWarning, stacklevel=2, source=self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")

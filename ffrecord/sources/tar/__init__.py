@@ -1,0 +1,1 @@
+"""Tar archives and WebDataset, read in place or streamed."""

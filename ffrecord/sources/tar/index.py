@@ -1,0 +1,252 @@
+"""What is in tar archives: a pass over their headers."""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError, TruncatedError, doing, file_error
+from ffrecord.sources.compressed import compression_of
+from ffrecord.sources.files import check_file, each_of
+from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.names import Names, check_members
+from ffrecord.sources.tar import _tar
+from ffrecord.system.atomic_file import read_up_to
+
+Numbers = npt.NDArray[np.int64]
+Arrays = dict[str, npt.NDArray[Any]]
+
+logger = logging.getLogger("ffrecord")
+
+KIND = "tar-2"  # of index; to be counted up when it means something else
+COLUMNS: dict[str, type[np.generic]] = {
+    **dict.fromkeys(("headers", "offsets", "sizes"), np.int64),
+    **dict.fromkeys(("linked", "sparse"), np.uint8),
+}
+THREADS = 8  # archives looked through at once
+
+SPARSE = "a sparse file, whose holes are left out: not supported, store it whole"
+PROBLEMS = {
+    "size": "a size that is no number >= 0",
+    "pax": "a pax header with a record that is none",
+    "sparse": SPARSE,
+    "volume": "a file continued from another volume: not supported",
+    "global": "a global pax header that sets a name, link or size for all members: refused",
+    "lonely": "an extension header, and no member after it",
+}
+
+
+class Members(NamedTuple):
+    """The regular files of an archive, in order; hard links to them, too.
+
+    Attributes:
+        path, status: of the archive.
+        names: of each.
+        headers: where the first header of each begins, bytes; int64 [n], as the next two.
+        offsets, sizes: where its data lie, bytes; of a hard link those of the file it leads to.
+        linked: uint8 [n], 1 for hard links.
+        sparse: uint8 [n], 1 for files whose holes are left out, which are not read.
+        folders: names of the directories, each with a "/" at its end.
+    """
+
+    path: str
+    status: os.stat_result
+    names: Names
+    headers: Numbers
+    offsets: Numbers
+    sizes: Numbers
+    linked: npt.NDArray[Any]
+    sparse: npt.NDArray[Any]
+    folders: Names
+
+
+def members_of(
+    paths: Sequence[str],
+    index_cache: IndexCache = None,
+    *,
+    ignore_zeros: bool = False,
+    cut: Callable[[str], None] | None = None,
+) -> list[Members]:
+    """What is in each archive; several are looked through at once.
+
+    Args:
+        paths: of the archives.
+        index_cache: as for `cached`.
+        ignore_zeros: go on after blocks of zeros, which end an archive.
+        cut: told of an archive whose end is missing, which is an error otherwise; its last member may reach beyond the
+            end of the file then.
+
+    Raises:
+        FormatError, TruncatedError: an archive that is damaged, compressed or none; with path and offset.
+        OSError: it cannot be read.
+    """
+    look = partial(_members, index_cache=index_cache, ignore_zeros=ignore_zeros, cut=cut)
+    return each_of(look, paths, THREADS)
+
+
+def _members(path: str, index_cache: IndexCache, ignore_zeros: bool, cut: Callable[[str], None] | None) -> Members:
+    check_file(path)
+    status = os.stat(path)
+    build = partial(_build, path, ignore_zeros, cut)
+    # What is left of an archive that was cut is not what it is.
+    place = index_cache if cut is None else None
+    arrays: Arrays = cached(path, f"{KIND}z" if ignore_zeros else KIND, build, place, _check_kept)
+    columns = {name: arrays[name] for name in COLUMNS}
+    names, folders = Names.from_arrays(arrays), Names(arrays["folders"], arrays["folder_offsets"])
+    return Members(path, status, names, **columns, folders=folders)
+
+
+def _check_kept(arrays: Arrays) -> None:
+    """Raise unless these are arrays of `_build`. Where members are is compared with the file when they are read."""
+    check_members(arrays, **COLUMNS)
+
+
+def _build(path: str, ignore_zeros: bool, cut: Callable[[str], None] | None) -> Arrays:
+    with doing("looking for members", path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            if size == 0:
+                raise FormatError(f"{path}: an empty file is no tar archive")
+            scan = _tar.Scan(fd, size, ignore_zeros)
+            if not scan.run():
+                error = _error(path, size, scan, read_up_to(fd, 8, 0))
+                if cut is None or not isinstance(error, TruncatedError):
+                    try:
+                        raise error
+                    finally:
+                        del error  # or the two of them, and the memory of `scan`, stay until garbage is collected
+                cut(str(error))
+            elif not scan.ended:
+                tell_unended(path, size, scan.n)
+            return _regular(path, scan.arrays())
+        finally:
+            os.close(fd)
+
+
+def tell_unended(path: str, size: int, members: int) -> None:
+    """Log that zeros at the end of an archive of `size` bytes are missing: nothing else tells a cut between members."""
+    end = "without the zeros that end an archive, so it may have been cut"
+    logger.warning("%s: %d members in %d bytes, %s", path, members, size, end)
+
+
+def _error(path: str, size: int, scan: _tar.Scan, begins: bytes) -> Exception:
+    """Why a pass stopped."""
+    if scan.problem == "failed":
+        if scan.failure:
+            return file_error(scan.failure, f"{path}: reading headers at offset {scan.offset}", path)
+        return TruncatedError(f"{path}: cut while it was read: nothing at offset {scan.offset}, it had {size} bytes")
+    small = scan.problem == "cut header" and compression_of(begins) is not None
+    if (scan.problem == "checksum" or small) and scan.n == 0 and scan.offset == 0:
+        return no_tar(path, begins)
+    headers = scan.headers
+    if scan.problem and scan.problem.startswith("cut"):
+        return TruncatedError(f"{path}: {_cut(scan, size)}; the file ends at {size}")
+    return header_error(path, scan.offset, headers, scan.problem)
+
+
+def _cut(scan: _tar.Scan, size: int) -> str:
+    headers, data = scan.headers, scan.offset + _tar.BLOCK
+    if scan.problem == "cut header":
+        return f"cut in a header at offset {scan.offset}, of {_tar.BLOCK} bytes"
+    if scan.problem == "cut extension":
+        return f"cut in an extension header at offset {scan.offset}, with {headers.size} bytes from {data} on"
+    return f"cut in member {text(headers.name)!r}: {headers.size} bytes from offset {data} on, {size - data} are there"
+
+
+def no_tar(path: str, begins: bytes) -> FormatError:
+    """The error of a file that does not begin with a header."""
+    name = compression_of(begins)
+    if name is not None:
+        return FormatError(
+            f"{path}: compressed by {name}: its members cannot be read in place. "
+            "ffrecord.sources.iter_members reads them in order, "
+            "and ffrecord.convert makes records of them in one pass; or decompress it"
+        )
+    return FormatError(f"{path}: begins with {begins.hex(' ')}, and no header of a tar archive")
+
+
+def header_error(path: str, offset: int, headers: _tar.Headers, problem: str | None) -> FormatError:
+    """The error of a header at `offset` that was refused."""
+    where = f"{path}: header at offset {offset}"
+    if problem == "checksum":
+        stored = "none" if headers.stored < 0 else f"{headers.stored:#o}"
+        return FormatError(f"{where}: checksum {headers.computed:#o}, stored {stored}: damaged, or no header")
+    if problem == "long":
+        return FormatError(
+            f"{where}: an extension or name of {headers.size} bytes, expected at most {_tar.EXTENSION_MOST} and "
+            f"{_tar.NAME_MOST}"
+        )
+    named = f" of member {text(headers.name)!r}" if problem in ("sparse", "volume") and headers.name else ""
+    return FormatError(f"{where}{named}: {PROBLEMS.get(str(problem), problem)}")
+
+
+def sparse_error(where: str) -> FormatError:
+    """The error of reading what lies in a sparse file."""
+    return FormatError(f"{where}: {SPARSE}")
+
+
+def text(name: bytes) -> str:
+    """A name as `Names` gives it."""
+    return name.decode(errors="surrogateescape")
+
+
+def _regular(path: str, found: Arrays) -> Arrays:
+    """Of everything in an archive, the files; hard links lead to their data."""
+    kinds = found["kinds"]
+    linked = (kinds == _tar.LINK).astype(np.uint8)
+    kept = _files(kinds)
+    if linked.any():
+        kept |= _follow(path, found)
+    chosen = np.flatnonzero(kept)
+    names = Names.from_arrays(found)
+    columns = {name: found[name][chosen] for name in ("headers", "offsets", "sizes")}
+    sparse = (found["kinds"] == _tar.SPARSE_FILE).astype(np.uint8)  # of links: of what they lead to, by now
+    folders = _folders(found)
+    return {
+        **columns,
+        "linked": linked[chosen],
+        "sparse": sparse[chosen],
+        **(names if len(chosen) == len(names) else names.picked(chosen)).arrays(),
+        "folders": folders.blob,
+        "folder_offsets": folders.offsets,
+    }
+
+
+def _files(kinds: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = (kinds == _tar.FILE) | (kinds == _tar.SPARSE_FILE)
+    return found
+
+
+def _folders(found: Arrays) -> Names:
+    """The names of the directories, each with a "/" at its end."""
+    names = Names.from_arrays(found).picked(np.flatnonzero(found["kinds"] == _tar.DIRECTORY))
+    return Names.of([f"{name.rstrip('/')}/" for name in names])
+
+
+def _follow(path: str, found: Arrays) -> npt.NDArray[np.bool_]:
+    """Give hard links the data of what they lead to, an earlier member; which of them lead to files."""
+    names = Names.from_arrays(found)
+    links = Names(found["links"], found["link_offsets"])
+    kinds, offsets, sizes = found["kinds"], found["offsets"], found["sizes"]
+    files, links_of = _files(kinds), kinds == _tar.LINK
+    what = found["kinds"] = kinds.copy()
+    earlier: dict[str, int] = {}
+    for i, name in enumerate(names):
+        if kinds[i] == _tar.LINK:
+            target = earlier.get(os.path.normpath(links[i]), -1)
+            if target < 0:
+                raise FormatError(
+                    f"{path}: member {name!r} at offset {found['headers'][i]} is a hard link to {links[i]!r}, and no "
+                    "member before it has that name"
+                )
+            # An archive may link to symbolic links and devices, too.
+            files[i], offsets[i], sizes[i] = files[target], offsets[target], sizes[target]
+            what[i] = what[target] if files[target] else _tar.LINK
+        earlier[os.path.normpath(name)] = i  # some archives say `./a` in the one place, and `a` in the other
+    leading: npt.NDArray[np.bool_] = files & links_of
+    return leading

@@ -1,0 +1,134 @@
+"""Tar archives read in place."""
+
+# Records are also read by name, so parameters have other names than those of `Store`.
+# pyright: reportIncompatibleMethodOverride=false
+
+import io as streams
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError
+from ffrecord.folders.member_file import Checked, SpanRaw, reopen
+from ffrecord.reading.batch_forms import Array
+from ffrecord.reading.paths import Source
+from ffrecord.reading.span_file import SpanFile
+from ffrecord.reading.store import Indices, OnError
+from ffrecord.sources.fallback_reader import MixedReader
+from ffrecord.sources.files import expand
+from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.named_files import NamedFiles
+from ffrecord.sources.names import Names, joined
+from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.tar.index import Members, members_of, sparse_error
+from ffrecord.system.open_all import all_opened
+
+logger = logging.getLogger("ffrecord")
+
+
+class TarReader(NamedFiles, MixedReader):
+    """The regular files of tar archives as records, in stored order, and as files; their names are `keys()`.
+
+    Read are archives of POSIX (ustar, pax), GNU, star and the seventh edition of Unix. A hard link has the bytes of the
+    member that it leads to. Directories, symbolic links, devices and FIFOs are left out. The format guards headers,
+    whose checksums are compared when the index is made, but not data: `checksum` is None.
+
+    Args:
+        source: an archive; a directory of some; a glob pattern; or a list or tuple of such, one after the other.
+        check_data: without effect: there is nothing to compare.
+        io: as for `FileReader`.
+        on_error: as for `FileReader`. Unless it is "raise", an archive whose end is missing can be opened, which is
+            logged: the member that was cut is a record that cannot be read.
+        index_cache: where to keep the index: True for beside each archive, or a directory; None for nowhere. Not kept
+            with an `on_error` other than "raise".
+        ignore_zeros: go on after blocks of zeros, as for archives that were put together by `cat`. Otherwise a block of
+            zeros is the end, and nothing after it is looked at.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
+        FormatError: no archive, a compressed one, a damaged header, a hard link to nothing. Sparse members raise it
+            when they are read.
+        TruncatedError (a FormatError): an archive ends inside a member or header. Where only the zeros at the end are
+            missing, nothing is.
+        OSError: an archive cannot be read.
+    """
+
+    __slots__ = ("_folder_names", "_ignore_zeros", "_index_cache", "_names", "_sparse", "_starts")
+
+    format: ClassVar[str] = "tar"
+
+    def __init__(
+        self,
+        source: Source,
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        index_cache: IndexCache = None,
+        ignore_zeros: bool = False,
+    ) -> None:
+        self._index_cache, self._ignore_zeros = index_cache, bool(ignore_zeros)
+        archives = members_of(
+            expand(source, SUFFIXES["tar"]), index_cache, ignore_zeros=self._ignore_zeros, cut=on_cut(on_error)
+        )
+        self._names = joined([archive.names for archive in archives])
+        self._folder_names = joined([archive.folders for archive in archives])
+        sparse: npt.NDArray[np.bool_] = np.concatenate([archive.sparse for archive in archives]).astype(bool)
+        self._sparse = sparse if sparse.any() else None
+        self._starts = np.cumsum([0, *(len(archive.names) for archive in archives)])
+        files = open_archives(archives, io, [(archive.offsets, archive.sizes) for archive in archives])
+        super().__init__(files, check_data, io=io, on_error=on_error)
+
+    def keys(self) -> Names:
+        """The name of each member, as stored. Names may be repeated; `keys().find(name)` is the last one."""
+        return self._names
+
+    def _folders(self) -> Names:
+        return self._folder_names
+
+    def _content_sizes(self) -> npt.NDArray[np.int64]:
+        return np.concatenate([file.sizes for file in self._files])
+
+    def _open_index(self, index: int) -> streams.RawIOBase:
+        if self._sparse is not None and self._sparse[index]:
+            raise self._sparse_error(index)
+        number, local = self._engine.locate(index)
+        file = self._files[number]
+        checked = Checked(file.path, f"member {self._names[index]!r}", int(file.sizes[local]), None)
+        return SpanRaw(reopen(file), int(file.offsets[local]), checked)
+
+    def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
+        return None if self._sparse is None else self._sparse[positions]
+
+    def _load_special(self, positions: Indices) -> list[Array | Exception]:
+        return [self._sparse_error(index) for index in positions.tolist()]
+
+    def _sparse_error(self, index: int) -> FormatError:
+        path, _ = self.locate(index)
+        return sparse_error(f"Sample {index}: {path}: member {self._names[index]!r}")
+
+    def _record_name(self, file: int, local: int) -> str:
+        return f"member {self._names[int(self._starts[file]) + local]!r}"
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "index_cache": self._index_cache, "ignore_zeros": self._ignore_zeros}
+
+
+def on_cut(on_error: OnError) -> Callable[[str], None] | None:
+    """What is told of archives that were cut: the log, or nothing, and they are errors."""
+    return None if on_error == "raise" else _log_cut
+
+
+def _log_cut(message: str) -> None:
+    logger.warning("%s; what is before that can be read", message)
+
+
+def open_archives(archives: Sequence[Members], io: str, spans: Sequence[tuple[Any, Any]]) -> list[SpanFile]:
+    """The archives as files of records: (offsets, sizes) of each."""
+    return all_opened(
+        SpanFile(archive.path, offsets, sizes, whole=io == "mmap", status=archive.status)
+        for archive, (offsets, sizes) in zip(archives, spans, strict=True)
+    )

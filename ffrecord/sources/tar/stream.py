@@ -1,0 +1,329 @@
+"""Members of tar archives in order, in one pass: for compressed archives, which cannot be read in place."""
+
+import bz2
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError, TruncatedError
+from ffrecord.sources.compressed import compression_of
+from ffrecord.sources.files import check_file
+from ffrecord.sources.names import Names
+from ffrecord.sources.tar import _tar
+from ffrecord.sources.tar._tar import split_names
+from ffrecord.sources.tar.index import header_error, no_tar, tell_unended, text
+from ffrecord.system.optional import require
+from ffrecord.system.sizes import Size, parse_size
+
+PIECE = 1 << 20  # bytes read at once
+AT_ONCE = 8 << 10  # bytes of bzip2 or xz that a decompressor gets
+MEMORY_MOST = 256 << 20  # bytes that a decompressor may take, whatever a file asks for
+SIZE_MOST = 4 << 30  # bytes of a member, whose memory is bounded by nothing else
+
+
+class Member(NamedTuple):
+    """A regular file of an archive: its name, its bytes as uint8 [size], and where its data begin in the archive."""
+
+    name: str
+    data: npt.NDArray[np.uint8]
+    offset: int
+
+
+def iter_members(
+    path: str | os.PathLike[str], *, size_most: Size = SIZE_MOST, ignore_zeros: bool = False
+) -> Iterator[Member]:
+    """The regular files of an archive in order, read once from its start; one is in memory at a time.
+
+    Args:
+        path: of the archive: plain, or compressed by gzip, bzip2, xz or zstd (which needs zstandard), whatever it
+            is called.
+        size_most: bytes, or text such as "4GB", of the largest member that is read.
+        ignore_zeros: as for `TarReader`.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError): `path`. The rest while
+            iterating.
+        FormatError: a damaged archive, or compressed data; a sparse member; a hard link, since what it leads to has
+            gone by; a member of more than `size_most` bytes.
+        TruncatedError (a FormatError): the archive ends inside a member or header.
+        ImportError: zstandard is not installed.
+        OSError: the file cannot be read.
+    """
+    name = os.fspath(path)
+    check_file(name)
+    return _iterate(name, parse_size("size_most", size_most), ignore_zeros)
+
+
+def iter_samples(
+    path: str | os.PathLike[str], *, size_most: Size = SIZE_MOST, ignore_zeros: bool = False
+) -> Iterator[dict[str, Any]]:
+    """WebDataset's samples of an archive in order, as `WebDatasetReader.samples` gives them without `decode`.
+
+    One is in memory at a time. Arguments are those of `iter_members`.
+
+    Raises:
+        As `iter_members`, but for hard links that are no part of a sample; FormatError: a field that a sample has
+            twice.
+    """
+    name = os.fspath(path)
+    check_file(name)
+    most = parse_size("size_most", size_most)
+    return _grouped(name, _iterate(name, most, ignore_zeros, lambda link: _end_of_key(link) >= 0))
+
+
+def _grouped(path: str, members: Iterator[Member]) -> Iterator[dict[str, Any]]:
+    sample: dict[str, Any] = {}
+    for member in members:
+        dot, name = _end_of_key(member.name), member.name.encode(errors="surrogateescape")
+        if dot < 0:
+            continue
+        key, field = text(name[:dot]), text(name[dot + 1 :]).lower()
+        if sample and sample["__key__"] != key:
+            yield sample
+            sample = {}
+        sample.setdefault("__key__", key)
+        if field in sample:
+            raise FormatError(f"{path}: sample {key!r}: field {field!r} twice, again as member {member.name!r}")
+        sample[field] = member.data
+    if sample:
+        yield sample
+
+
+def _end_of_key(name: str) -> int:
+    """Bytes of the key that a member's name begins with; < 0: it is of no sample."""
+    names = Names.of([name])
+    return int(split_names(names.blob, names.offsets)[0][0])
+
+
+def _iterate(
+    path: str, size_most: int, ignore_zeros: bool, wanted: Callable[[str], bool] = lambda link: True
+) -> Iterator[Member]:
+    """Members; `wanted` says of a hard link's name whether to refuse it, or to leave it out."""
+    with open(path, "rb") as file:
+        begins = file.read(8)
+        file.seek(0)
+        kind = compression_of(begins)
+        with _named(path, kind):
+            # zstandard does not say that a stream was cut. Whoever compresses an archive writes its end, too.
+            stream = _Stream(path, _decompressed(file, kind), size_most, needs_end=kind == "zstd", wanted=wanted)
+            yield from stream.members(ignore_zeros)
+
+
+@contextmanager
+def _named(path: str, kind: str | None) -> Iterator[None]:
+    """Make the errors of decompressors ours."""
+    try:
+        yield
+    except EOFError as error:
+        raise TruncatedError(f"{path}: cut: {error}") from None
+    except (zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise FormatError(f"{path}: {kind} data that are damaged: {error}") from None
+    except OSError as error:
+        if error.errno is not None or isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{path}: {kind} data that are damaged: {error}") from None  # of bz2
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":
+            raise
+        raise FormatError(f"{path}: {kind} data that are damaged: {error}") from None
+
+
+def _decompressed(file: IO[bytes], kind: str | None) -> Callable[[int], bytes]:
+    """What reads up to so many bytes of the archive; b"" at its end."""
+    if kind is None:
+        return file.read
+    if kind == "gzip":
+        return gzip.GzipFile(fileobj=file).read
+    if kind == "zstd":
+        zstandard = require("zstandard", "zstd", "an archive compressed by zstd")
+        decompressor = zstandard.ZstdDecompressor(max_window_size=MEMORY_MOST)
+        read: Callable[[int], bytes] = decompressor.stream_reader(
+            file, PIECE, read_across_frames=True, closefd=False
+        ).read
+        return read
+    if kind == "xz":
+        return _Parts(file, lambda: lzma.LZMADecompressor(memlimit=MEMORY_MOST)).read
+    return _Parts(file, bz2.BZ2Decompressor).read
+
+
+class _Parts:
+    """A file of compressed streams one after the other."""
+
+    def __init__(self, file: IO[bytes], begin: Callable[[], Any]) -> None:
+        self._file, self._begin = file, begin
+        self._stream, self._input, self._ahead = begin(), b"", memoryview(b"")
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes; b"" at the end.
+
+        Raises:
+            EOFError: the file ends inside a stream.
+        """
+        while True:
+            if self._stream.eof:
+                # xz pads streams with zeros; tapes end in them.
+                self._input = self._stream.unused_data.lstrip(b"\0") or self._fresh()
+                if not self._input:
+                    return b""
+                self._stream = self._begin()
+            if not self._input and self._stream.needs_input:
+                self._input = self._next()
+                if not self._input:
+                    raise EOFError("compressed data end inside a stream")
+            data: bytes = self._stream.decompress(self._input, size)
+            self._input = b""
+            if data:
+                return data
+
+    def _fresh(self) -> bytes:
+        while data := self._next():
+            if data := data.lstrip(b"\0"):
+                break
+        return data
+
+    def _next(self) -> bytes:
+        """Some of the file, little enough: what a stream leaves of it is copied, and there may be as many as there are
+        bytes for their headers."""
+        if not self._ahead:
+            self._ahead = memoryview(self._file.read(PIECE))
+        data, self._ahead = self._ahead[:AT_ONCE].tobytes(), self._ahead[AT_ONCE:]
+        return data
+
+
+class _Stream:
+    """An archive that is read once.
+
+    Args:
+        path: for messages.
+        read: gives up to so many bytes, b"" at the end.
+        size_most: bytes of the largest member.
+        needs_end: whether the end of the archive must be marked.
+        wanted: whether a hard link of a name is to be had, which it cannot be.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        read: Callable[[int], bytes],
+        size_most: int,
+        needs_end: bool,
+        wanted: Callable[[str], bool],
+    ) -> None:
+        self._path, self._read, self._size_most, self._needs_end = path, read, size_most, needs_end
+        self._wanted = wanted
+        self._headers = _tar.Headers()
+        self._offset = 0  # in the archive, bytes
+        self._header = 0  # where the last one began
+        self._ended = False  # by zeros, behind which nothing was found
+
+    def members(self, ignore_zeros: bool) -> Iterator[Member]:
+        count = 0
+        while (block := self._next_block()) is not None:
+            found = self._headers.block(block)
+            if found == _tar.END:
+                self._ended = True
+                if not ignore_zeros:
+                    break
+            elif found == _tar.MEMBER:
+                self._ended, count = False, count + 1
+                yield from self._member()
+            else:
+                self._extend(found, block)
+        if not self._ended:
+            if self._needs_end:
+                end = f"compressed data end at offset {self._offset}, before the archive does"
+                raise TruncatedError(f"{self._path}: {end}")
+            tell_unended(self._path, self._offset, count)
+        # What comes after the end is nothing, but the checksum of the compressed data.
+        while self._read(PIECE):
+            pass
+
+    def _next_block(self) -> bytes | None:
+        self._header = self._offset
+        block = self._take(_tar.BLOCK)
+        if len(block) == _tar.BLOCK:
+            return bytes(block)
+        if self._offset == 0 and not self._needs_end:
+            raise FormatError(f"{self._path}: an empty file is no tar archive")
+        if any(block):
+            raise TruncatedError(f"{self._path}: cut in a header at offset {self._header}; ends at {self._offset}")
+        if self._headers.pending:
+            raise self._refusal("lonely")
+        # Not all programs write whole blocks of zeros.
+        self._ended |= len(block) > 0 and not self._needs_end
+        return None
+
+    def _member(self) -> Iterator[Member]:
+        headers = self._headers
+        name = text(headers.name)
+        if headers.kind == _tar.LINK and self._wanted(name):
+            raise FormatError(
+                f"{self._path}: member {name!r} at offset {self._header} is a hard link to {text(headers.link)!r}, "
+                "whose data have gone by: decompress the archive to read it"
+            )
+        if headers.kind == _tar.SPARSE_FILE:
+            raise self._refusal("sparse")
+        size, offset = headers.size, self._offset
+        if headers.kind == _tar.FILE:
+            if size > self._size_most:
+                raise FormatError(
+                    f"{self._path}: member {name!r} at offset {self._header} of {size} bytes, "
+                    f"size_most is {self._size_most}"
+                )
+            yield Member(name, np.frombuffer(self._whole(size, name), np.uint8), offset)
+        else:
+            self._skip(size, name)
+        self._skip(-size % _tar.BLOCK, name, padding=True)
+
+    def _extend(self, found: int, block: bytes) -> None:
+        """Take the data of an extension, if the header was one."""
+        headers = self._headers
+        if found == _tar.EXTENSION:
+            size = headers.size
+            found = headers.extension(self._whole(size, None))
+            self._skip(-size % _tar.BLOCK, None)
+        if found != _tar.EXTENSION:
+            if self._header == 0 and headers.problem == "checksum":
+                raise no_tar(self._path, block[:8])
+            raise self._refusal(headers.problem)
+
+    def _refusal(self, problem: str | None) -> FormatError:
+        return header_error(self._path, self._header, self._headers, problem)
+
+    def _whole(self, size: int, name: str | None) -> bytearray:
+        data = self._take(size)
+        if len(data) != size:
+            raise self._cut(size, len(data), name)
+        return data
+
+    def _skip(self, size: int, name: str | None, *, padding: bool = False) -> None:
+        left = size
+        while left:
+            got = len(self._take(min(left, PIECE)))
+            left -= got
+            if not got:
+                if padding:
+                    return
+                raise self._cut(size, size - left, name)
+
+    def _cut(self, size: int, got: int, name: str | None) -> TruncatedError:
+        what = "an extension header" if name is None else f"member {name!r}"
+        return TruncatedError(
+            f"{self._path}: cut in {what}, header at offset {self._header}: {size} bytes, {got} are there; "
+            f"the archive ends at {self._offset}"
+        )
+
+    def _take(self, size: int) -> bytearray:
+        """Up to `size` bytes, fewer at the end. What is not there is not allocated, whatever its size is said to be."""
+        data = bytearray()
+        while len(data) < size and (piece := self._read(min(size - len(data), PIECE))):
+            data += piece
+        self._offset += len(data)
+        return data

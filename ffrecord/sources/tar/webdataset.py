@@ -1,0 +1,205 @@
+"""WebDataset's archives read in place: members of one key are a sample."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError
+from ffrecord.reading.batch_forms import Array
+from ffrecord.reading.paths import Source
+from ffrecord.reading.stats import ReadStats
+from ffrecord.reading.store import OnError
+from ffrecord.sources.fallback_reader import MixedReader, summed
+from ffrecord.sources.files import expand
+from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.names import Names
+from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.tar.index import Members, Numbers, members_of, sparse_error
+from ffrecord.sources.tar.reader import on_cut, open_archives
+from ffrecord.sources.tar.webdataset_fields import decode_field
+from ffrecord.sources.tar.webdataset_pieces import Pieces
+from ffrecord.sources.tar.webdataset_samples import Samples, all_of, grouped
+from ffrecord.system.braces import expand_braces
+
+
+class WebDatasetReader(MixedReader):
+    """Samples of WebDataset's archives: consecutive members whose names are the same up to the first dot.
+
+    Of the name `train/0001.seg.PNG`, `train/0001` is the key and `seg.png` the field. As in WebDataset, members that
+    are no regular files, names without a dot in their last part, and `__...__` at the top with all below are of no
+    sample; and a key that comes again after another is another sample. A sample's record is the piece of its archive
+    that its members are in, headers included; or the pieces, back to back, if something else is between them. With
+    zeros behind it, it is an archive of its own.
+
+    Args:
+        source: as for `TarReader`; and braces are expanded, as in `data-{000..009}.tar`.
+        check_data, io, on_error, index_cache, ignore_zeros: as for `TarReader`.
+        decode: have `samples` decode fields by the end of their names: txt, text and transcript to str; cls, cls2,
+            index, inx, id and count to int; json and jsn; npy; jpg, jpeg and png to uint8 [H, W, 3], RGB. Pickles are
+            never loaded: pkl, pyd, pth and all others stay bytes.
+
+    Raises:
+        As for `TarReader`.
+    """
+
+    __slots__ = ("_any_special", "_decodes", "_ignore_zeros", "_index_cache", "_keys", "_parted", "_samples")
+
+    format: ClassVar[str] = "webdataset"
+
+    def __init__(
+        self,
+        source: Source,
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        index_cache: IndexCache = None,
+        ignore_zeros: bool = False,
+        decode: bool = False,
+    ) -> None:
+        self._index_cache, self._ignore_zeros, self._decodes = index_cache, bool(ignore_zeros), bool(decode)
+        archives = members_of(
+            expand(_without_braces(source), SUFFIXES["tar"]),
+            index_cache,
+            ignore_zeros=self._ignore_zeros,
+            cut=on_cut(on_error),
+        )
+        parts = [grouped(archive) for archive in archives]
+        files = open_archives(archives, io, [(part.offsets, part.sizes) for part in parts])
+        super().__init__(files, check_data, io=io, on_error=on_error)
+        self._samples = all_of(parts)
+        self._keys: Names | None = None
+        self._parted: Pieces | None = None
+        self._any_special = bool(len(self._samples.piece_sizes) or self._samples.sparse.any())
+        if len(self._samples.piece_sizes):
+            try:
+                self._parted = self._open_pieces(archives, parts)
+            except BaseException:
+                self.close()
+                raise
+
+    def _open_pieces(self, archives: Sequence[Members], parts: Sequence[Samples]) -> Pieces:
+        way = "auto" if self._io == "mmap" else self._io
+        spans = [(part.piece_offsets, part.piece_sizes) for part in parts]
+        return Pieces(open_archives(archives, way, spans), self._samples, self._sample_name, way)
+
+    def keys(self) -> Names:
+        """The key of each sample, as stored. Keys may be repeated; `keys().find(key)` is the last one."""
+        if self._keys is None:
+            firsts = np.append(np.zeros(1, np.int64), self._samples.ends)[: self.n]
+            self._keys = self._samples.names.picked(firsts, self._samples.dots[firsts])
+        return self._keys
+
+    def _decode(self, positions: Numbers, records: list[Array]) -> list[dict[str, Any]]:
+        """Dicts: "__key__", and for each field, its name in lower case, an array over the record, or its value.
+
+        Raises:
+            FormatError: a field that a sample has twice, or that cannot be decoded.
+        """
+        samples = [self._fields(each, record) for each, record in zip(positions.tolist(), records, strict=True)]
+        if not self._decodes:
+            return samples
+        return [self._decoded(each, sample) for each, sample in zip(positions.tolist(), samples, strict=True)]
+
+    def _fields(self, position: int, record: Array) -> dict[str, Any]:
+        """A sample as it is without decode=True."""
+        members, start, stop = self._samples, self._first(position), int(self._samples.ends[position])
+        sample: dict[str, Any] = {"__key__": self.keys()[position]}
+        seen: dict[str, int] = {"__key__": -1}
+        starts, lengths = members.starts[start:stop].tolist(), members.lengths[start:stop].tolist()
+        if starts[-1] + lengths[-1] > len(record):
+            raise self._wrong(position, f"{len(record)} bytes, its members have {starts[-1] + lengths[-1]}")
+        for member, offset, size in zip(range(start, stop), starts, lengths, strict=True):
+            field = self._field(member)
+            if field in seen:
+                first = members.names[seen[field]] if seen[field] >= 0 else "its key"
+                raise self._wrong(position, f"field {field!r} twice: {first!r} and {members.names[member]!r}")
+            seen[field] = member
+            sample[field] = record[offset : offset + size]
+        return sample
+
+    def _varies(self, column: str) -> bool:
+        return not self._decodes
+
+    def _decoded(self, position: int, sample: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {name: value if name == "__key__" else decode_field(name, value) for name, value in sample.items()}
+        except FormatError as error:
+            raise self._wrong(position, str(error)) from None
+
+    def _field(self, member: int) -> str:
+        names = self._samples.names
+        start = names.offsets[member] + self._samples.dots[member] + 1
+        return names.blob[start : names.offsets[member + 1]].tobytes().decode(errors="surrogateescape").lower()
+
+    def _first(self, position: int) -> int:
+        """The first member of a sample."""
+        return int(self._samples.ends[position - 1]) if position else 0
+
+    def _wrong(self, position: int, what: str) -> FormatError:
+        path, _ = self.locate(position)
+        return FormatError(
+            f"{path}: sample {position}, {self.keys()[position]!r} at offset {self._samples.offsets[position]}: {what}"
+        )
+
+    def _record_name(self, file: int, local: int) -> str:
+        return self._sample_name(sum(self._files[i].n for i in range(file)) + local)
+
+    def _sample_name(self, position: int) -> str:
+        return f"sample {self.keys()[position]!r}"
+
+    def stats(self) -> ReadStats:
+        """As of any `RecordReader`; of samples in several pieces it counts the pieces."""
+        stats = super().stats()
+        return stats if self._parted is None else summed(stats, self._parted.stats())
+
+    def _release(self) -> None:
+        if self._parted is not None:
+            self._parted.close()
+
+    def _special(self, positions: Numbers) -> npt.NDArray[np.bool_] | None:
+        if not self._any_special:
+            return None
+        pieces = self._samples.pieces
+        parted: npt.NDArray[np.bool_] = pieces[positions] > np.where(positions > 0, pieces[positions - 1], 0)
+        return parted | self._samples.sparse[positions]
+
+    def _load_special(self, positions: Numbers) -> list[Array | Exception]:
+        result: list[Any] = [
+            self._sparse_error(position) if sparse else None
+            for position, sparse in zip(positions.tolist(), self._samples.sparse[positions].tolist(), strict=True)
+        ]
+        whole = [place for place, error in enumerate(result) if error is None]
+        if whole and self._parted is not None:
+            for place, record in zip(whole, self._parted.load(positions[whole]), strict=True):
+                result[place] = record
+        return result
+
+    def _sparse_error(self, position: int) -> FormatError:
+        path, _ = self.locate(position)
+        return sparse_error(f"Sample {position}: {path}: {self._sample_name(position)}: a member")
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            **super()._options(),
+            "index_cache": self._index_cache,
+            "ignore_zeros": self._ignore_zeros,
+            "decode": self._decodes,
+        }
+
+
+def _without_braces(source: Source) -> Source:
+    """`source` with braces expanded, but for names of files that are there."""
+    if isinstance(source, list | tuple):
+        return [path for each in source for path in _expanded(each)]
+    return _expanded(source) if isinstance(source, str | os.PathLike) else source
+
+
+def _expanded(path: Any) -> list[Any]:
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str) or "{" not in name or os.path.exists(name):
+        return [path]
+    return expand_braces(name)

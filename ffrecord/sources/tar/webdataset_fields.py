@@ -1,0 +1,88 @@
+"""Bytes of WebDataset's fields → values, by the ends of their names. Nothing in them is ever executed."""
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError
+from ffrecord.fields.images.image import ImageField
+from ffrecord.fields.images.jpeg_codec import decompress
+
+HEADER_MOST = 64 << 10  # bytes of an array's description
+
+
+def decode_field(field: str, data: npt.NDArray[np.uint8]) -> Any:
+    """The value of a field; its bytes as they are where no decoder is known for what follows the last dot of its name.
+
+    Raises:
+        FormatError: bytes that are none of that kind.
+        ImportError: an image, and the package that reads it is not installed.
+    """
+    decoder = DECODERS.get(field.rpartition(".")[2])
+    if decoder is None:
+        return data
+    try:
+        return decoder(data.data)
+    except FormatError as error:
+        raise FormatError(f"field {field!r}: {error}") from None
+    except (ValueError, RecursionError, EOFError) as error:
+        raise FormatError(f"field {field!r} of {len(data)} bytes: {error}") from None
+
+
+def _text(data: memoryview) -> str:
+    return bytes(data).decode()
+
+
+def _int(data: memoryview) -> int:
+    return int(bytes(data))
+
+
+def _json(data: memoryview) -> Any:
+    return json.loads(bytes(data))
+
+
+def _npy(data: memoryview) -> npt.NDArray[Any]:
+    """An array as numpy.save writes it, as a copy. What it says it has is compared with what is there."""
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise FormatError(f"an array of version {version}, expected (1, 0) or (2, 0)")
+    try:
+        shape, fortran, dtype = read(file, max_header_size=HEADER_MOST)
+    except Exception as error:  # numpy parses a literal of Python, which fails in ways of which there is no list
+        raise FormatError(f"an array whose description is none: {type(error).__name__}: {error}") from None
+    if dtype.hasobject:
+        raise FormatError("an array of Python objects, which are pickled: refused")
+    left = len(data) - file.tell()
+    count = 1
+    for side in shape:
+        count *= side
+    if min(shape, default=0) < 0 or count * dtype.itemsize != left:
+        raise FormatError(f"an array {list(shape)} of {dtype} has {count * dtype.itemsize} bytes, {left} are there")
+    flat = np.frombuffer(data, dtype, count, file.tell()).copy()
+    return flat.reshape(shape[::-1]).transpose() if fortran else flat.reshape(shape)
+
+
+def _jpeg(data: memoryview) -> npt.NDArray[np.uint8]:
+    """uint8 [H, W, 3], also of a grey image."""
+    return decompress(data, grey=False)
+
+
+def _png(data: memoryview) -> npt.NDArray[np.uint8]:
+    """The same."""
+    return np.array(ImageField().decode(data).convert("RGB"))
+
+
+DECODERS: dict[str, Callable[[memoryview], Any]] = {
+    **dict.fromkeys(("txt", "text", "transcript"), _text),
+    **dict.fromkeys(("cls", "cls2", "index", "inx", "id", "count"), _int),
+    **dict.fromkeys(("json", "jsn"), _json),
+    **dict.fromkeys(("jpg", "jpeg"), _jpeg),
+    "png": _png,
+    "npy": _npy,
+}

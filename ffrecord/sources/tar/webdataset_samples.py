@@ -1,0 +1,116 @@
+"""What of a tar archive are WebDataset's samples: which members, and in which pieces of the archive."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.sources.names import Names, joined
+from ffrecord.sources.tar import _tar
+from ffrecord.sources.tar._tar import split_names
+from ffrecord.sources.tar.index import Members, Numbers
+
+
+class Samples(NamedTuple):
+    """The samples of an archive, or of several.
+
+    A sample's record are its members, headers included: one piece of the archive, or several where something else is
+    between them, back to back then.
+
+    Attributes:
+        offsets, sizes: of each record, bytes: where its first header is, and how many; int64 [n].
+        ends: how many members all samples up to this one have; int64 [n].
+        names, dots: of the members: int64 [m] of the latter, bytes of the key.
+        starts, lengths: of the members' data: offset in their record, and size, bytes; int64 [m].
+        pieces: of the records that are in several: how many all samples up to this one have; int64 [n].
+        piece_offsets, piece_sizes: where these are in the archive, bytes.
+        sparse: which have a member whose holes are left out: bool [n].
+    """
+
+    offsets: Numbers
+    sizes: Numbers
+    ends: Numbers
+    names: Names
+    dots: Numbers
+    starts: Numbers
+    lengths: Numbers
+    pieces: Numbers
+    piece_offsets: Numbers
+    piece_sizes: Numbers
+    sparse: npt.NDArray[np.bool_]
+
+
+def grouped(archive: Members) -> Samples:
+    """Part the members of an archive into samples."""
+    # WebDataset takes hard links for no files.
+    files = np.flatnonzero(archive.linked == 0)
+    names = archive.names if len(files) == len(archive.names) else archive.names.picked(files)
+    dots, begins = split_names(names.blob, names.offsets)
+    found = np.flatnonzero(dots >= 0)
+    headers, offsets, sizes = (each[files[found]] for each in (archive.headers, archive.offsets, archive.sizes))
+    stops = _stops(offsets + sizes, archive.status.st_size)
+    new = begins[found].astype(bool)
+    firsts = np.flatnonzero(new)
+    ends = np.append(firsts[1:], np.int64(len(found)))[: len(firsts)]
+    counts = np.diff(ends, prepend=0)
+    # Bytes that are of something else, from the first member of a sample up to each of its members.
+    gaps = np.where(new, 0, headers - np.append(np.zeros(1, np.int64), stops)[:-1])
+    left_out = np.cumsum(gaps)
+    left_out -= np.repeat(left_out[firsts], counts)
+    starts = headers[firsts]
+    pieces, piece_offsets, piece_sizes = _pieces(headers, stops, new, gaps, ends)
+    return Samples(
+        starts,
+        stops[ends - 1] - starts - left_out[ends - 1],
+        ends,
+        names if len(found) == len(names) else names.picked(found),
+        dots[found],
+        offsets - np.repeat(starts, counts) - left_out,
+        sizes,
+        pieces,
+        piece_offsets,
+        piece_sizes,
+        np.logical_or.reduceat(archive.sparse[files[found]], firsts) if len(firsts) else np.zeros(0, bool),
+    )
+
+
+def _stops(data_ends: Numbers, size: int) -> Numbers:
+    """Where members end that have data up to there, in an archive of `size` bytes, with the padding that is there."""
+    padded = -(-data_ends // _tar.BLOCK) * _tar.BLOCK
+    # An archive may end with its data, without zeros up to a whole block.
+    return np.where(data_ends <= size, np.minimum(padded, size), data_ends)
+
+
+def _pieces(
+    headers: Numbers, stops: Numbers, new: npt.NDArray[np.bool_], gaps: Numbers, ends: Numbers
+) -> tuple[Numbers, Numbers, Numbers]:
+    """The pieces of the samples that have gaps; arguments as in `grouped`."""
+    firsts = np.append(np.zeros(1, np.int64), ends)[: len(ends)]
+    parted = np.add.reduceat(gaps, firsts) > 0 if len(firsts) else np.zeros(0, bool)
+    members = np.repeat(parted, ends - firsts)
+    begins = members & (new | (gaps > 0))
+    last = members & np.append(new[1:] | (gaps[1:] > 0), True)[: len(new)]
+    pieces = np.append(np.zeros(1, np.int64), np.cumsum(begins, dtype=np.int64))[ends]
+    return pieces, headers[begins], stops[last] - headers[begins]
+
+
+def all_of(parts: Sequence[Samples]) -> Samples:
+    """The samples of all archives, numbered through; offsets stay those in their archives."""
+    if len(parts) == 1:
+        return parts[0]
+    members = np.cumsum([0, *(len(part.dots) for part in parts[:-1])])
+    pieces = np.cumsum([0, *(len(part.piece_sizes) for part in parts[:-1])])
+    return Samples(
+        np.concatenate([part.offsets for part in parts]),
+        np.concatenate([part.sizes for part in parts]),
+        np.concatenate([part.ends + count for part, count in zip(parts, members, strict=True)]),
+        joined([part.names for part in parts]),
+        np.concatenate([part.dots for part in parts]),
+        np.concatenate([part.starts for part in parts]),
+        np.concatenate([part.lengths for part in parts]),
+        np.concatenate([part.pieces + count for part, count in zip(parts, pieces, strict=True)]),
+        np.concatenate([part.piece_offsets for part in parts]),
+        np.concatenate([part.piece_sizes for part in parts]),
+        np.concatenate([part.sparse for part in parts]),
+    )

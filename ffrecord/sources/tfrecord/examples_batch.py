@@ -1,0 +1,97 @@
+"""What the compiled parsers take and give: memory, and arrays over it."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import ArgumentError
+from ffrecord.kernels._memory import pooled
+from ffrecord.reading.batch_forms import Packed
+from ffrecord.sources.tfrecord.examples_features import DTYPES, Feature, Features, FixedFeature, Ragged, RaggedStrings
+from ffrecord.system.buffers import as_bytes
+
+Column = npt.NDArray[Any] | Ragged | RaggedStrings
+
+
+def packed(records: Sequence[Any]) -> Packed:
+    """Records back to back, and where each begins [k + 1]; a single one is not copied."""
+    views = [np.frombuffer(as_bytes(record), np.uint8) for record in records]
+    offsets = np.zeros(len(views) + 1, np.int64)
+    np.cumsum([len(view) for view in views], out=offsets[1:])
+    return (views[0] if len(views) == 1 else np.concatenate([np.empty(0, np.uint8), *views])), offsets
+
+
+def checked(data: Any, offsets: Any) -> Packed:
+    """The arguments of `parse_batch` as contiguous arrays of their dtypes.
+
+    Raises:
+        ArgumentError: offsets that are no 1-D ints, or none at all. Where they lead is looked at later.
+    """
+    numbers = np.asarray(offsets)
+    if numbers.ndim != 1 or len(numbers) == 0 or numbers.dtype.kind not in "iu":
+        raise ArgumentError(f"offsets are {numbers.dtype} {numbers.shape}, expected ints [k + 1]")
+    return np.frombuffer(as_bytes(data), np.uint8), np.require(numbers, np.int64, ["C", "A"])
+
+
+def rows_memory(features: Features, k: int, into: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any] | None]:
+    """For each feature, an array [>= k, *shape] for its rows; None where rows are not of a fixed size in bytes.
+
+    Raises:
+        ArgumentError: an array of `into` that is not for the feature of its name.
+    """
+    for key in into:
+        if key not in features:
+            raise ArgumentError(f"into has {key!r}, expected features: {', '.join(map(repr, features))}")
+    return [_memory(key, feature, k, into.get(key)) for key, feature in features.items()]
+
+
+def _memory(key: str, feature: Feature, k: int, given: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+    if not isinstance(feature, FixedFeature) or feature.dtype == "string":
+        if given is not None:
+            raise ArgumentError(f"into[{key!r}]: rows of {feature} have no fixed number of bytes")
+        return None
+    dtype = DTYPES[feature.dtype]
+    if given is None:
+        return pooled(k * feature.size * dtype.itemsize).view(dtype).reshape(k, *feature.shape)
+    fits = isinstance(given, np.ndarray) and given.dtype == dtype and given.shape[1:] == feature.shape
+    if not fits or len(given) < k or not given.flags.carray:
+        has = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
+        raise ArgumentError(
+            f"into[{key!r}] is {has}, expected a writable, aligned, C-ordered {dtype} array [>= {k}, "
+            f"{', '.join(map(str, feature.shape))}]"
+        )
+    return given
+
+
+def bytes_of(memory: npt.NDArray[Any] | None) -> npt.NDArray[np.uint8] | None:
+    """The same memory as bytes."""
+    return None if memory is None else memory.reshape(-1).view(np.uint8)
+
+
+def column(feature: Feature, k: int, memory: npt.NDArray[Any] | None, result: Any) -> Column:
+    """What a batch has for a feature, of the memory or result of the compiled parser."""
+    if memory is not None:
+        return memory[:k]
+    if isinstance(feature, FixedFeature):
+        rows = np.empty(k * feature.size, object)
+        rows[:] = result
+        return rows.reshape(k, *feature.shape)
+    if feature.dtype == "string":
+        return RaggedStrings(*result)
+    return Ragged(result[0].view(DTYPES[feature.dtype]), result[1])
+
+
+def row(of: Column, i: int) -> Any:
+    """Row i of a column: a number or `bytes` where the shape is (), else an array; strings as an array of `bytes`."""
+    if isinstance(of, Ragged):
+        return of.values[of.offsets[i] : of.offsets[i + 1]]
+    if isinstance(of, RaggedStrings):
+        start, stop = int(of.row_offsets[i]), int(of.row_offsets[i + 1])
+        ends = of.value_offsets[start : stop + 1].tolist()
+        strings = np.empty(stop - start, object)
+        strings[:] = [of.data[a:b].tobytes() for a, b in pairwise(ends)]
+        return strings
+    return of[i]

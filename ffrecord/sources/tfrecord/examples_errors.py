@@ -1,0 +1,85 @@
+"""What can be wrong with an example, in words."""
+
+from ffrecord.errors import FormatError
+from ffrecord.sources.tfrecord._examples import Fault
+
+__all__ = ["ExampleError", "FeatureCountError", "FeatureKindError", "MissingFeatureError", "error_of"]
+
+KINDS = {1: "bytes", 2: "float", 3: "int64"}
+WIRE = {
+    1: "a number is cut short: {found} bytes are left, at least {expected} are needed",
+    2: "a varint of more than {expected} bytes",
+    3: "field number {found}, expected 1 to {expected}",
+    4: "wire type {found}, expected 0, 1, 2 or 5 (groups are not read)",
+    5: "a field of {found} bytes, where {expected} are left",
+    6: "a run of numbers of {found} bytes, expected a multiple of {expected}",
+    7: "a key of {found} bytes that is not UTF-8",
+}
+ABSENT, KIND, COUNT, CHANGED = 11, 12, 13, 14
+
+
+class ExampleError(FormatError):
+    """A record is no Example: its bytes are damaged, or of another format.
+
+    Attributes (None where unknown, and after crossing a process; the message says them all):
+        key: the feature.
+        index: the example, in the batch; among all of the reader, if it is a reader that parses.
+        found, expected: the two numbers, or kinds.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str | None = None,
+        index: int | None = None,
+        found: int | str | None = None,
+        expected: int | str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.key, self.index, self.found, self.expected = key, index, found, expected
+
+    def of_record(self, index: int, name: str) -> "ExampleError":
+        """The same error of a record that has an index and a name, instead of a place in a batch."""
+        reason = str(self).removeprefix(f"example {self.index}").removeprefix(": ").removeprefix(", ")
+        message = f"Sample {index}: {name}: {reason}"
+        return type(self)(message, key=self.key, index=index, found=self.found, expected=self.expected)
+
+
+class MissingFeatureError(ExampleError):
+    """An example lacks a feature that has no default."""
+
+
+class FeatureKindError(ExampleError):
+    """A feature is of another kind than asked for."""
+
+
+class FeatureCountError(ExampleError):
+    """A feature has another number of values than asked for."""
+
+
+def error_of(fault: Fault, keys: tuple[bytes, ...], bytes_of: frozenset[int] = frozenset()) -> ExampleError:
+    """The error of a fault.
+
+    Args:
+        keys: of the features, as UTF-8.
+        bytes_of: features that count bytes (uint8), by their place among the keys.
+    """
+    where = f"example {fault.row}"
+    key = keys[fault.column].decode() if fault.column >= 0 else None
+    if key is not None:
+        where += f", feature {key!r}" + (f", step {fault.step}" if fault.step >= 0 else "")
+    found, expected = fault.found, fault.expected
+    if fault.code == ABSENT:
+        return MissingFeatureError(f"{where}: it is absent, and has no default", key=key, index=fault.row, found=0)
+    if fault.code == KIND:
+        has, wanted = KINDS[found], KINDS[expected]
+        message = f"{where}: it holds {has} values (kind {found}), expected {wanted} (kind {expected})"
+        return FeatureKindError(message, key=key, index=fault.row, found=has, expected=wanted)
+    if fault.code == COUNT:
+        unit = "bytes" if fault.column in bytes_of else "values"
+        message = f"{where}: it has {found} {unit}, expected {expected}"
+        return FeatureCountError(message, key=key, index=fault.row, found=found, expected=expected)
+    reason = WIRE.get(fault.code, "it was written to meanwhile: {found} values, then {expected}")
+    message = f"{where}: no Example: at byte {fault.offset}: {reason.format(found=found, expected=expected)}"
+    return ExampleError(message, key=key, index=fault.row, found=found, expected=expected)

@@ -1,0 +1,185 @@
+"""What to ask of the features of an example."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from operator import index
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import ArgumentError
+from ffrecord.sources.tfrecord import _examples
+
+__all__ = ["Feature", "Features", "FixedFeature", "Ragged", "RaggedStrings", "VarFeature"]
+
+CODES = {
+    "int64": _examples.INT64,
+    "float32": _examples.FLOAT32,
+    "uint8": _examples.UINT8,
+    "string": _examples.STRING,
+}
+DTYPES: dict[str, np.dtype[Any]] = {
+    "int64": np.dtype("<i8"),
+    "float32": np.dtype("<f4"),
+    "uint8": np.dtype("u1"),
+    "string": np.dtype("O"),
+}
+MOST = 1 << 46  # values of one row: what no machine has, and what products cannot pass unseen
+
+
+class Ragged(NamedTuple):
+    """Rows of any number of values: row i is values[offsets[i]:offsets[i + 1]].
+
+    Attributes:
+        values: [v] int64, float32 or uint8.
+        offsets: [k + 1] int64, from 0 to v.
+    """
+
+    values: npt.NDArray[Any]
+    offsets: npt.NDArray[np.int64]
+
+
+class RaggedStrings(NamedTuple):
+    """Rows of any number of strings: string j is data[value_offsets[j]:value_offsets[j + 1]], and row i has the strings
+    from row_offsets[i] to row_offsets[i + 1].
+
+    Attributes:
+        data: uint8.
+        value_offsets: [v + 1] int64.
+        row_offsets: [k + 1] int64, from 0 to v.
+    """
+
+    data: npt.NDArray[np.uint8]
+    value_offsets: npt.NDArray[np.int64]
+    row_offsets: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FixedFeature:
+    """A feature with the same number of values in every example.
+
+    Args:
+        dtype: "int64", "float32", "string" (each value a `bytes`), or "uint8": the bytes of a feature, joined, as
+            numbers.
+        shape: of the values of one example; of "uint8", of its bytes.
+        default: for examples that lack the feature; of the shape, or one value for all of it. None: an example without
+            it is an error.
+
+    Raises:
+        ArgumentError: another dtype; a shape that is no tuple of ints >= 0; a default that does not fit.
+    """
+
+    dtype: str
+    shape: tuple[int, ...] = ()
+    default: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        shape = _shape(self.shape)
+        object.__setattr__(self, "shape", shape)
+        if any(size < 0 for size in shape) or prod(shape) > MOST:
+            raise ArgumentError(f"shape is {shape}, expected dimensions >= 0 and at most {MOST} values")
+        self._row()
+
+    @property
+    def size(self) -> int:
+        """Values of one example."""
+        return prod(self.shape)
+
+    def wanted(self) -> tuple[int, int, Any]:
+        """What `_examples.Wanted` takes, but for the name."""
+        return CODES[self.dtype], self.size, self._row()
+
+    def _row(self) -> Any:
+        """The default of a whole row: bytes of numbers, a list of strings."""
+        if self.default is None:
+            return None
+        try:
+            if self.dtype == "string":
+                return [_as_bytes(value) for value in np.broadcast_to(np.array(self.default, object), self.shape).flat]
+            array = np.array(self.default)
+            if not np.can_cast(array.dtype, DTYPES[self.dtype], "same_kind") and not _holds(array, DTYPES[self.dtype]):
+                raise ValueError(f"of dtype {array.dtype}")
+            return np.broadcast_to(array, self.shape).astype(DTYPES[self.dtype]).tobytes()
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"default {self.default!r} does not fit {self.dtype} {self.shape}: {error}") from error
+
+
+@dataclass(frozen=True)
+class VarFeature:
+    """A feature with any number of values, none if it is absent.
+
+    Batches give `Ragged` and, of strings, `RaggedStrings`.
+
+    Args:
+        dtype: as of `FixedFeature`. "uint8" gives the bytes of a feature, joined: files such as JPEG, one in each
+            example.
+
+    Raises:
+        ArgumentError: another dtype.
+    """
+
+    dtype: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+
+    def wanted(self) -> tuple[int, int, Any]:
+        """What `_examples.Wanted` takes, but for the name."""
+        return CODES[self.dtype], -1, None
+
+
+Feature = FixedFeature | VarFeature
+Features = Mapping[str, Feature]
+
+
+def dtype_name(dtype: Any) -> str:
+    """One of the four names, also of a numpy dtype."""
+    try:
+        name = dtype if dtype in CODES else np.dtype(dtype).name
+    except TypeError:
+        name = str(dtype)
+    if name not in CODES:
+        raise ArgumentError(f"dtype is {dtype!r}, expected one of {', '.join(map(repr, CODES))}")
+    return str(name)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    try:
+        return tuple(index(size) for size in shape)
+    except TypeError:
+        raise ArgumentError(f"shape is {shape!r}, expected a tuple of ints, such as (3,)") from None
+
+
+def wanted(features: Features) -> _examples.Wanted:
+    """What the compiled parser takes.
+
+    Raises:
+        ArgumentError: no mapping from names to features.
+    """
+    for key, feature in features.items():
+        if not isinstance(key, str) or not isinstance(feature, FixedFeature | VarFeature):
+            raise ArgumentError(
+                f"features[{key!r}] is {feature!r}, expected a FixedFeature or VarFeature for each name"
+            )
+    return _examples.Wanted([(key.encode(), *feature.wanted()) for key, feature in features.items()])
+
+
+def counts_bytes(features: Features) -> frozenset[int]:
+    """Which of them, by place, have a number of bytes, not of values."""
+    return frozenset(i for i, feature in enumerate(features.values()) if feature.dtype == "uint8")
+
+
+def _as_bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if not isinstance(value, bytes):
+        raise TypeError(f"a string is {type(value).__name__}, expected bytes or str")
+    return value
+
+
+def _holds(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether numbers of another kind are held by a dtype exactly, such as 0 by uint8."""
+    return array.dtype.kind in "biuf" and bool((array.astype(dtype) == array).all())

@@ -1,0 +1,111 @@
+"""What Examples hold, found out from some of them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ffrecord.errors import ArgumentError
+from ffrecord.sources.tfrecord import _examples
+from ffrecord.sources.tfrecord.examples_errors import KINDS, ExampleError, FeatureKindError, error_of
+from ffrecord.sources.tfrecord.examples_features import Feature, FixedFeature, VarFeature
+from ffrecord.system.buffers import as_bytes
+
+DTYPES = {1: "string", 2: "float32", 3: "int64"}
+Facts = dict[str, list[tuple[int, int]]]  # name → (kind, count of values) of each place where it is
+
+
+def describe(record: Any, index: int = 0, lists: bool = False) -> Facts:
+    """What one record holds: of its features, or of its lists of features, one pair for each step.
+
+    Raises:
+        ExampleError: no Example.
+    """
+    try:
+        return _examples.describe(np.frombuffer(as_bytes(record), np.uint8), 2 if lists else 1)
+    except _examples.Fault as fault:
+        fault.row = index
+        raise error_of(fault, ()) from None
+
+
+def infer(records: Any) -> dict[str, Feature]:
+    """Features that all given records have: what an `ExampleParser` of a file that nobody described takes.
+
+    A feature that each record has, with the same number of values, becomes a `FixedFeature`, of shape () where that is
+    one and (count,) where it is more; every other becomes a `VarFeature`. Bytes become "string": shapes are not in the
+    file.
+
+    Args:
+        records: one record, as any buffer, or several. A fixed feature is a guess from these: more of them, from all
+            over the file, make it a better one.
+
+    Returns:
+        Name → feature, in the order of the first record; later ones' further names follow.
+
+    Raises:
+        FeatureKindError: of two kinds in two records.
+        ExampleError: a record that is no Example; or a SequenceExample, whose lists would be lost.
+        ArgumentError: no records.
+    """
+    facts = [_features(record, index) for index, record in enumerate(_several(records))]
+    if not facts:
+        raise ArgumentError("no records to infer features from")
+    names = dict.fromkeys(name for each in facts for name in each)
+    return {name: feature for name in names if (feature := _feature(name, facts)) is not None}
+
+
+def first_list(record: Any) -> str | None:
+    """The name of one of the record's lists: None if it has none, as an Example. Parsers of Examples take both."""
+    try:
+        return next(iter(describe(record, lists=True)), None)
+    except ExampleError:
+        return None  # a field of that number that holds something else, which every parser skips
+
+
+def _features(record: Any, index: int) -> Facts:
+    facts = describe(record, index)
+    key = first_list(record)
+    if key is not None:
+        raise ExampleError(
+            f"example {index}: a SequenceExample, with a list {key!r}, which features of Examples are without; "
+            "ffrecord.sources.SequenceParser reads it",
+            key=key,
+            index=index,
+        )
+    return facts
+
+
+def _several(records: Any) -> Sequence[Any]:
+    single = isinstance(records, bytes | bytearray | memoryview) or (
+        isinstance(records, np.ndarray) and records.dtype != object
+    )
+    return [records] if single else list(records)
+
+
+def _feature(name: str, facts: list[Facts]) -> Feature | None:
+    """None for a feature that holds nothing anywhere."""
+    found = [each.get(name, [(0, 0)]) for each in facts]
+    kind = _kind(name, ([pair[0] for pair in pairs] for pairs in found))
+    if kind == 0:
+        return None
+    counts = {pairs[0][1] for pairs in found}
+    if len(counts) > 1 or 0 in counts:
+        return VarFeature(DTYPES[kind])
+    count = found[0][0][1]
+    return FixedFeature(DTYPES[kind], () if count == 1 else (count,))
+
+
+def _kind(name: str, kinds: Iterable[list[int]]) -> int:
+    """The one kind that a feature has wherever it has one; 0: nowhere."""
+    known, since = 0, 0
+    for index, each in enumerate(kinds):
+        for kind in each:
+            if kind and known and kind != known:
+                has, before = KINDS[kind], KINDS[known]
+                message = (
+                    f"example {index}, feature {name!r}: it holds {has} values, those of example {since} are {before}"
+                )
+                raise FeatureKindError(message, key=name, index=index, found=has, expected=before)
+            if kind and not known:
+                known, since = kind, index
+    return known

@@ -1,0 +1,162 @@
+"""TFRecord files, read in place: indexed in one pass, read through the batch engine, every CRC-32C compared."""
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import ArgumentError
+from ffrecord.reading.batch_forms import Array
+from ffrecord.reading.paths import Source
+from ffrecord.reading.record_reader import check_io
+from ffrecord.reading.span_file import SpanFile
+from ffrecord.reading.stats import ReadStats
+from ffrecord.reading.store import Indices, OnError
+from ffrecord.sources.fallback_reader import MixedReader
+from ffrecord.sources.files import expand
+from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.tfrecord.examples import ExampleError, ExampleParser, decoder
+from ffrecord.sources.tfrecord.examples_features import Features, FixedFeature
+from ffrecord.sources.tfrecord.index import Index, Torn, read_indexes, refused
+from ffrecord.sources.tfrecord.streams import Streams
+from ffrecord.system.open_all import all_opened
+
+PROBED = 32  # records that features are inferred from
+
+
+class TFRecordReader(MixedReader):
+    """The records of TFRecord files: plain ones, and those that are compressed as a whole by gzip or zlib.
+
+    Args:
+        source: a file; a directory (its files with a suffix of TFRecord, in string order); a glob pattern; or a list or
+            tuple of such, one after the other.
+        check_data: compare the CRC-32C of every length when opening, and that of every record when reading it. Without,
+            files can be read that other programs wrote without checksums; memory is safe either way.
+        io, on_error: as for `RecordReader`; a compressed file is read the same way, whatever `io` is.
+        index_cache: where the index is kept, as for `ffrecord.sources.index_file.cached`; None for nowhere. Then
+            opening goes through the file: from record to record where these are large, over all of it where they are
+            small, or compressed.
+        compression: None to see by the first bytes of each file; or "none", "gzip" or "zlib".
+        on_torn: what to do about a file whose last record is cut; or in which a length is damaged, since then nobody
+            knows where the next record is: "raise", when the file is opened; or "skip" that and all behind it, with a
+            warning.
+
+        features: how `samples` parses each record as a `tf.train.Example`: what `ExampleParser` takes, a parser, or
+            "infer" to find that out from a few records. None: it does not.
+
+    Attributes:
+        torn: path → what was skipped at its end.
+        parser: the `ExampleParser` of `features`, or None; its `parse_batch` makes columns of what `read_packed` gives.
+
+    Of a compressed file, records are read in sequence in linear time; before one elsewhere, a few megabytes are
+    decompressed. Memory is bounded for any file: 20 bytes for each record, and 16 MB for all files.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, ValueError (each also an AssertionError), TypeError: `source`.
+        ValueError: another argument.
+        TruncatedError (a FormatError): the last record of a file is cut, or its compressed data are.
+        ChecksumError: a length does not match its checksum; .path, .stored, .computed.
+        FormatError: no TFRecord; damaged compressed data; an index that there is no memory for; records that are no
+            examples, where features are to be inferred.
+        OSError: a file cannot be read.
+    """
+
+    format = "tfrecord"
+    checksum = "CRC-32C"
+
+    def __init__(
+        self,
+        source: Source,
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        index_cache: IndexCache = None,
+        compression: Literal["none", "gzip", "zlib"] | None = None,
+        on_torn: Literal["raise", "skip"] = "raise",
+        features: Features | ExampleParser | Literal["infer"] | None = None,
+    ) -> None:
+        if on_torn not in ("raise", "skip"):
+            raise ArgumentError(f"on_torn is {on_torn!r}, expected 'raise' or 'skip'")
+        check_io(io)
+        indexes = read_indexes(expand(source, SUFFIXES["tfrecord"]), bool(check_data), index_cache, compression)
+        self.torn = _see_torn(indexes, on_torn == "skip")
+        super().__init__(_open(indexes, io == "mmap"), check_data, io=io, on_error=on_error)
+        self._settings = {"index_cache": index_cache, "compression": compression, "on_torn": on_torn}
+        streams = Streams(indexes, bool(check_data))
+        self._streams = streams if streams.any else None
+        self.parser: ExampleParser | None = None
+        probes = np.unique(np.linspace(0, self.n - 1, min(self.n, PROBED), dtype=np.int64))  # from all over the files
+        try:
+            self.parser = None if features is None else decoder(features, lambda: self.read(probes))
+        except ExampleError as error:
+            named = self._named(error, probes)
+            self.close()
+            raise named from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _decode(self, positions: Indices, records: list[Array]) -> list[Any]:
+        if self.parser is None:
+            return super()._decode(positions, records)
+        try:
+            return self.parser.decode(records)
+        except ExampleError as error:
+            raise self._named(error, positions) from None
+
+    def _named(self, error: ExampleError, positions: Indices) -> ExampleError:
+        """The error of one of the records at `positions`, with its file and number."""
+        at = int(positions[error.index or 0])
+        path, local = self.locate(at)
+        return error.of_record(at, f"{path}: record {local}")
+
+    def _varies(self, column: str) -> bool:
+        if self.parser is None:
+            return super()._varies(column)
+        return not isinstance(self.parser.features.get(column), FixedFeature)
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), **self._settings, "features": self.parser}
+
+    def _record_name(self, file: int, local: int) -> str:
+        return f"record {local}"
+
+    def stats(self) -> ReadStats:
+        """As of any `RecordReader`; batches with records of compressed files count where these can be counted."""
+        stats = super().stats()
+        if self._streams is None:
+            return stats
+        done = self._background
+        records, size = stats.records + done.records, stats.bytes + done.bytes
+        return stats._replace(batches=stats.batches + done.batches, records=records, bytes=size)
+
+    def _release(self) -> None:
+        if self._streams is not None:
+            self._streams.close()
+
+    # Records of compressed files
+
+    def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
+        return None if self._streams is None else self._streams.has(positions)
+
+    def _load_special(self, positions: Indices) -> list[Array | Exception]:
+        return [] if self._streams is None else self._streams.load(positions)
+
+
+def _see_torn(indexes: list[Index], skip: bool) -> dict[str, Torn]:
+    """What files hold behind their last record: raised, or told."""
+    found = {index.path: index.torn for index in indexes if index.torn is not None}
+    for path, torn in found.items():
+        error = refused(path, torn, skip)
+        if error is not None:
+            raise error
+    return found
+
+
+def _open(indexes: list[Index], whole: bool) -> list[SpanFile]:
+    return all_opened(
+        SpanFile(each.path, each.offsets, each.sizes, each.checksums, "crc32c", whole=whole, status=each.status)
+        for each in indexes
+    )

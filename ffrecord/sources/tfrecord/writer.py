@@ -1,0 +1,192 @@
+"""Write TFRecord files: whole or not at all."""
+
+import errno
+import os
+import struct
+import warnings
+import zlib
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+
+from ffrecord._crc import crc32c, mask
+from ffrecord.errors import ArgumentError, ClosedError, StateError, counted, escaped, file_error
+from ffrecord.reading.paths import local
+from ffrecord.sources.tfrecord import _tfrecord
+from ffrecord.system.atomic_file import PartFile, write_all
+from ffrecord.system.buffers import as_bytes
+
+LENGTH, WORD = struct.Struct("<Q"), struct.Struct("<I")
+FLUSH_SIZE = 1 << 20  # bytes kept until they are written
+WINDOW_BITS = {"gzip": 31, "zlib": 15}
+LEVEL = 6
+
+
+class TFRecordWriter:
+    """Writes one TFRecord file; nothing is under its name until `close`, then all of it.
+
+    Args:
+        path: of the file; one that is there stays as it is until it is replaced.
+        compression: None, "gzip" or "zlib", of the file as a whole. What is compressed is read more slowly, and worst
+            in random order.
+        level: of zlib, 0 to 9.
+
+    Attributes:
+        path: as given.
+        n: number of records written.
+
+    Raises:
+        ValueError: `compression` or `level`.
+        OSError (also RuntimeError): the file cannot be created.
+
+    As a context manager it closes at the end, and discards everything if there was an exception. For one thread at a
+    time.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        compression: Literal["gzip", "zlib"] | None = None,
+        *,
+        level: int = LEVEL,
+    ) -> None:
+        self._part: PartFile | None = None
+        self.path, self.n = local("path", path), 0
+        if compression is not None and compression not in WINDOW_BITS:
+            raise ArgumentError(f"compression is {compression!r}, expected None, 'gzip' or 'zlib'")
+        if not 0 <= level <= 9:
+            raise ArgumentError(f"level is {level}, expected 0 to 9")
+        self._packer = None if compression is None else zlib.compressobj(level, wbits=WINDOW_BITS[compression])
+        self._pieces: list[bytes | memoryview] = []
+        self._kept = self._offset = 0
+        self._failure: Exception | None = None
+        self._part = PartFile(self.path)
+
+    def write(self, record: Any) -> None:
+        """Append one record.
+
+        Args:
+            record: its bytes: anything with the buffer protocol.
+
+        Raises:
+            TypeError: `record` is none.
+            OSError (also RuntimeError): the file cannot be written, and was discarded; raised again by later calls.
+            RuntimeError: closed, or this is a fork of the process that opened it.
+        """
+        data = record if type(record) is bytes else as_bytes(record)
+        self._check_open()
+        length = LENGTH.pack(len(data))
+        header = length + WORD.pack(mask(crc32c(length)))
+        footer = WORD.pack(mask(crc32c(data)))
+        if len(data) < FLUSH_SIZE:
+            self._keep(b"".join((header, data, footer)))
+        else:
+            for piece in (header, data, footer):
+                self._keep(piece)
+            self._flush()  # while the caller's memory is what it is now
+        self.n += 1
+
+    def write_packed(self, data: Any, offsets: Any) -> None:
+        """Append many records, with no Python object for each.
+
+        Args:
+            data: uint8, or any buffer.
+            offsets: int64 [k + 1]; record i is data[offsets[i]:offsets[i + 1]]. `read_packed` and `encode_batch` give
+                both.
+
+        Raises:
+            ValueError: offsets that descend or leave `data`; none of its records was written then.
+            Otherwise as `write`.
+        """
+        piece, ends = as_bytes(data), np.ascontiguousarray(offsets, np.int64)
+        self._check_open()
+        if ends.ndim != 1 or not len(ends) or (np.diff(ends) < 0).any() or ends[0] < 0 or ends[-1] > len(piece):
+            raise ArgumentError(f"offsets must ascend within 0 .. {len(piece)}, the bytes of data")
+        # Pieces of about FLUSH_SIZE, cut between records.
+        cuts = np.flatnonzero(np.diff(ends[1:] // FLUSH_SIZE)) + 1 if len(ends) > 2 else np.empty(0, np.int64)
+        for start, stop in pairwise([0, *cuts.tolist(), len(ends) - 1]):
+            self._keep(_tfrecord.frame(piece, ends[start : stop + 1]))
+            self.n += stop - start
+
+    def _keep(self, piece: bytes | memoryview) -> None:
+        if self._packer is not None:
+            piece = self._packer.compress(piece)
+        self._pieces.append(piece)
+        self._kept += len(piece)
+        if self._kept >= FLUSH_SIZE:
+            self._flush()
+
+    def _flush(self) -> None:
+        part = self._check_open()
+        data = memoryview(self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces))
+        try:
+            write_all(part.fd, data, self._offset)
+        except OSError as error:
+            before = counted(self.n, "record")
+            sentence = f"{self.path}: writing {counted(len(data), 'byte')} at offset {self._offset}, after {before}"
+            self._failure = file_error(error.errno or errno.EIO, sentence, self.path)
+            self._discard()
+            raise self._failure from None
+        self._offset += len(data)
+        self._pieces, self._kept = [], 0
+
+    def _check_open(self) -> PartFile:
+        if self._failure is not None:
+            raise self._failure
+        if self._part is None:
+            raise ClosedError(f"TFRecordWriter has been closed. {self.path}")
+        if not self._part.owned:
+            raise StateError(f"{self.path}: this is a fork of the process that is writing it")
+        return self._part
+
+    def close(self) -> None:
+        """Make the file durable and give it its name. May be repeated.
+
+        Raises:
+            OSError (also RuntimeError): nothing was published.
+        """
+        if self._part is None and self._failure is None:
+            return
+        part = self._check_open()
+        if self._packer is not None:
+            self._pieces.append(self._packer.flush())
+        self._flush()
+        try:
+            part.publish()
+        except OSError as error:
+            self._failure = error
+            raise
+        finally:
+            self._discard()
+
+    def _discard(self) -> None:
+        """Give up everything but what is published."""
+        if self._part is not None:
+            self._part.discard()
+        self._part, self._pieces = None, []
+
+    def __enter__(self) -> "TFRecordWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.close()
+        finally:
+            self._discard()
+
+    def __del__(self) -> None:
+        part = getattr(self, "_part", None)
+        if part is None:
+            return
+        self._discard()
+        if part.owned:
+            message = f"{self.path}: dropped after {counted(self.n, 'record')} and never closed; discarded"
+            warnings.warn(escaped(message), ResourceWarning, stacklevel=2, source=self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")

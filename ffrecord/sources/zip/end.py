@@ -1,0 +1,139 @@
+"""The end of a zip archive, which says where its directory is.
+
+    end record         22 B and the comment: signature, disk u16, directory's disk u16, entries here u16, entries u16,
+                       directory size u32, directory offset u32, comment length u16
+    ZIP64 locator      20 B, right before it: signature, disk u32, offset of the ZIP64 end u64, disks u32
+    ZIP64 end record   56 B or more: signature, own size - 12 u64, made by u16, needed u16, disk u32, directory's disk
+                       u32, entries here u64, entries u64, directory size u64, directory offset u64
+
+PKWARE's APPNOTE.TXT 6.3.10, sections 4.3.14 to 4.3.16.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from ffrecord.errors import FormatError
+from ffrecord.system.atomic_file import read_up_to
+
+END = struct.Struct("<4sHHHHIIH")
+END_MAGIC = b"PK\5\6"
+LOCATOR = struct.Struct("<4sIQI")
+LOCATOR_MAGIC = b"PK\6\7"
+END64 = struct.Struct("<4sQHHIIQQQQ")
+END64_MAGIC = b"PK\6\6"
+MEMBER_MAGIC = b"PK\3\4"
+ENTRY_MAGIC = b"PK\1\2"
+ENTRY_SIZE = 46
+COMMENT_MOST = 0xFFFF
+PADDING = b"\0\t\n\r\x1a "  # what mail, terminals and tapes put behind a file
+
+
+@dataclass(frozen=True)
+class End:
+    """Where the directory is.
+
+    Attributes:
+        offset: of its first entry in the file, bytes.
+        size: bytes.
+        entries: how many it has; modulo 65536 where `exact` is false, as old programs wrote it.
+        exact: the number is from a ZIP64 record.
+        base: bytes before the archive; offsets that it states count from there.
+    """
+
+    offset: int
+    size: int
+    entries: int
+    exact: bool
+    base: int
+
+
+def read_end(fd: int, size: int) -> End:
+    """The end of the archive of `size` bytes that is open as `fd`.
+
+    The last end record counts whose comment ends where the file ends, and whose directory lies right before it; so a
+    comment may have such signatures in it, and bytes before the archive are allowed. One without entries counts if no
+    other does. If there is none, one counts that only padding follows (zeros, line ends), with an archive from the
+    start of the file; what lies anywhere else may be a member of an archive that was cut.
+
+    Raises:
+        FormatError: there is none; says what the last one contradicts.
+    """
+    start = max(0, size - END.size - COMMENT_MOST)
+    tail = read_up_to(fd, size - start, start)
+    wrong, empty, padded = "", None, None
+    at = len(tail) - END.size + len(END_MAGIC)
+    while (at := tail.rfind(END_MAGIC, 0, at)) >= 0:
+        stop = at + END.size + END.unpack_from(tail, at)[-1] if len(tail) - at >= END.size else len(tail) + 1
+        if stop <= len(tail):
+            behind = tail[stop:]
+            try:
+                found = _end_at(fd, tail[at : at + END.size], start + at)
+                if behind and (found.base or behind.strip(PADDING)):
+                    raise FormatError(f"{len(behind)} bytes follow the end record at {start + at}, expected none")
+            except FormatError as error:
+                wrong = str(error)
+            else:
+                if found.entries and not behind:
+                    return found
+                if behind:
+                    padded = padded or found
+                else:
+                    empty = empty or found  # any zeros look like it, also in a comment
+        at += len(END_MAGIC) - 1  # `rfind` looks at what ends before it
+    for end in (empty, padded):
+        if end is not None:
+            return end
+    raise FormatError(f"no zip archive: {wrong or _without_end(fd, len(tail))}")
+
+
+def _without_end(fd: int, searched: int) -> str:
+    """What to say if there is none in the last `searched` bytes."""
+    cut = "; it begins as one, so it may be cut" if read_up_to(fd, 4, 0) == MEMBER_MAGIC else ""
+    return f"no end record in its last {searched} bytes{cut}"
+
+
+def _end_at(fd: int, record: bytes, position: int) -> End:
+    """The end whose record is at `position`.
+
+    Raises:
+        FormatError: its directory does not lie right before it.
+    """
+    _, disk, first_disk, here, entries, size, offset, _ = END.unpack(record)
+    # Some programs write a ZIP64 record that says no more than this one does, since they did not know before the end.
+    found = _end64(fd, position, 0xFFFF in (disk, first_disk, here, entries) or 0xFFFFFFFF in (size, offset))
+    exact = found is not None
+    if found is not None:
+        position, disk, first_disk, here, entries, size, offset = found
+    if disk != first_disk or here != entries:
+        raise FormatError(f"an archive of several disks, number {disk}, its directory begins on {first_disk}")
+    start = position - size
+    if start < 0 or offset > start:
+        raise FormatError(f"its directory, {size} bytes at {offset}, does not end before its end record at {position}")
+    if entries and read_up_to(fd, 4, start) != ENTRY_MAGIC:
+        raise FormatError(f"no directory entry at offset {start}, where {entries} of them in {size} bytes should be")
+    if exact and entries > size // ENTRY_SIZE:
+        raise FormatError(f"{entries} entries do not fit in a directory of {size} bytes")
+    return End(start, size, entries, exact, start - offset)
+
+
+def _end64(fd: int, position: int, needed: bool) -> tuple[int, int, int, int, int, int, int] | None:
+    """What the ZIP64 record says, if there is one before the end record at `position`: where it is, then its fields.
+
+    Raises:
+        FormatError: there is none where its locator says, and it is needed; else those bytes may be no locator.
+    """
+    at = position - LOCATOR.size
+    locator = read_up_to(fd, LOCATOR.size, at) if at >= 0 else b""
+    if locator[:4] != LOCATOR_MAGIC:
+        return None
+    stated = LOCATOR.unpack(locator)[2]
+    # Bytes before the archive move it away from where it is said to be; then it has its least size.
+    for place in (stated, at - END64.size):
+        record = read_up_to(fd, END64.size, place) if 0 <= place <= at - END64.size else b""
+        if record[:4] == END64_MAGIC:
+            _, own, _, _, disk, first_disk, here, entries, size, offset = END64.unpack(record)
+            if place + 12 + own == at:
+                return place, disk, first_disk, here, entries, size, offset
+    if not needed:
+        return None
+    raise FormatError(f"no ZIP64 end record at {stated}, where its locator at {at} says it is")

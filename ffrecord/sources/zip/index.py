@@ -1,0 +1,123 @@
+"""What is where in a zip archive: its directory and local headers, as arrays."""
+
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError, TruncatedError
+from ffrecord.reading.ffr_file import naming
+from ffrecord.sources.index_file import IndexCache, cached
+from ffrecord.sources.names import Names, check_members
+from ffrecord.sources.zip import _zip
+from ffrecord.sources.zip.end import End, read_end
+from ffrecord.system.atomic_file import read_into
+
+Arrays = dict[str, npt.NDArray[Any]]
+FORMAT = "zip-1"
+LOCAL_SIZE = 30
+COLUMNS: dict[str, type[np.generic]] = {
+    **dict.fromkeys(("data", "compressed", "sizes"), np.int64),
+    **dict.fromkeys(("crcs", "times"), np.uint32),
+    **dict.fromkeys(("modes", "methods", "flags"), np.uint16),
+}
+
+
+class ZipIndex:
+    """The members of one archive, directories left out, in the order of its directory.
+
+    Args:
+        path: of the archive.
+        index_cache: as for `cached`.
+
+    Attributes:
+        path: of the archive.
+        names, folders: of members; of entries that are directories, with the "/" that they end in.
+        data: int64 [n], offset of each member's data in the file; -1 where there is no proper local header.
+        compressed, sizes: int64 [n], bytes there and of the content.
+        crcs: uint32 [n], CRC-32 of the content.
+        times: uint32 [n], MS-DOS time in the lower half, date in the upper.
+        modes: uint16 [n], st_mode where Unix made the entry, else 0.
+        methods, flags: uint16 [n].
+
+    Raises:
+        FormatError: no zip archive, a damaged directory, or members that overlap.
+        OSError: it cannot be opened or read.
+    """
+
+    data: npt.NDArray[np.int64]
+    compressed: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    crcs: npt.NDArray[np.uint32]
+    times: npt.NDArray[np.uint32]
+    modes: npt.NDArray[np.uint16]
+    methods: npt.NDArray[np.uint16]
+    flags: npt.NDArray[np.uint16]
+
+    def __init__(self, path: str, index_cache: IndexCache = None) -> None:
+        self.path = path
+        arrays: Arrays = cached(path, FORMAT, lambda: build(path), index_cache, _check_kept)
+        self.names = Names.from_arrays(arrays)
+        self.folders = Names(arrays["folders"], arrays["folder_offsets"])
+        for name in COLUMNS:
+            setattr(self, name, arrays[name])
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def _check_kept(arrays: Arrays) -> None:
+    """Raise unless these are arrays of `build`. Where members are is compared with the file when they are read."""
+    check_members(arrays, **COLUMNS)
+
+
+def build(path: str) -> Arrays:
+    """The arrays of a `ZipIndex`, from the archive itself."""
+    with naming(path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            end = read_end(fd, os.fstat(fd).st_size)
+            directory = _read(fd, end)
+            arrays: Arrays = _zip.read_directory(directory, end.base, end.offset)
+            _check_count(arrays, end)
+            local = arrays.pop("local")
+            order = np.argsort(local, kind="stable")
+            arrays["data"] = _zip.read_locals(fd, directory, arrays.pop("entries"), local, order)
+            _check_overlaps(arrays, local, order, end.offset)
+            return arrays
+        finally:
+            os.close(fd)
+
+
+def _read(fd: int, end: End) -> npt.NDArray[np.uint8]:
+    directory = np.empty(end.size, np.uint8)
+    done = 0
+    while done < end.size:
+        got = read_into(fd, directory[done:].data, end.offset + done)
+        if got == 0:
+            raise TruncatedError(f"{done} bytes of the directory, expected {end.size}")
+        done += got
+    return directory
+
+
+def _check_count(arrays: Arrays, end: End) -> None:
+    found = len(arrays["sizes"]) + len(arrays["folder_offsets"]) - 1
+    if end.entries != (found if end.exact else found % 65536):
+        raise FormatError(f"{found} entries in the directory, the end record says {end.entries}")
+
+
+def _check_overlaps(arrays: Arrays, local: npt.NDArray[np.int64], order: npt.NDArray[np.int64], limit: int) -> None:
+    """Raise FormatError if bytes belong to two members, by which a small archive may hold more than a disk does."""
+    starts = local[order]
+    data = np.maximum(arrays["data"][order], starts + LOCAL_SIZE)
+    ends = data + arrays["compressed"][order]
+    bad = np.flatnonzero(ends > np.append(starts[1:], limit))
+    if len(bad):
+        k = int(bad[0])
+        names = Names.from_arrays(arrays)
+        name, size = names[int(order[k])], ends[k] - starts[k]
+        other = f"the directory at {limit}"
+        if k + 1 < len(order):
+            other = f"{names[int(order[k + 1])]!r} at {starts[k + 1]}"
+        raise FormatError(f"members overlap: {name!r}, {size} bytes at {starts[k]}, reaches into {other}")

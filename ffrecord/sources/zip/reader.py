@@ -1,0 +1,202 @@
+"""Members of zip archives, read in place."""
+
+# Records are also read by name, so parameters have other names than those of `Store`.
+# pyright: reportIncompatibleMethodOverride=false
+
+import io
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
+from ffrecord.folders.member_file import Checked, PulledRaw, SpanRaw, reopen
+from ffrecord.reading.batch_forms import Array
+from ffrecord.reading.paths import Source
+from ffrecord.reading.record_reader import RecordReader
+from ffrecord.reading.span_file import SpanFile
+from ffrecord.reading.stats import ReadStats
+from ffrecord.reading.store import Indices, OnError
+from ffrecord.sources.fallback_reader import MixedReader, summed
+from ffrecord.sources.files import expand
+from ffrecord.sources.index_file import IndexCache
+from ffrecord.sources.named_files import NamedFiles
+from ffrecord.sources.names import Names
+from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.sources.zip.codecs import STORED, inflating, translated
+from ffrecord.sources.zip.index import ZipIndex
+from ffrecord.sources.zip.members import ZipMembers
+from ffrecord.system.open_all import all_opened
+
+MAX_RATIO = 2000.0
+
+
+class ZipReader(NamedFiles, MixedReader):
+    """The members of zip archives, directories left out, as records and as files.
+
+    Stored members are read in place by the batch engine. Deflated ones (zlib), bzip2 and LZMA (standard library) and
+    zstd (`zstandard`) are decompressed. ZIP64, archive and member comments, data descriptors and bytes before the
+    archive are understood; names are UTF-8 or code page 437, as each says.
+
+    Args:
+        source: an archive; a directory, whose `.zip` files are taken; a glob pattern; or a list of such. The members of
+            several are numbered through, in the order of each directory.
+        check_data: compare the directory's CRC-32 with what is read.
+        io, on_error: as for `RecordReader`.
+        index_cache: where to keep what opening found; see `ffrecord.sources.index_file.cached`.
+        max_ratio: refuse to decompress what is said to be more than so many times its compressed size, when it is read;
+            content of 16 MiB at most is always decompressed. Deflate cannot exceed 1032. None for no limit but what
+            the directory says, beyond which nothing is decompressed in any case.
+
+    Attributes:
+        members: what the directories say of each; see `ZipMembers`.
+
+    Raises:
+        FormatError: no zip archive, a damaged directory, or members that overlap. What concerns one member only, such
+            as encryption, an unknown method or a damaged local header, is raised when it is read.
+        OSError: a file cannot be opened.
+    """
+
+    format = "zip"
+    checksum = "CRC-32"
+
+    def __init__(
+        self,
+        source: Source,
+        check_data: object = True,
+        *,
+        io: str = "auto",
+        on_error: OnError = "raise",
+        index_cache: IndexCache = None,
+        max_ratio: float | None = MAX_RATIO,
+    ) -> None:
+        _check_ratio_option(max_ratio)
+        paths = expand(source, SUFFIXES["zip"])
+        status = [os.stat(each) for each in paths]
+        indexes = [ZipIndex(each, index_cache) for each in paths]
+        self.members = ZipMembers(indexes, max_ratio)
+        self._index_cache, self._max_ratio = index_cache, max_ratio
+        super().__init__(_open(indexes, status, io), check_data, io=io, on_error=on_error)
+        self._compressed: _Compressed | None = None
+        if self.members.special is not None:
+            try:
+                self._compressed = _Compressed(self.members, _open(indexes, status), "auto" if io == "mmap" else io)
+            except BaseException:
+                super().close()
+                raise
+
+    # What a store of named files gives
+
+    def keys(self) -> Names:
+        """The name of each member, in order."""
+        return self.members.names
+
+    def _folders(self) -> Names:
+        return self.members.folders
+
+    def _content_sizes(self) -> npt.NDArray[np.int64]:
+        return self.members.sizes
+
+    def _sizes(self, positions: Indices) -> Indices:
+        return self.members.sizes[positions]
+
+    def _record_name(self, file: int, local: int) -> str:
+        return self.members.name(file, local)
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "index_cache": self._index_cache, "max_ratio": self._max_ratio}
+
+    def stats(self) -> ReadStats:
+        """As of any `RecordReader`; of members that are compressed it counts the compressed bytes."""
+        stats = super().stats()
+        return stats if self._compressed is None else summed(stats, self._compressed.stats())
+
+    def _release(self) -> None:
+        if self._compressed is not None:
+            self._compressed.close()
+
+    # Batches
+
+    def _special(self, positions: Indices) -> npt.NDArray[np.bool_] | None:
+        special = self.members.special
+        return None if special is None else special[positions]
+
+    def _load_special(self, positions: Indices) -> list[Array | Exception]:
+        result: list[Any] = [self.members.problem(index) for index in positions.tolist()]
+        packed = [place for place, problem in enumerate(result) if problem is None]
+        if packed and self._compressed is not None:
+            for place, data in zip(packed, self._compressed._load(positions[packed]), strict=True):
+                if not isinstance(data, Exception):
+                    data = self.members.content(int(positions[place]), data, self.check_data)
+                result[place] = data
+        return result
+
+    # Files
+
+    def _open_index(self, index: int) -> io.RawIOBase:
+        members, number = self.members, self.members.archive(index)
+        problem = members.problem(index)
+        if problem is not None:
+            raise problem
+        path, name = self._fnames[number], f"member {members.names[index]!r}"
+        checked = Checked(path, name, int(members.sizes[index]), int(members.crcs[index]) if self.check_data else None)
+        offset = int(members.data[index])
+        if members.methods[index] == STORED:
+            return SpanRaw(reopen(self._files[number]), offset, checked)
+        raw = SpanRaw(reopen(self._files[number]), offset, Checked(path, name, int(members.compressed[index]), None))
+        try:
+            return PulledRaw(partial(self._pulling, index, raw), checked, raw.close)
+        except BaseException:
+            raw.close()
+            raise
+
+    def _pulling(self, index: int, raw: SpanRaw) -> Callable[[int], bytes]:
+        """What reads the content of a member from its start, out of its compressed bytes."""
+        raw.seek(0)
+        try:
+            method, flags = int(self.members.methods[index]), int(self.members.flags[index])
+            read = inflating(method, flags, raw.read, int(self.members.sizes[index]))
+        except (FormatError, ImportError) as error:
+            raise self.members.about(index, error) from None
+        return partial(self._translated, index, read)
+
+    def _translated(self, index: int, read: Callable[[int], bytes], most: int) -> bytes:
+        try:
+            with translated():
+                return read(most)
+        except FormatError as error:
+            raise self.members.about(index, error) from error.__cause__
+
+
+class _Compressed(RecordReader):
+    """The members as they lie there, compressed."""
+
+    format = "zip"
+
+    def __init__(self, members: ZipMembers, files: list[SpanFile], io: str) -> None:
+        self._members = members
+        super().__init__(files, False, io=io)
+
+    def _record_name(self, file: int, local: int) -> str:
+        return self._members.name(file, local)
+
+
+def _open(indexes: Sequence[ZipIndex], status: Sequence[os.stat_result], io: str | None = None) -> list[SpanFile]:
+    """The archives, to be read by `io`; None: without checksums."""
+    kind, whole = None if io is None else "crc32", io == "mmap"
+    return all_opened(
+        SpanFile(each.path, each.data, each.compressed, each.crcs if kind else None, kind, whole=whole, status=then)
+        for each, then in zip(indexes, status, strict=True)
+    )
+
+
+def _check_ratio_option(max_ratio: object) -> None:
+    if max_ratio is None:
+        return
+    if isinstance(max_ratio, bool) or not isinstance(max_ratio, int | float):
+        raise ArgumentTypeError(f"max_ratio must be a number or None, not {type(max_ratio).__name__}")
+    if not max_ratio >= 1:
+        raise ArgumentError(f"max_ratio is {max_ratio}, expected at least 1")

@@ -1,0 +1,113 @@
+"""Batches in which records cannot be read or decoded: `on_error`.
+
+This is the slow way, for the few batches that have such a record: each is decoded by itself, so that it is known which
+ones are bad. What is left is decoded again as a batch.
+"""
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ffrecord.errors import FormatError
+from ffrecord.order import Epoch, Step
+from ffrecord.order.keys import key_of
+from ffrecord.reading.store import Store
+from ffrecord.torch.loading.columns import Columns, Seeds
+from ffrecord.torch.loading.decoded import DecodedColumns
+from ffrecord.torch.loading.records import Bytes, Offsets
+
+__all__ = ["ON_ERROR", "Mender", "Rows"]
+
+ON_ERROR = ("raise", "skip", "replace")
+ATTEMPTS = 8  # replacements tried; a dataset in which so many in a row are bad is to be mended, not trained on
+
+
+class Rows(NamedTuple):
+    """Which samples a batch has.
+
+    Attributes:
+        indices: int64 [k], of the samples; of the replacement where one was replaced.
+        positions: int64 [k], their places in the epoch.
+        padding: the last so many of them are padding.
+        skipped: of each record that was left out or replaced, what was wrong with it.
+    """
+
+    indices: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+    padding: int
+    skipped: tuple[str, ...] = ()
+
+
+class Mender:
+    """Finds the bad records of a batch, and does with them what `on_error` says.
+
+    Args:
+        reader, columns: to read and decode with.
+        epoch: whose order says what may replace a sample.
+        on_error: one of ON_ERROR.
+    """
+
+    def __init__(self, reader: Store, columns: Columns | DecodedColumns, epoch: Epoch, on_error: str) -> None:
+        self._reader, self._columns, self._epoch, self._on_error = reader, columns, epoch, on_error
+
+    def mend(self, step: Step, seeds: Seeds | None) -> tuple[Rows, Bytes, Offsets]:
+        """The good records of a batch, packed, and which they are.
+
+        Raises:
+            FFRecordError, OSError: on_error is "raise", or all replacements are bad too; names file and sample.
+        """
+        records = self._read(step.indices, seeds)
+        indices, kept, skipped = step.indices.copy(), [], []
+        for i, record in enumerate(records):
+            if isinstance(record, Exception):
+                if self._on_error == "raise":
+                    raise record
+                skipped.append(f"{'skipped' if self._on_error == 'skip' else 'replaced'}: {record}")
+                if self._on_error == "skip":
+                    continue
+                indices[i], records[i] = self._replacement(int(step.positions[i]), _at(seeds, i), record)
+            kept.append(i)
+        padding = sum(i >= len(records) - step.padding for i in kept)
+        rows = Rows(indices[kept], step.positions[kept], padding, tuple(skipped))
+        good: list[Any] = [records[i] for i in kept]
+        offsets = np.zeros(len(good) + 1, np.int64)
+        np.cumsum([len(record) for record in good], out=offsets[1:])
+        return rows, np.concatenate([*good, np.empty(0, np.uint8)]), offsets
+
+    def _read(self, indices: npt.NDArray[np.int64], seeds: Seeds | None) -> list[Bytes | Exception]:
+        """The bytes of each record, or what is wrong with it."""
+        (data, offsets), failures = self._reader._begin_packed(indices)()
+        wrong = dict(failures)
+        return [
+            wrong[i] if i in wrong else self._checked(data[low:high], int(indices[i]), _at(seeds, i))
+            for i, (low, high) in enumerate(pairwise(offsets.tolist()))
+        ]
+
+    def _checked(self, record: Bytes, index: int, seeds: Seeds | None) -> Bytes | Exception:
+        try:
+            self._columns.check(record, index, seeds)
+        except FormatError as error:
+            path, local = self._reader.locate(index)
+            return FormatError(f"Sample {index}: {path}: sample {local}: {error}")
+        return record
+
+    def _replacement(self, position: int, seeds: Seeds | None, error: Exception) -> tuple[int, Bytes]:
+        """Another sample for the one at `position`: a pure function of seed, epoch, position and what is bad."""
+        for attempt in range(1, ATTEMPTS + 1):
+            index = replacement(self._epoch, position, attempt)
+            found = self._read(np.array([index]), seeds)[0]
+            if not isinstance(found, Exception):
+                return index, found
+        raise error
+
+
+def _at(seeds: Seeds | None, i: int) -> Seeds | None:
+    return None if seeds is None else seeds[i : i + 1]
+
+
+def replacement(epoch: Epoch, position: int, attempt: int) -> int:
+    """The sample that replaces the one at `position` in the epoch's order if that and `attempt` - 1 others are bad."""
+    number = key_of("replace", epoch.seed, epoch.number, position, attempt) % epoch.length
+    return int(epoch.indices(np.array([number], np.int64))[0])

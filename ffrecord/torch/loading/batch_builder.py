@@ -1,0 +1,257 @@
+"""From a batch as it was read to one that the user gets: everything that is Python's work."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from ffrecord.engine._engine import Slots
+from ffrecord.errors import FormatError, UserFunctionError, counted, describe_error
+from ffrecord.order import Epoch, Step, sample_seeds
+from ffrecord.reading.store import Store
+from ffrecord.torch.loading.bad_records import Mender, Rows
+from ffrecord.torch.loading.columns import Columns, Seeds
+from ffrecord.torch.loading.decoded import DecodedColumns
+from ffrecord.torch.loading.functions import UserFunction
+from ffrecord.torch.loading.ragged import Form
+from ffrecord.torch.loading.stacking import UnevenError, stacked
+from ffrecord.torch.loading.stats import NOTHING, Reading, Seconds
+from ffrecord.torch.stopping import StopIterationGuard, describe_batch
+
+__all__ = ["Doing", "Finished", "Finisher", "Raw"]
+
+AnyColumns = Columns | DecodedColumns
+
+
+class Raw(NamedTuple):
+    """A batch as it was read.
+
+    Attributes:
+        step: what was asked for.
+        outcome: what the reader gave: result and failures.
+    """
+
+    step: Step
+    outcome: Any
+
+
+@dataclass
+class Finished:
+    """A batch as the user gets it.
+
+    Attributes:
+        step: that it was planned as.
+        rows: the samples that it has.
+        batch: itself; None if it has no samples.
+        seconds: that its stages took.
+        reading: what a worker process read for it.
+        ready: of its copy to a device, a torch.cuda.Event.
+        host: what the copy is made from.
+    """
+
+    step: Step
+    rows: Rows
+    batch: Any
+    seconds: Seconds
+    reading: Reading = NOTHING
+    ready: Any = None
+    host: Any = None
+
+    def pin_memory(self) -> "Finished":
+        """Copy what is in it into pinned memory; torch's own loader calls this in a thread."""
+        self.batch = pin_memory(self.batch)  # type: ignore[no-untyped-call]
+        return self
+
+
+@dataclass
+class Doing:
+    """What a thread is at, for the message if it takes too long.
+
+    Attributes:
+        stage: in words.
+        index: of the sample; None for the whole batch.
+    """
+
+    stage: str = "reading"
+    index: int | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done with what is read.
+
+    Attributes:
+        columns: that are wanted.
+        form: what becomes of values of varying shape.
+        on_error: what becomes of bad records.
+        transform, batch_transform: of the user.
+    """
+
+    columns: AnyColumns
+    form: Form
+    on_error: str = "raise"
+    transform: UserFunction | None = None
+    batch_transform: UserFunction | None = None
+
+    @property
+    def effortless(self) -> bool:
+        """Whether there is no Python work per sample."""
+        return self.transform is None and self.batch_transform is None and self.columns.effortless
+
+    @property
+    def seeded(self) -> bool:
+        """Whether it needs random seeds."""
+        functions = (self.transform, self.batch_transform)
+        return self.columns.decodes or any(each is not None and each.seeded for each in functions)
+
+
+class Finisher:
+    """Reads and finishes batches of one epoch. May be used by several threads.
+
+    Args:
+        reader: of the samples.
+        work: to do.
+        epoch: of the batches.
+    """
+
+    def __init__(self, reader: Store, work: Work, epoch: Epoch) -> None:
+        self._reader, self._work, self._epoch = reader, work, epoch
+        self._columns = work.columns
+        self._seeded = work.seeded
+        columns = work.columns
+        size = columns.record_size if isinstance(columns, Columns) else None
+        self._fixed = columns if isinstance(columns, Columns) and size is not None else None
+        self._slots = None if self._fixed is None or size is None else Slots(size, self._fixed.slots)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Finisher, (self._reader, self._work, self._epoch)
+
+    def reading(self) -> Reading:
+        """What was read in this process so far."""
+        return Reading.of(self._reader.stats())
+
+    def begin(self, step: Step) -> Callable[[], Raw]:
+        """Begin reading a batch; what waits for it."""
+        with StopIterationGuard(lambda: f"reading of {_named(step)}"):
+            wait = self._begin(step)
+        return lambda: self._wait(step, wait)
+
+    def _begin(self, step: Step) -> Callable[[], Any]:
+        if self._fixed is not None and self._slots is not None:
+            # Samples for a transform are not the batch.
+            out = None if self._work.transform else self._fixed.memory(len(step.indices))
+            return self._reader._begin_columns(step.indices, self._slots, out)
+        return self._reader._begin_packed(step.indices)
+
+    def _wait(self, step: Step, wait: Callable[[], Any]) -> Raw:
+        with StopIterationGuard(lambda: f"reading of {_named(step)}"):
+            return Raw(step, wait())
+
+    def finish(self, raw: Raw, doing: Doing) -> Finished:
+        """Finish a batch.
+
+        Raises:
+            FFRecordError, OSError: a record cannot be read or decoded, and is neither to be skipped nor replaced.
+            UserFunctionError: a function of the user raised.
+        """
+        with StopIterationGuard(lambda: f"{doing.stage} of {_named(raw.step)}"):
+            return self._finish(raw, doing)
+
+    def _finish(self, raw: Raw, doing: Doing) -> Finished:
+        seconds = Seconds()
+        start = perf_counter()
+        seeds = sample_seeds(self._epoch.seed, raw.step.epoch, raw.step.positions) if self._seeded else None
+        doing.stage, doing.index = "decoding", None
+        rows, seeds, found = self._decoded(raw, seeds)
+        seconds.decode, start = _since(start)
+        batch = None
+        if len(rows.indices) and self._work.transform is not None:
+            found = self._transformed(self._work.transform, found, rows, seeds, doing)
+            seconds.transform, start = _since(start)
+            doing.stage, doing.index = "collating", None
+            batch = self._collated(found, rows)
+            seconds.collate, start = _since(start)
+        elif len(rows.indices):
+            batch = self._columns.build(found)
+        if len(rows.indices) and self._work.batch_transform is not None:
+            doing.stage = "batch_transform"
+            batch = self._batch_transformed(self._work.batch_transform, batch, rows, seeds)
+            seconds.batch_transform, start = _since(start)
+        return Finished(raw.step, rows, batch, seconds)
+
+    def _decoded(self, raw: Raw, seeds: Seeds | None) -> tuple[Rows, Seeds | None, list[Any]]:
+        """The columns of the batch, or its samples if they are to be transformed."""
+        step, outcome = raw
+        if not outcome.failures:
+            try:
+                if self._fixed is not None:
+                    records: Any = self._fixed.of_columns(outcome.result, len(step.indices))
+                else:
+                    data, offsets = outcome.result
+                    records = self._columns.of_packed(data, offsets, step.indices)
+                return Rows(step.indices, step.positions, step.padding), seeds, self._taken(records, seeds)
+            except FormatError:
+                pass  # found again below, with its name
+        mender = Mender(self._reader, self._columns, self._epoch, self._work.on_error)
+        rows, good, bounds = mender.mend(step, seeds)
+        if seeds is not None:
+            seeds = sample_seeds(self._epoch.seed, step.epoch, rows.positions)
+        if not len(rows.indices):
+            return rows, seeds, []
+        return rows, seeds, self._taken(self._columns.of_packed(good, bounds, rows.indices), seeds)
+
+    def _taken(self, records: Any, seeds: Seeds | None) -> list[Any]:
+        take = self._columns.values if self._work.transform is None else self._columns.samples
+        return take(records, seeds)
+
+    def _transformed(
+        self, transform: UserFunction, samples: list[Any], rows: Rows, seeds: Seeds | None, doing: Doing
+    ) -> list[Any]:
+        doing.stage = "transform"
+        numbers = [0] * len(samples) if seeds is None else seeds.tolist()
+        found = []
+        for sample, index, seed in zip(samples, rows.indices.tolist(), numbers, strict=True):
+            doing.index = index
+            try:
+                found.append(transform(sample, seed))
+            except Exception as error:
+                raise self._failed(transform, f"sample {index}", index, error) from error
+        return found
+
+    def _collated(self, samples: list[Any], rows: Rows) -> Any:
+        try:
+            return stacked(samples, self._work.form)
+        except UnevenError as error:
+            raise UserFunctionError(
+                f"what transform made of {_span(rows)} does not make a batch: sample {rows.indices[error.place]}: "
+                f"{error}. Return numbers, arrays or tensors of one kind, drop the column, or take batch_transform"
+            ) from error
+        except Exception as error:
+            raise UserFunctionError(
+                f"what transform made of {_span(rows)} does not make a batch: {describe_error(error)}"
+            ) from error
+
+    def _batch_transformed(self, transform: UserFunction, batch: Any, rows: Rows, seeds: Seeds | None) -> Any:
+        try:
+            return transform(batch, seeds)
+        except Exception as error:
+            raise self._failed(transform, f"the batch of {_span(rows)}", int(rows.indices[0]), error) from error
+
+    def _failed(self, transform: UserFunction, what: str, index: int, error: Exception) -> UserFunctionError:
+        path, local = self._reader.locate(index)
+        return UserFunctionError(f"{transform.name} failed on {what} ({path}: sample {local}): {describe_error(error)}")
+
+
+def _since(start: float) -> tuple[float, float]:
+    now = perf_counter()
+    return now - start, now
+
+
+def _named(step: Step) -> str:
+    return describe_batch(step.indices.tolist())
+
+
+def _span(rows: Rows) -> str:
+    return f"{counted(len(rows.indices), 'sample')}, {int(rows.indices[0])} and on"

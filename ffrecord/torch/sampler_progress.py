@@ -1,0 +1,172 @@
+"""How far a loader has come whose sampler is one of ours: its state is a place in an epoch, reached without replay."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+import torch
+from torch.utils.data import BatchSampler as TorchBatchSampler
+
+from ffrecord.errors import StateError
+from ffrecord.order import Run
+from ffrecord.order.batch_plan import batches
+from ffrecord.torch.iterators import Epoch
+from ffrecord.torch.samplers import BatchSampler, Drawn, Sampler, place_in, position_after
+from ffrecord.torch.skipping import SkipableSampler
+
+__all__ = ["Following", "sampler_of"]
+
+Loader: TypeAlias = "torch.utils.data.DataLoader[Any]"
+
+
+def sampler_of(loader: Loader) -> Sampler | None:
+    """Return the sampler of ours that decides the order of `loader`, if its batches can be counted in samples."""
+    inside = _inside(loader)
+    if isinstance(inside, BatchSampler):
+        return inside.sampler
+    if type(inside) is TorchBatchSampler:
+        inside = inside.sampler
+    return inside if isinstance(inside, Sampler) else None
+
+
+def _inside(loader: Loader) -> Any:
+    inside: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    return inside.sampler if isinstance(inside, SkipableSampler) else inside
+
+
+class Watched(Iterable[Any]):
+    """The index sampler of a loader. It notes which iteration of our sampler each of its iterators draws from.
+
+    Args:
+        indices: the index sampler.
+        sampler: of ours, that decides its order.
+
+    Attributes:
+        latest: the iterator that was begun last.
+    """
+
+    def __init__(self, indices: Iterable[Any], sampler: Sampler) -> None:
+        self._indices, self._sampler = indices, sampler
+        self.latest: WatchedIterator | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        self.latest = WatchedIterator(iter(self._indices), self._sampler)
+        return self.latest
+
+    def __len__(self) -> int:
+        return len(self._indices)  # type: ignore[arg-type]
+
+
+class WatchedIterator(Iterator[Any]):
+    """One iterator of `Watched`.
+
+    Attributes:
+        drawn: what it draws from, or None before it was asked for anything.
+    """
+
+    def __init__(self, items: Iterator[Any], sampler: Sampler) -> None:
+        self._items, self._sampler = items, sampler
+        self.drawn: Drawn | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_items": iter(())}  # of a copy in another process; torch's generators do not pickle
+
+    def __next__(self) -> Any:
+        if self.drawn is not None:
+            return next(self._items)
+        sampler = self._sampler
+        sampler.reports = True
+        before = sampler._drawn
+        try:
+            return next(self._items)
+        finally:
+            sampler.reports = False
+            self.drawn = None if sampler._drawn is before else sampler._drawn
+
+
+class Following:
+    """The progress of one loader; it has the methods of `Progress`, whose place it takes.
+
+    Args:
+        indices: the loader's index sampler.
+        sampler: of ours, that decides its order.
+
+    Attributes:
+        indices: the index sampler, watched.
+        epoch: the one begun last, or None.
+    """
+
+    loaded = None  # a state is the sampler's as soon as it is loaded
+
+    def __init__(self, indices: Iterable[Any], sampler: Sampler) -> None:
+        self.indices = Watched(indices, sampler)
+        self.epoch: Epoch | None = None
+        self._sampler = sampler
+        self._walk: WatchedIterator | None = None
+        self._before: tuple[Epoch, Drawn] | None = None  # the latest loop that has begun, while another has not yet
+
+    def iterate(self, loader: Loader, build: Callable[[], Any]) -> Any:
+        """Return the iterator that `build` makes, for an epoch that begins here."""
+        self._give_up()
+        if self.epoch is not None and self._drawn is not None:
+            self._before = self.epoch, self._drawn
+        iterator = build()
+        self._walk = self.indices.latest
+        iterator.epoch = self.epoch = Epoch(0, seeded=False)
+        return iterator
+
+    def has_moved(self, loader: Loader, epoch: Epoch) -> bool:
+        """Whether the sampler was told to go elsewhere after the iterator of `epoch` had begun to read ahead."""
+        return self.epoch is epoch and self._drawn is not None and self._sampler._drawn is None
+
+    def began(self, loader: Loader, epoch: Epoch) -> None:
+        """Note that the loop of `epoch` has delivered its first batch, or its end."""
+        if self.epoch is epoch and self._drawn is not None and not self._drawn.counts:
+            self._drawn.count()
+
+    @property
+    def _drawn(self) -> Drawn | None:
+        """What the latest iterator draws from; None before it was asked for anything."""
+        return None if self._walk is None else self._walk.drawn
+
+    def state(self, loader: Loader) -> dict[str, Any]:
+        """Return the place where `loader` stands.
+
+        Raises:
+            RuntimeError: `set_step` was called, so batches are not all counted.
+        """
+        step = loader.batch_sampler.step if isinstance(loader.batch_sampler, SkipableSampler) else 0
+        if step:
+            raise StateError(f"set_step({step}) and a state would both say where to begin: set_step(0) first")
+        sampler, epoch, drawn = self._sampler, self.epoch, self._drawn
+        if drawn is None and self._before is not None:
+            epoch, drawn = self._before
+        sampler._ranks.follow(sampler._course, provisional=True)
+        if sampler._again:
+            return sampler.state_dict()
+        if epoch is None or drawn is None or epoch.over or sampler._drawn is None:
+            return sampler._course.state_dict()
+        position = self._after(loader, drawn.run, epoch.passed) if epoch.passed else drawn.run.position
+        return {**sampler._course.state_dict(), **place_in(drawn.run, position)}
+
+    def load(self, loader: Loader, state: dict[str, Any]) -> None:
+        """Let the next epoch go on from `state`.
+
+        Raises:
+            ValueError: it is not a state of such a sampler.
+        """
+        self._sampler.load_state_dict(state)
+
+    def _give_up(self) -> None:
+        """Forget an iteration that has delivered nothing: it does not count."""
+        if self.epoch is not None and self._drawn is not None and not self.epoch.passed and not self.epoch.over:
+            self._sampler.take_back(self._drawn)
+
+    def _after(self, loader: Loader, run: Run, passed: int) -> int:
+        """Return the position after so many batches, one or more."""
+        inside = _inside(loader)
+        if isinstance(inside, BatchSampler):
+            return run[passed - 1].after
+        size, drop_last = (1, False) if isinstance(inside, Sampler) else (inside.batch_size, inside.drop_last)
+        if passed == batches(run.split.count(run.epoch.length, run.position), size, drop_last):
+            return run.epoch.length
+        return position_after(run, passed * size)

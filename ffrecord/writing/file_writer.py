@@ -1,0 +1,426 @@
+"""Write one `.ffr` file: append samples, checksum them, publish the file whole or not at all."""
+
+import errno
+import operator
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from ffrecord._crc import crc32
+from ffrecord.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ClosedError,
+    CountError,
+    StateError,
+    counted,
+    escaped,
+    file_error,
+)
+from ffrecord.format import extension, ffr_layout
+from ffrecord.format.journal import About, Journal
+from ffrecord.system import atomic_file, urls
+from ffrecord.writing._buffers import Appender
+
+BLOCK = 4096  # data of a file of unknown n starts at a multiple of this: file systems insert space in whole blocks
+
+
+def write_tables(
+    fd: int, checksums: ffr_layout.Checksums, offsets: ffr_layout.Offsets, payload: bytes | None, file_size: int
+) -> int:
+    """Write everything that precedes the samples, the header's CRC-32 included.
+
+    Args:
+        fd: of a file whose samples are in place.
+        checksums, offsets: uint32 [n] and int64 [n].
+        payload: of the extension block, which fills what is between the tables and the first sample; None for no block.
+        file_size: final size of the file, bytes.
+
+    Returns:
+        The header's CRC-32.
+    """
+    n = len(checksums)
+    prefix, *tables = ffr_layout.pack_tables(checksums, offsets)
+    crc = crc32(memoryview(prefix)[ffr_layout.CHECKED_FROM :])
+    at = ffr_layout.PREFIX.size
+    for table in tables:
+        crc = crc32(table, crc)
+        atomic_file.write_all(fd, table, at)
+        at += len(table)
+    ffr_layout.PREFIX.pack_into(prefix, 0, crc, n)
+    atomic_file.write_all(fd, memoryview(prefix), 0)
+    if payload is not None:
+        start = ffr_layout.tables_end(n)
+        gap = (int(offsets[0]) if n else file_size) - start
+        atomic_file.write_all(fd, memoryview(extension.seal(payload, gap, file_size)), start)
+    return crc
+
+
+def offsets_of(sizes: ffr_layout.Offsets, start: int) -> ffr_layout.Offsets:
+    """Where samples of these sizes lie, back to back from `start` on."""
+    offsets = np.zeros(len(sizes), np.int64)
+    np.cumsum(sizes[:-1], out=offsets[1:])
+    offsets += start
+    return offsets
+
+
+def room_missing(n: int, payload: bytes | None, start: int) -> int:
+    """By how much samples that begin at `start` must move back for tables of n and a block; in whole blocks."""
+    needed = ffr_layout.tables_end(n) + (0 if payload is None else extension.block_size(payload))
+    return -(-max(0, needed - start) // BLOCK) * BLOCK
+
+
+def move_samples(part: atomic_file.PartFile, journal: Journal, start: int, more: int, end: int) -> atomic_file.PartFile:
+    """Move bytes [start, end) of `part` back by `more`, both in whole blocks, so that a kill loses nothing flushed.
+
+    Returns:
+        The file that has them there: `part`, or a new one where moving in place means copying over what is flushed.
+    """
+    if not journal.begun:
+        atomic_file.insert_space(part.fd, start, more, end)
+        return part
+    journal.note_place(start + more)
+    if atomic_file.insert_range(part.fd, start, more, end):
+        return part
+    moved = atomic_file.PartFile(part.target)
+    try:
+        atomic_file.copy_range(part.fd, start, end - start, moved.fd, start + more)
+    except BaseException:
+        moved.discard()
+        raise
+    return moved
+
+
+def whole_number(name: str, value: Any) -> int:
+    """The int that argument `name` stands for; TypeError if it stands for none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}") from None
+
+
+class FileWriter(Appender):
+    """Writes one file; nothing is under its name until `close`, then all of it.
+
+    Args:
+        fname: the path, ending in `.ffr`. A file there stays as it is until it is replaced, which keeps its mode; a
+            symbolic link is followed.
+        n: number of samples, >= 0. None: as many as are written; the file then has a gap before its first sample, as
+            described in docs/format.md, and is not byte-identical to one written with n.
+        extension: what the file should say about itself. None for nothing: with n, the bytes are those of ffrecord 1.x.
+
+    Raises:
+        TypeError, ValueError (also AssertionError): `fname` of another type, or without the suffix, or a URL.
+        TypeError, ValueError: `n`.
+        OSError (also RuntimeError): the file cannot be created, or the disk has no room for its tables.
+
+    As a context manager it closes at the end, and discards everything if there was an exception. One writer is for one
+    thread at a time: what another, or a signal's handler, calls meanwhile raises RuntimeError and changes nothing. It
+    has two buffers of 4 MiB, touched as far as they are used, and 12 bytes for each sample.
+    """
+
+    def __init__(
+        self,
+        fname: str | os.PathLike[str],
+        n: SupportsIndex | None = None,
+        *,
+        extension: extension.Extension | None = None,
+    ) -> None:
+        self._open = False
+        self._failure: Exception | None = None
+        self._replaced: atomic_file.PartFile | None = None  # by one that has the samples elsewhere
+        self._path = _check_name(fname)
+        self._n = None if n is None else whole_number("n", n)
+        if self._n is not None and self._n < 0:
+            raise ValueError(f"{self._path}: n is {self._n}, expected >= 0")
+        self._payload = self._encode(extension)
+        self._data_start = self._reserve()
+        try:
+            self._part = atomic_file.PartFile(self._path)
+            self._journal = Journal(self._part.path)
+            self._open = True
+            self._allocate_tables()
+            self._begin(self._part.fd, self._data_start, -1 if self._n is None else self._n)
+        except BaseException:
+            if self._open:
+                self._discard()
+            elif hasattr(self, "_part"):
+                self._part.discard()
+            raise
+
+    def _encode(self, given: extension.Extension | None) -> bytes | None:
+        if given is None:
+            return b"" if self._n is None else None
+        return extension.encode(given)
+
+    def _reserve(self) -> int:
+        """Offset of the first sample."""
+        room = 0 if self._payload is None else extension.block_size(self._payload)
+        if self._n is None:
+            return -(-(ffr_layout.PREFIX.size + room) // BLOCK) * BLOCK
+        return ffr_layout.tables_end(self._n) + room
+
+    def _allocate_tables(self) -> None:
+        """A full disk shows now, not when the tables are written last."""
+        try:
+            atomic_file.reserve(self._part.fd, self._data_start)
+        except (OSError, OverflowError) as error:
+            code = getattr(error, "errno", None) or errno.EFBIG
+            raise file_error(code, f"{self._path}: reserving {counted(self._data_start, 'byte')}", self._path) from None
+
+    @property
+    def n(self) -> int | None:
+        """Number of samples the file is for; None if that was not said."""
+        return self._n
+
+    def _refuse(self, more: int) -> None:
+        """Raise the reason why `more` samples cannot be taken; there is one."""
+        if self._failure is not None and not self._open:
+            raise self._failure
+        if not self._open or (self._n is not None and self.count + more > self._n):
+            total = self.count if self._n is None else self._n
+            state = "" if self._open else " (closed)"
+            rest = "" if more <= 1 else f", {self.count} written and {more} more given"
+            raise CountError(f"Exceed total number of samples: {total}{rest}: {self._path}{state}")
+        self._check_usable()
+        if self._failure is not None:  # left in the middle of a sample
+            self._discard()
+            raise self._failure
+
+    def _check_usable(self) -> None:
+        if not self._part.owned:
+            raise StateError(f"{self._path}: opened by another process; a forked child cannot write to it")
+        if self._busy:
+            raise StateError(f"{self._path}: another thread, or a signal's handler, is in the middle of writing to it")
+
+    def _abandon(self, error: BaseException) -> BaseException:
+        """After an error in the middle of a sample, or in the thread; returns what to raise."""
+        error = self._sample_error(error) if isinstance(error, OSError) else error
+        self._give_up(error)
+        return error
+
+    def _give_up(self, error: BaseException) -> None:
+        """Discard all: interrupted between table and data, what followed would be damaged."""
+        self._discard()
+        interrupted = StateError(f"{self._path}: interrupted after {counted(self.count, 'sample')}, discarded")
+        self._failure = error if isinstance(error, OSError) else interrupted
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Let nobody else in, and give up if the block raises."""
+        try:
+            self._busy = True
+            yield
+            self._busy = False
+        except BaseException as error:
+            self._busy = False
+            self._give_up(error)
+            raise
+
+    def _sample_error(self, error: OSError) -> OSError:
+        """Of a failed write, saying which sample did not get through."""
+        code = error.errno or errno.EIO
+        sizes = self._sample_sizes
+        ends = self._data_start + np.cumsum(sizes)
+        back = self._failed_back
+        at = back[0] if back else self._written
+        i = min(int(np.searchsorted(ends, at, side="right")), len(sizes) - 1)
+        if back:
+            last = min(int(np.searchsorted(ends, back[1])), len(sizes) - 1)
+            return file_error(code, f"Samples {i} to {last}: not written back to the disk: {self._path}", self._path)
+        wrote = max(0, at - int(ends[i] - sizes[i]))
+        return file_error(code, f"Sample {i}: length {sizes[i]} but wrote {wrote} bytes: {self._path}", self._path)
+
+    def write_many(self, samples: Any, /) -> None:
+        if isinstance(samples, list | tuple):
+            super().write_many(samples)
+            return
+        for data in samples:
+            self.write_one(data)
+
+    write_many.__doc__ = Appender.write_many.__doc__
+
+    def _unfit(self, error: TypeError) -> TypeError:
+        return TypeError(f"{self._path}: sample {self.count}: {error}")
+
+    def flush(self) -> None:
+        """Make everything written so far durable, and recoverable by `ffrecord.recover` should this process be killed.
+
+        Nothing is published. It costs two fsyncs and 12 bytes for each sample, in a file beside the temporary one,
+        which is removed when the writer closes or discards.
+
+        Raises:
+            RuntimeError (also ValueError): closed.
+            RuntimeError (also AssertionError): called in the middle of a sample; the writer goes on.
+            OSError (also RuntimeError): it failed; the writer is closed, nothing will be published.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if not self._open:
+            raise ClosedError(f"{self._path}: closed")
+        self._check_usable()
+        with self._all_or_nothing():
+            self._drain()
+            self._flush()
+
+    def _flush(self) -> None:
+        """Of what the kernel has."""
+        known = self._journal.count
+        if self._journal.begun and known == self.count:
+            return
+        about = About(os.path.basename(self._part.target), self._data_start, self._n, self._payload)
+        try:
+            os.fsync(self._part.fd)
+            self._journal.note_samples(about, self._sample_sizes[known:], self._checksums[known:])
+        except OSError as error:
+            sentence = f"{self._path}: flushing {counted(self.count, 'sample')}"
+            raise file_error(error.errno or errno.EIO, sentence, self._path) from None
+
+    def close(self) -> None:
+        """Complete the file and put it under its name. May be repeated.
+
+        Raises:
+            RuntimeError (also ValueError): not n samples were written; the writer stays open.
+            RuntimeError (also AssertionError): called in the middle of a sample; the writer goes on.
+            OSError (also RuntimeError): nothing was published, unless the message says that only its durability is
+                unknown; raised again by later calls.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if not self._open:
+            return
+        self._check_usable()
+        if self._n is not None and self.count != self._n:
+            raise CountError(
+                f"Number of samples mismatched! Wrote {self.count} samples but expected {self._n}: {self._path}"
+            )
+        with self._all_or_nothing():
+            self._drain()
+            end = self._write_tables(self._written)
+            self._check_size(end)
+            self._part.publish()
+            self._discard()
+
+    def _check_size(self, end: int) -> None:
+        """Trust no bookkeeping: what is published is as long as its tables say."""
+        try:
+            size = os.fstat(self._part.fd).st_size
+        except OSError as error:
+            sentence = f"{self._path}: comparing its size with its tables"
+            raise file_error(error.errno or errno.EIO, sentence, self._path) from None
+        if size != end:
+            sentence = (
+                f"{self._path}: {counted(size, 'byte')} on the disk, its {counted(self.count, 'sample')} end at {end}"
+            )
+            raise file_error(errno.EIO, sentence, self._path)
+
+    def _write_tables(self, end: int) -> int:
+        """End of the file, which is now what it is to be."""
+        try:
+            more = room_missing(self.count, self._payload, self._data_start)
+            if more:
+                self._move(more, end)
+                end += more
+            offsets = offsets_of(self._sample_sizes, self._data_start)
+            write_tables(self._part.fd, self._checksums, offsets, self._payload, end)
+        except OSError as error:
+            sentence = f"{self._path}: writing the tables of {counted(self.count, 'sample')}"
+            raise file_error(error.errno or errno.EIO, sentence, self._path) from None
+        return end
+
+    def _move(self, more: int, end: int) -> None:
+        """Move the samples back until tables and block fit before them."""
+        if self._journal.begun:
+            self._flush()
+        moved = move_samples(self._part, self._journal, self._data_start, more, end)
+        if moved is not self._part:
+            self._replaced, self._part = self._part, moved
+        self._data_start += more
+
+    def _discard(self) -> None:
+        """Give up everything but what is published."""
+        if self._open:
+            self._end()
+            self._part.discard()
+            if self._part.in_doubt:
+                self._leave_flushed()
+            else:
+                self._remove_flushed()
+            self._open = False  # last: interrupted, all of it is done again
+
+    def _remove_flushed(self) -> None:
+        if self._replaced is not None:
+            self._replaced.discard()
+        if self._part.owned:
+            self._journal.remove()
+
+    def _leave_flushed(self) -> None:
+        """For `recover`: the part file is back under its old name if a crash undoes the new one."""
+        if self._replaced is not None:
+            self._replaced.leave()
+        self._journal.close()
+
+    def __enter__(self) -> "FileWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.close()
+        finally:
+            if self._busy:
+                self._leave()
+            else:
+                self._discard()
+
+    def _leave(self) -> None:
+        """Discard once the one in the middle of a sample is out, who uses the buffers and the descriptor."""
+        self._stop()
+        self._failure = StateError(f"{self._path}: left while another thread was writing to it, discarded")
+
+    def __del__(self) -> None:
+        if not getattr(self, "_open", False):
+            return
+        self._busy = False  # whoever is inside keeps it alive, so this is left of an interruption
+        if not self._part.owned:
+            self._discard()
+        elif self._n is not None and self.count == self._n and self._failure is None:
+            # As ffrecord 1.x did: programs that forget to close lose nothing. Publish before warning: that may raise.
+            try:
+                self.close()
+                outcome = "closed it"
+            except OSError as error:
+                outcome = f"not published: {error}"
+            self._warn(f"complete, but never closed; {outcome}")
+        else:
+            self._discard()
+            self._warn(f"dropped after {counted(self.count, 'sample')} and never closed; discarded")
+
+    def _warn(self, what: str) -> None:
+        warnings.warn(escaped(f"{self._path}: {what}"), ResourceWarning, stacklevel=3, source=self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
+
+
+def _check_name(fname: Any) -> str:
+    path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise ArgumentTypeError(f"fname must be str or os.PathLike, not {type(fname).__name__}")
+    if urls.is_remote(path):
+        raise ArgumentError(f"{urls.redacted(path)}: a FileWriter writes on this machine; DatasetWriter writes to URLs")
+    if urls.lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
+        raise urls.without_slash(path)
+    if "\0" in path:
+        raise ArgumentError(f"{path!r} has a null character, which no path has")
+    if Path(path).suffix != ffr_layout.SUFFIX:
+        raise ArgumentError(f"{path} does not end with {ffr_layout.SUFFIX}")
+    return urls.local_of(path)

@@ -1,0 +1,269 @@
+"""What a killed writer had flushed → a `.ffr` file under its name."""
+
+import contextlib
+import errno
+import os
+import re
+import stat
+from typing import NamedTuple
+
+import numpy as np
+
+from ffrecord.errors import ArgumentError, ChecksumError, FormatError, file_error
+from ffrecord.format import extension, ffr_layout, journal
+from ffrecord.format.journal import Journal, Noted, journal_name
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.reading.paths import local
+from ffrecord.system import atomic_file, filesystems, untrusted
+from ffrecord.writing import file_writer
+from ffrecord.writing._buffers import count_intact
+
+
+class Recovered(NamedTuple):
+    """What `recover` found and published."""
+
+    path: str  # of the file
+    samples: int  # in it: the first ones that were written, in their order
+    bytes: int  # of these samples
+    dropped: int  # bytes written behind them: since the last flush, so nothing tells which samples they were
+    damaged: int  # samples flushed whose bytes are not there; 0 unless the disk broke what fsync promised
+
+
+def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered:
+    """Publish what a `FileWriter` that was killed had flushed.
+
+    The writer left `.NAME.<random>.part` and a journal beside it. Every sample that was flushed is compared with its
+    CRC-32 and kept, up to the first that does not match; the file is then published as `FileWriter.close` would, and
+    what was left is removed. Interrupted at any time, it can be run again: a file that is there with just these samples
+    is taken for its own, or for the writer's that was killed after publishing it.
+
+    Args:
+        path: of the file as it was given to the writer, or of the part file if there are several.
+        replace: a file that is there under the name. Otherwise that is an error, and nothing changes.
+
+    Raises:
+        TypeError (also AssertionError): `path`.
+        FileNotFoundError: nothing that was flushed is left for this path.
+        FileExistsError: there is another file under the name.
+        PermissionError: the part file is a link, no regular file, or another user's. It was not touched.
+        OSError (EBUSY): the writer lives, or another process recovers; OSError (EINVAL): several writers left
+            something, the message names the part files; any other: it cannot be read or written.
+        FormatError: the journal is damaged in its first bytes, names no `.ffr` file of its directory, or is of another
+            part file.
+        All of OSError but a missing directory are RuntimeErrors, too.
+    """
+    given = local("path", path)
+    is_part = given.endswith(atomic_file.PART_SUFFIX)
+    part_path = given if is_part else _find(given)
+    target = _noted_target(given) if is_part else given
+    part = atomic_file.PartFile(target, part_path, own=True)
+    kept = Journal(part_path)
+    try:
+        noted = _read(part_path)  # again, now that nobody else writes to it
+        kept = Journal(part_path, noted.size)
+        if _is(part.target, part.fd) or (not replace and _is_recovered(part, noted)):
+            recovered = _result(part, *_intact(part.fd, noted), noted)
+        elif os.path.lexists(part.target) and not replace:
+            raise file_error(errno.EEXIST, f"{part.target}: left as it is, and so is {part_path}", part.target)
+        else:
+            recovered = _publish(part, kept, noted, replace)
+        part.remove()
+        kept.remove()
+    except OSError as error:
+        if isinstance(error, RuntimeError):
+            raise  # it says more
+        sentence = f"{part.target}: not recovered, {part_path} stays for another try"
+        raise file_error(error.errno or errno.EIO, sentence, part.target) from None
+    finally:
+        kept.close()
+        part.discard()
+    _clear(part.target)
+    return recovered
+
+
+def _read(part: str) -> Noted:
+    try:
+        return journal.read(part)
+    except FileNotFoundError:
+        raise file_error(errno.ENOENT, f"{part}: no journal beside it, so nothing was flushed", part) from None
+
+
+def _noted_target(part: str) -> str:
+    """What a journal names, which may have come from anywhere: nothing outside its directory, nothing but a `.ffr`."""
+    name = _read(part).about.name
+    if not untrusted.is_plain(name, ffr_layout.SUFFIX):
+        raise FormatError(
+            f"{journal_name(part)}: it is for {name!r}, expected a {ffr_layout.SUFFIX} file of its directory"
+        )
+    return os.path.join(os.path.dirname(part), name)
+
+
+def _is(path: str, fd: int) -> bool:
+    """Whether `path` is that file already: a recovery was killed between its last steps."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    return False
+
+
+def _is_recovered(part: atomic_file.PartFile, noted: Noted) -> bool:
+    """Whether the target has all that there is to recover: somebody was killed between publishing it and tidying up."""
+    try:
+        there = OpenedFile(part.target, check=True)
+    except (OSError, FormatError, ChecksumError, ArgumentError):
+        return False
+    try:
+        # In this order: the cheap comparison first.
+        return _matches(there, noted) and _intact(part.fd, noted)[1] == there.n
+    finally:
+        there.close()
+
+
+def _matches(there: OpenedFile, noted: Noted) -> bool:
+    """Whether a file has the first noted samples and no other."""
+    sizes, checksums = noted.sizes[: there.n], noted.checksums[: there.n]
+    found = np.diff(there.offsets, append=there.size)
+    same = np.array_equal(there.checksums, checksums) and np.array_equal(found, sizes)
+    return same and count_intact(there.fd, there.data_start, sizes, checksums) == there.n
+
+
+def _result(part: atomic_file.PartFile, start: int, n: int, noted: Noted) -> Recovered:
+    size = int(noted.sizes[:n].sum())
+    dropped = max(0, os.fstat(part.fd).st_size - start - size)
+    return Recovered(part.target, n, size, dropped, len(noted.sizes) - n)
+
+
+def _find(given: str) -> str:
+    """The one part file with a journal."""
+    target = filesystems.real(given)
+    parts, damaged = [], ""
+    for part in part_files(target):
+        try:
+            # Names are cut in those of part files, so another file's may look the same.
+            if journal.read(part).about.name == os.path.basename(target):
+                parts.append(part)
+        except FileNotFoundError:
+            continue
+        except FormatError as error:
+            damaged += f"; {error}"
+    if not parts:
+        _clear(target)
+        raise file_error(errno.ENOENT, f"{given}: no killed writer left anything that was flushed{damaged}", given)
+    if len(parts) > 1:
+        raise file_error(errno.EINVAL, f"{given}: several writers left something, name one: {', '.join(parts)}", given)
+    return parts[0]
+
+
+def part_files(target: str) -> list[str]:
+    """Part files of this name, or of one that begins alike where names are long."""
+    pattern, directory = _part_pattern(target), os.path.dirname(target)
+    paths = [os.path.join(directory, name) for name in os.listdir(directory)]
+    return sorted(path for path in paths if pattern.fullmatch(path) and not _is_missing(path))
+
+
+def _part_pattern(target: str) -> re.Pattern[str]:
+    return re.compile(re.escape(atomic_file.part_prefix(target)) + "[0-9a-f]{12}" + re.escape(atomic_file.PART_SUFFIX))
+
+
+def _is_missing(path: str) -> bool:
+    """For sure: a disk that cannot say is none that has nothing."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _publish(part: atomic_file.PartFile, kept: Journal, noted: Noted, replace: bool) -> Recovered:
+    start, n = _intact(part.fd, noted)
+    recovered = _result(part, start, n, noted)
+    made, start, payload = _make_room(part, kept, noted, n, start, recovered.bytes)
+    try:
+        end = start + recovered.bytes
+        os.ftruncate(made.fd, end)
+        # Of a writer that was killed in its last steps there are tables already, of more samples perhaps.
+        atomic_file.write_zeros(made.fd, ffr_layout.tables_end(n), start)
+        offsets = file_writer.offsets_of(noted.sizes[:n], start)
+        file_writer.write_tables(made.fd, noted.checksums[:n], offsets, payload, end)
+        made.publish(replace=replace)
+    finally:
+        made.discard()
+    return recovered
+
+
+def _intact(fd: int, noted: Noted) -> tuple[int, int]:
+    """Where the samples begin, and how many of them are whole: a writer killed while it moved them did so or not."""
+    size = os.fstat(fd).st_size
+    # A journal may come from anywhere: of one that says far behind the end, as many zeros would be written.
+    most = max(size, ffr_layout.BLOCK_MAX)
+    starts = [start for start in dict.fromkeys(noted.starts) if ffr_layout.PREFIX.size <= start <= most]
+    if not starts:
+        said = f"a journal with samples from offset {noted.starts[-1]} on"
+        raise FormatError(f"{noted.about.name}: {said}, its part file has {size} bytes")
+    found = [(count_intact(fd, start, noted.sizes, noted.checksums), start) for start in starts]
+    n, start = max(found, key=lambda each: each[0])
+    return start, n
+
+
+def _make_room(
+    part: atomic_file.PartFile, kept: Journal, noted: Noted, n: int, start: int, size: int
+) -> tuple[atomic_file.PartFile, int, bytes | None]:
+    """See that tables of n samples and a block fill what is before them exactly.
+
+    Returns:
+        The file, the offset of its first sample, and the payload of its block, None for no block.
+    """
+    payload = noted.about.payload
+    if start == ffr_layout.tables_end(n) and payload is None:
+        return part, start, None
+    payload = payload or b""
+    gap = start - ffr_layout.tables_end(n)
+    least = extension.block_size(payload)
+    if least <= gap <= ffr_layout.BLOCK_MAX:
+        return part, start, payload
+    if noted.about.n is None:
+        more = file_writer.room_missing(n, payload, start)
+        return file_writer.move_samples(part, kept, start, more, start + size), start + more, payload
+    # Made for more samples than there are: the gap is too small for a block, or larger than one may be.
+    exact = noted.about.payload
+    to = ffr_layout.tables_end(n) + (0 if exact is None else least)
+    moved = atomic_file.PartFile(part.target)
+    try:
+        atomic_file.copy_range(part.fd, start, size, moved.fd, to)
+    except BaseException:
+        moved.discard()
+        raise
+    return moved, to, exact
+
+
+def _clear(target: str) -> None:
+    """Remove part files of dead writers that flushed nothing, and journals whose part file is gone."""
+    for part in part_files(target):
+        with contextlib.suppress(OSError):
+            if not has_journal(part):
+                atomic_file.PartFile(target, part, own=True).remove()
+    journals = _lone_journals(target)
+    with contextlib.suppress(OSError):
+        if journals:
+            # A crash that undoes the publication of such a part file must not find its journal gone.
+            atomic_file.fsync_directory(os.path.dirname(target))
+        for path in journals:
+            if untrusted.is_ours(path):
+                os.unlink(path)
+
+
+def _lone_journals(target: str) -> list[str]:
+    """Those whose part file is gone."""
+    pattern, directory = _part_pattern(target), os.path.dirname(target)
+    paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(journal.SUFFIX)]
+    parts = [path.removesuffix(journal.SUFFIX) + atomic_file.PART_SUFFIX for path in paths]
+    return [path for path, part in zip(paths, parts, strict=True) if pattern.fullmatch(part) and _is_missing(part)]
+
+
+def has_journal(part: str) -> bool:
+    """Whether something was flushed, or nobody knows: one killed in the middle of its first flush has an empty file."""
+    with contextlib.suppress(FileNotFoundError):
+        status = os.lstat(journal_name(part))
+        return not stat.S_ISREG(status.st_mode) or status.st_size > 0
+    return False
