@@ -88,7 +88,7 @@ def test_a_group_that_cannot_be_given_gains_nothing(tmp_path: Path, old: int, ne
     made(tmp_path / "a", old, group=0, user=STRANGER)
     code = """
 import os, sys
-from ffrecord.durable import PartFile
+from ffrecord.system.atomic_file import PartFile
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)

@@ -283,7 +283,7 @@ def test_a_failing_system_call(tmp_path, call, number):
     """The same without patching Python: the kernel answers so."""
     code = """
 import sys, children
-from ffrecord.durable import PartFile
+from ffrecord.system.atomic_file import PartFile
 part = PartFile(sys.argv[1])
 try:
     children.refuse(sys.argv[2], int(sys.argv[3]))

@@ -22,7 +22,7 @@ def test_memory_of_this_machine():
 def test_descriptors(soft, wanted):
     code = """
 import resource, sys
-from ffrecord.limits import descriptors
+from ffrecord.system.resources import descriptors
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), hard))
 print(descriptors())
@@ -40,7 +40,7 @@ def test_descriptors_without_a_limit(monkeypatch):
 def test_a_limit_of_a_control_group():
     code = """
 import sys
-from ffrecord.limits import available_memory
+from ffrecord.system.resources import available_memory
 print(available_memory(), flush=True)
 sys.stdin.readline()
 print(available_memory(), flush=True)

@@ -415,7 +415,7 @@ import atexit
 atexit.register(lambda: print(store.stats().batches))  # the last thing that happens
 import time
 import numpy as np
-from ffrecord.store import Store
+from ffrecord.reading.store import Store
 
 class Slow(Store):
     format = "slow"

@@ -344,7 +344,7 @@ def test_a_worker_leaves_ctrl_c_to_its_parent() -> None:
 PARENT = """
     import os, sys, time
     sys.path[:0] = {path!r}
-    from ffrecord.workers.crew import Crew
+    from ffrecord.processes.pool import Crew
     from test_workers import echo, pids, tell_pid
 
     if __name__ == "__main__":
@@ -495,7 +495,7 @@ def test_a_main_module_without_guard_is_explained(tmp_path: Path) -> None:
             f"""
             import sys
             sys.path[:0] = {sys.path!r}
-            from ffrecord.workers.crew import Crew
+            from ffrecord.processes.pool import Crew
             from test_workers import echo
             crew = Crew(echo, {{}}, 1, start_method="spawn")
             try:
@@ -520,7 +520,7 @@ def test_channel_is_for_selectors() -> None:
 
 FORKS_AT_ONCE = """
 import os, sys, threading, time
-from ffrecord.workers.crew import Crew
+from ffrecord.processes.pool import Crew
 from test_workers import echo
 
 forking = []

@@ -14,7 +14,7 @@ export_parts.py    one file or several, by one process or several
 export_verify.py   what was written, read again and compared
 """
 
-from ffrecord.conversion.convert import convert
-from ffrecord.conversion.export import export
+from ffrecord.conversion.converter import convert
+from ffrecord.conversion.exporter import export
 
 __all__ = ["convert", "export"]

@@ -369,7 +369,7 @@ def test_what_ends_it_leaves_nothing_and_is_told(tmp_path, name, code):
         archive.writestr("two", b"2")
     program = """
 import os, signal, sys
-from ffrecord import safe_unpack
+from ffrecord.folders import safe_unpack
 from ffrecord.cli import main
 
 write = safe_unpack._write

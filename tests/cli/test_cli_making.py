@@ -237,15 +237,15 @@ def waiting(*arguments):
     """A command that has begun to write, and waits."""
     program = """
 import sys, time
-from ffrecord import folder_pack
+from ffrecord.folders import folder_pack
 from ffrecord.cli import main
-from ffrecord.conversion import exporting
+from ffrecord.conversion import exporter
 
 def wait(*_):
     print("begun", flush=True)
     time.sleep(60)
 
-folder_pack._write_files = exporting.write_by_crew = wait
+folder_pack._write_files = exporter.write_by_crew = wait
 main(sys.argv[1:])
 """
     child = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)

@@ -43,7 +43,7 @@ def test_an_interrupted_shuffle_goes_on_in_the_order_that_was_drawn(dataset, tmp
     stopped = """
 import os, signal, sys
 from ffrecord.cli import main
-from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord.dataset_writer.part_directory import PartDirectory
 
 keep, kept = PartDirectory.keep, []
 
@@ -85,7 +85,7 @@ def test_split_in_order(dataset, tmp_path):
 
 CRASHES = """
 import os, sys
-from ffrecord.cli import main, parts
+from ffrecord.cli import main, split_parts as parts
 
 def crash(*_):
     os._exit(9)
@@ -95,7 +95,7 @@ if sys.argv[1] == "written":
 else:
     first = parts.Part.publish
     parts.Part.publish = lambda part: crash() if part.path.endswith("b") else first(part)
-from ffrecord.cli import split
+from ffrecord.cli.commands import split
 split.publish = parts.publish
 main(sys.argv[2:])
 """
@@ -174,7 +174,7 @@ def test_an_exception_after_a_part_got_its_name_strands_none(tmp_path, monkeypat
 
 FAILING = """
 import os, sys
-from ffrecord.cli import main, parts
+from ffrecord.cli import main, split_parts as parts
 
 target, rename, fsync = os.environ["TARGET"], os.rename, parts.fsync_directory
 

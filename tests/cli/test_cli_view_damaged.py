@@ -42,7 +42,7 @@ def test_damaged_samples_among_many(tmp_path, monkeypatch, damaged):
         return found
 
     monkeypatch.setattr(Store, "read_packed", watched)
-    monkeypatch.setattr(viewing.records, "CHECKED_BYTES", 1500)
+    monkeypatch.setattr(viewer.records, "CHECKED_BYTES", 1500)
     schema = Schema.of({"a": IntField(), "b": BoolField(), "c": StrField()})
     with ffrecord.FileWriter(tmp_path / "a.ffr", 300, extension=Extension(schema=schema.to_builtins())) as writer:
         for i in range(300):

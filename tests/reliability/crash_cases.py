@@ -13,7 +13,7 @@ from crash_files import File, Recovery, Whole
 
 from ffrecord import pack_folder
 from ffrecord.cli import atomic_output
-from ffrecord.conversion.export import export
+from ffrecord.conversion.exporter import export
 from ffrecord.sources import RecordIOWriter, unpack
 from ffrecord.system import atomic_directory
 

@@ -15,7 +15,7 @@ from crash_case import DONE, Case, Say, Tree, parse, record, tree
 
 from ffrecord import FileReader
 from ffrecord.cli import main as command
-from ffrecord.conversion.convert import convert
+from ffrecord.conversion.converter import convert
 from ffrecord.dataset_writer import DatasetWriter, encoder
 from ffrecord.dataset_writer.dump import dump
 from ffrecord.dataset_writer.part_directory import PartDirectory

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 import ffr_twin
 from ffrecord import FormatError
-from ffrecord.folder import PackedFolder
+from ffrecord.folders.folder import PackedFolder
 
 # What no reading of a file has to do.
 FORBIDDEN = {"import", "exec", "compile", "marshal.loads", "pickle.find_class", "os.system", "os.exec", "os.fork",

@@ -71,7 +71,7 @@ KILLED_WITH_LOCK = """
 import os, signal
 from tqdm import tqdm
 from ffrecord.dataset_writer import DatasetWriter
-from ffrecord.dump import dump
+from ffrecord.dataset_writer.dump import dump
 
 lock = tqdm.get_lock()
 child = os.fork()

@@ -167,7 +167,7 @@ with open(sys.argv[1], "w") as file:
     file.write(str(os.getpid()))
 import builders, numpy as np
 from ffrecord import FileReader, FileWriter
-from ffrecord.limits import available_memory
+from ffrecord.system.resources import available_memory
 """
 SMALL = 56 << 20
 

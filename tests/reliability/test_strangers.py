@@ -288,7 +288,7 @@ def a_killed_write(place: Path) -> Path:
     write_in_child = f"""
 import os, sys
 from ffrecord import DatasetWriter
-from ffrecord.sharding.part_directory import PartDirectory
+from ffrecord.dataset_writer.part_directory import PartDirectory
 PartDirectory.publish = lambda *_: os._exit(9)
 writer = DatasetWriter({str(place / "set")!r}, num_workers=0, progress=False, samples_per_shard=2)
 writer.from_indexed_dataset({SAMPLES!r})

@@ -255,8 +255,8 @@ import sys, numpy as np
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import shards
-from ffrecord.remote import cache_room
-from ffrecord.remote.cache import Cache
+from ffrecord.remote.cache import eviction as cache_room
+from ffrecord.remote.cache.cache import Cache
 cache_room.LEAST = 100_000  # at once
 place, directory, number = Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 source = shards.source(place / f"{number}.ffr", [100_000] * 10)

@@ -302,7 +302,7 @@ import logging, os, sys, tempfile
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import children, shards
-from ffrecord.remote.cache import Cache
+from ffrecord.remote.cache.cache import Cache
 said = []
 class Listening(logging.Handler):
     def emit(self, record):
@@ -398,7 +398,7 @@ import os, random, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import shards
-from ffrecord.remote.cache import Cache
+from ffrecord.remote.cache.cache import Cache
 place, directory, seed, seconds = Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), float(sys.argv[5])
 chance = random.Random(seed)
 sources = [shards.source(place / f"{seed}-{i}.ffr", [3000 * j for j in range(12)], seed=i) for i in range(8)]

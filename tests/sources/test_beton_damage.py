@@ -232,7 +232,7 @@ def test_memory_is_bounded_by_what_is_there(tmp_path):
     code = """
 import resource, sys
 from ffrecord.errors import FormatError
-from ffrecord.sources.beton import BetonReader
+from ffrecord.sources.beton.reader import BetonReader
 limit = 3 << 30
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 for path in sys.argv[1:]:

@@ -192,7 +192,7 @@ def test_files_written_to_while_they_are_read(folder, preloadable):
             textwrap.dedent(
                 f"""
                 import os, re
-                from ffrecord.sources.image_folder import ImageFolderReader
+                from ffrecord.sources.images.image_folder import ImageFolderReader
                 reader = ImageFolderReader({folder!r})
                 os.environ["FFR_TEST_SHIFT"] = {shift!r}
                 try:

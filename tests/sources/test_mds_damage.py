@@ -172,7 +172,7 @@ def test_bombs_stop_at_the_size_that_the_index_says(tmp_path, compression):
     code = """
 import os, resource, shutil, sys, tempfile
 from ffrecord.errors import FormatError
-from ffrecord.sources.mds import MDSReader
+from ffrecord.sources.mds.reader import MDSReader
 limit = 3 << 29
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))

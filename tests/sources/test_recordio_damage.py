@@ -195,7 +195,7 @@ def test_a_bomb_takes_no_memory(tmp_path):
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 from ffrecord.errors import FormatError
-from ffrecord.sources.recordio import RecordIOReader
+from ffrecord.sources.recordio.reader import RecordIOReader
 reader = RecordIOReader(sys.argv[1], expanded_most=1 << 20)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

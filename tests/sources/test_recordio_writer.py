@@ -270,7 +270,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
 
 KILLED = """
 import os, sys
-from ffrecord.sources import recordio_writer
+from ffrecord.sources.recordio import writer as recordio_writer
 write_all = recordio_writer.write_all
 
 def die(fd, data, offset):

@@ -310,7 +310,7 @@ def test_threads(tmp_path, kind):
 
 FORKED = """
 import os, sys, threading, warnings
-from ffrecord.sources.tfrecord import TFRecordReader
+from ffrecord.sources.tfrecord.reader import TFRecordReader
 
 warnings.simplefilter("ignore")  # of forks beside threads, which is what this is about
 reader = TFRecordReader(sys.argv[1])

@@ -164,7 +164,7 @@ def test_a_full_disk(tmp_path):
 
 FORKED = """
 import os, sys, warnings
-from ffrecord.sources.tfrecord_writer import TFRecordWriter
+from ffrecord.sources.tfrecord.writer import TFRecordWriter
 
 writer = TFRecordWriter(sys.argv[1])
 writer.write(b"one")
@@ -189,7 +189,7 @@ def test_a_fork_writes_nothing(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from ffrecord.sources.tfrecord_writer import TFRecordWriter
+from ffrecord.sources.tfrecord.writer import TFRecordWriter
 
 with TFRecordWriter(sys.argv[1]) as writer:
     writer.write(b"x" * 2_000_000)

@@ -33,7 +33,7 @@ MEMORY = """
     import numpy as np, torch
     from torch.utils.data import DataLoader
     from ffrecord import FileWriter
-    from ffrecord.extension import Extension
+    from ffrecord.format.extension import Extension
     from ffrecord.fields import Schema
     from ffrecord.torch import BatchSampler, Dataset, collate
 

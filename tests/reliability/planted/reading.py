@@ -39,7 +39,7 @@ DEFECTS = (
         "offsets-of-old-files-not-looked-at",
         "G3",
         "ffrecord/reading/ffr_file.py",
-        "                    format.check_offsets(self.offsets, self.size)\n",
+        "                    ffr_layout.check_offsets(self.offsets, self.size)\n",
         "                    pass\n",
         ("test_opened.py::test_refused",),
     ),

@@ -136,8 +136,8 @@ DEFECTS = (
         "a-part-file-of-a-stranger-recovered",
         "G1",
         "ffrecord/writing/recovery.py",
-        "    part = durable.PartFile(target, part_path, own=True)\n",
-        "    part = durable.PartFile(target, part_path)\n",
+        "    part = atomic_file.PartFile(target, part_path, own=True)\n",
+        "    part = atomic_file.PartFile(target, part_path)\n",
         ("test_strangers.py::test_a_stranger_s_part_file_is_not_published",),
     ),
     Defect(

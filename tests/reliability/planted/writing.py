@@ -73,9 +73,9 @@ DEFECTS = (
         "crc-of-the-last-sample-dropped",
         "G3, G10",
         "ffrecord/writing/file_writer.py",
-        "    prefix, *tables = format.pack_tables(checksums, offsets)\n",
+        "    prefix, *tables = ffr_layout.pack_tables(checksums, offsets)\n",
         "    checksums = np.concatenate([checksums[:-1], np.zeros(min(1, len(checksums)), np.uint32)])\n"
-        "    prefix, *tables = format.pack_tables(checksums, offsets)\n",
+        "    prefix, *tables = ffr_layout.pack_tables(checksums, offsets)\n",
         ("test_writer.py::test_with_n_the_bytes_are_those_of_the_original",),
     ),
     Defect(
@@ -192,7 +192,7 @@ DEFECTS = (
         "checksums-of-foreseen-records-in-another-place",
         "G3",
         "ffrecord/dataset_writer/assembly.py",
-        "        start = first * format.CRC.itemsize\n",
+        "        start = first * ffr_layout.CRC.itemsize\n",
         "        start = 0\n",
         ("test_dataset_writer_foreseen.py::test_the_bytes_are_those_of_samples_that_are_sized",),
     ),
