@@ -9,7 +9,7 @@ from typing import Any
 from ffrecord.cli.terminal.output import json_of
 
 HERE = "ffrecord.cli.viewer"
-SCRIPTS = ("client.js", "matching.js", "grid.js", "panel.js", "facts.js", "page.js")  # one after the other
+SCRIPTS = ("client.js", "matching.js", "grid.js", "panel.js", "summary.js", "page.js")  # one after the other
 
 
 def served(begin: dict[str, Any]) -> tuple[bytes, str]:
