@@ -18,8 +18,8 @@ from written_datasets import METHODS, files_in, left_behind
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter, Summary
-from ffrecord.dataset_writer.books import Books
 from ffrecord.dataset_writer.messages import Filled, Indices, Sized
+from ffrecord.dataset_writer.shard_tracker import Books
 from ffrecord.errors import FFRecordError, WorkerError
 from ffrecord.fields import Field, Fixed, IntField, NDArrayField, OptionalField, register
 from ffrecord.writing._buffers import WriteBehind

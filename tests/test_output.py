@@ -10,9 +10,8 @@ import children
 import pytest
 
 from ffrecord.dataset_writer.layout import Segment
-from ffrecord.dataset_writer.output import Output
-from ffrecord.dataset_writer.shard_file import Files
-from ffrecord.dataset_writer.spill import Spool
+from ffrecord.dataset_writer.output import Output, Spool
+from ffrecord.dataset_writer.shards import Files
 from ffrecord.errors import FFRecordError
 
 LIMIT = 1 << 20

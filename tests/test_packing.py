@@ -16,7 +16,7 @@ from ffrecord.dataset_writer.layout import Segment
 from ffrecord.dataset_writer.messages import Filled, Foreseen, Indices, Written
 from ffrecord.dataset_writer.output import Output
 from ffrecord.dataset_writer.runs import Opener, Run
-from ffrecord.dataset_writer.shard_file import Files
+from ffrecord.dataset_writer.shards import Files
 from ffrecord.errors import FFRecordError
 from ffrecord.fields import Schema
 from ffrecord.processes.heartbeats import Heart

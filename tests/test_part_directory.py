@@ -13,13 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ffrecord import DatasetWriter, FileReader, FormatError
-from ffrecord.dataset_writer import part_directory, verify
+from ffrecord.dataset_writer import part_directory, shards, write_log
 from ffrecord.dataset_writer import publish as publishing
-from ffrecord.dataset_writer import write_log as ledger
-from ffrecord.dataset_writer.differences import differences
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory, hidden_name
-from ffrecord.dataset_writer.write_log import Begun, Finished, Ledger, Story, tell
+from ffrecord.dataset_writer.write_log import Begun, Finished, Ledger, Story, differences, tell
 from ffrecord.errors import ChecksumError, StateError
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import INSIDE, Publishing
@@ -137,13 +135,13 @@ def test_a_ledger_that_is_another_one_each_time(tmp_path: Path, monkeypatch: pyt
 
 def test_a_ledger_is_told_again(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "ledger", os.O_RDWR | os.O_CREAT)
-    ledger = Ledger(fd)
-    assert ledger.story == Story()
-    ledger.begin({"x": 1})
-    ledger.append(Finished(SHARD, Start(1, 3, 50)))
+    write_log = Ledger(fd)
+    assert write_log.story == Story()
+    write_log.begin({"x": 1})
+    write_log.append(Finished(SHARD, Start(1, 3, 50)))
     end = os.fstat(fd).st_size
-    ledger.append(Publishing(["a.ffr", "b.ffr"], None, "f"))
-    ledger.sync()
+    write_log.append(Publishing(["a.ffr", "b.ffr"], None, "f"))
+    write_log.sync()
     story = Ledger(fd).story
     assert (story.request, story.end) == ({"x": 1}, end)
     assert story.finished == {SHARD.name: Finished(SHARD, Start(1, 3, 50))}
@@ -152,7 +150,7 @@ def test_a_ledger_is_told_again(tmp_path: Path) -> None:
     Ledger(fd).append(Finished(SHARD, Start(1, 3, 51)))
     story = Ledger(fd).story
     assert story.publishing is None and story.finished[SHARD.name].next.bytes == 51
-    ledger.clear()
+    write_log.clear()
     assert Ledger(fd).story == Story() and os.fstat(fd).st_size == 0
     os.close(fd)
 
@@ -183,10 +181,10 @@ def test_differences_in_words() -> None:
 
 
 def test_records_larger_than_the_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify, "CHUNK", 100)
+    monkeypatch.setattr(shards, "CHUNK", 100)
     samples = builders.records([0, 1, 99, 100, 101, 0, 1000, 7, 0])
     path = builders.write_samples(tmp_path / "a.ffr", samples)
-    verify.check_whole(str(tmp_path), named(path))
+    shards.check_whole(str(tmp_path), named(path))
     size = os.path.getsize(path)
     for offset in range(120, size):
         with open(path, "r+b") as file:
@@ -196,10 +194,10 @@ def test_records_larger_than_the_buffer(tmp_path: Path, monkeypatch: pytest.Monk
             file.write(bytes([byte ^ 1]))
             file.flush()
             with pytest.raises(ChecksumError, match=r"a\.ffr: sample \d"):
-                verify.check_whole(str(tmp_path), named(path))
+                shards.check_whole(str(tmp_path), named(path))
             file.seek(offset)
             file.write(bytes([byte]))
-    verify.check_whole(str(tmp_path), named(path))
+    shards.check_whole(str(tmp_path), named(path))
 
 
 def test_a_file_that_is_not_the_one_listed(tmp_path: Path) -> None:
@@ -207,10 +205,10 @@ def test_a_file_that_is_not_the_one_listed(tmp_path: Path) -> None:
     listed = named(path)
     builders.write_samples(tmp_path / "a.ffr", [b"x", b"z"])
     with pytest.raises(FormatError, match=r"stale copy: \(samples, size, CRC-32 of tables\) \(2, 38, "):
-        verify.check_listed(str(tmp_path), listed)
+        shards.check_listed(str(tmp_path), listed)
     os.unlink(path)
     with pytest.raises(FileNotFoundError):
-        verify.check_whole(str(tmp_path), listed)
+        shards.check_whole(str(tmp_path), listed)
 
 
 # Publishing
@@ -344,7 +342,7 @@ def test_in_place_though_the_last_fsync_failed(
     real, synced = part_directory.fsync_directory, tmp_path if mode == "create" and not inside else place
 
     def fails(directory: str) -> None:
-        mark = ledger.peek(found.ledger_path).publishing
+        mark = write_log.peek(found.ledger_path).publishing
         if directory == str(synced) and mark is not None and publishing.happened(str(place), mark):
             raise OSError(errno.EIO, "disk")
         real(directory)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ffrecord.dataset_writer import shard_file
-from ffrecord.dataset_writer.finisher import Finisher
+from ffrecord.dataset_writer import shards as shard_file
 from ffrecord.dataset_writer.layout import (
     FIRST_BYTES,
     SLOTS_MAX,
@@ -25,6 +24,7 @@ from ffrecord.dataset_writer.layout import (
 )
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_no_shards, check_vacant
 from ffrecord.dataset_writer.selection import length, select, shuffle
+from ffrecord.dataset_writer.shards import Finisher
 from ffrecord.errors import CountError, SampleIndexError
 from ffrecord.format import ffr_layout
 from ffrecord.format.manifest import Shard

@@ -19,8 +19,8 @@ import msgspec
 
 from ffrecord.dataset_writer import Summary
 from ffrecord.dataset_writer import publish as publishing
-from ffrecord.dataset_writer.differences import differences
-from ffrecord.dataset_writer.verify import check_whole
+from ffrecord.dataset_writer.shards import check_whole
+from ffrecord.dataset_writer.write_log import differences
 from ffrecord.errors import ArgumentError, FFRecordError, MismatchError, add_note, file_error
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import FINISHED

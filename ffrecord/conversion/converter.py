@@ -11,7 +11,8 @@ from typing import Any, Literal, SupportsIndex
 from ffrecord.conversion.check_output import check_outside
 from ffrecord.conversion.input import Given, given
 from ffrecord.conversion.verify import compare_all
-from ffrecord.dataset_writer import DatasetWriter, Summary, arguments
+from ffrecord.dataset_writer import DatasetWriter, Summary
+from ffrecord.dataset_writer import options as arguments
 from ffrecord.errors import ArgumentError
 from ffrecord.format.manifest import load
 from ffrecord.inputs.stores import OfStore

@@ -16,7 +16,8 @@ from ffrecord.conversion.export_parts import Part, Written, check_names, write_b
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
 from ffrecord.conversion.export_verify import verify_files
-from ffrecord.dataset_writer import Summary, arguments
+from ffrecord.dataset_writer import Summary
+from ffrecord.dataset_writer import options as arguments
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, file_error
 from ffrecord.reading.paths import local
 from ffrecord.reading.store import Store

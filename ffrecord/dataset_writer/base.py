@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from ffrecord.dataset_writer.differences import differences
 from ffrecord.dataset_writer.layout import STEM, Start, shard_name
-from ffrecord.dataset_writer.verify import check_listed
+from ffrecord.dataset_writer.shards import check_listed
+from ffrecord.dataset_writer.write_log import differences
 from ffrecord.errors import FormatError, MismatchError, MissingFileError
 from ffrecord.format import ffr_layout, manifest
 from ffrecord.format.extension import Extension

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ffrecord.dataset_writer.encoding import Encoding
 from ffrecord.dataset_writer.layout import BEGINNING, ByBytes, ByCount, Start
 from ffrecord.dataset_writer.sample_sources import Source
-from ffrecord.dataset_writer.shard_file import Files
+from ffrecord.dataset_writer.shards import Files
 from ffrecord.fields import Schema
 from ffrecord.format.manifest import Shard
 

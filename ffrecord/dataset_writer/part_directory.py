@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from ffrecord.dataset_writer import publish as publishing
-from ffrecord.dataset_writer import write_log as ledger
+from ffrecord.dataset_writer import write_log
 from ffrecord.dataset_writer.layout import Start
-from ffrecord.dataset_writer.verify import check_listed, check_whole
+from ffrecord.dataset_writer.shards import check_listed, check_whole
 from ffrecord.dataset_writer.write_log import Finished, Ledger, Request
 from ffrecord.errors import FFRecordError, StateError, file_error
 from ffrecord.format import ffr_layout, manifest
@@ -74,7 +74,7 @@ def _check_directory(path: str) -> None:
 def _being_published(path: str) -> Sequence[str]:
     """Names in a directory that an interrupted publication has put there, or might have."""
     part = PartDirectory(path)
-    mark = ledger.peek(part.ledger_path).publishing
+    mark = write_log.peek(part.ledger_path).publishing
     if mark is None or not (part.inside or publishing.happened(part.target, mark)):
         return []
     return mark.names
@@ -407,8 +407,8 @@ class PartDirectory:
 
     def _has_published(self) -> bool:
         """Whether a publication has left its traces at the target, or may have."""
-        ledger: Ledger | None = getattr(self, "ledger", None)
-        mark = None if ledger is None else ledger.story.publishing
+        write_log: Ledger | None = getattr(self, "ledger", None)
+        mark = None if write_log is None else write_log.story.publishing
         return mark is not None and not publishing.undone(self.finished, self.target, mark)
 
     def _usable(self) -> list[str]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ffrecord.dataset_writer.verify import check_listed
+from ffrecord.dataset_writer.shards import check_listed
 from ffrecord.errors import FormatError, file_error
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import Publishing

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from ffrecord.dataset_writer.differences import differences
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.dataset_writer.selection import Chosen, as_array
-from ffrecord.dataset_writer.write_log import Finished, Request, Story, peek
+from ffrecord.dataset_writer.write_log import Finished, Request, Story, differences, peek
 from ffrecord.errors import MismatchError, counted
 from ffrecord.format.manifest import Shard
 

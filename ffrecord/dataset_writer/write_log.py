@@ -1,11 +1,8 @@
-"""The ledger of a part directory: what was asked for, which shards are finished, whether they are being published.
+"""The write log of a part directory: the request, the shards finished so far, and whether they are being published."""
 
-One line of JSON for each entry. Nothing is believed that cannot be checked: a shard counts only if its file matches its
-line, byte for byte, so a line that a power cut tore or lost costs work and nothing else. Nor is a line believed that
-names a file which is not a plain one of its directory: such a line is none of ours, and ends the ledger.
-"""
-
+import itertools
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +14,36 @@ from ffrecord.format.leftovers import LEDGER_MAX, Publishing
 from ffrecord.format.manifest import Shard
 from ffrecord.system import untrusted
 from ffrecord.system.atomic_file import read_all, write_all
+
+SHOWN = 60  # characters of a value
+ABSENT = "nothing"
+
+
+def differences(before: Any, now: Any) -> list[str]:
+    """Where two values of builtins differ, each as "path was this, is that"; tuples count as lists."""
+    return list(_differences(_plain(before), _plain(now), ""))
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from JSON."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _differences(before: Any, now: Any, path: str) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in [*before, *(key for key in now if key not in before)]:
+            yield from _differences(before.get(key, ...), now.get(key, ...), f"{path}.{key}" if path else str(key))
+    elif isinstance(before, list) and isinstance(now, list):
+        for number, (one, other) in enumerate(itertools.zip_longest(before, now, fillvalue=...)):
+            yield from _differences(one, other, f"{path}[{number}]")
+    elif before != now or type(before) is not type(now):
+        yield f"{path} was {_shown(before)}, is {_shown(now)}"
+
+
+def _shown(value: Any) -> str:
+    text = ABSENT if value is ... else repr(value)
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
 
 VERSION = 1
 

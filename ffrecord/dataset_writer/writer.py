@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsIndex
 
-from ffrecord.dataset_writer import arguments, resume
-from ffrecord.dataset_writer.encoding import Encoding, extension_of, given, name_of, shape_of, shown
+from ffrecord.dataset_writer import options as arguments
+from ffrecord.dataset_writer import resume
+from ffrecord.dataset_writer.encoding import Encoding, choose, extension_of, given, name_of, shape_of, shown
 from ffrecord.dataset_writer.job import Means
 from ffrecord.dataset_writer.layout import FIRST_SAMPLES
 from ffrecord.dataset_writer.options import Options
-from ffrecord.dataset_writer.probing import choose
 from ffrecord.dataset_writer.sample_sources import FromDataset, FromIterable, FromList, FromStreams, Source, shard_names
 from ffrecord.dataset_writer.selection import Chosen, length, select, shuffle
 from ffrecord.dataset_writer.target import Directory, Target

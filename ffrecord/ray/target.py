@@ -22,7 +22,7 @@ from ffrecord.dataset_writer import base, resume
 from ffrecord.dataset_writer.base import Base
 from ffrecord.dataset_writer.layout import STEM, Start, shard_name
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_vacant
-from ffrecord.dataset_writer.verify import check_listed
+from ffrecord.dataset_writer.shards import check_listed
 from ffrecord.errors import FormatError, MissingFileError
 from ffrecord.fields import Schema
 from ffrecord.format import manifest

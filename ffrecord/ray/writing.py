@@ -8,7 +8,7 @@ from typing import Any, Literal, SupportsIndex
 
 from ray.data.datasource import Datasink
 
-from ffrecord.dataset_writer import Summary, arguments
+from ffrecord.dataset_writer import Summary, options
 from ffrecord.dataset_writer.encoding import extension_of
 from ffrecord.dataset_writer.layout import ByBytes, ByCount
 from ffrecord.dataset_writer.options import SHARD_SIZE
@@ -70,12 +70,12 @@ def write(
         ray.exceptions.RayTaskError: what a task raised, which it is an instance of, too.
         In every case nothing is at the path that was not there before.
     """
-    cuts = arguments.one_cut(samples_per_shard=samples_per_shard, shard_size=shard_size)
-    appends = arguments.appends(mode)
-    name = arguments.directory(path)
+    cuts = options.one_cut(samples_per_shard=samples_per_shard, shard_size=shard_size)
+    appends = options.appends(mode)
+    name = options.directory(path)
     given = schema if schema is None or isinstance(schema, Schema) else Schema.of(schema)
     started = time.perf_counter()
-    target = target_of(name, storage_options, appends=appends, resumes=arguments.flag("resume", resume))
+    target = target_of(name, storage_options, appends=appends, resumes=options.flag("resume", resume))
     try:
         place = target.begin()
         columns = given or target.schema() or _shown(ds)

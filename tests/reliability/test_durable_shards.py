@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ffrecord import DatasetWriter, FileReader
-from ffrecord.dataset_writer import shard_file, write_log
+from ffrecord.dataset_writer import shards, write_log
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.errors import CountError, FormatError
 from ffrecord.format.manifest import Shard
@@ -74,10 +74,10 @@ def test_what_is_moved_one_by_one_says_first_what_will_be_there(
 @pytest.mark.parametrize("more", [-1, 1])
 def test_a_shard_of_another_length_is_not_finished(tmp_path: Path, more: int) -> None:
     path = str(tmp_path / "PART_00000.ffr")
-    shard_file.create(path, "label", 24)
+    shards.create(path, "label", 24)
     os.truncate(path, 24 + 100 + more)
     with pytest.raises(CountError, match=f"label: {124 + more} bytes, but its 1 sample end at 124"):
-        shard_file.finish(path, "label", 24, np.array([100]), np.array([0], np.uint32), None)
+        shards.finish(path, "label", 24, np.array([100]), np.array([0], np.uint32), None)
     assert Path(path).read_bytes() == bytes(124 + more)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import ffrecord
 from ffrecord import DatasetWriter, FileReader, FileWriter, pack_folder
-from ffrecord.dataset_writer import part_directory, shard_file
+from ffrecord.dataset_writer import part_directory, shards
 from ffrecord.dataset_writer.dump import dump
 from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.folders.safe_unpack import unpack_files
@@ -297,11 +297,11 @@ def test_a_link_in_place_of_a_shard_leads_nowhere(shared: Path, untouched: Path,
     path = str(shared / "PART_00000.ffr")
     os.symlink(untouched / target, path)
     with pytest.raises(FileExistsError):
-        shard_file.create(path, "label", 12)
+        shards.create(path, "label", 12)
     with pytest.raises(OSError, match="samples could not be moved"):
-        shard_file.move_samples(path, "label", 12, 24)
+        shards.move_samples(path, "label", 12, 24)
     with pytest.raises(OSError, match="tables could not be written"):
-        shard_file.finish(path, "label", 12, np.zeros(0, np.int64), np.zeros(0, np.uint32), None)
+        shards.finish(path, "label", 12, np.zeros(0, np.int64), np.zeros(0, np.uint32), None)
 
 
 # Datasets

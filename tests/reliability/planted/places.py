@@ -38,7 +38,7 @@ DEFECTS = (
     Defect(
         "umask-ignored-by-shards",
         "G1",
-        "ffrecord/dataset_writer/shard_file.py",
+        "ffrecord/dataset_writer/shards.py",
         "            reserve(fd, data_start)\n",
         "            os.fchmod(fd, 0o644)\n            reserve(fd, data_start)\n",
         ("test_shared_directories.py",),
@@ -46,7 +46,7 @@ DEFECTS = (
     Defect(
         "links-followed-when-shards-are-made",
         "G1",
-        "ffrecord/dataset_writer/shard_file.py",
+        "ffrecord/dataset_writer/shards.py",
         "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW",
         "os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC",
         ("test_shared_directories.py",),

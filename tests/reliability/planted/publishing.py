@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "shard-not-synced",
         "G1",
-        "ffrecord/dataset_writer/shard_file.py",
+        "ffrecord/dataset_writer/shards.py",
         "fsync(fd)",
         "fstat(fd)",
         ("test_durable_shards.py",),
@@ -14,7 +14,7 @@ DEFECTS = (
     Defect(
         "length-of-a-shard-not-compared",
         "G1, G2",
-        "ffrecord/dataset_writer/shard_file.py",
+        "ffrecord/dataset_writer/shards.py",
         "            if size != end:\n",
         "            if size < 0:\n",
         ("test_durable_shards.py",),
@@ -87,7 +87,7 @@ DEFECTS = (
     Defect(
         "last-sample-of-a-kept-shard-not-verified",
         "G3",
-        "ffrecord/dataset_writer/verify.py",
+        "ffrecord/dataset_writer/shards.py",
         "        if crc != stored:\n",
         "        if crc != stored and index + 1 < opened.n:\n",
         (
@@ -263,7 +263,7 @@ DEFECTS = (
     Defect(
         "one-sample-too-many-skipped",
         "G2",
-        "ffrecord/dataset_writer/skipping.py",
+        "ffrecord/dataset_writer/shard_tracker.py",
         "            if self._count > self._most:\n",
         "            if self._count > self._most + 1:\n",
         ("test_dataset_writer_skip.py",),

@@ -191,7 +191,7 @@ DEFECTS = (
     Defect(
         "checksums-of-foreseen-records-in-another-place",
         "G3",
-        "ffrecord/dataset_writer/assembly.py",
+        "ffrecord/dataset_writer/shard_tracker.py",
         "        start = first * ffr_layout.CRC.itemsize\n",
         "        start = 0\n",
         ("test_dataset_writer_foreseen.py::test_the_bytes_are_those_of_samples_that_are_sized",),
@@ -199,7 +199,7 @@ DEFECTS = (
     Defect(
         "places-foreseen-though-samples-may-be-skipped",
         "G3",
-        "ffrecord/dataset_writer/books.py",
+        "ffrecord/dataset_writer/shard_tracker.py",
         "job.encoding is None or job.max_skipped is not None or not job.source.counts",
         "job.encoding is None or not job.source.counts",
         ("test_dataset_writer_foreseen.py::test_the_bytes_are_those_of_samples_that_are_sized",),

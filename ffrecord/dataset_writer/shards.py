@@ -1,0 +1,272 @@
+"""Shards being written: made with room for their tables, filled by others, finished by a thread, verified."""
+
+import contextlib
+import errno
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ffrecord._crc import crc32
+from ffrecord.dataset_writer.layout import STEM, shard_name
+from ffrecord.errors import ChecksumError, CountError, FormatError, counted, file_error
+from ffrecord.format import ffr_layout
+from ffrecord.format.manifest import Shard
+from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.system.atomic_file import move_range, read_into, reserve
+from ffrecord.writing.file_writer import offsets_of, write_tables
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the shards of a write are while they are filled, and what they will be called.
+
+    Attributes:
+        directory: an existing one, for this write alone: a process of an earlier one that still writes knows another.
+        label: the final directory, for messages and the progress bar.
+        stem: of all names.
+        made: the path of which `directory` is the part, where that is not `label`; None for that.
+    """
+
+    directory: str
+    label: str
+    stem: str = STEM
+    made: str | None = None
+
+    def name(self, number: int) -> str:
+        """The file name of shard `number`."""
+        return shard_name(number, self.stem)
+
+    # Not by Path, which has the interpreter intern the name of every shard.
+
+    def path(self, number: int) -> str:
+        """The path of shard `number` while it is filled."""
+        return os.path.join(self.directory, self.name(number))
+
+    def final(self, number: int) -> str:
+        """The path it will have, for messages."""
+        return os.path.join(self.made or self.label, self.name(number))
+
+
+def create(path: str, label: str, data_start: int) -> None:
+    """Make an empty shard whose tables and block are reserved on the disk, so that it fills up now and not at the end.
+
+    Args:
+        path: of the new file.
+        label: its final path, for messages.
+        data_start: offset of the first sample, bytes.
+
+    Raises:
+        OSError (also a RuntimeError): refused; ENOSPC if there is no room.
+    """
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            reserve(fd, data_start)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise file_error(error.errno or errno.EIO, f"Failed to open file {label}", label) from None
+
+
+def move_samples(path: str, label: str, start: int, target: int) -> None:
+    """Move everything from offset `start` of a shard on to offset `target`, since its tables take more room or less.
+
+    Args:
+        label: its final path, for messages.
+
+    Raises:
+        OSError (also a RuntimeError): refused; ENOSPC if there is no room.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            move_range(fd, start, os.fstat(fd).st_size, target)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise file_error(error.errno or errno.EIO, f"{label}: its samples could not be moved", label) from None
+
+
+def finish(
+    path: str,
+    label: str,
+    data_start: int,
+    sizes: ffr_layout.Offsets,
+    checksums: ffr_layout.Checksums,
+    payload: bytes | None,
+) -> Shard:
+    """Write tables, header CRC-32 and extension block of a shard whose samples are all written, and make it durable.
+
+    Blocks that were reserved behind its end are given back.
+
+    Args:
+        path: of the file as `create` made it.
+        label: its final path, for messages.
+        data_start: offset of the first sample, bytes.
+        sizes, checksums: [n] of its samples.
+        payload: of the extension block; None for a file without one.
+
+    Raises:
+        CountError: the file's size is not what its samples add up to.
+        OSError (also a RuntimeError): a write or the fsync failed.
+    """
+    end = data_start + int(sizes.sum())
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            size = os.fstat(fd).st_size
+            if size != end:
+                raise CountError(f"{label}: {size} bytes, but its {counted(len(sizes), 'sample')} end at {end}")
+            os.ftruncate(fd, end)  # gives back what was reserved behind
+            crc = write_tables(fd, checksums, offsets_of(sizes, data_start), payload, end)
+            os.fsync(fd)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+            raise
+        os.close(fd)
+    except OSError as error:
+        raise file_error(error.errno or errno.EIO, f"{label}: its tables could not be written", label) from None
+    return Shard(os.path.basename(path), len(sizes), end, crc)
+
+
+Step = Callable[[], Shard]
+
+SHORT = 0.005  # seconds between two looks at a backlog
+
+
+class Finisher:
+    """Runs steps one after the other, each of which completes one shard; the first failure stops it.
+
+    To be started after all forks: a thread is not inherited, but the locks it holds would be.
+    """
+
+    def __init__(self) -> None:
+        self._steps: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
+        self._done: list[Shard] = []
+        self._failure: BaseException | None = None
+        self._cancelled = False
+        self._added = 0
+        self._thread = threading.Thread(target=self._run, name="ffrecord-finisher", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    @property
+    def backlog(self) -> int:
+        """How many steps are not done."""
+        return self._added - len(self._done)
+
+    def add(self, step: Step) -> None:
+        """Have a shard completed."""
+        self._added += 1
+        self._steps.put(step)
+
+    def wait_for(self, backlog: int) -> None:
+        """Wait until no more steps than these are not done.
+
+        Raises:
+            what a step raised.
+        """
+        self.check()
+        while self.backlog > backlog:
+            time.sleep(SHORT)
+            self.check()
+
+    def check(self) -> None:
+        """Raise what a step raised."""
+        if self._failure is not None:
+            raise self._failure
+
+    def wait(self, seconds: float) -> list[Shard] | None:
+        """The completed shards, in order of completion, once every step is done; None if that takes longer.
+
+        Raises:
+            what a step raised.
+        """
+        self._steps.put(None)
+        self._thread.join(seconds)
+        self.check()
+        return None if self._thread.is_alive() else self._done
+
+    def cancel(self, seconds: float) -> None:
+        """Do what can be done in `seconds`, for whoever goes on from there, and no more; a step then at work ends by
+        itself."""
+        self._steps.put(None)
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        self._cancelled = True
+
+    def _run(self) -> None:
+        try:
+            while (step := self._steps.get()) is not None and not self._cancelled:
+                self._done.append(step())
+        except BaseException as error:
+            self._failure = error
+
+
+CHUNK = 8 << 20
+
+
+def check_listed(directory: str, shard: Shard, *, check: bool = False) -> OpenedFile:
+    """Open a shard and compare its header with its listing; the caller closes it.
+
+    Args:
+        check: whether the tables must match their CRC-32.
+
+    Raises:
+        FormatError, ChecksumError: it is another file, or damaged.
+        OSError: it cannot be read.
+    """
+    opened = OpenedFile(os.path.join(directory, shard.name), check=check)
+    found, listed = (opened.n, opened.size, opened.crc), (shard.samples, shard.size, shard.crc)
+    if found != listed:
+        opened.close()
+        what = "not the shard that is listed, but another one or a stale copy"
+        raise FormatError(f"{opened.path}: {what}: (samples, size, CRC-32 of tables) {found}, listed {listed}")
+    return opened
+
+
+def check_whole(directory: str, shard: Shard) -> None:
+    """Compare everything in a shard with its checksums, in constant memory.
+
+    Raises:
+        FormatError, ChecksumError: it is another file, or damaged.
+        OSError: it cannot be read.
+    """
+    opened = check_listed(directory, shard, check=True)
+    try:
+        _check_records(opened)
+    finally:
+        opened.close()
+
+
+def _check_records(opened: OpenedFile) -> None:
+    bounds = [*opened.offsets.tolist(), opened.size]
+    buffer = memoryview(bytearray(CHUNK))
+    held = range(0)  # offsets in the file of what the buffer holds
+    for index, stored in enumerate(opened.checksums.tolist()):
+        offset, end, crc = bounds[index], bounds[index + 1], 0
+        if not opened.data_start <= offset <= end <= opened.size:
+            raise FormatError(f"{opened.path}: sample {index}: offsets {offset} .. {end}, expected ascending")
+        while offset < end:
+            if offset not in held:
+                held = range(offset, offset + _fill(opened, buffer, offset))
+            upto = min(end, held.stop)
+            crc = crc32(buffer[offset - held.start : upto - held.start], crc)
+            offset = upto
+        if crc != stored:
+            sentence = f"{opened.path}: sample {index}: CRC-32 {crc:#010x}, stored {stored:#010x}"
+            raise ChecksumError(sentence, path=opened.path, index=index, stored=stored, computed=crc)
+
+
+def _fill(opened: OpenedFile, buffer: memoryview, offset: int) -> int:
+    """Bytes read from `offset` on, > 0."""
+    got = read_into(opened.fd, buffer, offset)
+    if not got:
+        raise FormatError(f"{opened.path}: the file was cut to {offset} bytes")
+    return got
