@@ -15,8 +15,8 @@ from ffrecord.dataset_writer.encoding import for_records
 from ffrecord.dataset_writer.layout import Segment
 from ffrecord.dataset_writer.messages import Filled, Foreseen, Indices, Written
 from ffrecord.dataset_writer.output import Output
-from ffrecord.dataset_writer.runs import Opener, Run
 from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.tasks import Opener, Run
 from ffrecord.errors import FFRecordError
 from ffrecord.fields import Schema
 from ffrecord.processes.heartbeats import Heart

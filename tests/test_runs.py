@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ffrecord.dataset_writer.messages import Indices
-from ffrecord.dataset_writer.runs import AT_ONCE, FEW, Opener
+from ffrecord.dataset_writer.tasks import AT_ONCE, FEW, Opener
 from ffrecord.processes import failure_messages, heartbeats
 from ffrecord.processes.heartbeats import Beat, Heart
 

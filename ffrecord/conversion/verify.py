@@ -12,7 +12,7 @@ from ffrecord._crc import crc32
 from ffrecord.conversion.input import Given
 from ffrecord.dataset_writer.encoding import as_it_is
 from ffrecord.dataset_writer.progress import Progress
-from ffrecord.dataset_writer.runs import had_together, together
+from ffrecord.dataset_writer.tasks import had_together, together
 from ffrecord.errors import MismatchError, counted
 from ffrecord.fields import schema_of
 from ffrecord.processes import heartbeats

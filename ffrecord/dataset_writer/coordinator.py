@@ -9,13 +9,13 @@ import msgspec
 from ffrecord.dataset_writer.desk import pack
 from ffrecord.dataset_writer.encoder import SLOW_SECONDS, Packer, Piece
 from ffrecord.dataset_writer.encoding import Encoding, Shape, shape_of, shown
-from ffrecord.dataset_writer.job import TASK_BYTES, TASK_SAMPLES, Job, Means
+from ffrecord.dataset_writer.job import Job
 from ffrecord.dataset_writer.layout import FIRST_SAMPLES
 from ffrecord.dataset_writer.messages import Chosen, Filled, Place, Shown, Sized, Written
 from ffrecord.dataset_writer.progress import Progress
-from ffrecord.dataset_writer.runs import Opener, Run
 from ffrecord.dataset_writer.shard_tracker import Books
 from ffrecord.dataset_writer.shards import SHORT, Finisher
+from ffrecord.dataset_writer.tasks import TASK_BYTES, TASK_SAMPLES, Means, Opener, Run
 from ffrecord.dataset_writer.transport import Carrier, Here, Slots, ToWorkers
 from ffrecord.format.manifest import Shard
 from ffrecord.processes.death_watch import Alarm

@@ -12,8 +12,8 @@ from ffrecord.dataset_writer.encoder import SLOW_SECONDS, Packer, Piece
 from ffrecord.dataset_writer.encoding import Encode, Shape, shape_of, shown
 from ffrecord.dataset_writer.layout import FIRST_SAMPLES
 from ffrecord.dataset_writer.messages import Assignment, Chosen, Indices, Items, Place, Shown, Stream
-from ffrecord.dataset_writer.runs import Opener, Run
 from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.tasks import Opener, Run
 from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.fields import Schema
 from ffrecord.processes.heartbeats import Heart

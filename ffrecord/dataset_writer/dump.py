@@ -10,13 +10,14 @@ from typing import Any
 from ffrecord.dataset_writer import resume
 from ffrecord.dataset_writer.coordinator import write_shards
 from ffrecord.dataset_writer.encoding import Encoding, extension_of
-from ffrecord.dataset_writer.job import Job, Means
+from ffrecord.dataset_writer.job import Job
 from ffrecord.dataset_writer.layout import shard_count, split_evenly
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_no_shards
 from ffrecord.dataset_writer.progress import Progress
 from ffrecord.dataset_writer.sample_sources import FromDataset
 from ffrecord.dataset_writer.selection import length
 from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.tasks import Means
 from ffrecord.format import manifest
 from ffrecord.inputs.recognised import Ours, input_of
 from ffrecord.processes.pool import usable_workers

@@ -10,8 +10,8 @@ from ffrecord.dataset_writer.encoding import Encode, for_records
 from ffrecord.dataset_writer.layout import Segment
 from ffrecord.dataset_writer.messages import Filled, Foreseen, Sized, Skipped, Written
 from ffrecord.dataset_writer.output import Output, Spool
-from ffrecord.dataset_writer.runs import End, Looked, Run
 from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.tasks import End, Looked, Run
 from ffrecord.errors import FFRecordError
 from ffrecord.format import ffr_layout
 from ffrecord.kernels._records import Records

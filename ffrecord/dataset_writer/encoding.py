@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ffrecord._crc import crc32
-from ffrecord.dataset_writer.job import Means
 from ffrecord.dataset_writer.layout import ByBytes, ByCount
 from ffrecord.dataset_writer.sample_sources import sample_names
+from ffrecord.dataset_writer.tasks import Means
 from ffrecord.errors import SampleError
 from ffrecord.fields import Schema
 from ffrecord.fields.complete import completed, lacks, overlaid

@@ -11,10 +11,6 @@ from ffrecord.fields import Schema
 from ffrecord.format.manifest import Shard
 
 BACKLOG = 64  # complete shards, with their tables in memory
-TASK_SAMPLES = 1024  # at most, so that the indices of a task are one packet
-# Of records, but for a task of one: of a larger task others would only wait for the places, and a shard that it goes
-# through stays unfinished as long.
-TASK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -43,27 +39,3 @@ class Job:
     max_skipped: int | None = None
     backlog: int = BACKLOG
     declared: Schema | None = None
-
-
-@dataclass(frozen=True)
-class Means:
-    """With what to write; nothing here changes a byte of the result.
-
-    Attributes:
-        workers: processes, >= 0; 0 for none but this one.
-        chunksize: samples a worker is given at a time, > 0; fewer where they are large, more where they are quick.
-        start_method: of the processes, as `workers.start_method_of` takes it.
-        stuck_after: seconds without a sign of life after which a busy worker is given up, or None.
-        progress: True for a bar, False for none, None for one if stderr is a terminal.
-    """
-
-    workers: int
-    chunksize: int = 100
-    start_method: str | None = None
-    stuck_after: float | None = None
-    progress: bool | None = None
-
-    @property
-    def task_samples(self) -> int:
-        """Samples of a task, at most."""
-        return min(self.chunksize, TASK_SAMPLES)

@@ -10,11 +10,11 @@ import numpy as np
 from ffrecord.dataset_writer import resume
 from ffrecord.dataset_writer.base import Base
 from ffrecord.dataset_writer.encoding import Encoding, extension_of
-from ffrecord.dataset_writer.job import Means
 from ffrecord.dataset_writer.layout import ByBytes, ByCount, split_evenly
 from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.dataset_writer.selection import Chosen
 from ffrecord.dataset_writer.target import Target
+from ffrecord.dataset_writer.tasks import Means
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema

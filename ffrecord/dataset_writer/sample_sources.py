@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.dataset_writer.messages import Assignment, Indices, Stream
-from ffrecord.dataset_writer.runs import may_be_asked_ahead
 from ffrecord.dataset_writer.selection import Chosen, as_array
+from ffrecord.dataset_writer.tasks import may_be_asked_ahead
 from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.errors import ArgumentTypeError, CountError, FormatError, counted
 from ffrecord.processes.failure_messages import Name

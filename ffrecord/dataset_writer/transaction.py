@@ -9,12 +9,13 @@ from ffrecord.dataset_writer import base, resume
 from ffrecord.dataset_writer.base import Base
 from ffrecord.dataset_writer.coordinator import Outcome, write_shards
 from ffrecord.dataset_writer.encoding import Encoding, Shape, given, shown
-from ffrecord.dataset_writer.job import Job, Means
+from ffrecord.dataset_writer.job import Job
 from ffrecord.dataset_writer.layout import BEGINNING, STEM, Start
 from ffrecord.dataset_writer.options import Options
 from ffrecord.dataset_writer.resume import Kept
 from ffrecord.dataset_writer.sample_sources import Source
 from ffrecord.dataset_writer.shards import Files
+from ffrecord.dataset_writer.tasks import Means
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import MismatchError, add_note, counted
 from ffrecord.fields import Schema

@@ -10,12 +10,12 @@ from typing import Any, Literal, SupportsIndex
 from ffrecord.dataset_writer import options as arguments
 from ffrecord.dataset_writer import resume
 from ffrecord.dataset_writer.encoding import Encoding, choose, extension_of, given, name_of, shape_of, shown
-from ffrecord.dataset_writer.job import Means
 from ffrecord.dataset_writer.layout import FIRST_SAMPLES
 from ffrecord.dataset_writer.options import Options
 from ffrecord.dataset_writer.sample_sources import FromDataset, FromIterable, FromList, FromStreams, Source, shard_names
 from ffrecord.dataset_writer.selection import Chosen, length, select, shuffle
 from ffrecord.dataset_writer.target import Directory, Target
+from ffrecord.dataset_writer.tasks import Means
 from ffrecord.dataset_writer.transaction import Plan, Writing
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, counted

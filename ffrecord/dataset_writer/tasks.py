@@ -4,6 +4,7 @@ import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,36 @@ from ffrecord.dataset_writer.messages import Assignment, Foreseen, Indices, Item
 from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.kernels._records import Indexed
 from ffrecord.processes.heartbeats import Heart
+
+TASK_SAMPLES = 1024  # at most, so that the indices of a task are one packet
+# Of records, but for a task of one: of a larger task others would only wait for the places, and a shard that it goes
+# through stays unfinished as long.
+TASK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Means:
+    """With what to write; nothing here changes a byte of the result.
+
+    Attributes:
+        workers: processes, >= 0; 0 for none but this one.
+        chunksize: samples a worker is given at a time, > 0; fewer where they are large, more where they are quick.
+        start_method: of the processes, as `workers.start_method_of` takes it.
+        stuck_after: seconds without a sign of life after which a busy worker is given up, or None.
+        progress: True for a bar, False for none, None for one if stderr is a terminal.
+    """
+
+    workers: int
+    chunksize: int = 100
+    start_method: str | None = None
+    stuck_after: float | None = None
+    progress: bool | None = None
+
+    @property
+    def task_samples(self) -> int:
+        """Samples of a task, at most."""
+        return min(self.chunksize, TASK_SAMPLES)
+
 
 AT_ONCE = 80  # samples at most of a dataset that gives several
 FEW = 8  # samples that are asked for one by one
