@@ -18,8 +18,8 @@ from written_datasets import METHODS, files_in, left_behind
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer import DatasetWriter, Summary
-from ffrecord.dataset_writer.messages import Filled, Indices, Sized
-from ffrecord.dataset_writer.shard_tracker import Books
+from ffrecord.dataset_writer.messages import ChunkEncoded, IndexTask, TaskDone
+from ffrecord.dataset_writer.shard_tracker import ShardTracker
 from ffrecord.errors import FFRecordError, WorkerError
 from ffrecord.fields import Field, Fixed, IntField, NDArrayField, OptionalField, register
 from ffrecord.writing._buffers import WriteBehind
@@ -60,15 +60,15 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> set[type]:
     """What kinds of messages told of samples: which way they went."""
     kinds: set[type] = set()
 
-    def noting(call: Callable[[Books, Any], Any]) -> Callable[[Books, Any], Any]:
-        def note(books: Books, message: Any) -> Any:
+    def noting(call: Callable[[ShardTracker, Any], Any]) -> Callable[[ShardTracker, Any], Any]:
+        def note(books: ShardTracker, message: Any) -> Any:
             kinds.add(type(message))
             return call(books, message)
 
         return note
 
-    monkeypatch.setattr(Books, "wrote", noting(Books.wrote))
-    monkeypatch.setattr(Books, "sized", noting(Books.sized))
+    monkeypatch.setattr(ShardTracker, "wrote", noting(ShardTracker.wrote))
+    monkeypatch.setattr(ShardTracker, "sized", noting(ShardTracker.sized))
     return kinds
 
 
@@ -79,10 +79,10 @@ def test_the_bytes_are_those_of_samples_that_are_sized(
 ) -> None:
     """With leave to skip, places are not foreseen."""
     write(tmp_path / "sized", Alike(100), num_workers=workers, on_error="skip", **cut)
-    assert Sized in heard and Filled not in heard
+    assert ChunkEncoded in heard and TaskDone not in heard
     heard.clear()
     write(tmp_path / "foreseen", Alike(100), num_workers=workers, chunksize=9, **cut)
-    assert heard == {Filled}
+    assert heard == {TaskDone}
     assert files_in(tmp_path / "sized") == files_in(tmp_path / "foreseen")
     assert labels(tmp_path / "foreseen") == list(range(100))
 
@@ -133,11 +133,11 @@ def test_large_records_are_few_in_a_task(tmp_path: Path, workers: int, monkeypat
     """From the first one on: what is complete is soon told, and little is dirty in the page cache."""
     counts = []
 
-    def wrote(books: Books, message: Any, /, call: Any = Books.wrote) -> Any:
+    def wrote(books: ShardTracker, message: Any, /, call: Any = ShardTracker.wrote) -> Any:
         counts.append(message.samples)
         return call(books, message)
 
-    monkeypatch.setattr(Books, "wrote", wrote)
+    monkeypatch.setattr(ShardTracker, "wrote", wrote)
     write(tmp_path / "set", Alike(21, (1 << 20) - 8), num_workers=workers)
     assert sum(counts) == 21 and max(counts) == 4 << 20 >> 20
     with pytest.raises(WorkerError, match="failed at sample 19"):
@@ -183,19 +183,19 @@ def test_iterables_and_lines_with_fields(tmp_path: Path, heard: set[type]) -> No
     DatasetWriter(tmp_path / "iterable", fields, **options).from_iterable(map(dataset.__getitem__, range(100)))
     lines = list(map(str, range(100)))
     DatasetWriter(tmp_path / "lines", fields, **options).from_list(lines, lambda line: dataset[int(line)], chunksize=7)
-    assert heard == {Filled}
+    assert heard == {TaskDone}
     assert files_in(tmp_path / "set") == files_in(tmp_path / "iterable") == files_in(tmp_path / "lines")
     DatasetWriter(tmp_path / "streams", fields, **options).from_webdataset(
         ["0", "50"], lambda name: map(dataset.__getitem__, range(int(name), int(name) + 50))
     )
-    assert heard > {Filled}
+    assert heard > {TaskDone}
     assert files_in(tmp_path / "set") == files_in(tmp_path / "streams")
 
 
 @pytest.mark.parametrize("samples", [[None] * 9, [{"a": None, "b": np.zeros((0, 4))}] * 9])
 def test_records_without_bytes_are_sized(tmp_path: Path, samples: list[Any], heard: set[type]) -> None:
     write(tmp_path / "set", samples, num_workers=2, samples_per_shard=4, chunksize=2)
-    assert Filled not in heard
+    assert TaskDone not in heard
     with FileReader(tmp_path / "set") as reader:
         assert [len(record) for record in reader] == [0] * 9
 
@@ -203,13 +203,13 @@ def test_records_without_bytes_are_sized(tmp_path: Path, samples: list[Any], hea
 @pytest.mark.parametrize("samples", [["a", "bc"], [{"x": 1, "y": b""}, {"x": 2, "y": b"z"}]])
 def test_records_of_several_sizes_are_sized(tmp_path: Path, samples: list[Any], heard: set[type]) -> None:
     write(tmp_path / "set", samples, num_workers=2)
-    assert Filled not in heard
+    assert TaskDone not in heard
 
 
 def test_optional_values_are_sized(tmp_path: Path, heard: set[type]) -> None:
     samples = [1, None, 3]
     write(tmp_path / "set", samples, fields=OptionalField(IntField()), num_workers=0)
-    assert Filled not in heard
+    assert TaskDone not in heard
     with FileReader(tmp_path / "set") as reader:
         assert reader.samples([0, 1, 2]) == samples
 
@@ -238,7 +238,7 @@ def test_shards_before_a_failing_sample_stay(tmp_path: Path) -> None:
 def test_appending(tmp_path: Path, heard: set[type]) -> None:
     write(tmp_path / "set", Alike(50), num_workers=2, samples_per_shard=20)
     write(tmp_path / "set", Alike(70), num_workers=2, samples_per_shard=30, mode="append")
-    assert heard == {Filled}
+    assert heard == {TaskDone}
     assert labels(tmp_path / "set") == [*range(50), *range(70)]
 
 
@@ -284,10 +284,10 @@ def test_a_record_of_another_size_is_noticed_whatever_made_it(
 
 
 def test_a_task_of_another_number_of_samples_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def shortened(books: Books, message: Any, /, wrote: Any = Books.wrote) -> Any:
-        return wrote(books, Filled(message.task, message.checksums[4:], message.seconds))
+    def shortened(books: ShardTracker, message: Any, /, wrote: Any = ShardTracker.wrote) -> Any:
+        return wrote(books, TaskDone(message.task, message.checksums[4:], message.seconds))
 
-    monkeypatch.setattr(Books, "wrote", shortened)
+    monkeypatch.setattr(ShardTracker, "wrote", shortened)
     with pytest.raises(FFRecordError, match=r"set: task 0 has 99 samples of 28 bytes, expected 2800 bytes"):
         write(tmp_path / "set", Alike(100), num_workers=0)
 
@@ -316,8 +316,8 @@ def test_a_shard_that_cannot_grow(tmp_path: Path, workers: int) -> None:
 
 
 def test_tasks_tell_how_many_samples_they_have() -> None:
-    assert Indices(0, np.arange(5).tobytes()).samples == 5
-    assert Filled(0, np.zeros(5, np.uint32).tobytes(), 0.0).samples == 5
+    assert IndexTask(0, np.arange(5).tobytes()).samples == 5
+    assert TaskDone(0, np.zeros(5, np.uint32).tobytes(), 0.0).samples == 5
 
 
 def test_what_the_manifest_says(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import children
 import pytest
 
 from ffrecord.dataset_writer.layout import Segment
-from ffrecord.dataset_writer.output import Output, Spool
+from ffrecord.dataset_writer.output import RecordOutput, Spool
 from ffrecord.dataset_writer.shards import Files
 from ffrecord.errors import FFRecordError
 
@@ -27,8 +27,8 @@ def files(tmp_path: Path) -> Files:
 
 
 @pytest.fixture
-def output(files: Files) -> Iterator[Output]:
-    output = Output(files)
+def output(files: Files) -> Iterator[RecordOutput]:
+    output = RecordOutput(files)
     yield output
     output.close()
 
@@ -46,7 +46,7 @@ def content(files: Files, number: int) -> bytes:
     return Path(files.path(number)).read_bytes()
 
 
-def test_every_way_to_write(files: Files, output: Output) -> None:
+def test_every_way_to_write(files: Files, output: RecordOutput) -> None:
     spool = Spool(files.directory, files.label)
     where = spool.put(memoryview(b"spooled"))
     output.turn_to(Segment(0, 4, 2), "sample 1")
@@ -66,7 +66,7 @@ def test_every_way_to_write(files: Files, output: Output) -> None:
     spool.close()
 
 
-def test_one_shard_is_open_at_a_time(files: Files, output: Output) -> None:
+def test_one_shard_is_open_at_a_time(files: Files, output: RecordOutput) -> None:
     before = len(children.descriptors())
     for number in (0, 1, 2, 1):
         output.turn_to(Segment(number, 0, 1), "sample 0")
@@ -78,7 +78,7 @@ def test_one_shard_is_open_at_a_time(files: Files, output: Output) -> None:
 
 
 @pytest.mark.parametrize("step", ["wait", "begin", "another shard", "the same shard"])
-def test_what_the_thread_was_refused_is_told_of_its_own_segment(output: Output, limited: None, step: str) -> None:
+def test_what_the_thread_was_refused_is_told_of_its_own_segment(output: RecordOutput, limited: None, step: str) -> None:
     """By whatever comes next, which is not to blame; and again by whatever comes then."""
     output.turn_to(Segment(0, LIMIT - 2, 7), "sample 5")
     output.begin(4, memoryview(b"data"))
@@ -96,7 +96,7 @@ def test_what_the_thread_was_refused_is_told_of_its_own_segment(output: Output, 
         assert f"{what} {LIMIT - 2}" in str(caught.value)
 
 
-def test_what_is_refused_at_once(output: Output, limited: None) -> None:
+def test_what_is_refused_at_once(output: RecordOutput, limited: None) -> None:
     """It is the part that is named, not all of the segment."""
     output.turn_to(Segment(2, LIMIT - 6, 7))
     output.write(Segment(2, LIMIT - 6, 4), memoryview(b"room"), "sample 3")
@@ -106,7 +106,7 @@ def test_what_is_refused_at_once(output: Output, limited: None) -> None:
     assert f"{what} {LIMIT - 2}" in str(caught.value)
 
 
-def test_a_shard_that_cannot_be_opened(files: Files, output: Output) -> None:
+def test_a_shard_that_cannot_be_opened(files: Files, output: RecordOutput) -> None:
     os.unlink(files.path(1))
     for last, said in (("sample 5", "7 samples, the last of them sample 5, could not"), (None, "7 samples could not")):
         with pytest.raises(FileNotFoundError) as caught:
@@ -114,7 +114,7 @@ def test_a_shard_that_cannot_be_opened(files: Files, output: Output) -> None:
         assert f"/final/PART_00001.ffr: {said} be written at byte 0" in str(caught.value)
 
 
-def test_a_spool_that_fails(files: Files, output: Output, limited: None) -> None:
+def test_a_spool_that_fails(files: Files, output: RecordOutput, limited: None) -> None:
     spool = Spool(files.directory, files.label)
     where = spool.put(memoryview(bytes(100)))
     output.turn_to(Segment(0, LIMIT, 1), "sample 3")
@@ -123,7 +123,7 @@ def test_a_spool_that_fails(files: Files, output: Output, limited: None) -> None
     spool.close()
 
 
-def test_before_anything_was_turned_to(output: Output) -> None:
+def test_before_anything_was_turned_to(output: RecordOutput) -> None:
     output.wait()
     assert output.done
     with pytest.raises(FFRecordError, match="/final: no segment to write to"):

@@ -17,7 +17,7 @@ from ffrecord.dataset_writer import part_directory, shards, write_log
 from ffrecord.dataset_writer import publish as publishing
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory, hidden_name
-from ffrecord.dataset_writer.write_log import Begun, Finished, Ledger, Story, differences, tell
+from ffrecord.dataset_writer.write_log import Ledger, ShardFinished, Story, WriteBegun, differences, tell
 from ffrecord.errors import ChecksumError, StateError
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import INSIDE, Publishing
@@ -138,16 +138,16 @@ def test_a_ledger_is_told_again(tmp_path: Path) -> None:
     write_log = Ledger(fd)
     assert write_log.story == Story()
     write_log.begin({"x": 1})
-    write_log.append(Finished(SHARD, Start(1, 3, 50)))
+    write_log.append(ShardFinished(SHARD, Start(1, 3, 50)))
     end = os.fstat(fd).st_size
     write_log.append(Publishing(["a.ffr", "b.ffr"], None, "f"))
     write_log.sync()
     story = Ledger(fd).story
     assert (story.request, story.end) == ({"x": 1}, end)
-    assert story.finished == {SHARD.name: Finished(SHARD, Start(1, 3, 50))}
+    assert story.finished == {SHARD.name: ShardFinished(SHARD, Start(1, 3, 50))}
     assert story.publishing == Publishing(["a.ffr", "b.ffr"], None, "f")
     # What is appended takes the place of the publication that did not come about.
-    Ledger(fd).append(Finished(SHARD, Start(1, 3, 51)))
+    Ledger(fd).append(ShardFinished(SHARD, Start(1, 3, 51)))
     story = Ledger(fd).story
     assert story.publishing is None and story.finished[SHARD.name].next.bytes == 51
     write_log.clear()
@@ -157,7 +157,7 @@ def test_a_ledger_is_told_again(tmp_path: Path) -> None:
 
 @given(data=st.binary(max_size=300), lines=st.integers(0, 2))
 def test_any_bytes_tell_something_or_nothing(data: bytes, lines: int) -> None:
-    good = [Begun(1, {}), Finished(SHARD, Start(1, 3, 50))][:lines]
+    good = [WriteBegun(1, {}), ShardFinished(SHARD, Start(1, 3, 50))][:lines]
     start = b"".join(msgspec.json.encode(entry) + b"\n" for entry in good)
     story = tell(start + data)
     assert story.end >= len(start) and (story.request is not None or story.end == 0)

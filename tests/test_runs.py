@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ffrecord.dataset_writer.messages import Indices
-from ffrecord.dataset_writer.tasks import AT_ONCE, FEW, Opener
+from ffrecord.dataset_writer.messages import IndexTask
+from ffrecord.dataset_writer.tasks import AT_ONCE, FEW, TaskOpener
 from ffrecord.processes import failure_messages, heartbeats
 from ffrecord.processes.heartbeats import Beat, Heart
 
@@ -36,7 +36,7 @@ class Squares:
 
 def had(dataset: Any, indices: Sequence[int]) -> list[Any]:
     """What a run gives, None for what it cannot."""
-    run = Opener(dataset, heart=Heart()).open(Indices(7, np.array(indices, np.int64).tobytes()))
+    run = TaskOpener(dataset, heart=Heart()).open(IndexTask(7, np.array(indices, np.int64).tobytes()))
     found: list[Any] = []
     for index in run.indices:
         try:
@@ -83,7 +83,7 @@ def test_one_thread_asks() -> None:
 
 def test_no_thread_asks_in_the_process_of_the_user() -> None:
     dataset = Squares()
-    run = Opener(dataset).open(Indices(0, np.arange(100).tobytes()))
+    run = TaskOpener(dataset).open(IndexTask(0, np.arange(100).tobytes()))
     assert [run.get(index) for index in run.indices] == [index * index for index in range(100)]
     assert dataset.threads == {threading.get_ident()}
 
@@ -96,7 +96,7 @@ def test_what_is_asked_ahead_is_told() -> None:
             told.append(heart.beat().ahead)
             return super().__getitems__(indices)
 
-    run = Opener(Telling(), heart=heart).open(Indices(0, np.arange(3 * AT_ONCE).tobytes()))
+    run = TaskOpener(Telling(), heart=heart).open(IndexTask(0, np.arange(3 * AT_ONCE).tobytes()))
     assert [run.get(index) for index in run.indices] == [index * index for index in range(3 * AT_ONCE)]
     assert told == [0, AT_ONCE, 2 * AT_ONCE]
     assert heart.beat().ahead is None
@@ -110,7 +110,7 @@ def test_what_is_asked_ahead_is_told() -> None:
 
 def test_the_next_are_asked_for_before_they_are_wanted() -> None:
     dataset = Squares()
-    run = Opener(dataset, heart=Heart()).open(Indices(0, np.arange(3 * AT_ONCE).tobytes()))
+    run = TaskOpener(dataset, heart=Heart()).open(IndexTask(0, np.arange(3 * AT_ONCE).tobytes()))
     assert run.get(next(iter(run.indices))) == 0
     for _ in range(1000):
         if len(dataset.asked) == 2:

@@ -15,8 +15,8 @@ from ffrecord.dataset_writer.layout import (
     SLOTS_MAX,
     ByBytes,
     ByCount,
-    Layout,
     Segment,
+    ShardLayout,
     Start,
     shard_count,
     shard_name,
@@ -24,7 +24,7 @@ from ffrecord.dataset_writer.layout import (
 )
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_no_shards, check_vacant
 from ffrecord.dataset_writer.selection import length, select, shuffle
-from ffrecord.dataset_writer.shards import Finisher
+from ffrecord.dataset_writer.shards import ShardFinisher
 from ffrecord.errors import CountError, SampleIndexError
 from ffrecord.format import ffr_layout
 from ffrecord.format.manifest import Shard
@@ -40,9 +40,9 @@ def layout_of(
     pieces: list[int] | None = None,
     payload: int | None = 0,
     total: int | None = None,
-) -> tuple[Layout, list[tuple[int, int]]]:
+) -> tuple[ShardLayout, list[tuple[int, int]]]:
     """(a layout at its end, (shard, offset) of every sample), the sizes given in pieces of these lengths."""
-    layout, places = Layout(cut, payload, total), []
+    layout, places = ShardLayout(cut, payload, total), []
     waiting: list[int] = []
     rest = sizes
     for piece in [*(pieces or []), len(sizes)]:
@@ -57,7 +57,7 @@ def layout_of(
     return layout, places
 
 
-def place(layout: Layout, sizes: list[int]) -> list[tuple[int, int]]:
+def place(layout: ShardLayout, sizes: list[int]) -> list[tuple[int, int]]:
     places, taken = [], 0
     for shard, offset, samples in layout.place(np.array(sizes, np.int64)):
         for size in sizes[taken : taken + samples]:
@@ -67,7 +67,7 @@ def place(layout: Layout, sizes: list[int]) -> list[tuple[int, int]]:
     return places
 
 
-def finally_at(layout: Layout, places: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def finally_at(layout: ShardLayout, places: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """(shard, offset) of every sample after shards were moved."""
     return [(shard, offset - layout.data_starts[shard] + layout.final_starts[shard]) for shard, offset in places]
 
@@ -82,7 +82,7 @@ def test_places_depend_neither_on_the_pieces_nor_on_the_total(
 
 @given(sizes=SIZES, cut=CUTS, skipped=st.integers(0, 9))
 def test_skipped_samples_leave_no_trace(sizes: list[int], cut: ByCount | ByBytes, skipped: int) -> None:
-    layout = Layout(cut, 0, len(sizes) + skipped)
+    layout = ShardLayout(cut, 0, len(sizes) + skipped)
     layout.learn(np.array(sizes, np.int64))
     layout.skip(skipped)
     places = place(layout, sizes)
@@ -132,7 +132,7 @@ def test_limits_are_kept(sizes: list[int], cut: ByCount | ByBytes) -> None:
 
 
 def test_exact_tables_without_a_block() -> None:
-    layout = Layout(ByCount(3), None, 5)
+    layout = ShardLayout(ByCount(3), None, 5)
     assert layout.place(np.array([10, 0, 5, 7, 1])) == [Segment(0, 48, 3), Segment(1, 36, 2)]
     assert layout.data_starts == [12 + 12 * 3, 12 + 12 * 2]
     layout.end()
@@ -140,7 +140,7 @@ def test_exact_tables_without_a_block() -> None:
 
 
 def test_exact_tables_in_the_end_though_nobody_knew_the_number() -> None:
-    layout = Layout(ByCount(3), None)
+    layout = ShardLayout(ByCount(3), None)
     assert layout.place(np.array([10, 0, 5, 7, 1])) == [Segment(0, 48, 3), Segment(1, 48, 2)]
     layout.end()
     assert layout.final_starts == [12 + 12 * 3, 12 + 12 * 2]
@@ -156,7 +156,7 @@ def test_a_sample_of_the_very_limit_fits() -> None:
 
 
 def test_table_space_follows_the_mean_so_far() -> None:
-    layout = Layout(ByBytes(100_000), 0)
+    layout = ShardLayout(ByBytes(100_000), 0)
     assert not layout.learn(np.full(7, 1000, np.int64)) and layout.learn(np.full(99, 1000, np.int64))
     layout.place(np.full(1, 10, np.int64))
     # 100 samples of 1,000 bytes, a quarter more, and the spare ones
@@ -167,22 +167,22 @@ def test_table_space_follows_the_mean_so_far() -> None:
 
 
 def test_large_samples_need_not_be_eight_to_be_learnt_from() -> None:
-    assert Layout(ByBytes(1 << 40), 0).learn(np.array([FIRST_BYTES]))
-    assert not Layout(ByBytes(1 << 40), 0).learn(np.array([FIRST_BYTES - 1]))
+    assert ShardLayout(ByBytes(1 << 40), 0).learn(np.array([FIRST_BYTES]))
+    assert not ShardLayout(ByBytes(1 << 40), 0).learn(np.array([FIRST_BYTES - 1]))
 
 
 def test_table_space_is_bounded_by_what_remains_and_by_a_million() -> None:
-    assert Layout(ByBytes(1 << 40), 0, 10**9).place(np.zeros(1, np.int64))[0].offset == (
+    assert ShardLayout(ByBytes(1 << 40), 0, 10**9).place(np.zeros(1, np.int64))[0].offset == (
         ffr_layout.tables_end(SLOTS_MAX) + ffr_layout.BLOCK.size
     )
-    assert Layout(ByBytes(1 << 40), 0, 7).place(np.zeros(1, np.int64))[0].offset == (
+    assert ShardLayout(ByBytes(1 << 40), 0, 7).place(np.zeros(1, np.int64))[0].offset == (
         ffr_layout.tables_end(7) + ffr_layout.BLOCK.size
     )
 
 
 @pytest.mark.parametrize("total", [None, 0, 9])
 def test_nothing_to_place_is_one_empty_shard(total: int | None) -> None:
-    layout = Layout(ByCount(5), None, total)
+    layout = ShardLayout(ByCount(5), None, total)
     layout.end()
     assert (layout.final_starts, layout.closed, layout.place(np.empty(0, np.int64))) == ([12], 1, [])
 
@@ -307,7 +307,7 @@ def shard(number: int) -> Shard:
 
 
 def test_finisher_does_all_steps_or_tells_the_first_failure() -> None:
-    finisher = Finisher()
+    finisher = ShardFinisher()
     finisher.start()
     for number in range(3):
         finisher.add(lambda number=number: shard(number))  # type: ignore[misc]
@@ -317,7 +317,7 @@ def test_finisher_does_all_steps_or_tells_the_first_failure() -> None:
     def fail() -> Shard:
         raise OSError(errno.EIO, "disk")
 
-    failing = Finisher()
+    failing = ShardFinisher()
     failing.start()
     failing.add(fail)
     failing.add(lambda: shard(1))
@@ -332,7 +332,7 @@ def test_finisher_cancelled_does_nothing_more() -> None:
         done.append(1)
         return shard(0)
 
-    finisher = Finisher()
+    finisher = ShardFinisher()
     finisher.add(step)
     finisher.cancel(1)
     finisher.start()

@@ -26,7 +26,7 @@ from ffrecord.errors import WorkerError
 from ffrecord.processes import heartbeats
 from ffrecord.processes.channel import PACKET, Channel, channel_pair
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.pool import Crew, _exit_code, start_method_of
+from ffrecord.processes.pool import WorkerPool, _exit_code, start_method_of
 from ffrecord.processes.process import Link
 from ffrecord.processes.shared_memory import SharedMemory
 
@@ -95,9 +95,9 @@ def hang() -> None:
 
 
 @contextmanager
-def crew_of(work: Any, count: int = 1, **options: Any) -> Iterator[Crew]:
+def crew_of(work: Any, count: int = 1, **options: Any) -> Iterator[WorkerPool]:
     arguments = {name: options.pop(name) for name in list(options) if name not in {"start_method", "stuck_after"}}
-    crew = Crew(work, arguments, count, **options)
+    crew = WorkerPool(work, arguments, count, **options)
     try:
         crew.start()
         yield crew
@@ -105,7 +105,7 @@ def crew_of(work: Any, count: int = 1, **options: Any) -> Iterator[Crew]:
         crew.end()
 
 
-def listen_all(crew: Crew, count: int) -> list[tuple[int, bytes]]:
+def listen_all(crew: WorkerPool, count: int) -> list[tuple[int, bytes]]:
     messages: list[tuple[int, bytes]] = []
     deadline = time.monotonic() + 20
     while len(messages) < count:
@@ -299,7 +299,7 @@ def test_a_worker_that_lingers_after_its_work_does_not_matter() -> None:
 
 def test_what_does_not_pickle_is_named() -> None:
     for method in ("spawn", "forkserver"):
-        crew = Crew(echo, {"suffix": lambda: b""}, 1, start_method=method)
+        crew = WorkerPool(echo, {"suffix": lambda: b""}, 1, start_method=method)
         try:
             with pytest.raises(
                 TypeError, match=rf"suffix \(function\) does not pickle, as start_method='{method}' needs"
@@ -344,7 +344,7 @@ def test_a_worker_leaves_ctrl_c_to_its_parent() -> None:
 PARENT = """
     import os, sys, time
     sys.path[:0] = {path!r}
-    from ffrecord.processes.pool import Crew
+    from ffrecord.processes.pool import WorkerPool
     from test_workers import echo, pids, tell_pid
 
     if __name__ == "__main__":
@@ -495,7 +495,7 @@ def test_a_main_module_without_guard_is_explained(tmp_path: Path) -> None:
             f"""
             import sys
             sys.path[:0] = {sys.path!r}
-            from ffrecord.processes.pool import Crew
+            from ffrecord.processes.pool import WorkerPool
             from test_workers import echo
             crew = Crew(echo, {{}}, 1, start_method="spawn")
             try:
@@ -520,7 +520,7 @@ def test_channel_is_for_selectors() -> None:
 
 FORKS_AT_ONCE = """
 import os, sys, threading, time
-from ffrecord.processes.pool import Crew
+from ffrecord.processes.pool import WorkerPool
 from test_workers import echo
 
 forking = []

@@ -9,7 +9,7 @@ import pytest
 from ffrecord.errors import WorkerError
 from ffrecord.processes.heartbeats import Heart
 from ffrecord.processes.map import answers, asked
-from ffrecord.processes.pool import Crew, at_work
+from ffrecord.processes.pool import WorkerPool, at_work
 from ffrecord.processes.process import Link
 
 
@@ -24,14 +24,14 @@ def square(link: Link, heart: Heart, *, refused: int = -1) -> None:
 @pytest.mark.parametrize("ahead", [1, 2])
 @pytest.mark.parametrize("count", [0, 1, 2, 30])
 def test_every_part_is_answered_once(ahead: int, count: int) -> None:
-    crew = Crew(square, {}, 2)
+    crew = WorkerPool(square, {}, 2)
     found = at_work(crew, lambda: [msgspec.msgpack.decode(message) for message in answers(crew, range(count), ahead)])
     assert sorted(found) == [number * number for number in range(count)]
     assert multiprocessing.active_children() == []
 
 
 def test_a_part_that_fails() -> None:
-    crew = Crew(square, {"refused": 7}, 2)
+    crew = WorkerPool(square, {"refused": 7}, 2)
     with pytest.raises(WorkerError, match="no 7"):
         at_work(crew, lambda: list(answers(crew, range(30))))
     assert multiprocessing.active_children() == []
@@ -46,7 +46,7 @@ def test_no_more_than_a_few_are_taken_ahead() -> None:
             taken.append(number)
             yield number
 
-    crew = Crew(square, {}, 2)
+    crew = WorkerPool(square, {}, 2)
 
     def use() -> None:
         for given, _ in enumerate(answers(crew, numbers(), 2), 1):

@@ -18,7 +18,7 @@ from ffrecord.reading import shard_list
 from ffrecord.reading.store import Store
 
 
-class Piece(NamedTuple):
+class PartialPiece(NamedTuple):
     """A shard that dataset.json lists.
 
     Attributes:
@@ -36,23 +36,23 @@ class Piece(NamedTuple):
     wrong: str
 
 
-Begins = tuple[list[int], list[Piece]]
+Begins = tuple[list[int], list[PartialPiece]]
 
 
-def _begins(pieces: Iterable[tuple[int, Piece]]) -> Begins:
+def _begins(pieces: Iterable[tuple[int, PartialPiece]]) -> Begins:
     """Where each begins, ascending; of those that begin at the same place only the last has samples."""
     found = list(pieces)
     return [begin for begin, _ in found], [piece for _, piece in found]
 
 
-def _at(begins: Begins, where: int) -> Piece | None:
+def _at(begins: Begins, where: int) -> PartialPiece | None:
     """The last that begins there or before."""
     found = bisect_right(begins[0], where)
     return begins[1][found - 1] if found else None
 
 
 @dataclass(frozen=True)
-class Rest:
+class PartialDataset:
     """A dataset, or what is left of it; closes its store at the end of `with`.
 
     Attributes:
@@ -63,9 +63,9 @@ class Rest:
 
     store: Store
     n: int
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[PartialPiece] = field(default_factory=list)
 
-    def __enter__(self) -> "Rest":
+    def __enter__(self) -> "PartialDataset":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,7 +114,7 @@ class Rest:
         return f"{source}: {self.wrong[0]}{more}; this is of the other {self.store.n:,} of {counted(self.n, 'sample')}"
 
 
-def open_rest(given: argparse.Namespace, out: Output | None = None, **options: Any) -> Rest:
+def open_rest(given: argparse.Namespace, out: Output | None = None, **options: Any) -> PartialDataset:
     """Open a dataset, or what is left of it, and tell on stderr what is not.
 
     Raises:
@@ -122,25 +122,25 @@ def open_rest(given: argparse.Namespace, out: Output | None = None, **options: A
     """
     try:
         store = open_source(given, **options)
-        return Rest(store, store.n)
+        return PartialDataset(store, store.n)
     except (FFRecordError, OSError):
         listed = manifest_of(given)
         pieces = [] if listed is None else list(_pieces(given.source, listed))
         paths = [piece.path for piece in pieces if not piece.wrong]
         if listed is None or not paths or len(paths) == len(pieces):
             raise
-    rest = Rest(FileReader(paths, **options), listed.samples, pieces)
+    rest = PartialDataset(FileReader(paths, **options), listed.samples, pieces)
     if out is not None:
         out.remark(f"ffrecord {given.command}: {rest.remark(given.source)}")
     return rest
 
 
-def _pieces(directory: str, listed: manifest.Manifest) -> Iterator[Piece]:
+def _pieces(directory: str, listed: manifest.Manifest) -> Iterator[PartialPiece]:
     first = place = 0
     for shard in listed.shards:
         path = os.path.join(directory, shard.name)
         wrong = _wrong(path, shard)
-        yield Piece(path, first, shard.samples, None if wrong else place, wrong)
+        yield PartialPiece(path, first, shard.samples, None if wrong else place, wrong)
         first, place = first + shard.samples, place + (0 if wrong else shard.samples)
 
 

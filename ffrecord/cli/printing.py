@@ -5,7 +5,7 @@ from typing import Any
 
 from ffrecord.cli.classes import Classes, class_of, classes_of, columns_at
 from ffrecord.cli.format_values import as_json, in_words
-from ffrecord.cli.partial import Rest
+from ffrecord.cli.partial import PartialDataset
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output, cut
 from ffrecord.errors import FFRecordError
@@ -13,7 +13,7 @@ from ffrecord.errors import FFRecordError
 OURS = {"index", "error", "columns"}  # names in JSON beside those of columns
 
 
-def show(rest: Rest, indices: Iterable[int], out: Output) -> int:
+def show(rest: PartialDataset, indices: Iterable[int], out: Output) -> int:
     """Print the samples at `indices`; BAD_NEWS if one cannot be read, which is said in its place."""
     code, found, classes = exit_codes.DONE, [], classes_of(rest.store)
     for index in indices:

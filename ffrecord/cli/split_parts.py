@@ -35,7 +35,7 @@ STATE_MAX = 16 << 20  # bytes
 Request = dict[str, Any]
 
 
-class State(msgspec.Struct, frozen=True):
+class SplitState(msgspec.Struct, frozen=True):
     """The notes on a part.
 
     Attributes:
@@ -49,7 +49,7 @@ class State(msgspec.Struct, frozen=True):
     fingerprint: str | None = None
 
 
-class Part:
+class SplitPart:
     """One of them, for `with`.
 
     Args:
@@ -78,7 +78,7 @@ class Part:
         if self._is_taken() and not os.path.lexists(self.hidden):
             raise self._taken()
 
-    def __enter__(self) -> "Part":
+    def __enter__(self) -> "SplitPart":
         """Make the hidden directory, or take over what is there.
 
         Raises:
@@ -113,7 +113,7 @@ class Part:
             self.summary = replace(state.summary, path=self.path)
         else:
             self._own.remove(self._name)  # complete, but not noted: it cannot be told from what it should be
-            self._note(State(request))
+            self._note(SplitState(request))
 
     def _is_whole(self, fingerprint: str | None) -> bool:
         """Whether it is there, to the last byte what it was.
@@ -163,7 +163,7 @@ class Part:
             made = make(self._written)
             self._own.check()
             summary = replace(made, path=self.path)
-            self._note(State(self._state().request, summary, publishing.fingerprint(self._written)))
+            self._note(SplitState(self._state().request, summary, publishing.fingerprint(self._written)))
             self.summary = summary
 
     def publish(self) -> None:
@@ -175,12 +175,12 @@ class Part:
         if self.published:
             os.rename(self.target, self._name, dst_dir_fd=self._own.fd)
 
-    def _state(self) -> State:
+    def _state(self) -> SplitState:
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return msgspec.json.decode(self._own.read(STATE, STATE_MAX), type=State)
-        return State()
+            return msgspec.json.decode(self._own.read(STATE, STATE_MAX), type=SplitState)
+        return SplitState()
 
-    def _note(self, state: State) -> None:
+    def _note(self, state: SplitState) -> None:
         self._own.write(STATE, msgspec.json.encode(state))
 
     def _of_use(self) -> bool:
@@ -208,7 +208,7 @@ def _check(directory: str) -> None:
         check_whole(directory, shard)
 
 
-def publish(parts: Sequence[Part]) -> None:
+def publish(parts: Sequence[SplitPart]) -> None:
     """Give all of them their final names, or none.
 
     Raises:
@@ -234,7 +234,7 @@ def publish(parts: Sequence[Part]) -> None:
         part.settled = True
 
 
-def _take_back(parts: Sequence[Part], cause: BaseException) -> None:
+def _take_back(parts: Sequence[SplitPart], cause: BaseException) -> None:
     """Hide all of them; which ones cannot be is added to what has failed first."""
     for part in reversed(parts):
         try:

@@ -10,18 +10,18 @@ import numpy as np
 from ffrecord.conversion.export_names import key_of
 from ffrecord.conversion.export_samples import Packed, SampleSource
 from ffrecord.conversion.export_targets import TARGETS, TFRecordTarget
-from ffrecord.dataset_writer.progress import Progress
+from ffrecord.dataset_writer.progress import WriteProgress
 from ffrecord.errors import FormatError
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
 from ffrecord.processes.map import answers, asked
-from ffrecord.processes.pool import Crew, at_work
+from ffrecord.processes.pool import WorkerPool, at_work
 from ffrecord.processes.process import Link
 
 HASH = 16  # bytes of a name's hash
 
 
-class Part(NamedTuple):
+class ExportPart(NamedTuple):
     """A file to write: its path, what messages call it, and the samples from `start` to `stop`."""
 
     path: str
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     stop: int
 
 
-class Written(msgspec.Struct, array_like=True):
+class WrittenPart(msgspec.Struct, array_like=True):
     """What became of a part: its number, samples, bytes, and the hashes of all names in it, back to back."""
 
     number: int
@@ -42,12 +42,12 @@ class Written(msgspec.Struct, array_like=True):
 def write_alone(
     samples: SampleSource,
     kind: str,
-    part: Part,
+    part: ExportPart,
     done: Callable[[int, int], None],
     *,
     number: int = 0,
     at: Callable[[int], None] = lambda index: None,
-) -> Written:
+) -> WrittenPart:
     """Write one file.
 
     Args:
@@ -72,7 +72,7 @@ def write_alone(
         target.publish()
     finally:
         target.discard()
-    return Written(number, part.stop - part.start, size, bytes(hashes))
+    return WrittenPart(number, part.stop - part.start, size, bytes(hashes))
 
 
 def _copied(
@@ -128,22 +128,22 @@ def _named(samples: SampleSource, wanted: bytes) -> str:
 def write_by_crew(
     samples: SampleSource,
     kind: str,
-    parts: Sequence[Part],
+    parts: Sequence[ExportPart],
     workers: int,
     start_method: str | None,
     progress: bool | None,
     label: str,
-) -> list[Written]:
+) -> list[WrittenPart]:
     """Write several files with so many processes, 0 for this one.
 
     Raises:
         WorkerError: a worker failed or died.
     """
     arguments = {"samples": samples, "kind": kind, "parts": list(parts)}
-    crew = None if workers < 2 else Crew(work, arguments, workers, start_method=start_method)
+    crew = None if workers < 2 else WorkerPool(work, arguments, workers, start_method=start_method)
 
-    def collect() -> list[Written]:
-        bar = Progress(samples.n, progress, label)
+    def collect() -> list[WrittenPart]:
+        bar = WriteProgress(samples.n, progress, label)
         try:
             return _collected(samples, kind, parts, crew, bar)
         finally:
@@ -153,18 +153,18 @@ def write_by_crew(
 
 
 def _collected(
-    samples: SampleSource, kind: str, parts: Sequence[Part], crew: Crew | None, bar: Progress
-) -> list[Written]:
+    samples: SampleSource, kind: str, parts: Sequence[ExportPart], crew: WorkerPool | None, bar: WriteProgress
+) -> list[WrittenPart]:
     if crew is None:
         return [write_alone(samples, kind, part, bar.add, number=i) for i, part in enumerate(parts)]
-    written: list[Written] = []
+    written: list[WrittenPart] = []
     for message in answers(crew, range(len(parts))):
-        written.append(msgspec.msgpack.decode(message, type=Written))
+        written.append(msgspec.msgpack.decode(message, type=WrittenPart))
         bar.add(written[-1].samples, written[-1].size)
     return sorted(written, key=lambda each: each.number)
 
 
-def work(link: Link, heart: Heart, *, samples: SampleSource, kind: str, parts: Sequence[Part]) -> None:
+def work(link: Link, heart: Heart, *, samples: SampleSource, kind: str, parts: Sequence[ExportPart]) -> None:
     """The work of a worker: the files whose numbers the parent sends."""
     for number in asked(link, heart):
         written = write_alone(

@@ -20,7 +20,7 @@ ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest there is: the same samples give
 MODE = 0o644
 
 
-class Target(ABC):
+class ExportTarget(ABC):
     """Something that samples are written into.
 
     Args:
@@ -50,7 +50,7 @@ class Target(ABC):
         """Remove what is not published; may be repeated."""
 
 
-class _Files(Target):
+class _Files(ExportTarget):
     """What a sample's files are added to."""
 
     def write(self, sample: Sample) -> list[tuple[str | None, Any]]:
@@ -150,7 +150,7 @@ class WebDatasetTarget(TarTarget):
         return [(key_of(written[0][0] or ""), b""), *written]
 
 
-class TFRecordTarget(Target):
+class TFRecordTarget(ExportTarget):
     """A TFRecord file: records as they are, or examples."""
 
     def __init__(self, path: str, shown: str, source: SampleSource) -> None:
@@ -205,7 +205,7 @@ class FolderTarget(_Files):
 
 
 # Format → (what writes it, the end of names of its files).
-TARGETS: dict[str, tuple[type[Target], str]] = {
+TARGETS: dict[str, tuple[type[ExportTarget], str]] = {
     "zip": (ZipTarget, ".zip"),
     "tar": (TarTarget, ".tar"),
     "webdataset": (WebDatasetTarget, ".tar"),

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ffrecord.conversion.check_output import check_outside
-from ffrecord.conversion.export_parts import Part, Written, check_names, write_by_crew
+from ffrecord.conversion.export_parts import ExportPart, WrittenPart, check_names, write_by_crew
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
 from ffrecord.conversion.export_verify import verify_files
@@ -147,7 +147,7 @@ def _write(
     parts = _parts(samples.n, path, inside, kind, per_shard)
     held: list[int] = []
 
-    def write_all() -> list[Written]:
+    def write_all() -> list[WrittenPart]:
         try:
             os.mkdir(inside)
             held.append(_held(inside))
@@ -196,14 +196,14 @@ def _held(directory: str) -> int:
     return fd
 
 
-def _parts(n: int, path: str, inside: str, kind: str, per_shard: int | None) -> list[Part]:
+def _parts(n: int, path: str, inside: str, kind: str, per_shard: int | None) -> list[ExportPart]:
     suffix = TARGETS[kind][1]
     if per_shard is None:
-        return [Part(os.path.join(inside, f"all{suffix}"), path, 0, n)]
+        return [ExportPart(os.path.join(inside, f"all{suffix}"), path, 0, n)]
     starts = range(0, max(n, 1), per_shard)
     names = [f"shard-{number:06}{suffix}" for number in range(len(starts))]
     return [
-        Part(os.path.join(inside, name), os.path.join(path, name), start, min(start + per_shard, n))
+        ExportPart(os.path.join(inside, name), os.path.join(path, name), start, min(start + per_shard, n))
         for name, start in zip(names, starts, strict=True)
     ]
 

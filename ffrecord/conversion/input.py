@@ -14,7 +14,7 @@ from ffrecord.conversion import parquet
 from ffrecord.errors import ArgumentTypeError
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs import huggingface
-from ffrecord.inputs.columns import Facts, chosen
+from ffrecord.inputs.columns import ColumnFacts, chosen
 from ffrecord.inputs.recognised import input_of, of_store
 from ffrecord.inputs.stores import (
     KEY,
@@ -189,7 +189,7 @@ def _wants_bytes(fields: Any) -> bool:
 
 def _shown(first: list[dict[str, Any]], begin: Callable[[], Iterator[Any]], fields: Any) -> Given:
     arrays = {key for sample in first for key, value in sample.items() if isinstance(value, np.ndarray)}
-    columns = chosen(first, fields, Facts(frozenset(arrays)))
+    columns = chosen(first, fields, ColumnFacts(frozenset(arrays)))
     return Given(None, lambda: map(columns.prepared, begin()), columns.schema)
 
 

@@ -16,8 +16,8 @@ from ffrecord.engine._engine import filesystem_type
 from ffrecord.errors import FormatError, file_error
 from ffrecord.inputs.arrow_types import Missing, pyarrow
 from ffrecord.inputs.arrow_values import RowError
-from ffrecord.inputs.columns import Facts, chosen
-from ffrecord.inputs.rows import Rows, check_names
+from ffrecord.inputs.columns import ColumnFacts, chosen
+from ffrecord.inputs.rows import TableRows, check_names
 from ffrecord.inputs.stores import readable, spread
 from ffrecord.kernels._memory import Mapping
 from ffrecord.sources.suffixes import SUFFIXES
@@ -72,9 +72,9 @@ class ParquetDataset:
         self._groups = groups
         self._ends = np.cumsum([rows for _, _, rows in groups], dtype=np.int64)
         with _naming(self._paths[0]):
-            self._rows = Rows(schema, nulls.found, fitting(classes_of(schema), bounds), fields)
+            self._rows = TableRows(schema, nulls.found, fitting(classes_of(schema), bounds), fields)
         samples = self._few(skips)
-        facts = Facts(fields=self._rows.fields)
+        facts = ColumnFacts(fields=self._rows.fields)
         self.columns = chosen(samples, fields, facts) if samples else None
 
     def _few(self, skips: bool) -> list[dict[str, Any]]:
@@ -198,14 +198,14 @@ class _Opened(NamedTuple):
     process: int
     number: int
     file: Any
-    mapped: "_Mapped | None"
+    mapped: "_MappedTable | None"
 
     def is_safe(self) -> bool:
         """Whether a page that cannot be had does not kill this thread's process."""
         return self.mapped is None or self.mapped.mapping.guarded
 
 
-class _Mapped:
+class _MappedTable:
     """All of a file. Pages that cannot be had, because it was cut since, read as zeros.
 
     Raises:
@@ -233,7 +233,7 @@ def _open(process: int, number: int, path: str) -> _Opened:
     module = require("pyarrow.parquet", "parquet", "reading Parquet files")
     mapped = None
     with suppress(OSError, ValueError):  # who reads it by calls is told why it cannot be opened
-        mapped = _Mapped(path)
+        mapped = _MappedTable(path)
     if mapped is not None and not mapped.mapping.guarded:
         mapped = None
     source = path if mapped is None else pyarrow().py_buffer(mapped.mapping)

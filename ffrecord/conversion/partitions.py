@@ -16,7 +16,7 @@ MISSING = "__HIVE_DEFAULT_PARTITION__"
 NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # as numbers are written: leading zeros would be lost
 
 
-class PartFile(NamedTuple):
+class PartitionFile(NamedTuple):
     """A file, and what the directories around it say.
 
     Attributes:
@@ -28,18 +28,18 @@ class PartFile(NamedTuple):
     values: Mapping[str, str | None]
 
 
-def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartFile]:
+def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartitionFile]:
     """Return the files that `source` stands for, as `files.expand` finds them, also in partitioned directories.
 
     Raises:
         FormatError: files of one directory have other partitions.
         As `files.expand`.
     """
-    found: list[PartFile] = []
+    found: list[PartitionFile] = []
     for each in source:
         parts = list(_below(check_type(each), {}, suffixes)) if os.path.isdir(each) else []
         if not any(part.values for part in parts):
-            parts = [PartFile(path, {}) for path in files.expand(each, suffixes)]
+            parts = [PartitionFile(path, {}) for path in files.expand(each, suffixes)]
         found += parts
     if not found:
         raise ArgumentError(f"nothing to open in {source!r}")
@@ -52,7 +52,7 @@ def expand(source: Sequence[Any], suffixes: Sequence[str]) -> list[PartFile]:
     return found
 
 
-def _below(directory: str, values: Mapping[str, str | None], suffixes: Sequence[str]) -> Iterator[PartFile]:
+def _below(directory: str, values: Mapping[str, str | None], suffixes: Sequence[str]) -> Iterator[PartitionFile]:
     """Yield the files in a directory and in its partitions, in string order."""
     for name in sorted(os.listdir(directory)):
         path, partition = os.path.join(directory, name), partition_of(name)
@@ -60,10 +60,10 @@ def _below(directory: str, values: Mapping[str, str | None], suffixes: Sequence[
             key, text = map(unquote, partition)
             yield from _below(path, {**values, key: None if text == MISSING else text}, suffixes)
         elif ends_as(name, suffixes) and not name.startswith((".", "_")) and os.path.isfile(path):
-            yield PartFile(path, values)
+            yield PartitionFile(path, values)
 
 
-def columns(parts: Sequence[PartFile], there: Sequence[str]) -> dict[str, Any]:
+def columns(parts: Sequence[PartitionFile], there: Sequence[str]) -> dict[str, Any]:
     """Return the columns that the names of directories are, one value for each file: numbers if all are, else text.
 
     Args:

@@ -11,14 +11,14 @@ import msgspec
 from ffrecord._crc import crc32
 from ffrecord.conversion.input import Given
 from ffrecord.dataset_writer.encoding import as_it_is
-from ffrecord.dataset_writer.progress import Progress
+from ffrecord.dataset_writer.progress import WriteProgress
 from ffrecord.dataset_writer.tasks import had_together, together
 from ffrecord.errors import MismatchError, counted
 from ffrecord.fields import schema_of
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
 from ffrecord.processes.map import answers, asked
-from ffrecord.processes.pool import Crew, at_work
+from ffrecord.processes.pool import WorkerPool, at_work
 from ffrecord.processes.process import Link
 from ffrecord.reader import FileReader
 from ffrecord.system.buffers import as_bytes
@@ -68,10 +68,10 @@ def compare_all(
     if found.dataset is not None and len(found.dataset) != count:
         raise _miscounted(out, f"{len(found.dataset)}", count)
     alone = found.dataset is None or not workers or count <= AT_ONCE
-    crew = None if alone else Crew(compare, _arguments(found, reader, before), workers, start_method=start_method)
+    crew = None if alone else WorkerPool(compare, _arguments(found, reader, before), workers, start_method=start_method)
 
     def settle() -> None:
-        bar = Progress(count, progress, f"{out}, verifying")
+        bar = WriteProgress(count, progress, f"{out}, verifying")
         try:
             _settle(_outcomes(found, reader, before, crew, out), bar, out, count)
         finally:
@@ -87,7 +87,7 @@ def _arguments(found: Given, reader: FileReader, before: int) -> dict[str, Any]:
     return {"dataset": found.dataset, "fields": _encoder(found, reader), "reader": reader, "before": before}
 
 
-def _outcomes(found: Given, reader: FileReader, before: int, crew: Crew | None, out: str) -> Iterator[Compared]:
+def _outcomes(found: Given, reader: FileReader, before: int, crew: WorkerPool | None, out: str) -> Iterator[Compared]:
     if found.dataset is None:
         return _alone(found, reader, before, out)
     starts = range(0, len(reader) - before, AT_ONCE)
@@ -97,7 +97,7 @@ def _outcomes(found: Given, reader: FileReader, before: int, crew: Crew | None, 
     return (msgspec.msgpack.decode(message, type=Compared) for message in answers(crew, starts, ahead=2))
 
 
-def _settle(outcomes: Iterator[Compared], bar: Progress, out: str, count: int) -> None:
+def _settle(outcomes: Iterator[Compared], bar: WriteProgress, out: str, count: int) -> None:
     differing, words = 0, []  # type: ignore[var-annotated]
     for outcome in outcomes:
         differing += outcome.differing

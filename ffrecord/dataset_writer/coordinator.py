@@ -7,26 +7,33 @@ from dataclasses import dataclass
 import msgspec
 
 from ffrecord.dataset_writer.desk import pack
-from ffrecord.dataset_writer.encoder import SLOW_SECONDS, Packer, Piece
-from ffrecord.dataset_writer.encoding import Encoding, Shape, shape_of, shown
-from ffrecord.dataset_writer.job import Job
+from ffrecord.dataset_writer.encoder import SLOW_SECONDS, Chunk, Encoder
+from ffrecord.dataset_writer.encoding import Encoding, Shape, encoding_from_schema, shape_of
+from ffrecord.dataset_writer.job import ShardJob
 from ffrecord.dataset_writer.layout import FIRST_SAMPLES
-from ffrecord.dataset_writer.messages import Chosen, Filled, Place, Shown, Sized, Written
-from ffrecord.dataset_writer.progress import Progress
-from ffrecord.dataset_writer.shard_tracker import Books
-from ffrecord.dataset_writer.shards import SHORT, Finisher
-from ffrecord.dataset_writer.tasks import TASK_BYTES, TASK_SAMPLES, Means, Opener, Run
+from ffrecord.dataset_writer.messages import (
+    ChunkEncoded,
+    ChunkPlacement,
+    ChunkWritten,
+    SchemaChosen,
+    SchemaProposed,
+    TaskDone,
+)
+from ffrecord.dataset_writer.progress import WriteProgress
+from ffrecord.dataset_writer.shard_tracker import ShardTracker
+from ffrecord.dataset_writer.shards import SHORT, ShardFinisher
+from ffrecord.dataset_writer.tasks import TASK_BYTES, TASK_SAMPLES, TaskOpener, TaskSamples, WorkerSettings
 from ffrecord.dataset_writer.transport import Carrier, Here, Slots, ToWorkers
 from ffrecord.format.manifest import Shard
 from ffrecord.processes.death_watch import Alarm
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.pool import TICK, Crew
+from ffrecord.processes.pool import TICK, WorkerPool
 from ffrecord.processes.process import WithoutProcess
 from ffrecord.system import signals
 
 TASK_SECONDS = 0.01  # a task of less costs as much to give out as to do
 
-Heard = Shown | Sized | Filled | Written  # what a worker says
+Heard = SchemaProposed | ChunkEncoded | TaskDone | ChunkWritten  # what a worker says
 
 
 class _Hand:
@@ -55,7 +62,7 @@ class Foreman:
         finisher: started here, after the last fork.
     """
 
-    def __init__(self, job: Job, means: Means, books: Books, finisher: Finisher) -> None:
+    def __init__(self, job: ShardJob, means: WorkerSettings, books: ShardTracker, finisher: ShardFinisher) -> None:
         self._job, self._means, self._books, self._finisher = job, means, books, finisher
         self._source = job.source
         self._count = self._useful(means.workers)
@@ -87,22 +94,22 @@ class Foreman:
         crew = self._crew()
         signals.ensured(lambda: self._run(crew), lambda error: self._end(crew))
 
-    def _run(self, crew: Crew) -> None:
+    def _run(self, crew: WorkerPool) -> None:
         crew.start()
         self._finisher.start()
         self._supervise(crew)
         crew.dismiss()
 
-    def _end(self, crew: Crew) -> None:
+    def _end(self, crew: WorkerPool) -> None:
         crew.end()
         if self._slots is not None:
             self._slots.close()
 
-    def _crew(self) -> Crew:
+    def _crew(self) -> WorkerPool:
         job, means = self._job, self._means
         encoding = {"declared": job.declared} if job.encoding is None else job.encoding.arguments
         arguments = {**job.source.arguments, **encoding, "files": job.files, "skips": job.max_skipped is not None}
-        return Crew(
+        return WorkerPool(
             pack,
             arguments if self._slots is None else {**arguments, "carrier": self._carrier},
             self._count,
@@ -111,9 +118,9 @@ class Foreman:
             name=job.source.name,
         )
 
-    def _supervise(self, crew: Crew) -> None:
+    def _supervise(self, crew: WorkerPool) -> None:
         job, source = self._job, self._source
-        progress = Progress(source.total, self._means.progress, job.files.label, job.start.samples)
+        progress = WriteProgress(source.total, self._means.progress, job.files.label, job.start.samples)
         alarm = Alarm(crew.sentinels if source.calls else [])
         try:
             with alarm:
@@ -126,7 +133,7 @@ class Foreman:
         finally:
             progress.close()
 
-    def _hand_out(self, crew: Crew, alarm: Alarm) -> bool:
+    def _hand_out(self, crew: WorkerPool, alarm: Alarm) -> bool:
         """Give a task to every worker that has few; to one at a time if the user's code takes that long.
 
         Returns:
@@ -153,7 +160,7 @@ class Foreman:
         ahead = self._source.ahead
         return ahead is None or self._given - self._books.first_unfinished < ahead * self._count
 
-    def _give(self, crew: Crew, worker: int, alarm: Alarm) -> None:
+    def _give(self, crew: WorkerPool, worker: int, alarm: Alarm) -> None:
         hand, task = self._hands[worker], self._given
         slot = hand.free[-1]
         with alarm.armed(crew):
@@ -177,14 +184,14 @@ class Foreman:
     def _most_by_size(self) -> int:
         return max(1, TASK_BYTES // max(self._books.mean_size, 1))
 
-    def _hear(self, crew: Crew, worker: int, message: Heard, progress: Progress) -> None:
-        if isinstance(message, Filled):
+    def _hear(self, crew: WorkerPool, worker: int, message: Heard, progress: WriteProgress) -> None:
+        if isinstance(message, TaskDone):
             self._hands[worker].did(message.task, message.samples, message.seconds)
             progress.add(*self._books.wrote(message))
-        elif isinstance(message, Written):
+        elif isinstance(message, ChunkWritten):
             del self._owner[message.task, message.piece]
             progress.add(*self._books.wrote(message))
-        elif isinstance(message, Sized):
+        elif isinstance(message, ChunkEncoded):
             if message.samples:
                 self._owner[message.task, message.piece] = worker
             hand = self._hands[worker]
@@ -195,11 +202,11 @@ class Foreman:
             self._send_places(crew, self._books.sized(message))
         elif message.found:
             self._chosen = True
-            self._books.choose(shown(Shape(message.schema), self._job.declared))
+            self._books.choose(encoding_from_schema(Shape(message.schema), self._job.declared))
             for number in range(self._count):
-                crew.send(number, msgspec.msgpack.encode(Chosen(message.schema)))
+                crew.send(number, msgspec.msgpack.encode(SchemaChosen(message.schema)))
 
-    def _send_places(self, crew: Crew, places: list[Place]) -> None:
+    def _send_places(self, crew: WorkerPool, places: list[ChunkPlacement]) -> None:
         for place in places:
             crew.send(self._owner[place.task, place.piece], msgspec.msgpack.encode(place))
 
@@ -209,7 +216,7 @@ PATIENCE = 0.5  # seconds that complete shards get to become finished ones when 
 
 
 @dataclass(frozen=True)
-class Outcome:
+class WriteOutcome:
     """What was written, after what was there at the start.
 
     Attributes:
@@ -225,7 +232,7 @@ class Outcome:
     encoding: Encoding
 
 
-def write_shards(job: Job, means: Means) -> Outcome:
+def write_shards(job: ShardJob, means: WorkerSettings) -> WriteOutcome:
     """Write the shards of a job from its start on; all is durable but their names.
 
     Raises:
@@ -233,14 +240,14 @@ def write_shards(job: Job, means: Means) -> Outcome:
         OSError (also a RuntimeError): writing failed.
         others: what an iterable of the user raised.
     """
-    finisher = Finisher()
-    books = Books(job, finisher)
+    finisher = ShardFinisher()
+    books = ShardTracker(job, finisher)
     shards = signals.ensured(lambda: _finished(job, means, books, finisher), lambda error: finisher.cancel(PATIENCE))
     shards = sorted(shards, key=lambda shard: (len(shard.name), shard.name))
-    return Outcome(shards, books.samples, books.bytes, books.skipped, books.encoding)
+    return WriteOutcome(shards, books.samples, books.bytes, books.skipped, books.encoding)
 
 
-def _finished(job: Job, means: Means, books: Books, finisher: Finisher) -> list[Shard]:
+def _finished(job: ShardJob, means: WorkerSettings, books: ShardTracker, finisher: ShardFinisher) -> list[Shard]:
     if means.workers and job.source.total != job.start.samples + job.start.skipped:
         Foreman(job, means, books, finisher).run()
     else:
@@ -254,26 +261,26 @@ def _finished(job: Job, means: Means, books: Books, finisher: Finisher) -> list[
 class _Alone:
     """Does a job up to its last sample without workers, in this process."""
 
-    def __init__(self, job: Job, means: Means, books: Books, finisher: Finisher) -> None:
+    def __init__(self, job: ShardJob, means: WorkerSettings, books: ShardTracker, finisher: ShardFinisher) -> None:
         self._job, self._means, self._books, self._finisher = job, means, books, finisher
         self._heart, self._carrier = Heart(), Here()
-        self._packer = Packer(job.files, self._heart, skips=job.max_skipped is not None)
-        self._held: dict[tuple[int, int], Piece] = {}
+        self._packer = Encoder(job.files, self._heart, skips=job.max_skipped is not None)
+        self._held: dict[tuple[int, int], Chunk] = {}
         if job.encoding is not None:
             self._packer.encode_by(job.encoding.encode)
 
     def run(self) -> None:
         job = self._job
-        self._progress = Progress(job.source.total, self._means.progress, job.files.label, job.start.samples)
+        self._progress = WriteProgress(job.source.total, self._means.progress, job.files.label, job.start.samples)
         self._finisher.start()
         try:
             with WithoutProcess(self._heart, job.source.name), self._noting_all():
-                self._pack(Opener(**job.source.arguments, carrier=self._carrier))
+                self._pack(TaskOpener(**job.source.arguments, carrier=self._carrier))
         finally:
             self._packer.close()
             self._progress.close()
 
-    def _pack(self, opener: Opener) -> None:
+    def _pack(self, opener: TaskOpener) -> None:
         task = 0
         while (given := self._job.source.take(task, 0, self._most(), self._carrier)) is not None:
             self._books.foresee(given)
@@ -285,7 +292,7 @@ class _Alone:
             task += 1
         self._write(self._books.end(task))
 
-    def _do(self, run: Run) -> None:
+    def _do(self, run: TaskSamples) -> None:
         if run.foreseen is not None:
             self._packer.fill(run, run.foreseen)
             self._note_written(wait=False)
@@ -300,15 +307,15 @@ class _Alone:
         by_size = TASK_BYTES // self._books.mean_size if self._books.foresees else TASK_SAMPLES
         return max(1, min(self._means.task_samples, by_size))
 
-    def _show(self, run: Run) -> Run:
+    def _show(self, run: TaskSamples) -> TaskSamples:
         samples, run = self._packer.look(run, FIRST_SAMPLES)
         if samples:
-            encoding = shown(shape_of(samples, self._job.declared), self._job.declared)
+            encoding = encoding_from_schema(shape_of(samples, self._job.declared), self._job.declared)
             self._books.choose(encoding)
             self._packer.encode_by(encoding.encode)
         return run
 
-    def _write(self, places: list[Place]) -> None:
+    def _write(self, places: list[ChunkPlacement]) -> None:
         for place in places:
             self._packer.write(self._held.pop((place.task, place.piece)), place.segments)
             self._note_written(wait=False)

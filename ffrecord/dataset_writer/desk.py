@@ -8,12 +8,20 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from ffrecord.dataset_writer.encoder import SLOW_SECONDS, Packer, Piece
-from ffrecord.dataset_writer.encoding import Encode, Shape, shape_of, shown
+from ffrecord.dataset_writer.encoder import SLOW_SECONDS, Chunk, Encoder
+from ffrecord.dataset_writer.encoding import Encode, Shape, encoding_from_schema, shape_of
 from ffrecord.dataset_writer.layout import FIRST_SAMPLES
-from ffrecord.dataset_writer.messages import Assignment, Chosen, Indices, Items, Place, Shown, Stream
+from ffrecord.dataset_writer.messages import (
+    Assignment,
+    ChunkPlacement,
+    IndexTask,
+    ItemTask,
+    SchemaChosen,
+    SchemaProposed,
+    StreamTask,
+)
 from ffrecord.dataset_writer.shards import Files
-from ffrecord.dataset_writer.tasks import Opener, Run
+from ffrecord.dataset_writer.tasks import TaskOpener, TaskSamples
 from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.fields import Schema
 from ffrecord.processes.heartbeats import Heart
@@ -39,18 +47,18 @@ def pack(
     fields: Encode | None = None,
     declared: Schema | None = None,
 ) -> None:
-    """The work of a worker, until the link ends; see `Packer` and `Opener`.
+    """The work of a worker, until the link ends; see `Encoder` and `TaskOpener`.
 
     At most one of `serializer` and `fields` encodes the samples; with neither, the first samples show how, but for the
     columns that are declared.
     """
-    packer = Packer(files, heart, skips=skips)
+    packer = Encoder(files, heart, skips=skips)
     if (encode := serializer or fields) is not None:
         packer.encode_by(encode)
-    Desk(link, heart, packer, Opener(dataset, function, pipeline, carrier, heart), declared).work()
+    Worker(link, heart, packer, TaskOpener(dataset, function, pipeline, carrier, heart), declared).work()
 
 
-class Desk:
+class Worker:
     """See above.
 
     Args:
@@ -62,15 +70,15 @@ class Desk:
     """
 
     def __init__(
-        self, link: Link, heart: Heart, packer: Packer, opener: Opener, declared: Schema | None = None
+        self, link: Link, heart: Heart, packer: Encoder, opener: TaskOpener, declared: Schema | None = None
     ) -> None:
         self._link, self._heart, self._packer, self._opener = link, heart, packer, opener
         self._declared = declared
-        self._runs: deque[Run] = deque()  # tasks, opened when they come, so that what can be is read ahead
-        self._places: deque[Place] = deque()  # of pieces that can be written
-        self._held: dict[tuple[int, int], Piece] = {}
+        self._runs: deque[TaskSamples] = deque()  # tasks, opened when they come, so that what can be is read ahead
+        self._places: deque[ChunkPlacement] = deque()  # of pieces that can be written
+        self._held: dict[tuple[int, int], Chunk] = {}
         self._weight = 0
-        self._decoder = msgspec.msgpack.Decoder(Indices | Items | Stream | Chosen | Place)
+        self._decoder = msgspec.msgpack.Decoder(IndexTask | ItemTask | StreamTask | SchemaChosen | ChunkPlacement)
 
     def work(self) -> NoReturn:
         """Do tasks until the link raises that it has ended."""
@@ -87,7 +95,7 @@ class Desk:
                 self._tell(wait=True)
             raise
 
-    def _do(self, run: Run) -> None:
+    def _do(self, run: TaskSamples) -> None:
         if not self._packer.ready:
             run = self._show(run)
         if run.foreseen is not None:
@@ -109,16 +117,16 @@ class Desk:
                 self._read_mail(wait=not self._places)
                 self._write(1)
 
-    def _show(self, run: Run) -> Run:
+    def _show(self, run: TaskSamples) -> TaskSamples:
         """Tell the parent what the first samples are like, and wait until it says how to encode them."""
         samples, run = self._packer.look(run, FIRST_SAMPLES)
         shape = shape_of(samples, self._declared) if samples else Shape(None)
-        self._link.send(msgspec.msgpack.encode(Shown(run.task, bool(samples), shape.schema)))
+        self._link.send(msgspec.msgpack.encode(SchemaProposed(run.task, bool(samples), shape.schema)))
         while samples and not self._packer.ready:
             self._read_mail(wait=True)
         return run
 
-    def _hold(self, piece: Piece, run: Run) -> None:
+    def _hold(self, piece: Chunk, run: TaskSamples) -> None:
         """Keep a piece, on the disk if it may be long until the streams before it have ended."""
         if run.streams and self._weight + piece.weight > HELD_BYTES:
             self._packer.spool(piece)
@@ -134,10 +142,10 @@ class Desk:
             self._take(self._decoder.decode(message))
             wait = False
 
-    def _take(self, message: Assignment | Chosen | Place) -> None:
-        if isinstance(message, Chosen):
-            self._packer.encode_by(shown(Shape(message.schema), self._declared).encode)
-        elif isinstance(message, Place):
+    def _take(self, message: Assignment | SchemaChosen | ChunkPlacement) -> None:
+        if isinstance(message, SchemaChosen):
+            self._packer.encode_by(encoding_from_schema(Shape(message.schema), self._declared).encode)
+        elif isinstance(message, ChunkPlacement):
             self._places.append(message)
         else:
             self._runs.append(self._opener.open(message))

@@ -10,14 +10,14 @@ from typing import Any
 from ffrecord.dataset_writer import resume
 from ffrecord.dataset_writer.coordinator import write_shards
 from ffrecord.dataset_writer.encoding import Encoding, extension_of
-from ffrecord.dataset_writer.job import Job
+from ffrecord.dataset_writer.job import ShardJob
 from ffrecord.dataset_writer.layout import shard_count, split_evenly
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_no_shards
-from ffrecord.dataset_writer.progress import Progress
+from ffrecord.dataset_writer.progress import WriteProgress
 from ffrecord.dataset_writer.sample_sources import FromDataset
 from ffrecord.dataset_writer.selection import length
 from ffrecord.dataset_writer.shards import Files
-from ffrecord.dataset_writer.tasks import Means
+from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.format import manifest
 from ffrecord.inputs.recognised import Ours, input_of
 from ffrecord.processes.pool import usable_workers
@@ -99,7 +99,7 @@ def _record(serializer: Serializer | None, sample: Any) -> Any:
 
 def _dump_here(dataset: Any, total: int, fname: str | os.PathLike[str], encoding: Encoding, verbose: bool) -> None:
     with FileWriter(fname, total, extension=encoding.extension) as writer:
-        progress = Progress(total, verbose, os.fspath(fname))
+        progress = WriteProgress(total, verbose, os.fspath(fname))
         try:
             for i in range(total):
                 record = encoding.encode(dataset[i])
@@ -124,9 +124,9 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encodin
             resume.claim(part)
         check_no_shards(directory)
         places = Files(part.open, directory)
-        job = Job(FromDataset(dataset, range(total)), encoding, cut, places, part.keep)
+        job = ShardJob(FromDataset(dataset, range(total)), encoding, cut, places, part.keep)
         workers = min(count, usable_workers(), WORKERS_MAX)
-        shards = write_shards(job, Means(workers, progress=verbose)).shards
+        shards = write_shards(job, WorkerSettings(workers, progress=verbose)).shards
         with signals.undisturbed():
             part.publish_bare([shard.name for shard in shards], manifest.build(shards))
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from ffrecord.dataset_writer.encoding import Encode, for_records
 from ffrecord.dataset_writer.layout import Segment
-from ffrecord.dataset_writer.messages import Filled, Foreseen, Sized, Skipped, Written
-from ffrecord.dataset_writer.output import Output, Spool
+from ffrecord.dataset_writer.messages import ChunkEncoded, ChunkWritten, Preassigned, Skipped, TaskDone
+from ffrecord.dataset_writer.output import RecordOutput, Spool
 from ffrecord.dataset_writer.shards import Files
-from ffrecord.dataset_writer.tasks import End, Looked, Run
+from ffrecord.dataset_writer.tasks import Looked, StreamEnd, TaskSamples
 from ffrecord.errors import FFRecordError
 from ffrecord.format import ffr_layout
 from ffrecord.kernels._records import Records
@@ -20,7 +20,7 @@ from ffrecord.processes.heartbeats import Heart
 from ffrecord.processes.process import sentence
 
 
-class Piece:
+class Chunk:
     """Consecutive samples of a task, serialized.
 
     Args:
@@ -58,10 +58,10 @@ class Piece:
         self.sizes, self.indices = records.sizes(), records.indices()
         self._checksums, self.size, self.upto = records.checksums().tobytes(), records.size, upto
 
-    def sized(self, seconds: float = 0.0) -> Sized:
+    def sized(self, seconds: float = 0.0) -> ChunkEncoded:
         """What the parent needs to know of it, `seconds` after its task was begun; once."""
         checksums, self._checksums = self._checksums, b""
-        return Sized(self.task, self.piece, self.sizes.tobytes(), checksums, self.last, self.skipped, seconds)
+        return ChunkEncoded(self.task, self.piece, self.sizes.tobytes(), checksums, self.last, self.skipped, seconds)
 
 
 PIECE_SAMPLES = 1024
@@ -73,7 +73,7 @@ KEPT_CAPACITY = 32 << 20  # bytes; a buffer grown larger, for one huge sample, i
 REASON_MAX = 500  # characters of an exception that are passed on for a sample that is skipped
 
 
-class Packer:
+class Encoder:
     """Serializes samples and writes them to their places; in a worker, or in the parent when there are none.
 
     Args:
@@ -87,9 +87,9 @@ class Packer:
 
     def __init__(self, files: Files, heart: Heart, *, skips: bool = False) -> None:
         self._files, self._heart, self._skips = files, heart, skips
-        self._output = Output(files)
-        self._begun: Piece | Filled | None = None  # what is on its way
-        self._there: deque[Written | Filled] = deque()  # what came there, and was not told
+        self._output = RecordOutput(files)
+        self._begun: Chunk | TaskDone | None = None  # what is on its way
+        self._there: deque[ChunkWritten | TaskDone] = deque()  # what came there, and was not told
         self._idle: list[Records] = []  # the one used last at the end: its pages are in the cache
         self._spool: Spool | None = None
         self._encode = for_records(_unknown)
@@ -99,7 +99,7 @@ class Packer:
         """How samples become records: to be told before `pieces` comes upon one that can be had."""
         self._encode, self.ready = for_records(encode), True
 
-    def look(self, run: Run, count: int) -> tuple[list[object], Run]:
+    def look(self, run: TaskSamples, count: int) -> tuple[list[object], TaskSamples]:
         """The first `count` samples of a run, as far as they can be had, and the run as it was before."""
         self._heart.begin(run.task)
         first: list[tuple[int, object, Exception | None]] = []
@@ -107,7 +107,7 @@ class Packer:
             self._heart.at(heartbeats.SAMPLE, index)
             try:
                 first.append((index, run.get(index), None))
-            except End:
+            except StreamEnd:
                 break
             except Exception as error:
                 self._check_skippable(run, error)
@@ -117,19 +117,19 @@ class Packer:
         self._heart.at(heartbeats.OURS, first[-1][0] if first else -1)
         return [sample for _, sample, error in first if error is None], Looked(run, first)
 
-    def pieces(self, run: Run) -> Iterator[Piece]:
+    def pieces(self, run: TaskSamples) -> Iterator[Chunk]:
         """The samples of a run in pieces of bounded size, one or more."""
         self._heart.begin(run.task)
         number, last = 0, False
         while not last:
-            piece = Piece(run.task, number, self._free_records(), run.named)
+            piece = Chunk(run.task, number, self._free_records(), run.named)
             self._fill(piece, run)
             number, last = number + 1, piece.last
             if not len(piece.sizes):
                 self._release(piece.records)
             yield piece
 
-    def _fill(self, piece: Piece, run: Run) -> None:
+    def _fill(self, piece: Chunk, run: TaskSamples) -> None:
         records, words, most = piece.records, self._heart.words, PIECE_SAMPLES
         self._heart.work()
         full = False
@@ -137,7 +137,7 @@ class Packer:
             try:
                 full = not records.fill(run.indices, run.get, self._encode, words, heartbeats.INDEX, PIECE_BYTES, most)
                 piece.last = not full
-            except End:
+            except StreamEnd:
                 piece.last = True
             except Exception as error:
                 self._check_skippable(run, error)
@@ -147,12 +147,12 @@ class Packer:
         words[heartbeats.PHASE] = heartbeats.OURS
         piece.seal(words[heartbeats.INDEX])
 
-    def _check_skippable(self, run: Run, error: Exception) -> None:
+    def _check_skippable(self, run: TaskSamples, error: Exception) -> None:
         """Raise `error` unless the write goes on without this sample."""
         if not self._skips or run.ended or isinstance(error, MemoryError):
             raise error
 
-    def spool(self, piece: Piece) -> None:
+    def spool(self, piece: Chunk) -> None:
         """Put a piece aside on the disk.
 
         Raises:
@@ -164,7 +164,7 @@ class Packer:
         piece.spooled = self._spool.put(piece.records.view(0, piece.size))
         self._release(piece.records)
 
-    def write(self, piece: Piece, segments: list[Segment]) -> None:
+    def write(self, piece: Chunk, segments: list[Segment]) -> None:
         """Begin to write a piece to its place, one at a time: `written` tells when it is there.
 
         Args:
@@ -183,7 +183,7 @@ class Packer:
             first, start = first + segment.samples, stop
         self._begun = piece
 
-    def _put(self, piece: Piece, start: int, stop: int, segment: Segment, last: str) -> None:
+    def _put(self, piece: Chunk, start: int, stop: int, segment: Segment, last: str) -> None:
         self._output.turn_to(segment, last)
         if piece.spooled is None:
             self._output.begin(stop - start, piece.records.view(start, stop))
@@ -191,7 +191,7 @@ class Packer:
             self._output.copy(self._spool, piece.spooled + start, stop - start)
             self._output.begin(stop - start)
 
-    def fill(self, run: Run, foreseen: Foreseen) -> None:
+    def fill(self, run: TaskSamples, foreseen: Preassigned) -> None:
         """Serialize the samples of a run, and write them to the places that were foreseen, a little at a time, so that
         the kernel copies from the CPU's cache: `written` tells when they are there.
 
@@ -204,12 +204,12 @@ class Packer:
         for segment in foreseen.segments:
             self._fill_segment(segment, records, run, foreseen.size)
         seconds = time.monotonic() - begun
-        self._begun = Filled(run.task, records.checksums().tobytes(), seconds)
+        self._begun = TaskDone(run.task, records.checksums().tobytes(), seconds)
         self._release(records)
         if seconds >= SLOW_SECONDS:
             self._settle()  # or it would be told of only after the next one, which may be as slow, and be its last
 
-    def _fill_segment(self, segment: Segment, records: Records, run: Run, size: int) -> None:
+    def _fill_segment(self, segment: Segment, records: Records, run: TaskSamples, size: int) -> None:
         words, offset = self._heart.words, segment.offset
         first, stop = records.count, records.count + segment.samples
         self._output.turn_to(segment)
@@ -225,7 +225,7 @@ class Packer:
         self._settle()
         self._output.begin(offset - segment.offset)
 
-    def written(self, *, wait: bool) -> Written | Filled | None:
+    def written(self, *, wait: bool) -> ChunkWritten | TaskDone | None:
         """That something is in its place, once it is, each once; None: it is not yet, or there is nothing.
 
         Args:
@@ -242,14 +242,14 @@ class Packer:
         """Wait until what was begun is in its place."""
         begun, self._begun = self._begun, None
         self._output.wait()  # if that raises, nobody takes what was begun for written
-        if isinstance(begun, Filled):
+        if isinstance(begun, TaskDone):
             self._there.append(begun)
         elif begun is not None:
             if begun.spooled is None:
                 self._release(begun.records)
             elif self._spool is not None:
                 self._spool.forget(begun.size)
-            self._there.append(Written(begun.task, begun.piece))
+            self._there.append(ChunkWritten(begun.task, begun.piece))
 
     def _free_records(self) -> Records:
         return self._idle.pop() if self._idle else Records(PIECE_BYTES)

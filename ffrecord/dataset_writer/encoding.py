@@ -11,7 +11,7 @@ import msgspec
 from ffrecord._crc import crc32
 from ffrecord.dataset_writer.layout import ByBytes, ByCount
 from ffrecord.dataset_writer.sample_sources import sample_names
-from ffrecord.dataset_writer.tasks import Means
+from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.errors import SampleError
 from ffrecord.fields import Schema
 from ffrecord.fields.complete import completed, lacks, overlaid
@@ -20,7 +20,7 @@ from ffrecord.format.extension import Extension
 from ffrecord.kernels._records import Pieces
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.pool import Crew, at_work
+from ffrecord.processes.pool import WorkerPool, at_work
 from ffrecord.processes.process import Link, WithoutProcess, sentence
 from ffrecord.system.buffers import as_bytes
 
@@ -77,7 +77,7 @@ class Encoding:
         return b"" if isinstance(cut, ByBytes) else None
 
 
-def given(fields: Schema | None, serializer: Encode | None) -> Encoding | None:
+def encoding_from_arguments(fields: Schema | None, serializer: Encode | None) -> Encoding | None:
     """The encoding that the user gave, at most one of both; None if the samples are to show it."""
     if serializer is not None:
         return Encoding(serializer, {"serializer": serializer}, None, extension_of(serializer=name_of(serializer)))
@@ -86,7 +86,7 @@ def given(fields: Schema | None, serializer: Encode | None) -> Encoding | None:
     return _of_schema(fields)
 
 
-def shown(shape: Shape, declared: Schema | None = None) -> Encoding:
+def encoding_from_schema(shape: Shape, declared: Schema | None = None) -> Encoding:
     """Return the encoding of samples like these, by the fields that are declared for some of their columns."""
     if shape.schema is None:
         return Encoding(as_it_is, {"serializer": as_it_is}, None, None)
@@ -157,7 +157,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProbeRequest:
     """What a look is for.
 
     Attributes:
@@ -175,19 +175,19 @@ class Asked:
         return self.exact and self.declared is not None and not lacks(self.declared._tree, sample)
 
 
-class Probed(msgspec.Struct):
+class ProbeResult(msgspec.Struct):
     """What a few samples show; `schema` is None for records without a schema."""
 
     schema: dict[str, Any] | None
     probes: list[Probe]
 
 
-def choose(
+def infer_encoding(
     dataset: Any,
     probes: list[int],
     fields: Schema | None,
     serializer: Encode | None,
-    means: Means,
+    means: WorkerSettings,
     *,
     skips: bool = False,
     completes: bool = False,
@@ -207,32 +207,34 @@ def choose(
         SampleError: a sample could not be had or encoded.
         TypeError, ValueError: no schema fits the samples.
     """
-    known = given(fields, serializer)
+    known = encoding_from_arguments(fields, serializer)
     if not probes:
-        return known or shown(Shape(None))
-    asked = Asked(skips, fields if completes else None, exact)
+        return known or encoding_from_schema(Shape(None))
+    asked = ProbeRequest(skips, fields if completes else None, exact)
     probed = _probe(dataset, probes, None if completes else known, means, asked)
     if completes and probed.schema is not None:
-        known = shown(Shape(probed.schema), fields)
-    return replace(known or shown(Shape(probed.schema)), probes=probed.probes)
+        known = encoding_from_schema(Shape(probed.schema), fields)
+    return replace(known or encoding_from_schema(Shape(probed.schema)), probes=probed.probes)
 
 
-def _probe(dataset: Any, indices: list[int], known: Encoding | None, means: Means, asked: Asked) -> Probed:
+def _probe(
+    dataset: Any, indices: list[int], known: Encoding | None, means: WorkerSettings, asked: ProbeRequest
+) -> ProbeResult:
     name = sample_names(dataset)
     if not means.workers:
         heart = Heart()
         with WithoutProcess(heart, name):
             return _look(heart, dataset, indices, known.encode if known else None, asked)
     arguments = {"dataset": dataset, "indices": indices, "asked": asked, **(known.arguments if known else {})}
-    crew = Crew(look, arguments, 1, start_method=means.start_method, stuck_after=means.stuck_after, name=name)
+    crew = WorkerPool(look, arguments, 1, start_method=means.start_method, stuck_after=means.stuck_after, name=name)
     return at_work(crew, lambda: _answer(crew))
 
 
-def _answer(crew: Crew) -> Probed:
+def _answer(crew: WorkerPool) -> ProbeResult:
     while not (messages := crew.listen()):
         pass
     crew.dismiss()
-    return msgspec.msgpack.decode(messages[0][1], type=Probed)
+    return msgspec.msgpack.decode(messages[0][1], type=ProbeResult)
 
 
 def look(
@@ -241,7 +243,7 @@ def look(
     *,
     dataset: Any,
     indices: list[int],
-    asked: Asked,
+    asked: ProbeRequest,
     serializer: Encode | None = None,
     fields: Encode | None = None,
 ) -> None:
@@ -249,7 +251,7 @@ def look(
     link.send(msgspec.msgpack.encode(_look(heart, dataset, indices, serializer or fields, asked)))
 
 
-def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None, asked: Asked) -> Probed:
+def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None, asked: ProbeRequest) -> ProbeResult:
     samples, failure = {}, None
     for index in indices:
         heart.at(heartbeats.SAMPLE, index)
@@ -266,15 +268,15 @@ def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None,
     heart.at(heartbeats.OURS, indices[-1])
     if encode is None:
         if not samples and asked.declared is not None:
-            return Probed(None, [])
+            return ProbeResult(None, [])
         if not samples:
             what = f"none of the samples {indices} can be had, to see what they are like"
             why = "" if failure is None else f", the last of them because of {sentence(failure)}"
             raise SampleError(f"{what}{why}; with `fields` given, nobody looks") from failure
         shape = _shape_of(samples, asked.declared)
-        schema, encode = shape.schema, shown(shape, asked.declared).encode
+        schema, encode = shape.schema, encoding_from_schema(shape, asked.declared).encode
     if asked.exact and asked.declared is not None:
-        return Probed(schema, [])
+        return ProbeResult(schema, [])
     probes = []
     for index, sample in samples.items():
         heart.at(heartbeats.SAMPLE, index)
@@ -285,7 +287,7 @@ def _look(heart: Heart, dataset: Any, indices: list[int], encode: Encode | None,
                 raise
         else:
             probes.append(Probe(index, len(record), crc32(record)))
-    return Probed(schema, probes)
+    return ProbeResult(schema, probes)
 
 
 def _shape_of(samples: dict[int, Any], declared: Schema | None) -> Shape:

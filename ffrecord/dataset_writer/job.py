@@ -14,7 +14,7 @@ BACKLOG = 64  # complete shards, with their tables in memory
 
 
 @dataclass(frozen=True)
-class Job:
+class ShardJob:
     """What to write, and where.
 
     Attributes:

@@ -92,7 +92,7 @@ class Segment(NamedTuple):
     samples: int
 
 
-class Layout:
+class ShardLayout:
     """Gives every sample its place, in index order.
 
     Where samples end up depends on their sizes alone, never on how these are divided into calls, nor on `total`.

@@ -26,7 +26,7 @@ from ffrecord.format import ffr_layout
 INDEX_BYTES = 8
 
 
-class Foreseen(msgspec.Struct, array_like=True):
+class Preassigned(msgspec.Struct, array_like=True):
     """Where the samples of a task go.
 
     Attributes:
@@ -38,7 +38,7 @@ class Foreseen(msgspec.Struct, array_like=True):
     segments: list[Segment]
 
 
-class Indices(msgspec.Struct, tag="indices", array_like=True):
+class IndexTask(msgspec.Struct, tag="indices", array_like=True):
     """Samples to be had by index.
 
     Attributes:
@@ -49,7 +49,7 @@ class Indices(msgspec.Struct, tag="indices", array_like=True):
 
     task: int
     indices: bytes
-    foreseen: Foreseen | None = None
+    foreseen: Preassigned | None = None
 
     @property
     def samples(self) -> int:
@@ -57,7 +57,7 @@ class Indices(msgspec.Struct, tag="indices", array_like=True):
         return len(self.indices) // INDEX_BYTES
 
 
-class Items(msgspec.Struct, tag="items", array_like=True):
+class ItemTask(msgspec.Struct, tag="items", array_like=True):
     """Samples that the parent has, or what they are made of.
 
     Attributes:
@@ -74,7 +74,7 @@ class Items(msgspec.Struct, tag="items", array_like=True):
     ends: bytes
     slot: int
     data: bytes = b""
-    foreseen: Foreseen | None = None
+    foreseen: Preassigned | None = None
 
     @property
     def samples(self) -> int:
@@ -82,17 +82,17 @@ class Items(msgspec.Struct, tag="items", array_like=True):
         return len(self.indices) // INDEX_BYTES
 
 
-class Stream(msgspec.Struct, tag="stream", array_like=True):
+class StreamTask(msgspec.Struct, tag="stream", array_like=True):
     """Samples of which nobody knows how many there are; `name` is what the pipeline opens."""
 
     task: int
     name: str
 
 
-Assignment = Indices | Items | Stream  # what a worker is given to do
+Assignment = IndexTask | ItemTask | StreamTask  # what a worker is given to do
 
 
-class Shown(msgspec.Struct, tag="shown", array_like=True):
+class SchemaProposed(msgspec.Struct, tag="shown", array_like=True):
     """What the first samples of a task are like.
 
     Attributes:
@@ -106,7 +106,7 @@ class Shown(msgspec.Struct, tag="shown", array_like=True):
     schema: dict[str, Any] | None
 
 
-class Chosen(msgspec.Struct, tag="chosen", array_like=True):
+class SchemaChosen(msgspec.Struct, tag="chosen", array_like=True):
     """How to encode; `schema` is None for plain bytes."""
 
     schema: dict[str, Any] | None
@@ -126,7 +126,7 @@ class Skipped(msgspec.Struct, array_like=True):
     reason: str
 
 
-class Sized(msgspec.Struct, tag="sized", array_like=True):
+class ChunkEncoded(msgspec.Struct, tag="sized", array_like=True):
     """A piece is serialized.
 
     Attributes:
@@ -152,7 +152,7 @@ class Sized(msgspec.Struct, tag="sized", array_like=True):
         return len(self.sizes) // ffr_layout.OFFSET.itemsize
 
 
-class Place(msgspec.Struct, tag="place", array_like=True):
+class ChunkPlacement(msgspec.Struct, tag="place", array_like=True):
     """Where the samples of a piece go."""
 
     task: int
@@ -160,7 +160,7 @@ class Place(msgspec.Struct, tag="place", array_like=True):
     segments: list[Segment]
 
 
-class Filled(msgspec.Struct, tag="filled", array_like=True):
+class TaskDone(msgspec.Struct, tag="filled", array_like=True):
     """All samples of a task are in the places that were foreseen.
 
     Attributes:
@@ -179,7 +179,7 @@ class Filled(msgspec.Struct, tag="filled", array_like=True):
         return len(self.checksums) // ffr_layout.CRC.itemsize
 
 
-class Written(msgspec.Struct, tag="written", array_like=True):
+class ChunkWritten(msgspec.Struct, tag="written", array_like=True):
     """A piece is in its place."""
 
     task: int

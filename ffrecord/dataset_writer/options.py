@@ -14,7 +14,7 @@ from ffrecord.dataset_writer.layout import ByBytes, ByCount, split_evenly
 from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.dataset_writer.selection import Chosen
 from ffrecord.dataset_writer.target import Target
-from ffrecord.dataset_writer.tasks import Means
+from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.fields import Schema
@@ -138,7 +138,7 @@ PROBES = 8
 
 
 @dataclass(frozen=True)
-class Options:
+class WriterOptions:
     """See `DatasetWriter`.
 
     Attributes:
@@ -147,7 +147,7 @@ class Options:
         completes: whether `fields` may leave out columns, which samples then show.
         shard_size, samples_per_shard, num_shards: at most one of them; None for all: shards of SHARD_SIZE bytes.
         workers: processes, >= 0.
-        start_method, progress, stuck_after: as `Means` takes them.
+        start_method, progress, stuck_after: as `WorkerSettings` takes them.
         max_skipped: how many samples may be left out; None if the first such is an error.
         appends: whether to add to a dataset.
         resumes: whether to go on with an interrupted write.
@@ -181,10 +181,10 @@ class Options:
         """Where shards are until they are published."""
         return self.target.part(appends=self.appends)
 
-    def means(self, chunksize: SupportsIndex) -> Means:
+    def means(self, chunksize: SupportsIndex) -> WorkerSettings:
         """With what a call writes."""
         size = positive("chunksize", chunksize)
-        return Means(self.workers, size, self.start_method, self.stuck_after, self.progress)
+        return WorkerSettings(self.workers, size, self.start_method, self.stuck_after, self.progress)
 
     def cut(self, total: int | None) -> ByCount | ByBytes:
         """How `total` samples, None for an unknown number, are cut into shards."""

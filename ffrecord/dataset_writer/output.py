@@ -110,7 +110,7 @@ def _copy(source: int, start: int, size: int, target: int, offset: int) -> int:
 _Named = tuple[Segment, str | None]  # with what the last of its samples is called, if that is known
 
 
-class Output:
+class RecordOutput:
     """Writes samples to segments of shards, one segment at a time, and has them sent on to the disk by a thread.
 
     Every method but `close` raises OSError (also a RuntimeError) where something was refused: the segment that was

@@ -28,7 +28,7 @@ from ffrecord.dataset_writer import publish as publishing
 from ffrecord.dataset_writer import write_log
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.shards import check_listed, check_whole
-from ffrecord.dataset_writer.write_log import Finished, Ledger, Request
+from ffrecord.dataset_writer.write_log import Ledger, Request, ShardFinished
 from ffrecord.errors import FFRecordError, StateError, file_error
 from ffrecord.format import ffr_layout, manifest
 from ffrecord.format.leftovers import FINISHED, INSIDE, LEDGER, Publishing
@@ -222,7 +222,7 @@ class PartDirectory:
             if not self.held:
                 raise StateError(f"{self.label}: given up")
             os.rename(os.path.join(self.open, shard.name), os.path.join(self.finished, shard.name))
-            self.ledger.append(Finished(shard, following))
+            self.ledger.append(ShardFinished(shard, following))
             if time.monotonic() - self._synced >= SYNC_EVERY:
                 fsync_directory(self.finished)
                 self.ledger.sync()

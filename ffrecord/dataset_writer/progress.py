@@ -17,7 +17,7 @@ class Bar(tqdm):  # type: ignore[misc]
         self.update(done - self.n)
 
 
-class Progress:
+class WriteProgress:
     """The bar of one write; to be made after the workers were forked.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.dataset_writer.selection import Chosen, as_array
-from ffrecord.dataset_writer.write_log import Finished, Request, Story, differences, peek
+from ffrecord.dataset_writer.write_log import Request, ShardFinished, Story, differences, peek
 from ffrecord.errors import MismatchError, counted
 from ffrecord.format.manifest import Shard
 
@@ -184,14 +184,14 @@ def _afresh(part: PartDirectory, request: Request, start: Start) -> Kept:
     return Kept([], start)
 
 
-def _in_order(story: Story, first: int) -> list[Finished]:
+def _in_order(story: Story, first: int) -> list[ShardFinished]:
     """Finished shards from number `first` on, up to the first that is missing."""
     entries = {entry.next.shard - 1: entry for entry in story.finished.values()}
     numbers = takewhile(entries.__contains__, range(first, first + len(entries)))
     return [entries[number] for number in numbers]
 
 
-def _whole(part: PartDirectory, finished: list[Finished], threads: int) -> list[Finished]:
+def _whole(part: PartDirectory, finished: list[ShardFinished], threads: int) -> list[ShardFinished]:
     """Those before the first that is not, to the last byte, what it was."""
     with ThreadPoolExecutor(min(threads, THREADS_MAX)) as pool:
         try:

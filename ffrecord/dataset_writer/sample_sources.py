@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.dataset_writer.messages import Assignment, Indices, Stream
+from ffrecord.dataset_writer.messages import Assignment, IndexTask, StreamTask
 from ffrecord.dataset_writer.selection import Chosen, as_array
 from ffrecord.dataset_writer.tasks import may_be_asked_ahead
 from ffrecord.dataset_writer.transport import Carrier
@@ -89,14 +89,14 @@ class FromDataset(Source):
         if may_be_asked_ahead(dataset):
             self.reserve = RESERVE_ASKED
 
-    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Indices | None:
+    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> IndexTask | None:
         wanted = as_array(self._indices[self._next : self._next + most])
         if not len(wanted):
             return None
         if self._samples_of_task is not None and len(wanted) == most:  # else these are the last
             wanted = wanted[: max(1, self._samples_of_task(wanted))]
         self._next += len(wanted)
-        return Indices(task, wanted.tobytes())
+        return IndexTask(task, wanted.tobytes())
 
     def name(self, beat: Beat) -> str:
         return self._sample_name(beat)
@@ -193,8 +193,8 @@ class FromStreams(Source):
     def __init__(self, names: list[str], pipeline: Callable[[str], Iterable[Any]]) -> None:
         self.arguments, self._names = {"pipeline": pipeline}, names
 
-    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> Stream | None:
-        return Stream(task, self._names[task]) if task < len(self._names) else None
+    def take(self, task: int, slot: int, most: int, carrier: Carrier) -> StreamTask | None:
+        return StreamTask(task, self._names[task]) if task < len(self._names) else None
 
     def name(self, beat: Beat) -> str:
         return f"sample {beat.index} of {self._names[beat.task]}"

@@ -6,12 +6,20 @@ from functools import partial
 import numpy as np
 
 from ffrecord.dataset_writer import shards
-from ffrecord.dataset_writer.encoding import Encoding, Shape, given, shown
-from ffrecord.dataset_writer.job import Job
-from ffrecord.dataset_writer.layout import BEGINNING, FIRST_SAMPLES, ByCount, Layout, Segment, Start
-from ffrecord.dataset_writer.messages import Assignment, Filled, Foreseen, Place, Sized, Stream, Written
+from ffrecord.dataset_writer.encoding import Encoding, Shape, encoding_from_arguments, encoding_from_schema
+from ffrecord.dataset_writer.job import ShardJob
+from ffrecord.dataset_writer.layout import BEGINNING, FIRST_SAMPLES, ByCount, Segment, ShardLayout, Start
+from ffrecord.dataset_writer.messages import (
+    Assignment,
+    ChunkEncoded,
+    ChunkPlacement,
+    ChunkWritten,
+    Preassigned,
+    StreamTask,
+    TaskDone,
+)
 from ffrecord.dataset_writer.sample_sources import Source
-from ffrecord.dataset_writer.shards import Finisher
+from ffrecord.dataset_writer.shards import ShardFinisher
 from ffrecord.errors import FFRecordError, SampleError, counted
 from ffrecord.format import ffr_layout
 from ffrecord.format.manifest import Shard
@@ -36,7 +44,7 @@ class Skipping:
         self._source, self._most, self._count = source, most or 0, before
         self._told = 0
 
-    def add(self, piece: Sized) -> None:
+    def add(self, piece: ChunkEncoded) -> None:
         """Take note of what was left out of a piece.
 
         Raises:
@@ -73,7 +81,7 @@ class _OpenShard:
         self.placed = self.written = self.skipped = 0
         self.next = BEGINNING  # known once the shard is closed
 
-    def add(self, piece: Sized, first: int, last: int) -> None:
+    def add(self, piece: ChunkEncoded, first: int, last: int) -> None:
         """Add samples first .. last - 1 of a piece."""
         self.sizes += piece.sizes[first * ffr_layout.OFFSET.itemsize : last * ffr_layout.OFFSET.itemsize]
         self.checksums += piece.checksums[first * ffr_layout.CRC.itemsize : last * ffr_layout.CRC.itemsize]
@@ -93,7 +101,7 @@ class _OpenShard:
         self.checksums[start : start + len(checksums)] = checksums
 
 
-class Assembly:
+class PlacedShards:
     """Places pieces and has complete shards finished.
 
     Args:
@@ -105,15 +113,20 @@ class Assembly:
     """
 
     def __init__(
-        self, layout: Layout, job: Job, payload: bytes | None, finisher: Finisher, record_size: int | None = None
+        self,
+        layout: ShardLayout,
+        job: ShardJob,
+        payload: bytes | None,
+        finisher: ShardFinisher,
+        record_size: int | None = None,
     ) -> None:
         self._layout, self._job, self._payload, self._finisher = layout, job, payload, finisher
         self._record_size = record_size
         if record_size is not None:
             layout.learn(np.full(FIRST_SAMPLES, record_size))
-        self._early: dict[Key, Sized] = {}  # pieces that wait for one before them
+        self._early: dict[Key, ChunkEncoded] = {}  # pieces that wait for one before them
         self._next: Key = 0, 0
-        self._unplaced: list[Sized] = []  # pieces in order, while the layout does not know enough
+        self._unplaced: list[ChunkEncoded] = []  # pieces in order, while the layout does not know enough
         self._placed: dict[Key, tuple[list[Segment], int]] = {}  # pieces not yet written, with their size
         self._open: dict[int, _OpenShard] = {}
         self._end = job.start  # of the shards that have been seen to be closed
@@ -132,7 +145,7 @@ class Assembly:
         """Whether every sample is in its place."""
         return self._next[0] == self._tasks and not self._unplaced and not self._placed
 
-    def end(self, tasks: int) -> list[Place]:
+    def end(self, tasks: int) -> list[ChunkPlacement]:
         """There are that many tasks, and no more.
 
         Returns:
@@ -144,7 +157,7 @@ class Assembly:
         self._tasks = tasks
         return self._end_if_sized()
 
-    def sized(self, message: Sized) -> list[Place]:
+    def sized(self, message: ChunkEncoded) -> list[ChunkPlacement]:
         """Take note of a serialized piece.
 
         Returns:
@@ -164,7 +177,7 @@ class Assembly:
                 places += self._place_all()
         return places + self._end_if_sized()
 
-    def foresee(self, task: int, samples: int) -> Foreseen | None:
+    def foresee(self, task: int, samples: int) -> Preassigned | None:
         """Give the samples of the next task their places, if those are to be foreseen.
 
         Raises:
@@ -179,9 +192,9 @@ class Assembly:
             self._open[segment.shard].foresee(segment.samples, size)
         self._placed[task, 0], self._next = (segments, samples * size), (task + 1, 0)
         self._note_closed()
-        return Foreseen(size, segments)
+        return Preassigned(size, segments)
 
-    def filled(self, message: Filled) -> tuple[int, int]:
+    def filled(self, message: TaskDone) -> tuple[int, int]:
         """Take note that the samples of a task are in the places that were foreseen.
 
         Returns:
@@ -203,7 +216,7 @@ class Assembly:
             start = stop
         return self.wrote((message.task, 0))
 
-    def _end_if_sized(self) -> list[Place]:
+    def _end_if_sized(self) -> list[ChunkPlacement]:
         if self._next[0] != self._tasks:
             return []
         places = self._place_all()
@@ -212,11 +225,11 @@ class Assembly:
         self._note_closed()
         return places
 
-    def _place_all(self) -> list[Place]:
+    def _place_all(self) -> list[ChunkPlacement]:
         pieces, self._unplaced = self._unplaced, []
         return [place for piece in pieces if (place := self._place(piece)).segments]
 
-    def _place(self, piece: Sized) -> Place:
+    def _place(self, piece: ChunkEncoded) -> ChunkPlacement:
         sizes = np.frombuffer(piece.sizes, ffr_layout.OFFSET)
         segments = self._layout.place(sizes)
         self._open_new()
@@ -230,7 +243,7 @@ class Assembly:
             self._skipped = 0
         self._skipped += sum(skipped.before == len(sizes) for skipped in piece.skipped)
         self._note_closed()
-        return Place(piece.task, piece.piece, segments)
+        return ChunkPlacement(piece.task, piece.piece, segments)
 
     def wrote(self, key: Key) -> tuple[int, int]:
         """Take note that a piece is in its place.
@@ -292,7 +305,7 @@ class Assembly:
             )
 
 
-class Books:
+class ShardTracker:
     """See above.
 
     Args:
@@ -300,11 +313,11 @@ class Books:
         finisher: completes shards.
     """
 
-    def __init__(self, job: Job, finisher: Finisher) -> None:
+    def __init__(self, job: ShardJob, finisher: ShardFinisher) -> None:
         self._job, self._finisher = job, finisher
         self._skipping = Skipping(job.source, job.max_skipped, job.start.skipped)
-        self._before: list[Sized] = []  # pieces without samples, while nobody knows the encoding
-        self._assembly: Assembly | None = None
+        self._before: list[ChunkEncoded] = []  # pieces without samples, while nobody knows the encoding
+        self._assembly: PlacedShards | None = None
         self._record_size = _foreseen_size(job)
         if job.encoding is not None:
             self.choose(job.encoding)
@@ -321,8 +334,8 @@ class Books:
         job, self.encoding = self._job, encoding
         cut = job.cut if payload is not None else self._without_block()
         size = None if payload is None else len(payload)
-        self._assembly = Assembly(
-            Layout(cut, size, job.source.total, job.start), job, payload, self._finisher, self._record_size
+        self._assembly = PlacedShards(
+            ShardLayout(cut, size, job.source.total, job.start), job, payload, self._finisher, self._record_size
         )
         for piece in self._before:
             self._assembly.sized(piece)
@@ -348,10 +361,10 @@ class Books:
         Raises:
             OSError (also a RuntimeError): a shard cannot be made.
         """
-        if self._record_size is not None and not isinstance(task, Stream):
+        if self._record_size is not None and not isinstance(task, StreamTask):
             task.foreseen = self._known.foresee(task.task, task.samples)
 
-    def sized(self, piece: Sized) -> list[Place]:
+    def sized(self, piece: ChunkEncoded) -> list[ChunkPlacement]:
         """Take note of a serialized piece; the pieces that now have their place, in order.
 
         Raises:
@@ -364,28 +377,28 @@ class Books:
             return []
         return self._assembly.sized(piece)
 
-    def end(self, tasks: int) -> list[Place]:
+    def end(self, tasks: int) -> list[ChunkPlacement]:
         """There are that many tasks and no more; the pieces that now have their place, in order.
 
         Raises:
             OSError (also a RuntimeError): a shard cannot be made.
         """
         if self._assembly is None:
-            known = given(self._job.declared, None)
+            known = encoding_from_arguments(self._job.declared, None)
             if known is not None:
                 self.choose(known)
             else:
                 # Not one sample: the file is an empty one of ffrecord 1.x, whatever the cut.
-                self._begin(shown(Shape(None)), None)
+                self._begin(encoding_from_schema(Shape(None)), None)
         return self._known.end(tasks)
 
-    def wrote(self, message: Written | Filled) -> tuple[int, int]:
+    def wrote(self, message: ChunkWritten | TaskDone) -> tuple[int, int]:
         """Take note of what is in its place; (samples, bytes) of it.
 
         Raises:
             FFRecordError: it has not as many samples as places were foreseen for.
         """
-        if isinstance(message, Filled):
+        if isinstance(message, TaskDone):
             return self._known.filled(message)
         return self._known.wrote((message.task, message.piece))
 
@@ -415,7 +428,7 @@ class Books:
         return self._known.skipped
 
     @property
-    def _known(self) -> Assembly:
+    def _known(self) -> PlacedShards:
         if self._assembly is None:
             raise FFRecordError(f"{self._job.files.label}: the encoding is not known")
         return self._assembly
@@ -426,7 +439,7 @@ class Books:
         self._skipping.close()
 
 
-def _foreseen_size(job: Job) -> int | None:
+def _foreseen_size(job: ShardJob) -> int | None:
     """Bytes of each record, if that is all one has to know to give every sample its place; else None."""
     if job.encoding is None or job.max_skipped is not None or not job.source.counts:
         return None

@@ -138,7 +138,7 @@ Step = Callable[[], Shard]
 SHORT = 0.005  # seconds between two looks at a backlog
 
 
-class Finisher:
+class ShardFinisher:
     """Runs steps one after the other, each of which completes one shard; the first failure stops it.
 
     To be started after all forks: a thread is not inherited, but the locks it holds would be.

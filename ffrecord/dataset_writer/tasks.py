@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ffrecord.dataset_writer.messages import Assignment, Foreseen, Indices, Items, Stream
+from ffrecord.dataset_writer.messages import Assignment, IndexTask, ItemTask, Preassigned, StreamTask
 from ffrecord.dataset_writer.transport import Carrier
 from ffrecord.kernels._records import Indexed
 from ffrecord.processes.heartbeats import Heart
@@ -21,7 +21,7 @@ TASK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class Means:
+class WorkerSettings:
     """With what to write; nothing here changes a byte of the result.
 
     Attributes:
@@ -48,11 +48,11 @@ AT_ONCE = 80  # samples at most of a dataset that gives several
 FEW = 8  # samples that are asked for one by one
 
 
-class End(Exception):
+class StreamEnd(Exception):
     """There are no more samples in a stream."""
 
 
-class Run:
+class TaskSamples:
     """The samples of one task.
 
     Args:
@@ -62,14 +62,14 @@ class Run:
 
     Attributes:
         task: the number.
-        streams: whether `get` says by `End` when `indices` go on without samples, and no more can be had after another
-            exception.
+        streams: whether `get` raises `StreamEnd` when `indices` go on without samples. After another exception no
+            more samples come.
         ended: whether that is so now.
         foreseen: where the samples go, if that is known.
     """
 
     streams = ended = False
-    foreseen: Foreseen | None = None
+    foreseen: Preassigned | None = None
 
     def __init__(self, task: int, indices: Iterable[int], get: Callable[[int], Any]) -> None:
         self.task, self.indices, self.get = task, iter(indices), get
@@ -79,14 +79,14 @@ class Run:
         return f"sample {index}"
 
 
-class _BatchesRun(Run):
+class _BatchesRun(TaskSamples):
     """Samples of a dataset that gives several at once, by `__getitems__`.
 
     Args:
         asker: asks the dataset, and for the next ones while these are used; None for the caller's thread.
     """
 
-    def __init__(self, task: Indices, dataset: Any, asker: "_Asker | None") -> None:
+    def __init__(self, task: IndexTask, dataset: Any, asker: "SampleFetcher | None") -> None:
         self._dataset, self._wanted, self._asker = dataset, _numbers(task.indices), asker
         self._had: list[Any] = []  # samples of the next indices, the first one at the end
         self._begun = self._done = 0  # indices tried together, and indices asked for
@@ -122,7 +122,7 @@ class _BatchesRun(Run):
         return self._wanted[self._begun : self._begun + -(-left // times)]
 
 
-class _Asker:
+class SampleFetcher:
     """A thread that asks a dataset for samples: the only one that does.
 
     Args:
@@ -177,10 +177,10 @@ def had_together(dataset: Any, indices: list[int]) -> list[Any]:
     return list(samples) if isinstance(samples, list | tuple) and len(samples) == len(indices) else []
 
 
-class _ItemsRun(Run):
+class _ItemsRun(TaskSamples):
     """The samples of what the parent has."""
 
-    def __init__(self, task: Items, items: Iterator[Any], function: Callable[[Any], Any] | None) -> None:
+    def __init__(self, task: ItemTask, items: Iterator[Any], function: Callable[[Any], Any] | None) -> None:
         super().__init__(task.task, _numbers(task.indices), self._next)
         self._items, self._function = items, function
 
@@ -196,7 +196,7 @@ class _ItemsRun(Run):
         return super().named(index) if self._function is None else f"line {index}"
 
 
-class _StreamRun(Run):
+class _StreamRun(TaskSamples):
     """The samples of what a pipeline makes of a name."""
 
     streams = True
@@ -212,7 +212,7 @@ class _StreamRun(Run):
                 self._samples = iter(self._pipeline(self._name))
             return next(self._samples)
         except StopIteration:
-            raise End from None
+            raise StreamEnd from None
         except BaseException:
             self.ended = True
             raise
@@ -221,7 +221,7 @@ class _StreamRun(Run):
         return f"{super().named(index)} of {self._name}"
 
 
-class Looked(Run):
+class Looked(TaskSamples):
     """A run whose first samples were had before.
 
     Args:
@@ -229,7 +229,7 @@ class Looked(Run):
         first: its first indices, with what `get` gave, or raised.
     """
 
-    def __init__(self, run: Run, first: list[tuple[int, Any, Exception | None]]) -> None:
+    def __init__(self, run: TaskSamples, first: list[tuple[int, Any, Exception | None]]) -> None:
         super().__init__(run.task, itertools.chain([index for index, _, _ in first], run.indices), self._get)
         self._run, self._first = run, first[::-1]
         self.streams = run.streams
@@ -250,14 +250,14 @@ class Looked(Run):
         return self._run.ended
 
 
-class Opener:
+class TaskOpener:
     """Opens the tasks of a source; one of these is given, or none for samples that the parent has.
 
     Args:
         dataset: of which dataset[i] are the samples.
         function: item → sample.
         pipeline: name → samples.
-        carrier: where the items of `Items` come from.
+        carrier: where the items of `ItemTask` come from.
         heart: of the worker that this is in, where a thread may ask the dataset ahead; None: not here.
     """
 
@@ -270,21 +270,21 @@ class Opener:
         heart: Heart | None = None,
     ) -> None:
         self._dataset, self._function, self._pipeline, self._carrier = dataset, function, pipeline, carrier
-        self._asker = _Asker(heart) if heart is not None and may_be_asked_ahead(dataset) else None
+        self._asker = SampleFetcher(heart) if heart is not None and may_be_asked_ahead(dataset) else None
 
-    def open(self, task: Assignment) -> Run:
+    def open(self, task: Assignment) -> TaskSamples:
         """Its samples. The first of a dataset that may be asked ahead are asked for now."""
         run = self._open(task)
-        if not isinstance(task, Stream):
+        if not isinstance(task, StreamTask):
             run.foreseen = task.foreseen
         return run
 
-    def _open(self, task: Assignment) -> Run:
-        if isinstance(task, Indices):
+    def _open(self, task: Assignment) -> TaskSamples:
+        if isinstance(task, IndexTask):
             if hasattr(self._dataset, "__getitems__"):
                 return _BatchesRun(task, self._dataset, self._asker)
-            return Run(task.task, _numbers(task.indices), Indexed(self._dataset))
-        if isinstance(task, Items):
+            return TaskSamples(task.task, _numbers(task.indices), Indexed(self._dataset))
+        if isinstance(task, ItemTask):
             if self._carrier is None:
                 raise TypeError("items need a carrier")
             return _ItemsRun(task, self._carrier.unpack(task), self._function)

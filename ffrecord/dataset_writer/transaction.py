@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from ffrecord.dataset_writer import base, resume
 from ffrecord.dataset_writer.base import Base
-from ffrecord.dataset_writer.coordinator import Outcome, write_shards
-from ffrecord.dataset_writer.encoding import Encoding, Shape, given, shown
-from ffrecord.dataset_writer.job import Job
+from ffrecord.dataset_writer.coordinator import WriteOutcome, write_shards
+from ffrecord.dataset_writer.encoding import Encoding, Shape, encoding_from_arguments, encoding_from_schema
+from ffrecord.dataset_writer.job import ShardJob
 from ffrecord.dataset_writer.layout import BEGINNING, STEM, Start
-from ffrecord.dataset_writer.options import Options
+from ffrecord.dataset_writer.options import WriterOptions
 from ffrecord.dataset_writer.resume import Kept
 from ffrecord.dataset_writer.sample_sources import Source
 from ffrecord.dataset_writer.shards import Files
-from ffrecord.dataset_writer.tasks import Means
+from ffrecord.dataset_writer.tasks import WorkerSettings
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import MismatchError, add_note, counted
 from ffrecord.fields import Schema
@@ -28,7 +28,7 @@ _log = logging.getLogger("ffrecord")
 
 
 @dataclass(frozen=True)
-class Plan:
+class WritePlan:
     """What to write.
 
     Attributes:
@@ -49,7 +49,7 @@ class Plan:
     look: Callable[[], Encoding | None] | None = None
 
 
-class Writing:
+class WriteTransaction:
     """Does what was planned.
 
     Args:
@@ -57,7 +57,7 @@ class Writing:
         plan, means: of the call.
     """
 
-    def __init__(self, options: Options, plan: Plan, means: Means) -> None:
+    def __init__(self, options: WriterOptions, plan: WritePlan, means: WorkerSettings) -> None:
         self._options, self._plan, self._means = options, plan, means
         self._part = options.part()
 
@@ -97,7 +97,7 @@ class Writing:
             request = plan.asked | {"seed": plan.seed} | options.request(encoding, found)
             kept = resume.go_on(part, request, start, published=published, threads=max(1, self._means.workers))
             if encoding is None and kept.shards and not kept.published:
-                encoding = shown(Shape(part.schema_of(kept.shards[0])), options.declares(options.fields))
+                encoding = encoding_from_schema(Shape(part.schema_of(kept.shards[0])), options.declares(options.fields))
         if kept.published:
             return kept.start._replace(shard=len(kept.shards)), len(kept.shards)
         if published:
@@ -116,11 +116,13 @@ class Writing:
                 fields = there
             elif options.completes and covers(there._tree, fields._tree):
                 fields = Schema(overlaid(there._tree, fields._tree))
-        self._check_base(found, given(fields, options.serializer))  # or its samples might not even fit
+        self._check_base(
+            found, encoding_from_arguments(fields, options.serializer)
+        )  # or its samples might not even fit
         encoding = self._plan.encoding(fields)
         if found is not None and not found.blank:
             # Not known: then it is that of what is there, which has no columns.
-            encoding = encoding or shown(Shape(None))
+            encoding = encoding or encoding_from_schema(Shape(None))
             self._check_base(found, encoding)
         return encoding
 
@@ -144,18 +146,20 @@ class Writing:
         """Write what is missing, and publish all; what there is then."""
         options, plan, part = self._options, self._plan, self._part
         shards, start = kept.shards, kept.start
-        done = Outcome([], start.samples, start.bytes, start.skipped, encoding or shown(Shape(None)))
+        done = WriteOutcome(
+            [], start.samples, start.bytes, start.skipped, encoding or encoding_from_schema(Shape(None))
+        )
         if not shards or start.samples + start.skipped != plan.total:
             files = Files(part.open, options.path, STEM if found is None else found.stem, options.target.made)
             source, cut, backlog = plan.source(start), options.cut(plan.total), options.target.backlog
             declared = options.declares(options.fields)
-            job = Job(source, encoding, cut, files, part.keep, start, options.max_skipped, backlog, declared)
+            job = ShardJob(source, encoding, cut, files, part.keep, start, options.max_skipped, backlog, declared)
             done = write_shards(job, self._means)
             shards = [*shards, *done.shards]
         self._publish(shards, done, found)
         return Start(len(shards), done.samples, done.bytes, done.skipped)
 
-    def _publish(self, shards: list[Shard], done: Outcome, found: Base | None) -> None:
+    def _publish(self, shards: list[Shard], done: WriteOutcome, found: Base | None) -> None:
         part, schema = self._part, done.encoding.schema
         names = [shard.name for shard in shards]
         part.settle()

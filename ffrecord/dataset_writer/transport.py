@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ffrecord.dataset_writer.messages import Items
+from ffrecord.dataset_writer.messages import ItemTask
 from ffrecord.errors import ArgumentTypeError
 from ffrecord.processes.shared_memory import SharedMemory
 
@@ -52,10 +52,10 @@ class Slots:
 class Carrier(Protocol):
     """The way of items to whoever encodes them."""
 
-    def pack(self, task: int, slot: int, pairs: Pairs, most: int) -> Items | None:
+    def pack(self, task: int, slot: int, pairs: Pairs, most: int) -> ItemTask | None:
         """A task of the next items, at least one and at most `most`; None if there are no more."""
 
-    def unpack(self, items: Items) -> Iterator[Any]:  # pyright: ignore[reportReturnType]  # a protocol's
+    def unpack(self, items: ItemTask) -> Iterator[Any]:  # pyright: ignore[reportReturnType]  # a protocol's
         """The items of a task, in order."""
 
 
@@ -128,7 +128,7 @@ class ToWorkers:
     def __reduce__(self) -> tuple[type["ToWorkers"], tuple[Slots]]:
         return ToWorkers, (self._slots,)
 
-    def pack(self, task: int, slot: int, pairs: Pairs, most: int) -> Items | None:
+    def pack(self, task: int, slot: int, pairs: Pairs, most: int) -> ItemTask | None:
         """See `Carrier`.
 
         Raises:
@@ -160,7 +160,7 @@ class ToWorkers:
                 break
         return indices, ends
 
-    def _alone(self, task: int) -> Items | None:
+    def _alone(self, task: int) -> ItemTask | None:
         """A task of the item that is too large for any slot, if there is one."""
         if self._over is None:
             return None
@@ -179,7 +179,7 @@ class ToWorkers:
                 "num_workers=0 does without"
             ) from error
 
-    def unpack(self, items: Items) -> Iterator[Any]:
+    def unpack(self, items: ItemTask) -> Iterator[Any]:
         ends = np.frombuffer(items.ends, np.int64).tolist()
         data = memoryview(items.data) if items.slot < 0 else self._slots.view(items.slot)
         start = 0
@@ -194,7 +194,7 @@ class Here:
     def __init__(self) -> None:
         self._items: list[Any] = []
 
-    def pack(self, task: int, slot: int, pairs: Pairs, most: int) -> Items | None:
+    def pack(self, task: int, slot: int, pairs: Pairs, most: int) -> ItemTask | None:
         indices: list[int] = []
         self._items = []
         while len(indices) < most and (pair := next(pairs, None)) is not None:
@@ -202,9 +202,9 @@ class Here:
             self._items.append(pair[1])
         return _items(task, indices, [], -1) if indices else None
 
-    def unpack(self, items: Items) -> Iterator[Any]:
+    def unpack(self, items: ItemTask) -> Iterator[Any]:
         return iter(self._items)
 
 
-def _items(task: int, indices: list[int], ends: list[int], slot: int, data: bytes = b"") -> Items:
-    return Items(task, np.array(indices, np.int64).tobytes(), np.array(ends, np.int64).tobytes(), slot, data)
+def _items(task: int, indices: list[int], ends: list[int], slot: int, data: bytes = b"") -> ItemTask:
+    return ItemTask(task, np.array(indices, np.int64).tobytes(), np.array(ends, np.int64).tobytes(), slot, data)

@@ -50,14 +50,14 @@ VERSION = 1
 Request = dict[str, Any]
 
 
-class Begun(msgspec.Struct, tag="begun"):
+class WriteBegun(msgspec.Struct, tag="begun"):
     """What was asked for, nothing for a write that cannot be gone on with; the first line."""
 
     version: int
     request: Request
 
 
-class Finished(msgspec.Struct, tag="finished"):
+class ShardFinished(msgspec.Struct, tag="finished"):
     """A shard is complete and durable.
 
     Attributes:
@@ -96,7 +96,7 @@ class Uploaded(msgspec.Struct, tag="uploaded"):
         manifest.check_shard_name(self.name)
 
 
-Entry = Begun | Finished | Claimed | Uploaded | Publishing
+Entry = WriteBegun | ShardFinished | Claimed | Uploaded | Publishing
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Story:
     """
 
     request: Request | None = None
-    finished: dict[str, Finished] = field(default_factory=dict)
+    finished: dict[str, ShardFinished] = field(default_factory=dict)
     token: str | None = None
     uploaded: dict[str, Uploaded] = field(default_factory=dict)
     publishing: Publishing | None = None
@@ -141,7 +141,7 @@ class Ledger:
     def begin(self, request: Request) -> None:
         """Begin anew."""
         self.clear()
-        self.append(Begun(VERSION, request))
+        self.append(WriteBegun(VERSION, request))
 
     def append(self, entry: Entry) -> None:
         """Add an entry, after those that can be read; durable after `sync`.
@@ -178,9 +178,9 @@ def tell(data: bytes) -> Story:
             entry = msgspec.json.decode(line, type=Entry)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             break
-        if not line.endswith(b"\n") or isinstance(entry, Begun) != (end == 0):
+        if not line.endswith(b"\n") or isinstance(entry, WriteBegun) != (end == 0):
             break
-        if isinstance(entry, Begun) and entry.version != VERSION:
+        if isinstance(entry, WriteBegun) and entry.version != VERSION:
             break
         end += len(line)
         _add(story, entry, end)
@@ -192,7 +192,7 @@ def _add(story: Story, entry: Entry, end: int) -> None:
     if isinstance(entry, Publishing):
         story.publishing = entry
         return
-    if isinstance(entry, Begun):
+    if isinstance(entry, WriteBegun):
         story.request = entry.request
     elif isinstance(entry, Claimed):
         story.token = entry.token

@@ -9,14 +9,22 @@ from typing import Any, Literal, SupportsIndex
 
 from ffrecord.dataset_writer import options as arguments
 from ffrecord.dataset_writer import resume
-from ffrecord.dataset_writer.encoding import Encoding, choose, extension_of, given, name_of, shape_of, shown
+from ffrecord.dataset_writer.encoding import (
+    Encoding,
+    encoding_from_arguments,
+    encoding_from_schema,
+    extension_of,
+    infer_encoding,
+    name_of,
+    shape_of,
+)
 from ffrecord.dataset_writer.layout import FIRST_SAMPLES
-from ffrecord.dataset_writer.options import Options
+from ffrecord.dataset_writer.options import WriterOptions
 from ffrecord.dataset_writer.sample_sources import FromDataset, FromIterable, FromList, FromStreams, Source, shard_names
 from ffrecord.dataset_writer.selection import Chosen, length, select, shuffle
 from ffrecord.dataset_writer.target import Directory, Target
-from ffrecord.dataset_writer.tasks import Means
-from ffrecord.dataset_writer.transaction import Plan, Writing
+from ffrecord.dataset_writer.tasks import WorkerSettings
+from ffrecord.dataset_writer.transaction import WritePlan, WriteTransaction
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, counted
 from ffrecord.fields import Schema
@@ -192,7 +200,7 @@ class DatasetWriter:
         staging: str | os.PathLike[str] | None = None,
     ) -> None:
         cuts = arguments.one_cut(shard_size=shard_size, samples_per_shard=samples_per_shard, num_shards=num_shards)
-        self._options = Options(
+        self._options = WriterOptions(
             _target(path, storage_options, staging),
             arguments.columns(fields, serializer),
             serializer,
@@ -276,7 +284,7 @@ class DatasetWriter:
         """
         means = self._options.means(chunksize)
         taken = dataset if isinstance(dataset, _Taken) else _Taken(dataset, self._options.serializer)
-        plan = Plan(
+        plan = WritePlan(
             len(chosen),
             lambda start: FromDataset(taken.dataset, chosen, start.samples + start.skipped),
             lambda fields: self._look(taken, chosen, fields, means),
@@ -286,7 +294,7 @@ class DatasetWriter:
         with taken:
             return self._write(plan, means)
 
-    def _look(self, taken: "_Taken", chosen: Chosen, fields: Schema | None, means: Means) -> Encoding:
+    def _look(self, taken: "_Taken", chosen: Chosen, fields: Schema | None, means: WorkerSettings) -> Encoding:
         options = self._options
         completes = options.declares(fields) is not None
         if taken.known is not None:
@@ -298,7 +306,7 @@ class DatasetWriter:
         probes = options.probes(chosen, fields)
         if probes and len(chosen) == len(dataset) and hasattr(dataset, "samples_to_look_at"):
             probes = dataset.samples_to_look_at(len(probes)) or probes  # one here and one there would take long
-        encoding = choose(
+        encoding = infer_encoding(
             dataset,
             probes,
             fields,
@@ -340,7 +348,11 @@ class DatasetWriter:
         source, declared = FromIterable(iterable, total), self._options.declares(self._options.fields)
 
         def look() -> Encoding | None:
-            return None if declared is None else shown(shape_of(source.look(FIRST_SAMPLES), declared), declared)
+            return (
+                None
+                if declared is None
+                else encoding_from_schema(shape_of(source.look(FIRST_SAMPLES), declared), declared)
+            )
 
         return self._write_once(source, chunksize, look)
 
@@ -378,7 +390,7 @@ class DatasetWriter:
             source = FromList(lines_or_file, function)
             return self._write_once(source, chunksize, lambda: self._of_lines(source, declared, means))
         asked: Request = {"call": "from_list", "lines": lines, "function": name_of(function)}
-        plan = Plan(
+        plan = WritePlan(
             None,
             lambda start: FromList(lines_or_file, function, start.samples + start.skipped),
             self._given_whole,
@@ -396,13 +408,15 @@ class DatasetWriter:
         chosen = range(count)
         return self._write_chosen(taken, chosen, resume.of_chosen(chosen, taken.fingerprint), chunksize=chunksize)
 
-    def _of_lines(self, source: FromList, declared: Schema | None, means: Means) -> Encoding | None:
+    def _of_lines(self, source: FromList, declared: Schema | None, means: WorkerSettings) -> Encoding | None:
         """Return the encoding of samples of lines, the first of which show what is not declared."""
         if declared is None:
             return None
         first = source.look(FIRST_SAMPLES)
         skips = self._options.max_skipped is not None
-        return choose(first, [*range(len(first))], declared, None, means, skips=skips, completes=True, exact=True)
+        return infer_encoding(
+            first, [*range(len(first))], declared, None, means, skips=skips, completes=True, exact=True
+        )
 
     def from_webdataset(
         self, shards: str | Iterable[str | os.PathLike[str]], pipeline: Callable[[str], Iterable[Any]]
@@ -443,16 +457,16 @@ class DatasetWriter:
 
     def _write_once(self, source: Source, chunksize: int, look: Callable[[], Encoding | None] | None = None) -> Summary:
         """Write what can be had only once, so that nothing an interrupted write has finished is of use."""
-        plan = Plan(source.total, lambda start: source, self._given_whole, look=look)
+        plan = WritePlan(source.total, lambda start: source, self._given_whole, look=look)
         self._options.cut(plan.total)
         return self._write(plan, self._options.means(chunksize))
 
     def _given_whole(self, fields: Schema | None) -> Encoding | None:
         """Return the encoding that was given; None if samples have to show it, or some of their columns."""
-        return None if self._options.declares(fields) else given(fields, self._options.serializer)
+        return None if self._options.declares(fields) else encoding_from_arguments(fields, self._options.serializer)
 
-    def _write(self, plan: Plan, means: Means) -> Summary:
+    def _write(self, plan: WritePlan, means: WorkerSettings) -> Summary:
         started, path = time.monotonic(), self._options.path
-        done, kept = Writing(self._options, plan, means).run()
+        done, kept = WriteTransaction(self._options, plan, means).run()
         seconds = time.monotonic() - started
         return Summary(path, done.samples, done.bytes, done.shard, seconds, plan.seed, done.skipped, kept)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.field import Array, Field
-from ffrecord.fields.layout import SIZE, Layout, Slot, column_label
+from ffrecord.fields.layout import SIZE, RecordLayout, Slot, column_label
 from ffrecord.fields.shapes import CHECKED, check_items
 
 Bytes = npt.NDArray[np.uint8]
@@ -48,7 +48,7 @@ class Batch:
         size: k.
     """
 
-    def __init__(self, layout: Layout, data: Bytes, offsets: Offsets) -> None:
+    def __init__(self, layout: RecordLayout, data: Bytes, offsets: Offsets) -> None:
         """Check the sizes of all records.
 
         Raises:

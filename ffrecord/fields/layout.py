@@ -39,7 +39,7 @@ class Slot(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Layout:
+class RecordLayout:
     """The columns of a record and their places.
 
     Attributes:
@@ -186,7 +186,7 @@ def _place(fields: Sequence[Field]) -> tuple[tuple[Slot | None, ...], int]:
     return tuple(slots), offset
 
 
-def _fixed_encoder(layout: Layout) -> Callable[[Sequence[Any]], bytes]:
+def _fixed_encoder(layout: RecordLayout) -> Callable[[Sequence[Any]], bytes]:
     encoders = [field.encode for _, field in layout.columns]
     expected, explain = layout.fixed_size, layout.explain
 
@@ -204,7 +204,7 @@ def _fixed_encoder(layout: Layout) -> Callable[[Sequence[Any]], bytes]:
     return encode
 
 
-def _mixed_encoder(layout: Layout, sizes: struct.Struct) -> Callable[[Sequence[Any]], bytes]:
+def _mixed_encoder(layout: RecordLayout, sizes: struct.Struct) -> Callable[[Sequence[Any]], bytes]:
     encoders = [(field.encode, slot is None) for (_, field), slot in zip(layout.columns, layout.slots, strict=True)]
     head_size, explain, pack = layout.head_size, layout.explain, sizes.pack
 

@@ -12,7 +12,7 @@ from ffrecord.fields.batch import Batch, checked, decode_each
 from ffrecord.fields.declare import declared
 from ffrecord.fields.field import Array, Field
 from ffrecord.fields.infer import infer_tree
-from ffrecord.fields.layout import Layout, Slot
+from ffrecord.fields.layout import RecordLayout, Slot
 from ffrecord.fields.pieces import in_pieces
 from ffrecord.fields.spec import from_spec, to_spec
 from ffrecord.fields.tree import Node, Tree, builder, flattener, leaves, replaced
@@ -44,7 +44,7 @@ class Schema(Generic[Sample]):
         if not isinstance(tree, Node | Field):
             raise TypeError(f"Schema({type(tree).__name__}): call Schema.of(fields), or Schema.infer(samples)")
         named = list(leaves(tree))
-        layout = Layout(named)
+        layout = RecordLayout(named)
         self._tree, self._layout = tree, layout
         self.columns: tuple[str, ...] = tuple(name for name, _ in named)
         self.fields: Mapping[str, Field] = dict(named)

@@ -20,7 +20,7 @@ from ffrecord.errors import (
 from ffrecord.fields.images.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.folders.folder_pack import dump_files, dump_structure, pack_folder
 from ffrecord.folders.member_file import BUFFER, Checked, SpanRaw, reopen
-from ffrecord.folders.safe_unpack import Unpacked, unpack_files
+from ffrecord.folders.safe_unpack import UnpackedFiles, unpack_files
 from ffrecord.format.folder_index import INDEX_MAX, MAGIC_BYTES, decode_index, walk
 from ffrecord.format.folder_pickle import Tree
 from ffrecord.reader import FileReader
@@ -160,7 +160,7 @@ class PackedFolder:
         max_size: int | str | None = None,
         paths: Iterable[PathLike] | None = None,
         on_file: Callable[[int, int], object] | None = None,
-    ) -> Unpacked:
+    ) -> UnpackedFiles:
         """Write the files as files of a new directory; see `ffrecord.sources.unpack`."""
         check_several("paths", paths)
         every = [(path, child) for path, child in walk(self.structure) if paths is None]

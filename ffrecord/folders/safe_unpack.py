@@ -23,7 +23,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Unpacked(NamedTuple):
+class UnpackedFiles(NamedTuple):
     """What was written.
 
     Attributes:
@@ -79,7 +79,7 @@ def unpack_files(
     label: str,
     max_size: int | str | None = None,
     on_file: Callable[[int, int], object] | None = None,
-) -> Unpacked:
+) -> UnpackedFiles:
     """Write files as files of a new directory; all of them or none.
 
     They are written to a directory beside it, of a random name, which is renamed when all are there. Every name is
@@ -138,7 +138,7 @@ def unpack_files(
     except BaseException:
         remove_tree(temporary)
         raise
-    return Unpacked(path, len(files), total)
+    return UnpackedFiles(path, len(files), total)
 
 
 def _check_target(path: str) -> None:

@@ -41,7 +41,7 @@ class Missing(NamedTuple):
     inside: int = 0
 
 
-class Plan(NamedTuple):
+class ArrowPlan(NamedTuple):
     """How a column is stored.
 
     Attributes:
@@ -171,25 +171,25 @@ def leaves(kind: Any) -> int:
 # Fields
 
 
-def plan_of(kind: Any, missing: Missing) -> Plan | None:
+def plan_of(kind: Any, missing: Missing) -> ArrowPlan | None:
     """Return how a column of a type is stored; None: no field holds its values."""
     if is_tensor(kind):
         return _of_tensor(kind, missing)
     kind = plain_type(kind)
     if is_file(kind):
-        return Plan(OptionalField(BytesField()) if missing.values else None, FILES)
+        return ArrowPlan(OptionalField(BytesField()) if missing.values else None, FILES)
     if not _is_held(kind):
         return None
     if is_bytes(kind):  # values show whether they are JPEGs
-        return Plan(OptionalField(BytesField()) if missing.values else None, PYTHON)
+        return ArrowPlan(OptionalField(BytesField()) if missing.values else None, PYTHON)
     if is_time(kind):
-        return Plan(_optional(ScalarField(dtype_of(kind)), missing), SCALARS)
+        return ArrowPlan(_optional(ScalarField(dtype_of(kind)), missing), SCALARS)
     if types().is_uint64(kind) and not missing.values:
-        return Plan(ScalarField("uint64"), SCALARS)  # half of them are no int64
+        return ArrowPlan(ScalarField("uint64"), SCALARS)  # half of them are no int64
     for fits, field in LEAVES:
         if fits(kind):
             json = missing.values and _is_json(kind)
-            return Plan(JSONField() if json else _optional(field, missing), PYTHON)
+            return ArrowPlan(JSONField() if json else _optional(field, missing), PYTHON)
     return _of_nested(kind, missing)
 
 
@@ -212,26 +212,26 @@ def _optional(field: Field, missing: Missing) -> Field:
     return OptionalField(field) if missing.values else field
 
 
-def _of_tensor(kind: Any, missing: Missing) -> Plan:
+def _of_tensor(kind: Any, missing: Missing) -> ArrowPlan:
     if is_arrow_tensor(kind):
         order = kind.permutation or range(len(kind.shape))
         shape = tuple(kind.shape[axis] for axis in order)
-        return Plan(_optional(NDArrayField(dtype_of(kind.value_type), shape), missing), TENSORS)
+        return ArrowPlan(_optional(NDArrayField(dtype_of(kind.value_type), shape), missing), TENSORS)
     dtype = np.dtype(kind.value_type)
     known = NDArrayField(dtype, tuple(kind.shape)) if missing.values else None
-    return Plan(None if known is None else OptionalField(known), TENSORS)
+    return ArrowPlan(None if known is None else OptionalField(known), TENSORS)
 
 
-def _of_nested(kind: Any, missing: Missing) -> Plan:
+def _of_nested(kind: Any, missing: Missing) -> ArrowPlan:
     if is_list(kind) and not missing.inside:
         item = plain_type(kind.value_type)
         if is_number(item) or is_time(item):
             size = kind.list_size if types().is_fixed_size_list(kind) else None
-            return Plan(_optional(NDArrayField(dtype_of(item), (size,)), missing), ARRAYS)
+            return ArrowPlan(_optional(NDArrayField(dtype_of(item), (size,)), missing), ARRAYS)
     if _is_json(kind):
-        return Plan(JSONField(), PYTHON)
+        return ArrowPlan(JSONField(), PYTHON)
     items = None if missing.inside else _items(kind, DEPTH_MAX - 1)
-    return Plan(MsgpackField() if items is None else OptionalField(items), PYTHON)
+    return ArrowPlan(MsgpackField() if items is None else OptionalField(items), PYTHON)
 
 
 def _items(kind: Any, depth: int) -> Field | None:

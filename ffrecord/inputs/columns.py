@@ -22,7 +22,7 @@ JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif")
 
 
 @dataclass(frozen=True)
-class Facts:
+class ColumnFacts:
     """What a source says of its columns, by name.
 
     Attributes:
@@ -41,7 +41,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Columns:
+class SampleColumns:
     """How samples are stored.
 
     Attributes:
@@ -76,7 +76,7 @@ class Columns:
         return sample
 
 
-def chosen(samples: Sequence[Any], wanted: Any, facts: Facts) -> Columns:
+def chosen(samples: Sequence[Any], wanted: Any, facts: ColumnFacts) -> SampleColumns:
     """The columns of a source.
 
     Args:
@@ -89,9 +89,9 @@ def chosen(samples: Sequence[Any], wanted: Any, facts: Facts) -> Columns:
     """
     if isinstance(wanted, Schema):
         flat = _flat(samples, wanted.fields, facts)
-        return Columns(wanted, flat, _optional(wanted, []), _other_classes(wanted, facts))
+        return SampleColumns(wanted, flat, _optional(wanted, []), _other_classes(wanted, facts))
     if not all(isinstance(sample, dict) for sample in samples):
-        return Columns(Schema(infer_tree(samples)) if wanted is None else Schema.of(wanted))
+        return SampleColumns(Schema(infer_tree(samples)) if wanted is None else Schema.of(wanted))
     if wanted is not None and not isinstance(wanted, Mapping):
         raise ArgumentError(f"fields must be a mapping of columns to fields, or a Schema, not {type(wanted).__name__}")
     names = list(dict.fromkeys(name for sample in samples for name in sample))
@@ -109,10 +109,10 @@ def chosen(samples: Sequence[Any], wanted: Any, facts: Facts) -> Columns:
     schema = Schema(_tree(samples, names + unseen, known, flat, facts))
     bare = frozenset(name for name in flat if type(schema.fields.get(name)) is not BytesField)
     missing = [name for sample in samples for name in set(names) - sample.keys()]
-    return Columns(schema, bare, _optional(schema, missing), _other_classes(schema, facts))
+    return SampleColumns(schema, bare, _optional(schema, missing), _other_classes(schema, facts))
 
 
-def _other_classes(schema: Schema, facts: Facts) -> dict[str, Sequence[str]]:
+def _other_classes(schema: Schema, facts: ColumnFacts) -> dict[str, Sequence[str]]:
     """Return the names that the source has for the classes of a column, where its field has others, or another order:
     the same number is another class there."""
     known: dict[str, Sequence[str]] = {
@@ -132,7 +132,7 @@ def _optional(schema: Schema, missing: Sequence[str]) -> frozenset[str]:
 
 
 def _tree(
-    samples: Sequence[Any], names: Sequence[str], known: Mapping[str, Any], flat: frozenset[str], facts: Facts
+    samples: Sequence[Any], names: Sequence[str], known: Mapping[str, Any], flat: frozenset[str], facts: ColumnFacts
 ) -> Node:
     """The columns of dicts, those that are not known inferred."""
     rest = [{name: _probe(each[name], name in flat) for name in each if name not in known} for each in samples]
@@ -152,7 +152,7 @@ def _tree(
     return Node("dict", tuple(names), tuple(children))
 
 
-def _loose(samples: Sequence[dict[str, Any]], names: Sequence[str], facts: Facts) -> dict[str, Field]:
+def _loose(samples: Sequence[dict[str, Any]], names: Sequence[str], facts: ColumnFacts) -> dict[str, Field]:
     """Columns of which other samples may have other keys and lengths, more of them no value, or larger numbers."""
     found = {}
     for name in names:
@@ -229,7 +229,7 @@ def _probe(value: Any, flat: bool) -> Any:
     return value.tobytes() if flat and _is_flat(value) else value
 
 
-def _flat(samples: Sequence[Any], known: Mapping[str, Any], facts: Facts) -> frozenset[str]:
+def _flat(samples: Sequence[Any], known: Mapping[str, Any], facts: ColumnFacts) -> frozenset[str]:
     """Columns of flat uint8 arrays to be stored as bytes: the source says so, or their field takes no array."""
     if not all(isinstance(sample, dict) for sample in samples):
         return frozenset()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ffrecord.errors import FFRecordError, FormatError, of_files
-from ffrecord.inputs.columns import Columns, Facts, chosen
+from ffrecord.inputs.columns import ColumnFacts, SampleColumns, chosen
 from ffrecord.inputs.stores import OfStore, listed, probed, readable
 from ffrecord.reading.store import Store
 from ffrecord.sources.tfrecord.examples import ExampleError, ExampleParser, FeatureKindError, infer
@@ -23,7 +23,7 @@ class ExampleDataset(OfStore):
         columns: of the result.
     """
 
-    def __init__(self, store: Store, parser: ExampleParser, columns: Columns) -> None:
+    def __init__(self, store: Store, parser: ExampleParser, columns: SampleColumns) -> None:
         super().__init__(store)
         self.columns, self._parser = columns, parser
 
@@ -91,7 +91,7 @@ def of_store(store: Store, skips: bool = False) -> ExampleDataset | None:
         return None
     try:
         samples = [_listed(sample) for sample in parser.decode(records)]
-        return ExampleDataset(store, parser, chosen(samples, None, Facts()))
+        return ExampleDataset(store, parser, chosen(samples, None, ColumnFacts()))
     except (FFRecordError, TypeError, ValueError) as error:
         _log.warning("%s: no columns hold these examples, which are kept as bytes: %s", of_files(store.fnames), error)
         return None

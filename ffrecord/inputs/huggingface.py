@@ -7,8 +7,8 @@ from typing import Any
 from ffrecord.errors import ArgumentError, FormatError, counted
 from ffrecord.inputs.arrow_types import shown_by_nulls
 from ffrecord.inputs.arrow_values import RowError, missing_in
-from ffrecord.inputs.columns import Facts, chosen
-from ffrecord.inputs.rows import Rows
+from ffrecord.inputs.columns import ColumnFacts, chosen
+from ffrecord.inputs.rows import TableRows
 from ffrecord.inputs.stores import spread
 
 STORED = (None, "arrow")  # formats that give what is stored
@@ -38,9 +38,9 @@ class HuggingFaceDataset:
             for name, feature in dataset.features.items()
             if type(feature).__name__ == "ClassLabel" and _are_classes(table.column(name), len(feature.names))
         }
-        self._rows = Rows(kinds, missing, classes, fields, beside=True)
+        self._rows = TableRows(kinds, missing, classes, fields, beside=True)
         samples = self._read(spread(len(dataset)))
-        self.columns = chosen(samples, fields, Facts(fields=self._rows.fields)) if samples else None
+        self.columns = chosen(samples, fields, ColumnFacts(fields=self._rows.fields)) if samples else None
 
     @property
     def fingerprint(self) -> str:

@@ -15,7 +15,7 @@ Positions = npt.NDArray[np.int64]
 HASHED = 1 << 16  # positions at once
 
 
-class Found(NamedTuple):
+class FoundSamples(NamedTuple):
     """Where samples are.
 
     Attributes:
@@ -41,7 +41,7 @@ class Parts(ABC):
         """Return how many samples there are."""
 
     @abstractmethod
-    def find(self, positions: Positions) -> Found:
+    def find(self, positions: Positions) -> FoundSamples:
         """Return where the samples at `positions`, each in [0, len), are."""
 
     def digest(self) -> str:
@@ -53,7 +53,7 @@ class Parts(ABC):
         return digest.hexdigest()
 
 
-class Whole(Parts):
+class WholeStore(Parts):
     """All records of a store."""
 
     def __init__(self, store: Store) -> None:
@@ -62,11 +62,11 @@ class Whole(Parts):
     def __len__(self) -> int:
         return self.stores[0].n
 
-    def find(self, positions: Positions) -> Found:
-        return Found(np.zeros(len(positions), np.int64), positions)
+    def find(self, positions: Positions) -> FoundSamples:
+        return FoundSamples(np.zeros(len(positions), np.int64), positions)
 
 
-class Chosen(Parts):
+class ChosenSamples(Parts):
     """Some samples of others.
 
     Args:
@@ -81,7 +81,7 @@ class Chosen(Parts):
     def __len__(self) -> int:
         return len(self._indices)
 
-    def find(self, positions: Positions) -> Found:
+    def find(self, positions: Positions) -> FoundSamples:
         held = self._indices
         if isinstance(held, range):
             indices = held.start + positions * held.step
@@ -112,7 +112,7 @@ class Joined(Parts):
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def find(self, positions: Positions) -> Found:
+    def find(self, positions: Positions) -> FoundSamples:
         stores, indices = np.empty(len(positions), np.int64), np.empty(len(positions), np.int64)
         owners = np.searchsorted(self._ends, positions, side="right")
         for owner in np.unique(owners):
@@ -120,4 +120,4 @@ class Joined(Parts):
             start = int(self._ends[owner - 1]) if owner else 0
             found = self._members[owner].find(positions[mine] - start)
             stores[mine], indices[mine] = self._numbers[owner][found.stores], found.indices
-        return Found(stores, indices)
+        return FoundSamples(stores, indices)

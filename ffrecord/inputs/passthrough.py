@@ -12,7 +12,7 @@ from ffrecord.fields.complete import overlaid
 from ffrecord.fields.declare import declared
 from ffrecord.fields.field import Field, Fixed
 from ffrecord.fields.tree import Node, Tree
-from ffrecord.inputs.columns import Columns
+from ffrecord.inputs.columns import SampleColumns
 from ffrecord.inputs.stores import OfStore, all_of
 from ffrecord.reader import FileReader
 
@@ -26,7 +26,7 @@ class VerbatimDataset(OfStore):
 
     def __init__(self, store: FileReader, schema: Schema | None) -> None:
         super().__init__(store)
-        self.columns = None if schema is None else Columns(Verbatim(schema))
+        self.columns = None if schema is None else SampleColumns(Verbatim(schema))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         return [record.data for record in self._read(indices)]
@@ -53,7 +53,7 @@ class RetypedDataset(VerbatimDataset):
         old, new = schema._tree, _wanted(schema._tree, fields)
         reading, writing = _retyped(old, new)
         self._reading = Schema(reading)
-        self.columns = Columns(_Retyped(Schema(new), Schema(writing)))
+        self.columns = SampleColumns(_Retyped(Schema(new), Schema(writing)))
         # Fields of tensors take nothing else.
         again = any(isinstance(field, TensorField) for field in self._reading.fields.values())
         self._tensor = import_module("ffrecord.torch.tensors").as_tensor if again else None
@@ -92,7 +92,7 @@ def _alike(old: Node, new: Node) -> bool:
 
 
 @dataclass(frozen=True)
-class _Kept(Field):
+class _KeptFields(Field):
     """The bytes that another field made, there and back; of no file."""
 
     inner: Field
@@ -109,7 +109,7 @@ class _Kept(Field):
 
 
 @dataclass(frozen=True)
-class _Named(_Kept):
+class _Named(_KeptFields):
     """The names of classes, where another field numbers them otherwise; of no file."""
 
     def decode(self, data: memoryview) -> Any:
@@ -157,7 +157,7 @@ def _each(node: Node, children: Sequence[Tree]) -> Node:
 
 
 def _kept(tree: Tree) -> Tree:
-    return _Kept(tree) if isinstance(tree, Field) else _each(tree, [_kept(child) for child in tree.children])
+    return _KeptFields(tree) if isinstance(tree, Field) else _each(tree, [_kept(child) for child in tree.children])
 
 
 def _read_as(old: Tree, new: Tree) -> Tree:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, cast
 from ffrecord.fields import schema_of
 from ffrecord.folders.folder import PackedFolder
 from ffrecord.inputs import examples, passthrough
-from ffrecord.inputs.parts import Chosen, Joined, Parts, Whole
+from ffrecord.inputs.parts import ChosenSamples, Joined, Parts, WholeStore
 from ffrecord.inputs.selected import SelectedDataset
 from ffrecord.inputs.stores import TFRECORD, OfStore, StoreDataset
 from ffrecord.inputs.tables import table_of
@@ -58,7 +58,7 @@ class Ours:
     def fingerprint(self) -> str:
         """What tells the samples from others."""
         stores = " ".join(StoreFacts(store).fingerprint for store in self.parts.stores)
-        return stores if isinstance(self.parts, Whole) else f"{stores} {self.parts.digest()}"
+        return stores if isinstance(self.parts, WholeStore) else f"{stores} {self.parts.digest()}"
 
     @property
     def are_records(self) -> bool:
@@ -76,7 +76,7 @@ class Ours:
     def dataset(self, fields: Any, *, skips: bool = False) -> Any:
         """Return the samples by index; see `Input`."""
         members = [of_store(store, fields, skips) for store in self.parts.stores]
-        return members[0] if isinstance(self.parts, Whole) else SelectedDataset(self.parts, members)
+        return members[0] if isinstance(self.parts, WholeStore) else SelectedDataset(self.parts, members)
 
 
 class StoreFacts(OfStore):
@@ -104,14 +104,14 @@ def input_of(source: Any) -> Input | None:
 def parts_of(source: Any) -> Parts | None:
     """Return which records the samples of an object are; None if they are no records of ours."""
     if isinstance(source, Store):
-        return Whole(source) if is_untouched(source, ASKED) else None
+        return WholeStore(source) if is_untouched(source, ASKED) else None
     if isinstance(source, SampleSlice):
         inner = parts_of(source._reader)
-        return None if inner is None else Chosen(inner, source._indices)
+        return None if inner is None else ChosenSamples(inner, source._indices)
     if isinstance(source, PackedFolder):
         from ffrecord.sources.packed_folder import PackedFolderReader
 
-        return Whole(PackedFolderReader(source.reader.fnames, source.reader.check_data))
+        return WholeStore(PackedFolderReader(source.reader.fnames, source.reader.check_data))
     told = getattr(type(source), "_parts_of_dataset", None)
     if told is not None:
         found: Parts | None = told(source)
@@ -128,7 +128,7 @@ def _parts_of_torch(source: Any) -> Parts | None:
         return None
     if type(source) is torch.Subset:
         inner = parts_of(source.dataset)
-        return None if inner is None else Chosen(inner, source.indices)
+        return None if inner is None else ChosenSamples(inner, source.indices)
     return _joined(source.datasets) if type(source) is torch.ConcatDataset else None
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from ffrecord.errors import FormatError
 from ffrecord.fields import IntField, JSONField, LabelField, ListField, MsgpackField, OptionalField, Schema
-from ffrecord.inputs.arrow_types import FILES, HOLD_NONE, PYTHON, Missing, Plan, plan_of, zones
+from ffrecord.inputs.arrow_types import FILES, HOLD_NONE, PYTHON, ArrowPlan, Missing, plan_of, zones
 from ffrecord.inputs.arrow_values import TAKES, RowError, Values, files_beside
 
 _log = logging.getLogger("ffrecord")
 
 
-class Rows:
+class TableRows:
     """How the columns of a table become samples. Pickles.
 
     Args:
@@ -79,7 +79,7 @@ class Rows:
         return values
 
 
-def _plan(column: Any, missing: Missing, declared: Any) -> Plan:
+def _plan(column: Any, missing: Missing, declared: Any) -> ArrowPlan:
     """Return how a column is stored.
 
     Raises:
@@ -87,13 +87,13 @@ def _plan(column: Any, missing: Missing, declared: Any) -> Plan:
     """
     inner = declared.inner if isinstance(declared, OptionalField) else declared
     if isinstance(inner, JSONField | MsgpackField | ListField):
-        return Plan(declared, PYTHON)
+        return ArrowPlan(declared, PYTHON)
     found = plan_of(column.type, missing)
     if found is None and declared is None:
         raise FormatError(
             f"column {column.name!r}: {column.type}, which no field holds: leave it out, or give it another type"
         )
-    return Plan(None, PYTHON) if found is None else found
+    return ArrowPlan(None, PYTHON) if found is None else found
 
 
 def check_names(names: Sequence[str]) -> None:

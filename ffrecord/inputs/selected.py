@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.errors import MismatchError, of_files
-from ffrecord.inputs.columns import Columns
+from ffrecord.inputs.columns import SampleColumns
 from ffrecord.inputs.parts import Parts
 from ffrecord.inputs.passthrough import Verbatim
 from ffrecord.inputs.stores import BYTES_AT_ONCE, OfStore
@@ -33,7 +33,7 @@ class SelectedDataset:
 
     def __init__(self, parts: Parts, members: Sequence[OfStore]) -> None:
         self._parts, self._members = parts, list(members)
-        self.columns: Columns | None = _common(members)
+        self.columns: SampleColumns | None = _common(members)
         # Of several stores the records, as each of them encodes its own.
         self._encodes = len(members) > 1 and self.columns is not None
 
@@ -98,11 +98,11 @@ class SelectedDataset:
         return max(1, int(np.searchsorted(np.cumsum(sizes), BYTES_AT_ONCE, side="right")))
 
 
-def _common(members: Sequence[OfStore]) -> Columns | None:
+def _common(members: Sequence[OfStore]) -> SampleColumns | None:
     """Return the columns that all members have."""
     columns: list[Any] = [member.columns for member in members]
     if len(columns) == 1:
-        found: Columns | None = columns[0]
+        found: SampleColumns | None = columns[0]
         return found
     schemas = [None if each is None else each.schema for each in columns]
     for member, schema in zip(members, schemas, strict=True):
@@ -112,7 +112,7 @@ def _common(members: Sequence[OfStore]) -> Columns | None:
                 f"which is written with it: {_in_words(schema)}, there {_in_words(schemas[0])}; give fields= for what "
                 "differs, or write one and append the other"
             )
-    return None if schemas[0] is None else Columns(Verbatim(schemas[0]))
+    return None if schemas[0] is None else SampleColumns(Verbatim(schemas[0]))
 
 
 def _in_words(schema: Any) -> str:

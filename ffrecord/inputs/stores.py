@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError, of_files
 from ffrecord.fields import BytesField, Schema
-from ffrecord.inputs.columns import JPEG_SUFFIXES, Columns, Facts, chosen, labels_fit
+from ffrecord.inputs.columns import JPEG_SUFFIXES, ColumnFacts, SampleColumns, chosen, labels_fit
 from ffrecord.reading.store import Store
 from ffrecord.sources.names import Names
 from ffrecord.sources.tar.webdataset_fields import DECODERS
@@ -111,7 +111,7 @@ class StoreDataset(OfStore):
         super().__init__(store)
         self._keys_are_text = _are_text(store)
         samples = [self._named(*pair) for pair in readable(probed(store), self._pairs, skips)]
-        self.columns = chosen(samples, fields, self._facts(samples)) if samples else Columns(of_nothing(fields))
+        self.columns = chosen(samples, fields, self._facts(samples)) if samples else SampleColumns(of_nothing(fields))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         return [self.columns.prepared(self._named(*pair), here=True) for pair in self._pairs(indices)]
@@ -129,7 +129,7 @@ class StoreDataset(OfStore):
             sample = {KEY: self.store.keys()[index], **sample}
         return sample if self._keys_are_text else with_bytes_key(sample)
 
-    def _facts(self, samples: Sequence[Any]) -> Facts:
+    def _facts(self, samples: Sequence[Any]) -> ColumnFacts:
         store = self.store
         raw = set() if store.format in TYPED else {DATA, IMAGE} if store.format in FOLDERS else {DATA}
         if store.format == "webdataset":
@@ -140,7 +140,7 @@ class StoreDataset(OfStore):
             }
         classes = getattr(store, "classes", None)
         labels = {LABEL: class_names(classes, store)} if classes and labels_fit(samples, LABEL) else {}
-        return Facts(frozenset(raw), labels, {}, _suffixed(store))
+        return ColumnFacts(frozenset(raw), labels, {}, _suffixed(store))
 
 
 def listed(value: Any) -> Any:

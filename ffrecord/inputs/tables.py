@@ -8,8 +8,8 @@ import numpy as np
 
 from ffrecord.errors import ArgumentError, FormatError, counted
 from ffrecord.inputs.arrow_values import RowError, missing_in
-from ffrecord.inputs.columns import Facts, chosen
-from ffrecord.inputs.rows import Rows
+from ffrecord.inputs.columns import ColumnFacts, chosen
+from ffrecord.inputs.rows import TableRows
 from ffrecord.inputs.stores import spread
 
 
@@ -27,7 +27,7 @@ class TableDataset:
     def __init__(self, table: "Table", fields: Any) -> None:
         self._table = table
         samples = table.samples(spread(len(table)))
-        facts = Facts(fields=table.fields(fields), arrays=True)
+        facts = ColumnFacts(fields=table.fields(fields), arrays=True)
         self.columns = chosen(samples, fields, facts) if samples else None
 
     def __len__(self) -> int:
@@ -89,11 +89,11 @@ class ArrowTable(Table):
     def __init__(self, table: Any) -> None:
         super().__init__({}, len(table))
         self._table = table
-        self._known: Rows | None = None
+        self._known: TableRows | None = None
 
     def fields(self, wanted: Any) -> Mapping[str, Any]:
         missing = {name: missing_in(self._table.column(name)) for name in self._table.column_names}
-        self._known = Rows(self._table.schema, missing, {}, wanted)
+        self._known = TableRows(self._table.schema, missing, {}, wanted)
         return self._known.fields
 
     def samples(self, indices: Sequence[int]) -> list[dict[str, Any]]:

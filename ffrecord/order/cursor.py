@@ -30,7 +30,7 @@ Filter = Iterable[SupportsIndex]
 
 
 @dataclass(frozen=True)
-class Begun:
+class BegunEpoch:
     """What an epoch began with, where that is not how it is now.
 
     Attributes:
@@ -108,9 +108,14 @@ class Course:
         self.split = Split(rank, world_size, policy, placement)
         self.order = self._placed(placement)
         self.indices = None if indices is None else _filter(indices, identity.samples)
-        self._before: Begun | None = None
+        self._before: BegunEpoch | None = None
         self._run = 0
-        self._entered: tuple[int, int, Begun | None, bool] = (self._epoch_number, 0, None, False)  # by the current run
+        self._entered: tuple[int, int, BegunEpoch | None, bool] = (
+            self._epoch_number,
+            0,
+            None,
+            False,
+        )  # by the current run
         self._begun = False  # the current run has yielded
         self._pinned = False  # the next loop begins exactly here: the program said so
         self._again = False  # the next loop begins this epoch once more
@@ -252,12 +257,12 @@ class Course:
         split, order = Split(rank, world_size, self.split.policy, placement), self._placed(placement)
         self._check_sizes(split, order)
         if self._position and order != self.order and self._before is None:
-            self._before = Begun(self.identity, self.order)
+            self._before = BegunEpoch(self.identity, self.order)
         self.split, self.order = split, order
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is, small and JSON-able; see `State`. To be called when all ranks have yielded as many batches."""
-        now = (None if self._again else self._before) or Begun(self.identity, self.order)
+        now = (None if self._again else self._before) or BegunEpoch(self.identity, self.order)
         state = State(
             version=VERSION,
             order=now.order.to_builtins(),
@@ -303,7 +308,7 @@ class Course:
     def _placed(self, placement: Placement | None) -> Order:
         return self._order if placement is None else placement.order(self._order)
 
-    def _go_to(self, epoch: int, position: int, before: Begun | None = None) -> None:
+    def _go_to(self, epoch: int, position: int, before: BegunEpoch | None = None) -> None:
         self._epoch_number, self._position, self._before = epoch, position, before
         self._run += 1
         self._begun = self._pinned = self._again = False
@@ -315,9 +320,9 @@ class Course:
             return False
         return self._position == self._epoch(self._before).length
 
-    def _epoch(self, before: Begun | None, number: int | None = None) -> Epoch:
+    def _epoch(self, before: BegunEpoch | None, number: int | None = None) -> Epoch:
         """An epoch, by default the current one, as it was before, or as it is."""
-        now = before or Begun(self.identity, self.order)
+        now = before or BegunEpoch(self.identity, self.order)
         samples = now.identity.samples if self.indices is None else len(self.indices)
         return Epoch(now.order, samples, self.seed, self._epoch_number if number is None else number, self.indices)
 
@@ -327,7 +332,7 @@ class Course:
         epoch = self._epoch(before, self.epoch)
         return Run(epoch, self.split, self.position, self.batch_size, drop_last=self.drop_last, number=self._run)
 
-    def _compare(self, state: State, *, finish: bool) -> Begun | None:
+    def _compare(self, state: State, *, finish: bool) -> BegunEpoch | None:
         """Refuse a state of something else; what the epoch began with, if that is wanted and not how it is now."""
         order = self._order_of(state)
         theirs, crc = state.indices, self._indices_crc()
@@ -336,7 +341,7 @@ class Course:
         before = state.dataset.identity
         difference = self.identity.difference(before)
         if difference is None:
-            return None if order == self.order else Begun(self.identity, order)
+            return None if order == self.order else BegunEpoch(self.identity, order)
         if not self.identity.extends(before):
             raise ArgumentError(f"state of another dataset: {difference}")
         if not finish:
@@ -344,7 +349,7 @@ class Course:
                 f"shards were appended to the dataset: {difference}; appended='finish' finishes this epoch over the "
                 "samples of then"
             )
-        return Begun(before, order)
+        return BegunEpoch(before, order)
 
     def _order_of(self, state: State) -> Order:
         ours = self.order.to_builtins()
@@ -359,7 +364,7 @@ class Course:
 
     def _check_sizes(self, split: Split, order: Order) -> None:
         """Refuse what would yield nothing, on all ranks alike."""
-        epoch = self._epoch(Begun(self.identity, order))
+        epoch = self._epoch(BegunEpoch(self.identity, order))
         if epoch.samples == 0:
             what = "the dataset has" if self.indices is None else "indices have"
             raise ArgumentError(f"{what} 0 samples, expected at least 1")

@@ -51,7 +51,7 @@ class Identity:
         return self.prefix(before.shards) == before.fingerprint
 
 
-class Reader(Protocol):
+class IdentifiedReader(Protocol):
     """The part of `FileReader` that is needed here."""
 
     @property
@@ -62,7 +62,7 @@ class Reader(Protocol):
     def fingerprint(self, shards: int | None = None) -> str: ...
 
 
-def identity_of(reader: Reader | Store) -> Identity:
+def identity_of(reader: IdentifiedReader | Store) -> Identity:
     """The identity of the samples of a reader. It keeps a `FileReader`, for `Identity.prefix`."""
     # Other formats are not appended to by shards.
     prefix = None if isinstance(reader, Store) and not isinstance(reader, FileReader) else reader.fingerprint

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from ffrecord.errors import WorkerError
-from ffrecord.processes.pool import Crew
+from ffrecord.processes.pool import WorkerPool
 
 SIGNAL = signal.SIGURG  # ignored by default, so one that comes late does no harm
 AGAIN = 0.05  # seconds; a signal that comes just before the user's code begins to sleep does not wake it
@@ -84,7 +84,7 @@ class Alarm:
             raise Rung
 
     @contextlib.contextmanager
-    def armed(self, crew: Crew) -> Iterator[None]:
+    def armed(self, crew: WorkerPool) -> Iterator[None]:
         """Inside, the code of the user runs.
 
         Raises:

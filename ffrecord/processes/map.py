@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.pool import Crew
+from ffrecord.processes.pool import WorkerPool
 from ffrecord.processes.process import Link
 
 
-def answers(crew: Crew, numbers: Iterable[int], ahead: int = 1) -> Iterator[bytes]:
+def answers(crew: WorkerPool, numbers: Iterable[int], ahead: int = 1) -> Iterator[bytes]:
     """Ask for all parts, and give the answers as they come; then the crew is dismissed.
 
     Args:
@@ -18,7 +18,7 @@ def answers(crew: Crew, numbers: Iterable[int], ahead: int = 1) -> Iterator[byte
         ahead: parts that a worker is asked for at a time, the first in hand and the others in reserve.
 
     Raises:
-        As `Crew.listen` and `Crew.dismiss`.
+        As `WorkerPool.listen` and `WorkerPool.dismiss`.
     """
     rest = iter(numbers)
     left = sum(_ask(crew, worker, rest) for worker in [*range(crew.count)] * ahead)
@@ -29,7 +29,7 @@ def answers(crew: Crew, numbers: Iterable[int], ahead: int = 1) -> Iterator[byte
     crew.dismiss()
 
 
-def _ask(crew: Crew, worker: int, rest: Iterator[int]) -> bool:
+def _ask(crew: WorkerPool, worker: int, rest: Iterator[int]) -> bool:
     """Ask for the next part; whether there is one."""
     number = next(rest, None)
     if number is not None:

@@ -104,7 +104,7 @@ class _Pickled:
         return pickle.loads, (bytes(reduction.ForkingPickler.dumps(self._value, self.PROTOCOL)),)
 
 
-class Crew:
+class WorkerPool:
     """Processes that do the same work.
 
     Args:
@@ -325,7 +325,7 @@ class Crew:
         self._hearts.close()
 
 
-def at_work(crew: Crew, use: Callable[[], Result]) -> Result:
+def at_work(crew: WorkerPool, use: Callable[[], Result]) -> Result:
     """What `use` returns, with a crew that is started before, and ended in any case."""
 
     def work() -> Result:

@@ -10,9 +10,9 @@ import numpy as np
 from ffrecord.errors import FormatError
 from ffrecord.fields import BytesField, Field, Schema, schema_of
 from ffrecord.fields.batch import Batch, checked, decode_each
-from ffrecord.fields.layout import Layout
+from ffrecord.fields.layout import RecordLayout
 from ffrecord.fields.shapes import CHECKED, check_items
-from ffrecord.ray.pieces import Opening, Piece, opened
+from ffrecord.ray.pieces import Opening, ReadPiece, opened
 from ffrecord.ray.to_arrow import arrow_type, binary_array, column_array, row_size
 from ffrecord.reader import FileReader
 from ffrecord.system.optional import require
@@ -25,7 +25,7 @@ Bounds = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedColumns:
     """Which columns of samples become columns of blocks, and how.
 
     Attributes:
@@ -53,12 +53,14 @@ class Wanted:
         sizes = [row_size(self.schema.fields[name]) for name in self.columns]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
-    def only(self, columns: Sequence[str]) -> "Wanted":
+    def only(self, columns: Sequence[str]) -> "WantedColumns":
         """Of these columns, those named."""
-        return Wanted(self.schema, self.stored, tuple(name for name in self.columns if name in columns))
+        return WantedColumns(self.schema, self.stored, tuple(name for name in self.columns if name in columns))
 
 
-def read_blocks(pieces: Sequence[Piece], wanted: Wanted, opening: Opening, target: int | None) -> Iterator[Any]:
+def read_blocks(
+    pieces: Sequence[ReadPiece], wanted: WantedColumns, opening: Opening, target: int | None
+) -> Iterator[Any]:
     """The blocks of a task.
 
     Args:
@@ -74,7 +76,7 @@ def read_blocks(pieces: Sequence[Piece], wanted: Wanted, opening: Opening, targe
                 yield block(reader, np.arange(start, stop), wanted)
 
 
-def _parts(reader: FileReader, piece: Piece, target: int | None) -> Iterator[Bounds]:
+def _parts(reader: FileReader, piece: ReadPiece, target: int | None) -> Iterator[Bounds]:
     if target is None:
         yield piece.start, piece.stop
         return
@@ -87,7 +89,7 @@ def _parts(reader: FileReader, piece: Piece, target: int | None) -> Iterator[Bou
         first = after
 
 
-def block(reader: FileReader, indices: Any, wanted: Wanted) -> Any:
+def block(reader: FileReader, indices: Any, wanted: WantedColumns) -> Any:
     """The table of some samples."""
     if wanted.schema is None:
         return pa.table({PLAIN: binary_array(reader.read_packed(indices))})
@@ -106,7 +108,7 @@ def _read(reader: FileReader, indices: Any, schema: Schema, columns: Sequence[st
     if schema.record_size is not None:
         return _pieces_of_records(reader, indices, schema.record_size, schema, columns)
     data, offsets = reader.read_packed(indices)
-    batch = Batch(Layout(list(schema.fields.items())), *checked(data, offsets))
+    batch = Batch(RecordLayout(list(schema.fields.items())), *checked(data, offsets))
 
     def get(position: int) -> Any:
         name = schema.columns[position]

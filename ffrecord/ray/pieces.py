@@ -19,7 +19,7 @@ from ffrecord.system import urls
 SNAP = 8  # a cut is moved to the end of a shard that is nearer than this part of a task
 
 
-class Whole(NamedTuple):
+class WholeShard(NamedTuple):
     """One shard.
 
     Attributes:
@@ -48,7 +48,7 @@ class Whole(NamedTuple):
         return max(0, self.size - ffr_layout.tables_end(self.samples))
 
 
-class Piece(NamedTuple):
+class ReadPiece(NamedTuple):
     """Consecutive samples of one shard.
 
     Attributes:
@@ -57,7 +57,7 @@ class Piece(NamedTuple):
         bytes: of these samples; about, where a shard that is elsewhere is cut, since nobody looks into its tables.
     """
 
-    shard: Whole
+    shard: WholeShard
     start: int
     stop: int
     bytes: int
@@ -78,7 +78,7 @@ class Opening:
         return FileReader(source, **self.arguments)
 
 
-def shards_of(source: paths.Source, opening: Opening) -> list[Whole]:
+def shards_of(source: paths.Source, opening: Opening) -> list[WholeShard]:
     """The shards that `FileReader(source)` would read, in its order. Where a dataset.json lists them, nothing but that
     is read.
 
@@ -88,10 +88,10 @@ def shards_of(source: paths.Source, opening: Opening) -> list[Whole]:
     each = source if isinstance(source, list | tuple) else [source]
     if any(urls.is_remote(item) for item in each):
         with opening.reader(source) as reader:
-            return [Whole(_url_of(file), file.n, file.size, file.crc) for file in reader._files]
+            return [WholeShard(_url_of(file), file.n, file.size, file.crc) for file in reader._files]
     files, listed = paths.expand(source)
     return [
-        _of_header(path) if shard is None else Whole(os.path.abspath(path), shard.samples, shard.size, shard.crc)
+        _of_header(path) if shard is None else WholeShard(os.path.abspath(path), shard.samples, shard.size, shard.crc)
         for path, shard in zip(files, listed, strict=True)
     ]
 
@@ -101,12 +101,12 @@ def _url_of(shard: Any) -> str:
     return urls.joined(shard.storage.url, shard.name) if shard.name else str(shard.storage.url)
 
 
-def _of_header(path: str) -> Whole:
+def _of_header(path: str) -> WholeShard:
     with closing(OpenedFile(path, check=False)) as opened:
-        return Whole(os.path.abspath(path), opened.n, opened.size, opened.crc)
+        return WholeShard(os.path.abspath(path), opened.n, opened.size, opened.crc)
 
 
-def tasks(shards: Sequence[Whole], count: int) -> list[list[Piece]]:
+def tasks(shards: Sequence[WholeShard], count: int) -> list[list[ReadPiece]]:
     """Divide shards into at most `count` tasks of about as many bytes each; every sample is in exactly one, in order.
 
     Local shards are cut by the sizes of their samples, others by their number.
@@ -135,7 +135,7 @@ class Cut(NamedTuple):
     bytes: int
 
 
-def _by_bytes(shards: Sequence[Whole], ends: Any, total: int, count: int) -> list[Cut]:
+def _by_bytes(shards: Sequence[WholeShard], ends: Any, total: int, count: int) -> list[Cut]:
     share = total / count
     cuts = [Cut(0, 0, 0)]
     wanted: dict[int, list[int]] = {}  # shard -> bytes of it before each cut
@@ -154,7 +154,7 @@ def _by_bytes(shards: Sequence[Whole], ends: Any, total: int, count: int) -> lis
     return [*sorted(set(cuts)), Cut(len(shards), 0, 0)]
 
 
-def _by_number(shards: Sequence[Whole], samples: int, count: int) -> list[Cut]:
+def _by_number(shards: Sequence[WholeShard], samples: int, count: int) -> list[Cut]:
     ends = np.cumsum([shard.samples for shard in shards], dtype=np.int64)
     cuts = []
     for i in range(count):
@@ -165,7 +165,7 @@ def _by_number(shards: Sequence[Whole], samples: int, count: int) -> list[Cut]:
     return [*sorted(set(cuts)), Cut(len(shards), 0, 0)]
 
 
-def _samples_at(shard: Whole, places: Sequence[int]) -> list[tuple[int, int]]:
+def _samples_at(shard: WholeShard, places: Sequence[int]) -> list[tuple[int, int]]:
     """(sample, bytes before it) of a shard, for those that begin next to these numbers of bytes."""
     if urls.is_remote(shard.path):
         found = [min(shard.samples, at * shard.samples // max(1, shard.bytes)) for at in places]
@@ -180,18 +180,18 @@ def _samples_at(shard: Whole, places: Sequence[int]) -> list[tuple[int, int]]:
         return [(int(sample), int(size)) for sample, size in zip(samples, before, strict=True)]
 
 
-def _between(shards: Sequence[Whole], before: Cut, after: Cut) -> list[Piece]:
+def _between(shards: Sequence[WholeShard], before: Cut, after: Cut) -> list[ReadPiece]:
     found = []
     for number in range(before.shard, min(after.shard + 1, len(shards))):
         shard = shards[number]
         start, left = before[1:] if number == before.shard else (0, 0)
         stop, right = after[1:] if number == after.shard else (shard.samples, shard.bytes)
         if start < stop:
-            found.append(Piece(shard, start, stop, max(0, right - left)))
+            found.append(ReadPiece(shard, start, stop, max(0, right - left)))
     return found
 
 
-def _check_same(shard: Whole, samples: int, size: int, crc: int) -> None:
+def _check_same(shard: WholeShard, samples: int, size: int, crc: int) -> None:
     """Raise FormatError if a shard is not the one that was planned with."""
     found, planned = (samples, size, crc), (shard.samples, shard.size, shard.crc)
     if found != planned:
@@ -201,7 +201,7 @@ def _check_same(shard: Whole, samples: int, size: int, crc: int) -> None:
         )
 
 
-def opened(piece: Piece, opening: Opening) -> FileReader:
+def opened(piece: ReadPiece, opening: Opening) -> FileReader:
     """A reader of the shard of a piece, which is the one that was planned with.
 
     Raises:

@@ -14,8 +14,8 @@ from ray.data.datasource import Datasource, ReadTask
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FFRecordError
 from ffrecord.fields import Field, schema_of
-from ffrecord.ray.blocks import PLAIN, Wanted, block, read_blocks
-from ffrecord.ray.pieces import Opening, Piece, Whole, opened, shards_of, tasks
+from ffrecord.ray.blocks import PLAIN, WantedColumns, block, read_blocks
+from ffrecord.ray.pieces import Opening, ReadPiece, WholeShard, opened, shards_of, tasks
 from ffrecord.ray.to_arrow import OFFSET
 from ffrecord.reading import paths
 
@@ -95,7 +95,7 @@ def _by_name(remote: Mapping[str, Any]) -> dict[str, Any]:
     return {**named, "ray_remote_args": rest} if rest else named
 
 
-def _wanted(reader: Any, columns: Sequence[str] | None, fields: Mapping[str, Field] | None) -> Wanted:
+def _wanted(reader: Any, columns: Sequence[str] | None, fields: Mapping[str, Field] | None) -> WantedColumns:
     stored = schema_of(reader)
     if isinstance(columns, str):
         raise ArgumentTypeError(f"columns must be a list of names, not {columns!r}")
@@ -108,7 +108,7 @@ def _wanted(reader: Any, columns: Sequence[str] | None, fields: Mapping[str, Fie
         raise ArgumentError(f"columns has {strange[0]!r}, which is no column; there are {', '.join(there)}")
     if columns is not None and (not columns or len(set(columns)) < len(columns)):
         raise ArgumentError(f"columns is {list(columns)}, expected one name or more, each once")
-    return Wanted(schema, stored, tuple(columns or there))
+    return WantedColumns(schema, stored, tuple(columns or there))
 
 
 class ShardDatasource(Datasource):
@@ -122,12 +122,12 @@ class ShardDatasource(Datasource):
 
     _projection_map: dict[str, str] | None = None
 
-    def __init__(self, shards: Sequence[Whole], wanted: Wanted, opening: Opening) -> None:
+    def __init__(self, shards: Sequence[WholeShard], wanted: WantedColumns, opening: Opening) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._shards, self._all, self._opening = list(shards), wanted, opening
         self._whole = list(itertools.chain.from_iterable(tasks(self._shards, 1)))
         # By columns, since Ray makes copies that differ in those.
-        self._chosen: dict[tuple[str, ...], Wanted] = {}
+        self._chosen: dict[tuple[str, ...], WantedColumns] = {}
         self._rates: dict[tuple[str, ...], float] = {}
 
     def get_name(self) -> str:
@@ -138,7 +138,7 @@ class ShardDatasource(Datasource):
         return hasattr(Datasource, "get_projection_map")
 
     @property
-    def _wanted(self) -> Wanted:
+    def _wanted(self) -> WantedColumns:
         chosen = self._projection_map
         if chosen is None:
             return self._all
@@ -172,7 +172,7 @@ class ShardDatasource(Datasource):
             for pieces in tasks(self._shards, parallelism) or [[]]
         ]
 
-    def _metadata(self, pieces: Sequence[Piece]) -> BlockMetadata:
+    def _metadata(self, pieces: Sequence[ReadPiece]) -> BlockMetadata:
         return BlockMetadata(
             num_rows=sum(piece.stop - piece.start for piece in pieces),
             size_bytes=sum(map(self._size, pieces)),
@@ -180,7 +180,7 @@ class ShardDatasource(Datasource):
             exec_stats=None,
         )
 
-    def _size(self, piece: Piece) -> int:
+    def _size(self, piece: ReadPiece) -> int:
         """Bytes that a piece takes in blocks."""
         wanted, samples = self._wanted, piece.stop - piece.start
         if wanted.schema is None:
@@ -196,7 +196,7 @@ class ShardDatasource(Datasource):
             self._rates[wanted.columns] = self._looked_up(wanted)
         return self._rates[wanted.columns]
 
-    def _looked_up(self, wanted: Wanted) -> float:
+    def _looked_up(self, wanted: WantedColumns) -> float:
         whole = self._whole
         stored, samples = sum(piece.bytes for piece in whole), sum(piece.stop for piece in whole)
         if not stored:

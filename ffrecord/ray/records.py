@@ -14,7 +14,7 @@ from ffrecord.fields.layout import SIZE
 from ffrecord.ray.blocks import PLAIN
 from ffrecord.ray.columns import is_binary
 from ffrecord.ray.to_arrow import binary_array
-from ffrecord.ray.values import Column, packed, schema_of_arrays
+from ffrecord.ray.values import ArrowColumn, packed, schema_of_arrays
 from ffrecord.reading.batch_forms import Packed
 from ffrecord.system.optional import require
 
@@ -27,7 +27,7 @@ LARGE = 8 << 10  # bytes of a record, on the average, that is worth an object of
 AT_ONCE = 8 << 20  # bytes of a block of which the records are put together at once
 
 
-class Records:
+class ArrowRecords:
     """Makes records of blocks.
 
     Args:
@@ -37,7 +37,7 @@ class Records:
     def __init__(self, schema: Schema | None) -> None:
         self._names = (PLAIN,) if schema is None else schema.columns
         # Tensors come as arrays, whose bytes are the same.
-        self._assembly = None if schema is None else Assembly(schema_of_arrays(schema))
+        self._assembly = None if schema is None else RecordAssembly(schema_of_arrays(schema))
 
     def of(self, block: Any) -> Iterator[Packed]:
         """The records of a block, in order, in one piece or several, each to be used before the next is asked for.
@@ -89,7 +89,7 @@ def _check_plain(column: Any) -> None:
         raise ArgumentTypeError(f"{PLAIN} is of type {column.type}, expected bytes")
 
 
-class Assembly:
+class RecordAssembly:
     """Puts records together, as fields/layout.py says.
 
     Args:
@@ -118,8 +118,8 @@ class Assembly:
                 self._explain(part)
                 raise
 
-    def _column(self, name: str, table: Any) -> Column:
-        return Column(self._schema.fields[name], name, table)
+    def _column(self, name: str, table: Any) -> ArrowColumn:
+        return ArrowColumn(self._schema.fields[name], name, table)
 
     def _room(self, size: int) -> Array:
         if len(self._memory) < size:

@@ -22,13 +22,13 @@ import msgspec
 
 from ffrecord.dataset_writer.remote import remote_base
 from ffrecord.dataset_writer.remote.objects import Objects
-from ffrecord.dataset_writer.remote.staging import Scratch
+from ffrecord.dataset_writer.remote.staging import ScratchDirectory
 from ffrecord.dataset_writer.write_log import Story
 from ffrecord.errors import FFRecordError, MissingFileError, RemoteError
 from ffrecord.fields import Schema
 from ffrecord.format import manifest
 from ffrecord.format.manifest import Shard
-from ffrecord.ray.target import Place, Target, empty_shard
+from ffrecord.ray.target import RayTarget, ShardPlace, empty_shard
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.system import signals
 
@@ -47,13 +47,13 @@ class RemotePlace:
 
     def __init__(self, objects: Objects, token: str) -> None:
         self._objects, self._token = objects, token
-        self._scratch: Scratch | None = None
+        self._scratch: ScratchDirectory | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_scratch": None}
 
     def path(self, name: str) -> str:
-        """As `Place`.
+        """As `ShardPlace`.
 
         Raises:
             FileNotFoundError: the write has ended.
@@ -68,7 +68,7 @@ class RemotePlace:
 
     def _local(self, name: str) -> str:
         if self._scratch is None:
-            self._scratch = Scratch("ray")
+            self._scratch = ScratchDirectory("ray")
         return os.path.join(self._scratch.path, f"{prefix_of(self._token)}{name}")
 
     def finished(self, name: str) -> Shard:
@@ -97,7 +97,7 @@ def prefix_of(token: str) -> str:
     return f"ray-{token}-"
 
 
-class RemoteTarget(Target):
+class RayRemoteTarget(RayTarget):
     """Objects below a URL.
 
     Args:
@@ -111,7 +111,7 @@ class RemoteTarget(Target):
         self._token = secrets.token_hex(TOKEN_BYTES)
         self._held = False
 
-    def begin(self) -> Place:
+    def begin(self) -> ShardPlace:
         if self._appends:
             remote_base.check_extendable(self._objects)
         else:

@@ -11,13 +11,13 @@ from ffrecord.dataset_writer.layout import ByBytes, ByCount
 from ffrecord.format import ffr_layout
 from ffrecord.format.extension import Extension
 from ffrecord.format.manifest import Shard
-from ffrecord.ray.target import Place
+from ffrecord.ray.target import ShardPlace
 from ffrecord.reading.batch_forms import Packed
 from ffrecord.writing.file_writer import FileWriter
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenShard:
     """What one try of a task has written, complete and durable.
 
     Attributes:
@@ -41,7 +41,7 @@ class ShardWriter:
         extension: what each says about itself.
     """
 
-    def __init__(self, place: Place, task: int, cut: ByBytes | ByCount, extension: Extension | None) -> None:
+    def __init__(self, place: ShardPlace, task: int, cut: ByBytes | ByCount, extension: Extension | None) -> None:
         self._place, self._task, self._cut, self._extension = place, task, cut, extension
         self._try = secrets.token_hex(8)
         self._file: FileWriter | None = None
@@ -91,10 +91,10 @@ class ShardWriter:
             self._total += self._bytes
             self._samples = self._bytes = 0
 
-    def end(self) -> Written:
+    def end(self) -> WrittenShard:
         """Complete the last shard; what there is."""
         self._close()
-        return Written(self._task, self._done, self._total)
+        return WrittenShard(self._task, self._done, self._total)
 
     def discard(self) -> None:
         """Remove what is not finished. What is, nobody will list."""
@@ -103,7 +103,7 @@ class ShardWriter:
         self._place.close()
 
 
-def in_order(written: list[Written]) -> Iterator[Shard]:
+def in_order(written: list[WrittenShard]) -> Iterator[Shard]:
     """The shards of all tasks, by their numbers."""
     for each in sorted(written, key=lambda each: each.task):
         yield from each.shards

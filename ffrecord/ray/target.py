@@ -34,7 +34,7 @@ from ffrecord.writing.file_writer import FileWriter
 SHARED = "driver and workers of Ray must share the file system of a dataset that they write"
 
 
-class Place(Protocol):
+class ShardPlace(Protocol):
     """Where a task puts its shards. Pickles."""
 
     def path(self, name: str) -> str:
@@ -50,7 +50,7 @@ class Place(Protocol):
         ...
 
 
-class Target(ABC):
+class RayTarget(ABC):
     """What the driver of Ray does about a dataset that tasks write.
 
     Args:
@@ -62,7 +62,7 @@ class Target(ABC):
         self._found: Base | None = None  # what is added to, once it has begun
 
     @abstractmethod
-    def begin(self) -> Place:
+    def begin(self) -> ShardPlace:
         """Take hold of it; where tasks are to write."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class LocalPlace:
     label: str
 
     def path(self, name: str) -> str:
-        """As `Place`.
+        """As `ShardPlace`.
 
         Raises:
             FileNotFoundError: the directory is not there, or not any more.
@@ -115,10 +115,10 @@ class LocalPlace:
             return Shard(name, opened.n, opened.size, opened.crc)
 
     def close(self) -> None:
-        """As `Place`: the driver removes the directory."""
+        """As `ShardPlace`: the driver removes the directory."""
 
 
-class LocalTarget(Target):
+class LocalTarget(RayTarget):
     """A directory of a file system.
 
     Args:
@@ -140,7 +140,7 @@ class LocalTarget(Target):
         else:
             check_vacant(self._path)
 
-    def begin(self) -> Place:
+    def begin(self) -> ShardPlace:
         part = self._part
         with signals.undisturbed():
             part.acquire()
@@ -202,7 +202,7 @@ class LocalTarget(Target):
             self._part.leave()
 
 
-def empty_shard(place: Place) -> Shard:
+def empty_shard(place: ShardPlace) -> Shard:
     """What a dataset without samples consists of, since readers want a file."""
     with FileWriter(place.path("empty.ffr"), 0):
         pass

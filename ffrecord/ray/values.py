@@ -62,7 +62,7 @@ def _of_arrays(field: Field) -> Field:
     return replace(field, inner=_of_arrays(field.inner)) if isinstance(field, ZstdField) else field
 
 
-class Column:
+class ArrowColumn:
     """The values of a column.
 
     Args:

@@ -16,9 +16,9 @@ from ffrecord.errors import ArgumentError, FFRecordError
 from ffrecord.fields import Schema
 from ffrecord.format.extension import Extension
 from ffrecord.ray.columns import schema_of_types
-from ffrecord.ray.records import Records
-from ffrecord.ray.shards import ShardWriter, Written, in_order
-from ffrecord.ray.target import LocalTarget, Place, Target
+from ffrecord.ray.records import ArrowRecords
+from ffrecord.ray.shards import ShardWriter, WrittenShard, in_order
+from ffrecord.ray.target import LocalTarget, RayTarget, ShardPlace
 from ffrecord.system import urls
 
 _log = logging.getLogger("ffrecord")
@@ -96,19 +96,19 @@ def _shown(ds: Any) -> Schema | None:
     return schema_of_types(types)
 
 
-def target_of(path: str, storage_options: Mapping[str, Any] | None, *, appends: bool, resumes: bool) -> Target:
+def target_of(path: str, storage_options: Mapping[str, Any] | None, *, appends: bool, resumes: bool) -> RayTarget:
     """What there is to do about a path, or a URL."""
     if urls.is_remote(path):
         if not resumes:
             sentence = "resume=False is of directories: nothing at a URL is discarded, what is there is refused"
             raise ArgumentError(f"{urls.redacted(path)}: {sentence}")
-        from ffrecord.ray.remote_target import RemoteTarget  # few programs need it
+        from ffrecord.ray.remote_target import RayRemoteTarget  # few programs need it
 
-        return RemoteTarget(path, storage_options, appends=appends)
+        return RayRemoteTarget(path, storage_options, appends=appends)
     return LocalTarget(urls.local_of(path), appends=appends, resumes=resumes)
 
 
-class ShardDatasink(Datasink[Written]):
+class ShardDatasink(Datasink[WrittenShard]):
     """Shards, for Ray. The driver has the target, tasks have the place.
 
     Args:
@@ -121,8 +121,8 @@ class ShardDatasink(Datasink[Written]):
         samples, bytes, shards: how much was published.
     """
 
-    def __init__(self, target: Target, place: Place, schema: Schema | None, cut: ByBytes | ByCount) -> None:
-        self._target: Target | None = target
+    def __init__(self, target: RayTarget, place: ShardPlace, schema: Schema | None, cut: ByBytes | ByCount) -> None:
+        self._target: RayTarget | None = target
         self._place, self._schema, self._cut = place, schema, cut
         self.samples = self.bytes = self.shards = 0
 
@@ -139,9 +139,9 @@ class ShardDatasink(Datasink[Written]):
     def _extension(self) -> Extension | None:
         return None if self._schema is None else extension_of(schema=self._schema.to_builtins())
 
-    def write(self, blocks: Iterable[Any], ctx: Any) -> Written:
+    def write(self, blocks: Iterable[Any], ctx: Any) -> WrittenShard:
         """A task: its blocks as shards that are complete when this returns."""
-        records = Records(self._schema)
+        records = ArrowRecords(self._schema)
         shards = ShardWriter(self._place, ctx.task_idx, self._cut, self._extension())
         try:
             for block in blocks:
@@ -153,7 +153,7 @@ class ShardDatasink(Datasink[Written]):
 
     def on_write_complete(self, write_result: Any) -> None:
         """The driver: publish what the tasks that Ray counts have said, and that alone."""
-        written: list[Written] = [each for each in write_result.write_returns if each is not None]
+        written: list[WrittenShard] = [each for each in write_result.write_returns if each is not None]
         shards = list(in_order(written))
         samples = sum(shard.samples for shard in shards)
         tasks = {each.task for each in written}

@@ -16,7 +16,7 @@ Out = Array | list[Array] | None  # memory for it
 Instead = dict[int, Array | None]  # place in a batch → the bytes to have there, None to leave the sample out
 
 
-class Outcome(NamedTuple):
+class BatchOutcome(NamedTuple):
     """A batch that has been read.
 
     Attributes:

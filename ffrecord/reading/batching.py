@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ffrecord.engine._engine import ARRAYS, PACKED, Slots
 from ffrecord.errors import ArgumentError, ClosedError, FormatError, SampleIndexError, counted, of_files
-from ffrecord.reading.batch_forms import Array, Form, Instead, Out, Outcome, delivered, without
+from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Instead, Out, delivered, without
 from ffrecord.reading.indices import as_indices, as_int64
 from ffrecord.reading.prefetch import Prefetcher
 from ffrecord.reading.python_engine import Background
@@ -102,7 +102,7 @@ class BatchReading(ABC):
         left_out = [place for place, record in instead.items() if record is None]
         return without(form, outcome.result, instead), np.delete(positions, left_out)
 
-    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
+    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> BatchOutcome:
         """Read a batch. go_on: its good samples are wanted, whatever `on_error` says."""
         load = partial(self._loaded, form, self._in_range(indices), out)
         return self._unless_closed(partial(self._background.now, load))
@@ -116,7 +116,7 @@ class BatchReading(ABC):
         threads: int = THREADS,
         sequential: bool = False,
         go_on: bool = False,
-    ) -> Callable[[], Outcome]:
+    ) -> Callable[[], BatchOutcome]:
         """Start reading a batch; what waits for it."""
         load = partial(self._loaded, form, self._in_range(indices), out)
         wait = self._unless_closed(partial(self._background.begin, load, threads))
@@ -128,14 +128,14 @@ class BatchReading(ABC):
         except ClosedError:
             raise self._closed_error() from None
 
-    def _loaded(self, form: Form, positions: Indices, out: Out) -> Outcome:
+    def _loaded(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
         """Read a batch by `_load`."""
         records = self._load(positions)
         if isinstance(form, Slots):
             records = [self._sized(form.record_size, *each) for each in zip(positions.tolist(), records, strict=True)]
         failures = [(place, record) for place, record in enumerate(records) if isinstance(record, Exception)]
         arrays = [np.empty(0, np.uint8) if isinstance(record, Exception) else record for record in records]
-        return Outcome(delivered(form, arrays, out), failures)
+        return BatchOutcome(delivered(form, arrays, out), failures)
 
     def _sized(self, size: int, index: int, record: Array | Exception) -> Array | Exception:
         """The record, or what is wrong with it if it has another size."""
@@ -148,11 +148,11 @@ class BatchReading(ABC):
 
     def _begin_columns(
         self, indices: Iterable[SupportsIndex], slots: Slots, out: Sequence[npt.NDArray[Any]] | None = None
-    ) -> Callable[[], Outcome]:
+    ) -> Callable[[], BatchOutcome]:
         """Start reading columns, for loaders: whatever `on_error` says, bad samples are told, the others read."""
         return self._begin(slots, indices, as_outs(out), go_on=True)
 
-    def _begin_packed(self, indices: Iterable[SupportsIndex]) -> Callable[[], Outcome]:
+    def _begin_packed(self, indices: Iterable[SupportsIndex]) -> Callable[[], BatchOutcome]:
         """The same for packed samples."""
         return self._begin(PACKED, indices, go_on=True)
 
@@ -230,7 +230,7 @@ class BatchReading(ABC):
 
     # Failures
 
-    def _settled(self, form: Form, outcome: Outcome, out: Out = None) -> Any:
+    def _settled(self, form: Form, outcome: BatchOutcome, out: Out = None) -> Any:
         """The result with the failed samples left out or replaced, as `on_error` says."""
         if not outcome.failures:
             return outcome.result

@@ -11,13 +11,13 @@ from functools import partial
 from typing import NamedTuple
 
 from ffrecord.errors import ClosedError
-from ffrecord.reading.batch_forms import Outcome
+from ffrecord.reading.batch_forms import BatchOutcome
 
-Load = Callable[[], Outcome]
+Load = Callable[[], BatchOutcome]
 IDLE_SECONDS = 1.0  # that a thread waits for something to do before it ends
 
 
-class Job(NamedTuple):
+class ReadJob(NamedTuple):
     """A batch to be read by a thread.
 
     Attributes:
@@ -27,11 +27,11 @@ class Job(NamedTuple):
     """
 
     load: Load
-    future: "Future[Outcome]"
+    future: "Future[BatchOutcome]"
     threads: int
 
 
-class Crew:
+class ReadThreads:
     """What is going on in one process.
 
     Attributes:
@@ -45,7 +45,7 @@ class Crew:
     def __init__(self) -> None:
         self.changed = threading.Condition()  # its lock may be taken again by its thread, as in a signal handler
         self.reading: dict[object, int] = {}
-        self.jobs: deque[Job] = deque()
+        self.jobs: deque[ReadJob] = deque()
         self.workers: set[threading.Thread] = set()
         self.busy = 0
 
@@ -81,10 +81,10 @@ class Background:
 
     def renew(self) -> None:
         """Forget what is going on: in a forked child, where no thread of the parent would ever end it."""
-        self._crew = Crew()
+        self._crew = ReadThreads()
         self.batches = self.records = self.bytes = 0
 
-    def now(self, load: Load) -> Outcome:
+    def now(self, load: Load) -> BatchOutcome:
         """What `load` gives, counted.
 
         Raises:
@@ -102,7 +102,7 @@ class Background:
                 self._ended(crew, token, outcome)
         return outcome  # pyright: ignore[reportReturnType]  # never None here
 
-    def _ended(self, crew: Crew, token: object, outcome: Outcome | None) -> None:
+    def _ended(self, crew: ReadThreads, token: object, outcome: BatchOutcome | None) -> None:
         with crew.changed:
             crew.reading.pop(token, None)
             if outcome is not None:
@@ -110,7 +110,7 @@ class Background:
             crew.changed.notify_all()
         self._release_if_over(crew)
 
-    def _count(self, outcome: Outcome) -> None:
+    def _count(self, outcome: BatchOutcome) -> None:
         result = outcome.result
         self.batches += 1
         if isinstance(result, list) and result and result[0].ndim == 2:  # columns, of records of one size
@@ -125,7 +125,7 @@ class Background:
 
         In a process forked meanwhile, that runs it itself.
         """
-        crew, future = self._crew, Future[Outcome]()
+        crew, future = self._crew, Future[BatchOutcome]()
         with crew.changed:
             if self.closed:
                 raise ClosedError("closed")
@@ -133,10 +133,10 @@ class Background:
                 return lambda: self.now(load)
             if len(crew.workers) - crew.busy <= len(crew.jobs) and len(crew.workers) < threads:
                 self._start(crew)
-            crew.jobs.append(Job(load, future, threads))
+            crew.jobs.append(ReadJob(load, future, threads))
             crew.changed.notify_all()
 
-        def wait() -> Outcome:
+        def wait() -> BatchOutcome:
             if crew is not self._crew:
                 return self.now(load)
             if self.closed:
@@ -148,17 +148,17 @@ class Background:
 
         return wait
 
-    def _start(self, crew: Crew) -> None:
+    def _start(self, crew: ReadThreads) -> None:
         # A daemon, or the interpreter would wait for it before `_end` can tell it to.
         worker = threading.Thread(target=self._work, args=(crew,), name="ffrecord", daemon=True)
         worker.start()
         crew.workers.add(worker)
 
-    def _work(self, crew: Crew) -> None:
+    def _work(self, crew: ReadThreads) -> None:
         while self._take(crew):
             pass
 
-    def _take(self, crew: Crew) -> bool:
+    def _take(self, crew: ReadThreads) -> bool:
         """Wait for a job and do it; false if there is none for a while."""
         with crew.changed:
             crew.changed.wait_for(lambda: crew.ready() or self.closed or _ending.is_set(), IDLE_SECONDS)
@@ -209,7 +209,7 @@ class Background:
                 worker.join()
         return True
 
-    def _release_if_over(self, crew: Crew) -> None:
+    def _release_if_over(self, crew: ReadThreads) -> None:
         with crew.changed:
             if not self.closed or crew.reading or self._release is None:
                 return

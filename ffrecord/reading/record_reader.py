@@ -12,7 +12,7 @@ from ffrecord._crc import crc32
 from ffrecord.engine import _engine
 from ffrecord.engine._engine import Failure
 from ffrecord.errors import ArgumentError, ClosedError
-from ffrecord.reading.batch_forms import Array, Form, Out, Outcome
+from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out
 from ffrecord.reading.failures import failure_error
 from ffrecord.reading.indices import as_indices, as_int64
 from ffrecord.reading.sample_slice import SampleSlice
@@ -199,7 +199,7 @@ class RecordReader(Store[Sample_co]):
             self._warn_refusal()
         return found
 
-    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
+    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> BatchOutcome:
         positions = as_indices(indices)
         go_on = go_on or self._on_error != "raise"
         read = self._call(self._engine.read, positions, self._check_data, go_on, form, out)
@@ -214,13 +214,13 @@ class RecordReader(Store[Sample_co]):
         threads: int = THREADS,
         sequential: bool = False,
         go_on: bool = False,
-    ) -> Callable[[], Outcome]:
+    ) -> Callable[[], BatchOutcome]:
         positions = as_indices(indices).copy()  # the caller may use its array again meanwhile
         go_on = go_on or self._on_error != "raise"
         begin: Callable[..., _engine.Batch[Any]] = self._engine.read_ahead
         batch = self._call(begin, positions, self._check_data, go_on, form, out, threads, sequential)
 
-        def wait() -> Outcome:
+        def wait() -> BatchOutcome:
             read = batch.result()
             if self.closed:
                 raise self._closed_error()
@@ -260,10 +260,10 @@ class RecordReader(Store[Sample_co]):
             self._warned = True
             logger.warning("Linux AIO refused (%s)%s; reading without it", *_refusal(self._engine.aio_error))
 
-    def _outcome(self, read: Read, positions: Indices, every: bool) -> Outcome:
+    def _outcome(self, read: Read, positions: Indices, every: bool) -> BatchOutcome:
         result, failures = read
         wanted = failures if every else failures[:1]  # to put all of them into words may take seconds
-        return Outcome(result, [(failure.order, self._error(failure, positions)) for failure in wanted])
+        return BatchOutcome(result, [(failure.order, self._error(failure, positions)) for failure in wanted])
 
     def _error(self, failure: Failure, positions: Indices) -> Exception:
         index = int(positions[failure.order])

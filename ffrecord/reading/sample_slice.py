@@ -12,7 +12,7 @@ from ffrecord.errors import SampleIndexError
 Array = npt.NDArray[np.uint8]
 
 
-class Reader(Protocol):
+class SlicedReader(Protocol):
     """What a slice needs of its reader."""
 
     def read_one(self, index: SupportsIndex) -> Array: ...
@@ -22,7 +22,7 @@ class Reader(Protocol):
 class SampleSlice(Sequence[Array]):
     """A slice of a reader: reads when looked at, holds nothing. Slices of it are slices."""
 
-    def __init__(self, reader: "Reader", indices: range) -> None:
+    def __init__(self, reader: "SlicedReader", indices: range) -> None:
         self._reader, self._indices = reader, indices
 
     def __len__(self) -> int:

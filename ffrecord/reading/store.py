@@ -20,7 +20,7 @@ from ffrecord.errors import (
     counted,
     of_files,
 )
-from ffrecord.reading.batch_forms import Array, Outcome, Packed
+from ffrecord.reading.batch_forms import Array, BatchOutcome, Packed
 from ffrecord.reading.batching import (
     SKIPPED_MOST,
     THREADS,
@@ -295,7 +295,7 @@ class Store(BatchReading, Generic[Sample_co]):
         """Sample `index`; arguments and errors as for `read`. "skip" raises here: there is nothing else to return."""
         return self._only(self._now(ARRAYS, [as_int64(index)]))
 
-    def _only(self, outcome: Outcome) -> Array:
+    def _only(self, outcome: BatchOutcome) -> Array:
         """The one record of a batch."""
         if outcome.failures and not callable(self._on_error):
             raise outcome.failures.pop()[1]  # no longer in what its own traceback keeps: see `_fill`

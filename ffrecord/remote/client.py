@@ -10,7 +10,7 @@ def never() -> bool:
     return False
 
 
-class Fetched(NamedTuple):
+class FetchedObject(NamedTuple):
     """Bytes of an object.
 
     Attributes:
@@ -37,7 +37,7 @@ class Client(Protocol):
         RemoteError: anything else.
     """
 
-    def get(self, path: str, most: int) -> Fetched:
+    def get(self, path: str, most: int) -> FetchedObject:
         """All of an object.
 
         Raises:
@@ -45,7 +45,7 @@ class Client(Protocol):
         """
         ...
 
-    def get_start(self, path: str, most: int) -> Fetched:
+    def get_start(self, path: str, most: int) -> FetchedObject:
         """The first `most` bytes of an object, or all of a smaller one.
 
         Raises:
@@ -53,7 +53,7 @@ class Client(Protocol):
         """
         ...
 
-    def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> Fetched:
+    def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> FetchedObject:
         """Bytes [start, stop) of an object, 0 <= start < stop: all of them, or an error.
 
         Raises:

@@ -19,7 +19,7 @@ SECONDS = 120.0  # for all tries together
 TABLES_MEMORY = 512 << 20  # bytes of tables that one reader holds at most
 
 
-class Options(NamedTuple):
+class ConnectionOptions(NamedTuple):
     """What `storage_options` says to us, not to the package that makes the connections.
 
     Attributes:
@@ -66,7 +66,7 @@ def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield str(key), value
 
 
-def options_of(storage_options: Mapping[str, Any] | None) -> Options:
+def options_of(storage_options: Mapping[str, Any] | None) -> ConnectionOptions:
     """Ours, checked, apart from those of the package.
 
     Raises:
@@ -84,7 +84,7 @@ def options_of(storage_options: Mapping[str, Any] | None) -> Options:
     memory = others.pop("tables_memory", TABLES_MEMORY)
     if not isinstance(memory, int) or memory < 0:
         raise ArgumentError(f"storage_options: tables_memory is {memory!r}, expected bytes, >= 0")
-    return Options(backend, int(requests), int(tries), float(seconds), memory, others)
+    return ConnectionOptions(backend, int(requests), int(tries), float(seconds), memory, others)
 
 
 def check_options(storage_options: object) -> None:
@@ -103,7 +103,7 @@ def _number(options: dict[str, Any], name: str, usual: float, low: int, high: in
     return value
 
 
-class _Process:
+class _ProcessClients:
     """The clients of one process. Those of the process that it was forked from are of no use to it."""
 
     def __init__(self) -> None:
@@ -112,8 +112,8 @@ class _Process:
         self.kept: list[Any] = []  # what the keys of `clients` name by address
 
 
-_here = _Process()
-_left_by_parents: list[_Process] = []  # never freed: their ends would be waited for
+_here = _ProcessClients()
+_left_by_parents: list[_ProcessClients] = []  # never freed: their ends would be waited for
 
 
 def connect(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Client, str]:
@@ -121,7 +121,7 @@ def connect(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple
 
     Args:
         url: of an object, or of what objects are below.
-        storage_options: what `Options` names, and what the package takes that makes the connections.
+        storage_options: what `ConnectionOptions` names, and what the package takes that makes the connections.
 
     Raises:
         ImportError: that is not installed; says what to install.
@@ -172,7 +172,7 @@ def _frozen(value: Any) -> Any:
 def _forked() -> None:
     global _here
     _left_by_parents.append(_here)
-    _here = _Process()
+    _here = _ProcessClients()
 
 
 os.register_at_fork(after_in_child=_forked)

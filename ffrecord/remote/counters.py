@@ -6,7 +6,7 @@ import weakref
 from collections import Counter
 
 
-class Tally:
+class Counters:
     """Sums by name, 0 at first. What one thread adds no other undoes."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Tally:
         return self._sums[name]
 
 
-_all: "weakref.WeakSet[Tally]" = weakref.WeakSet()
+_all: "weakref.WeakSet[Counters]" = weakref.WeakSet()
 
 
 def _renew_all() -> None:

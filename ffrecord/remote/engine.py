@@ -14,27 +14,27 @@ from ffrecord._crc import crc32
 from ffrecord.engine._engine import ARRAYS, CHECKED, PACKED, Failure, Slots
 from ffrecord.errors import ClosedError, MissingFileError, RemoteError
 from ffrecord.kernels._memory import pooled
-from ffrecord.reading.batch_forms import Array, Form, Out, Outcome, delivered
+from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out, delivered
 from ffrecord.reading.batching import THREADS, Indices
 from ffrecord.reading.python_engine import Background
 from ffrecord.remote.cache.cached import Cached
-from ffrecord.remote.counters import Tally
+from ffrecord.remote.counters import Counters
 from ffrecord.remote.pool import END_SECONDS, Task
 from ffrecord.remote.ranges import Request, parts, pieces, requests
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.remote.tables import Holder, Tables
 
-Read = tuple[Any, Any]  # as `Outcome`, but for failures, which are a list of `Failure`
+Read = tuple[Any, Any]  # as `BatchOutcome`, but for failures, which are a list of `Failure`
 POOLED_LEAST = 16 << 10  # bytes
 NOTHING = np.empty(0, np.uint8)
 
 logger = logging.getLogger("ffrecord")
 
 
-class Batch:
+class RemoteBatch:
     """A batch being read, or read."""
 
-    def __init__(self, wait: Callable[[], Outcome]) -> None:
+    def __init__(self, wait: Callable[[], BatchOutcome]) -> None:
         self._wait = wait
 
     def result(self) -> Read | None:
@@ -46,7 +46,7 @@ class Batch:
         return outcome.result, outcome.failures
 
 
-class Wanted:
+class WantedRecords:
     """The records of a batch, each once, as they lie: what is to be fetched, and what has come.
 
     Args:
@@ -109,7 +109,7 @@ class RemoteFiles:
         for file in self._files:
             file.holder = self._tables
         self._background = Background(self._release)
-        self._counted = Tally()
+        self._counted = Counters()
 
     @property
     def batches(self) -> int:
@@ -186,14 +186,14 @@ class RemoteFiles:
         out: Out = None,
         threads: int = THREADS,
         sequential: bool = False,
-    ) -> Batch:
+    ) -> RemoteBatch:
         """The same, while the caller goes on."""
         begun = None if self._cached is None else self._cached.begin(indices, form, out, threads, sequential)
         if begun is not None:
             wait: Callable[[], Any] = begun
-            return Batch(lambda: Outcome(*(wait() or self.read(indices, check, go_on, form, out))))
+            return RemoteBatch(lambda: BatchOutcome(*(wait() or self.read(indices, check, go_on, form, out))))
         load = partial(self._loaded, self._in_range(indices), check, form, out)
-        return Batch(self._background.begin(load, threads))
+        return RemoteBatch(self._background.begin(load, threads))
 
     def sizes(self, indices: Indices) -> Indices:
         """Sizes in bytes of the records at `indices`, int64 [k]."""
@@ -209,12 +209,12 @@ class RemoteFiles:
             raise IndexError(int(bad[0]))
         return np.where(indices < 0, indices + self.n, indices)
 
-    def _wanted(self, positions: Indices, **options: bool) -> tuple[Wanted, Indices]:
+    def _wanted(self, positions: Indices, **options: bool) -> tuple[WantedRecords, Indices]:
         """The records at `positions`, each once, and for each position which of them it is."""
         each, inverse = np.unique(positions, return_inverse=True)
         files = np.searchsorted(self._ends, each, "right")
         tables = self._tables_of([number for number, _ in parts(files)])
-        return Wanted(files, each - self._begins[files], tables, **options), inverse
+        return WantedRecords(files, each - self._begins[files], tables, **options), inverse
 
     def _tables_of(self, numbers: list[int]) -> dict[int, Tables]:
         found: dict[int, Tables] = {}
@@ -232,7 +232,7 @@ class RemoteFiles:
         self._storage.run(tasks)
         return found
 
-    def _loaded(self, positions: Indices, check: bool, form: Form, out: Out) -> Outcome:
+    def _loaded(self, positions: Indices, check: bool, form: Form, out: Out) -> BatchOutcome:
         check = check or self._cached is not None  # what is kept is right, or nobody would know later
         wanted, inverse = self._wanted(positions, check=check, own=form == ARRAYS)
         if self._cached is not None:
@@ -242,11 +242,11 @@ class RemoteFiles:
         failures: Any = _failures(wanted, places, form)
         if form == CHECKED:  # of which nothing is delivered that could be counted
             self._counted.add(bytes=int((wanted.stops - wanted.starts)[inverse].sum()))
-        return Outcome(_delivered(wanted, places, form, out), failures)
+        return BatchOutcome(_delivered(wanted, places, form, out), failures)
 
     # Requests
 
-    def _fetch(self, wanted: Wanted) -> None:
+    def _fetch(self, wanted: WantedRecords) -> None:
         missing = wanted.missing()
         tasks: list[Task] = []
         for request in requests(wanted.files[missing], wanted.starts[missing], wanted.stops[missing]):
@@ -260,7 +260,7 @@ class RemoteFiles:
         for j in wanted.missing().tolist():  # without bytes
             self._take(wanted, j, NOTHING, self._checksums(wanted, [NOTHING])[0], again=False)
 
-    def _ask(self, wanted: Wanted, request: Request, which: list[int]) -> None:
+    def _ask(self, wanted: WantedRecords, request: Request, which: list[int]) -> None:
         """Have the records `which` by a request."""
         try:
             data = self._files[request.file].get_range(request.start, request.stop).data
@@ -268,7 +268,9 @@ class RemoteFiles:
             raise self._named(error, wanted, which[0]) from None
         self._arrived(wanted, request, which, np.frombuffer(data, np.uint8))
 
-    def _in_pieces(self, wanted: Wanted, request: Request, which: list[int], cuts: list[tuple[int, int]]) -> list[Task]:
+    def _in_pieces(
+        self, wanted: WantedRecords, request: Request, which: list[int], cuts: list[tuple[int, int]]
+    ) -> list[Task]:
         """What fetches one large record; whichever ends last does the rest."""
         data = np.empty(request.stop - request.start, np.uint8)
         left = list(cuts)
@@ -288,7 +290,7 @@ class RemoteFiles:
         lock = threading.Lock()
         return [partial(ask, *cut) for cut in cuts]
 
-    def _arrived(self, wanted: Wanted, request: Request, which: list[int], data: Array) -> None:
+    def _arrived(self, wanted: WantedRecords, request: Request, which: list[int], data: Array) -> None:
         spans = [wanted.span(j) for j in which]
         cut = [data[start - request.start : stop - request.start] for start, stop in spans]
         arrived = zip(which, cut, self._checksums(wanted, cut), strict=True)
@@ -298,7 +300,7 @@ class RemoteFiles:
             self._cached.store(request.file, wanted.locals[good], records)
             self._cached.store_others(request.file, wanted.locals[which], request.start, data)
 
-    def _checksums(self, wanted: Wanted, records: Sequence[Array]) -> Sequence[int | None]:
+    def _checksums(self, wanted: WantedRecords, records: Sequence[Array]) -> Sequence[int | None]:
         """CRC-32 of each, None if they are not to be compared; their time is counted once for all."""
         if not wanted.check:
             return [None] * len(records)
@@ -307,7 +309,7 @@ class RemoteFiles:
         self._counted.add(crc_ns=time.perf_counter_ns() - begun)
         return found
 
-    def _take(self, wanted: Wanted, j: int, record: Array, computed: int | None, *, again: bool) -> bool:
+    def _take(self, wanted: WantedRecords, j: int, record: Array, computed: int | None, *, again: bool) -> bool:
         """Compare the CRC-32 of a record, and keep it; one that does not match is fetched once more."""
         if computed is not None and computed != wanted.stored[j]:
             if again:
@@ -316,7 +318,7 @@ class RemoteFiles:
         wanted.records[j] = record if record.flags.writeable or not wanted.own else _own(record)
         return j not in wanted.computed
 
-    def _once_more(self, wanted: Wanted, j: int) -> bool:
+    def _once_more(self, wanted: WantedRecords, j: int) -> bool:
         shard = self._files[int(wanted.files[j])]
         self._note(shard.path, int(wanted.locals[j]))
         try:
@@ -335,7 +337,7 @@ class RemoteFiles:
         level = logging.INFO if self._counted["refetched"] > 1 else logging.WARNING
         logger.log(level, "%s: sample %d of it came damaged, and is fetched once more", path, local)
 
-    def _named(self, error: OSError, wanted: Wanted, j: int) -> Exception:
+    def _named(self, error: OSError, wanted: WantedRecords, j: int) -> Exception:
         """The error with the index of a sample that it concerns."""
         index = int(wanted.locals[j] + self._begins[wanted.files[j]])
         if isinstance(error, FileNotFoundError):
@@ -352,7 +354,7 @@ def _own(record: Array) -> Array:
     return copy
 
 
-def _delivered(wanted: Wanted, places: list[int], form: Form, out: Out) -> Any:
+def _delivered(wanted: WantedRecords, places: list[int], form: Form, out: Out) -> Any:
     """The records at `places`, in the form asked for."""
     if form == CHECKED:
         return NOTHING, np.zeros(len(places) + 1, np.int64)
@@ -368,7 +370,7 @@ def _delivered(wanted: Wanted, places: list[int], form: Form, out: Out) -> Any:
     return delivered(form, arrays, out)
 
 
-def _failures(wanted: Wanted, places: list[int], form: Form) -> list[Failure]:
+def _failures(wanted: WantedRecords, places: list[int], form: Form) -> list[Failure]:
     """What is wrong with the records at `places`, in that order."""
     wrong = {j: ("mismatch", computed, wanted.stored[j]) for j, computed in wanted.computed.items()}
     if isinstance(form, Slots):

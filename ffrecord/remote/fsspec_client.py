@@ -8,11 +8,11 @@ from types import EllipsisType
 from typing import Any
 
 from ffrecord.errors import ArgumentError, FFRecordError, RemoteError
-from ffrecord.remote.client import Fetched, never
+from ffrecord.remote.client import FetchedObject, never
 from ffrecord.remote.comparing import check_there
 from ffrecord.remote.errors import changed, longer, no_ranges, short, too_large
 from ffrecord.remote.fsspec_errors import error_of
-from ffrecord.remote.fsspec_web import Answer, fetch
+from ffrecord.remote.fsspec_web import BoundedResponse, fetch
 from ffrecord.system import urls
 from ffrecord.system.optional import optional, require
 
@@ -75,19 +75,19 @@ class FsspecClient:
         query = f"?{self._query}" if self._query else ""
         return f"{self._scheme}://{host}/{urls.quoted(key)}{query}"
 
-    def get(self, path: str, most: int) -> Fetched:
+    def get(self, path: str, most: int) -> FetchedObject:
         """All of an object, of at most `most` bytes."""
         if self._whole:
             found = self._fetched(path, None, most)
             self._check_size(path, found, most)
-            return Fetched(found.data, len(found.data), found.etag)
+            return FetchedObject(found.data, len(found.data), found.etag)
         # One byte more than that tells what is too large; without a request for its size.
         data = self._asked(path, "cat_file", self._path(path), start=0, end=most + 1)
         if len(data) > most:
             raise too_large(self.url(path), len(data), most)
-        return Fetched(data, len(data), None)
+        return FetchedObject(data, len(data), None)
 
-    def get_start(self, path: str, most: int) -> Fetched:
+    def get_start(self, path: str, most: int) -> FetchedObject:
         """The first `most` bytes of an object, or all of a smaller one."""
         if self._whole:
             found = self._fetched(path, (0, most), most)
@@ -95,19 +95,19 @@ class FsspecClient:
                 raise no_ranges(self.url(path))
             expected = min(most, found.size) if found.size >= 0 else min(most, len(found.data))
             self._check_length(path, found, expected)
-            return Fetched(found.data, found.size if found.size >= 0 else len(found.data), found.etag)
+            return FetchedObject(found.data, found.size if found.size >= 0 else len(found.data), found.etag)
         size, etag = self.head(path)
         stop = most if size < 0 else min(most, size)
         if not stop:
-            return Fetched(b"", 0, etag)
+            return FetchedObject(b"", 0, etag)
         data = self._asked(path, "cat_file", self._path(path), start=0, end=stop)
         if len(data) > stop:
             raise no_ranges(self.url(path))
         if size >= 0 and len(data) < stop:
             raise short(self.url(path), len(data), stop)
-        return Fetched(data, size if size >= 0 or len(data) == most else len(data), etag)
+        return FetchedObject(data, size if size >= 0 or len(data) == most else len(data), etag)
 
-    def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> Fetched:
+    def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> FetchedObject:
         """Bytes [start, stop) of an object."""
         if self._whole:
             found = self._fetched(path, (start, stop), stop - start)
@@ -116,13 +116,13 @@ class FsspecClient:
             if etag is not None and found.etag is not None and etag != found.etag:
                 raise changed(self.url(path), etag, found.etag)
             self._check_length(path, found, stop - start)
-            return Fetched(found.data, found.size, found.etag)
+            return FetchedObject(found.data, found.size, found.etag)
         data = self._asked(path, "cat_file", self._path(path), start=start, end=stop)
         if len(data) > stop - start:
             raise no_ranges(self.url(path))
         if len(data) < stop - start:
             raise short(self.url(path), len(data), stop - start)
-        return Fetched(data, -1, None)
+        return FetchedObject(data, -1, None)
 
     def head(self, path: str) -> tuple[int, str | None]:
         """(size in bytes, etag) of an object."""
@@ -133,7 +133,7 @@ class FsspecClient:
         size = info.get("size")
         return -1 if size is None else int(size), _etag(info)
 
-    def _fetched(self, path: str, span: tuple[int, int] | None, most: int) -> Answer:
+    def _fetched(self, path: str, span: tuple[int, int] | None, most: int) -> BoundedResponse:
         """Ask a web server."""
         url, shown = self._path(path), self.url(path)
 
@@ -141,17 +141,17 @@ class FsspecClient:
             files = self._files()
             return self._fsspec.asyn.sync(files.loop, fetch, files, url, shown, span, most, timeout=CALL_SECONDS)
 
-        found: Answer = self._answer(path, ask)
+        found: BoundedResponse = self._answer(path, ask)
         return found
 
-    def _check_size(self, path: str, found: Answer, most: int) -> None:
+    def _check_size(self, path: str, found: BoundedResponse, most: int) -> None:
         size = max(found.size, len(found.data))
         if size > most:
             raise too_large(self.url(path), size, most)
         if 0 <= found.size != len(found.data):
             raise short(self.url(path), len(found.data), found.size)
 
-    def _check_length(self, path: str, found: Answer, expected: int) -> None:
+    def _check_length(self, path: str, found: BoundedResponse, expected: int) -> None:
         if len(found.data) > expected:
             raise longer(self.url(path), expected)
         if len(found.data) < expected:

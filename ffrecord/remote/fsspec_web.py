@@ -25,7 +25,7 @@ class StatusError(Exception):
         self.status = status
 
 
-class Answer(NamedTuple):
+class BoundedResponse(NamedTuple):
     """What a server gave.
 
     Attributes:
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
     etag: str | None
 
 
-async def fetch(files: Any, url: str, shown: str, span: tuple[int, int] | None, most: int) -> Answer:
+async def fetch(files: Any, url: str, shown: str, span: tuple[int, int] | None, most: int) -> BoundedResponse:
     """Ask a web server for an object, or a part of it.
 
     Args:
@@ -90,9 +90,9 @@ async def _stranger(files: Any) -> Any:
     return found
 
 
-async def _taken(answer: Any, shown: str, span: tuple[int, int] | None, most: int) -> Answer:
+async def _taken(answer: Any, shown: str, span: tuple[int, int] | None, most: int) -> BoundedResponse:
     if answer.status == 416 and answer.headers.get("Content-Range", "").endswith("/0"):
-        return Answer(206, b"", 0, 0, answer.headers.get("ETag"))
+        return BoundedResponse(206, b"", 0, 0, answer.headers.get("ETag"))
     if answer.status not in (200, 206):
         raise StatusError(answer.status)
     if answer.headers.get("Content-Encoding", "identity").lower() not in ("identity", ""):
@@ -102,7 +102,7 @@ async def _taken(answer: Any, shown: str, span: tuple[int, int] | None, most: in
         raise RemoteError(f"{shown}: another part came than was asked for")
     wanted = answer.status == 206 or span is None or 0 <= size <= most
     data = await _body(answer, most) if wanted else b""
-    return Answer(answer.status, data, start, size, answer.headers.get("ETag"))
+    return BoundedResponse(answer.status, data, start, size, answer.headers.get("ETag"))
 
 
 async def _body(answer: Any, most: int) -> bytes:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from ffrecord.errors import ChangedError, NoRangesError, NotSupportedError
 from ffrecord.remote import redirects
-from ffrecord.remote.client import Fetched, never
+from ffrecord.remote.client import FetchedObject, never
 from ffrecord.remote.comparing import check_there
 from ffrecord.remote.errors import changed, longer, short, too_large
 from ffrecord.remote.obstore_errors import error_of
@@ -61,7 +61,7 @@ class ObstoreClient:
         root = f"{scheme}://{host}{'?' if query else ''}{query}"
         return ObstoreClient(root, redirects.without_headers(self._options), self.url(path)), unquote(name)
 
-    def get(self, path: str, most: int) -> Fetched:
+    def get(self, path: str, most: int) -> FetchedObject:
         """All of an object, of at most `most` bytes."""
         there = self._elsewhere(path)
         if there is not None:
@@ -71,9 +71,9 @@ class ObstoreClient:
         if meta["size"] > most:
             raise too_large(self.url(path), meta["size"], most)
         data = self._body(path, found, meta["size"], None)
-        return Fetched(data, meta["size"], meta["e_tag"])
+        return FetchedObject(data, meta["size"], meta["e_tag"])
 
-    def get_start(self, path: str, most: int) -> Fetched:
+    def get_start(self, path: str, most: int) -> FetchedObject:
         """The first `most` bytes of an object, or all of a smaller one."""
         there = self._elsewhere(path)
         if there is not None:
@@ -85,12 +85,12 @@ class ObstoreClient:
             size, etag = self.head(path)
             if size:
                 raise
-            return Fetched(b"", 0, etag)
+            return FetchedObject(b"", 0, etag)
         meta = found.meta
         data = self._body(path, found, min(most, meta["size"]), (0, most))
-        return Fetched(data, meta["size"], meta["e_tag"])
+        return FetchedObject(data, meta["size"], meta["e_tag"])
 
-    def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> Fetched:
+    def get_range(self, path: str, start: int, stop: int, etag: str | None = None) -> FetchedObject:
         """Bytes [start, stop) of an object, of the version of `etag` if that is given."""
         there = self._elsewhere(path)
         if there is not None:
@@ -103,7 +103,7 @@ class ObstoreClient:
         if etag is not None and meta["e_tag"] is not None and meta["e_tag"] != etag:
             raise changed(self.url(path), etag, meta["e_tag"])
         data = self._body(path, found, stop - start, (start, stop))
-        return Fetched(data, meta["size"], meta["e_tag"])
+        return FetchedObject(data, meta["size"], meta["e_tag"])
 
     def _body(self, path: str, found: Any, size: int, span: tuple[int, int] | None) -> bytes:
         """Read a body, which must have `size` bytes.

@@ -14,7 +14,7 @@ from ffrecord.system.optional import require
 NAME = "obstore._obstore"
 
 
-class _Process:
+class _LibraryProcess:
     """What one process has of it; its threads do not survive a fork, and calls would wait for them for ever.
 
     Attributes:
@@ -29,8 +29,8 @@ class _Process:
         self.forked = forked
 
 
-_here = _Process(forked=False)
-_left_by_parents: list[_Process] = []  # never freed: whatever ends them would wait, too
+_here = _LibraryProcess(forked=False)
+_left_by_parents: list[_LibraryProcess] = []  # never freed: whatever ends them would wait, too
 
 
 def library() -> Any:
@@ -77,9 +77,9 @@ def _forked() -> None:
     global _here
     if NAME in sys.modules or _here.forked:
         _left_by_parents.append(_here)
-        _here = _Process(forked=True)
+        _here = _LibraryProcess(forked=True)
     else:
-        _here = _Process(forked=False)
+        _here = _LibraryProcess(forked=False)
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -10,9 +10,9 @@ from ffrecord.format import ffr_layout
 from ffrecord.format.extension import Extension, decode
 from ffrecord.format.manifest import Shard
 from ffrecord.reading.ffr_file import naming
-from ffrecord.remote.client import Fetched
+from ffrecord.remote.client import FetchedObject
 from ffrecord.remote.storage import Storage
-from ffrecord.remote.tables import Facts, Holder, Tables, parse
+from ffrecord.remote.tables import Holder, ShardFacts, Tables, parse
 
 MORE = 4 << 10  # bytes behind the tables that come with them: mostly all that lies before the first sample
 START = 64 << 10  # bytes of a file of which nothing is known
@@ -56,7 +56,7 @@ class RemoteShard:
     whole = None
     checksum = "CRC-32"
 
-    def __init__(self, storage: Storage, name: str, facts: Facts, *, check: bool) -> None:
+    def __init__(self, storage: Storage, name: str, facts: ShardFacts, *, check: bool) -> None:
         self.storage, self.name = storage, name
         self.path = storage.show(name)
         self.n, self.size, self.crc = facts
@@ -72,9 +72,9 @@ class RemoteShard:
         return f"<RemoteShard {self.path}>"
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ShardFacts:
         """What tells it from others."""
-        return Facts(self.n, self.size, self.crc)
+        return ShardFacts(self.n, self.size, self.crc)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -165,22 +165,22 @@ class RemoteShard:
         found = self._range(0, min(self.size, ffr_layout.tables_end(self.n) + MORE))
         crc, n = ffr_layout.PREFIX.unpack_from(found.data)
         if (n, crc) != (self.n, self.crc):
-            raise self._other(Facts(n, found.size if found.size >= 0 else self.size, crc))
+            raise self._other(ShardFacts(n, found.size if found.size >= 0 else self.size, crc))
         tables = self._parsed(found.data, check=check)
         self.etag = found.etag if self._versions else None
         return tables, found.data
 
-    def _range(self, start: int, stop: int) -> Fetched:
+    def _range(self, start: int, stop: int) -> FetchedObject:
         found = self.storage.get_range(self.name, start, stop)
         if found.size not in (-1, self.size):
-            raise self._other(Facts(self.n, found.size, self.crc))
+            raise self._other(ShardFacts(self.n, found.size, self.crc))
         return found
 
     def _parsed(self, data: Any, *, check: bool) -> Tables:
         with naming(self.path):
             return parse(data, self.n, self.size, self.path, check=check)
 
-    def _other(self, found: Facts) -> ChangedError:
+    def _other(self, found: ShardFacts) -> ChangedError:
         return ChangedError(
             f"{self.path}: replaced after it was opened, or after its dataset.json was written: (samples, size, CRC-32 "
             f"of tables) {tuple(found)}, expected {tuple(self.facts)}"
@@ -188,7 +188,7 @@ class RemoteShard:
 
     # Records
 
-    def get_range(self, start: int, stop: int) -> Fetched:
+    def get_range(self, start: int, stop: int) -> FetchedObject:
         """Bytes [start, stop) of it.
 
         Raises:
@@ -203,7 +203,7 @@ class RemoteShard:
             self._versions, self.etag = False, None
             found = self.storage.get_range(self.name, start, stop)
         if found.size not in (-1, self.size):
-            raise self._other(Facts(self.n, found.size, self.crc))
+            raise self._other(ShardFacts(self.n, found.size, self.crc))
         return found
 
     # What it says about itself
@@ -249,7 +249,9 @@ class RemoteShard:
 
 def listed(storage: Storage, shard: Shard, *, check: bool, alone: bool = False) -> RemoteShard:
     """Return a shard that a dataset.json lists, or that is all of `storage`; nothing is asked for."""
-    return RemoteShard(storage, "" if alone else shard.name, Facts(shard.samples, shard.size, shard.crc), check=check)
+    return RemoteShard(
+        storage, "" if alone else shard.name, ShardFacts(shard.samples, shard.size, shard.crc), check=check
+    )
 
 
 def opened(storage: Storage, *, check: bool) -> RemoteShard:
@@ -272,7 +274,7 @@ def _opened(storage: Storage, *, check: bool) -> RemoteShard:
         if found.size < 0:
             raise ArgumentError(f"{storage.shown}: its server does not say how large it is")
         crc, n = ffr_layout.unpack_prefix(bytes(memoryview(data)[: ffr_layout.PREFIX.size]), found.size)
-        shard = RemoteShard(storage, "", Facts(n, found.size, crc), check=check)
+        shard = RemoteShard(storage, "", ShardFacts(n, found.size, crc), check=check)
         stop = min(found.size, ffr_layout.tables_end(n) + MORE)
         if stop > len(data):
             data = bytes(data) + bytes(storage.get_range("", len(data), stop, found.etag).data)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ffrecord.remote.client import Client, Fetched
+from ffrecord.remote.client import Client, FetchedObject
 from ffrecord.remote.connecting import check_options, connect, options_of
-from ffrecord.remote.counters import Tally
+from ffrecord.remote.counters import Counters
 from ffrecord.remote.pool import Pool, Task, pause, pool
 from ffrecord.remote.retrying import retried
 from ffrecord.system import urls
@@ -39,7 +39,7 @@ class Storage:
         # Taken apart once, not for each of many shards.
         self._before, _, self._after = urls.joined(self.shown, "~").rpartition("~")
         self._quotes = urls.scheme_of(url) in urls.WEB
-        self._counted = Tally()
+        self._counted = Counters()
         self._owner = 0
         self._connect()
 
@@ -88,17 +88,17 @@ class Storage:
         """Let nobody wait any more for what `run` runs: it raises ClosedError. What is asked ends by itself."""
         self.pool.give_up(self)
 
-    def get(self, name: str, most: int) -> Fetched:
+    def get(self, name: str, most: int) -> FetchedObject:
         """All of an object, of at most `most` bytes."""
         client, path = self._at(name)
         return self._asked(partial(client.get, path, most))
 
-    def get_start(self, name: str, most: int) -> Fetched:
+    def get_start(self, name: str, most: int) -> FetchedObject:
         """The first `most` bytes of an object, or all of a smaller one."""
         client, path = self._at(name)
         return self._asked(partial(client.get_start, path, most))
 
-    def get_range(self, name: str, start: int, stop: int, etag: str | None = None) -> Fetched:
+    def get_range(self, name: str, start: int, stop: int, etag: str | None = None) -> FetchedObject:
         """Bytes [start, stop) of an object."""
         client, path = self._at(name)
         return self._asked(partial(client.get_range, path, start, stop, etag))

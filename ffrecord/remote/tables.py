@@ -17,7 +17,7 @@ from ffrecord.format import ffr_layout
 K = TypeVar("K")
 
 
-class Facts(NamedTuple):
+class ShardFacts(NamedTuple):
     """What tells a shard from others.
 
     Attributes:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.engine._engine import Files
-from ffrecord.reading.batch_forms import Array, Form, Out, Outcome
+from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out
 from ffrecord.reading.indices import as_indices
 from ffrecord.reading.record_reader import Read, RecordReader
 from ffrecord.reading.stats import ReadStats
@@ -55,7 +55,7 @@ class MixedReader(RecordReader):
             self._read_at_once()  # here, since only an opened reader can tell
         return super()._read_single(index)
 
-    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
+    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> BatchOutcome:
         positions = as_indices(indices)
         if self._all_plain(positions):
             return super()._now(form, positions, out, go_on)
@@ -63,7 +63,7 @@ class MixedReader(RecordReader):
 
     def _begin(
         self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, **options: Any
-    ) -> Callable[[], Outcome]:
+    ) -> Callable[[], BatchOutcome]:
         positions = as_indices(indices)
         if self._all_plain(positions):
             return super()._begin(form, positions, out, **options)

@@ -128,22 +128,22 @@ def check_columns(arrays: Arrays, **dtypes: type[np.generic]) -> int:
     return len(found[0])
 
 
-class _Kept(_memory.Mapping):
+class _KeptIndex(_memory.Mapping):
     """An index file, mapped; it knows its path."""
 
     path: str
 
 
-_mapped_now: weakref.WeakSet[_Kept] = weakref.WeakSet()
+_mapped_now: weakref.WeakSet[_KeptIndex] = weakref.WeakSet()
 
 
-def kept_file(array: object) -> _Kept | None:
+def kept_file(array: object) -> _KeptIndex | None:
     """The index file that an array is in; None if it is in memory."""
     mapping = mapping_of(array)
-    return mapping if isinstance(mapping, _Kept) else None
+    return mapping if isinstance(mapping, _KeptIndex) else None
 
 
-def check_there(file: _Kept | None) -> None:
+def check_there(file: _KeptIndex | None) -> None:
     """To be called after looking at arrays of an index file: pages that could not be had were read as zeros.
 
     Raises:
@@ -265,7 +265,7 @@ def _mapped(place: str, status: os.stat_result) -> memoryview:
             raise FormatError(f"{size} bytes, expected at least {HEAD.size}")
         if len(_mapped_now) >= (resources.MAPPED_FEW if size < LARGE else resources.mappings()):
             return memoryview(read_all(fd, size, 0))  # a process may have no more than some ten thousand mappings
-        mapping = _Kept(fd, size)
+        mapping = _KeptIndex(fd, size)
         mapping.path = place
         _mapped_now.add(mapping)
         return memoryview(mapping)

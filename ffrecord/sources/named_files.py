@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError, of_files
 from ffrecord.fields.images.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.folders.member_file import BUFFER
-from ffrecord.folders.safe_unpack import Unpacked, unpack_files
+from ffrecord.folders.safe_unpack import UnpackedFiles, unpack_files
 from ffrecord.reading.batch_forms import Array, Packed
 from ffrecord.reading.indices import as_indices
 from ffrecord.reading.paths import PathLike, check_several
@@ -226,7 +226,7 @@ class NamedFiles(Store):
         max_size: int | str | None = None,
         paths: Iterable[PathLike] | None = None,
         on_file: Callable[[int, int], object] | None = None,
-    ) -> Unpacked:
+    ) -> UnpackedFiles:
         """Write files as files of a new directory; see `ffrecord.sources.unpack`."""
         check_several("paths", paths)
         from_names, sizes = self.keys(), self._content_sizes()

@@ -8,7 +8,7 @@ import numpy as np
 
 from ffrecord.errors import ArgumentTypeError, MissingFileError, of_files
 from ffrecord.folders.folder import PackedFolder
-from ffrecord.folders.safe_unpack import Unpacked, unpack_files
+from ffrecord.folders.safe_unpack import UnpackedFiles, unpack_files
 from ffrecord.reading.paths import PathLike, check_several
 from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.store import Store
@@ -23,7 +23,7 @@ def unpack(
     max_size: int | str | None = None,
     paths: Iterable[PathLike] | None = None,
     on_file: Callable[[int, int], object] | None = None,
-) -> Unpacked:
+) -> UnpackedFiles:
     """Write the files of an archive as files of a new directory; all of them or none, and nothing outside it.
 
     Every name is looked at before anything is written. What is written lies in a directory beside the target until all
@@ -68,7 +68,7 @@ def _unpack_records(
     max_size: int | str | None,
     paths: Iterable[PathLike] | None,
     on_file: Callable[[int, int], object] | None,
-) -> Unpacked:
+) -> UnpackedFiles:
     """Of a reader that has names, but opens none of them as a file."""
     check_several("paths", paths)
     names = {name: index for index, name in enumerate(reader.keys())}

@@ -12,7 +12,7 @@ from torch.utils.data._utils import collate as torchs
 from ffrecord.fields import BoolField, FloatField, IntField, NDArrayField, ScalarField, Schema, TensorField, ZstdField
 from ffrecord.fields.field import Field
 from ffrecord.fields.layout import Slot
-from ffrecord.torch.samples import FIRST_TYPES, Records, Samples, plain
+from ffrecord.torch.samples import FIRST_TYPES, LazySamples, SampleRecords, plain
 from ffrecord.torch.sharing import carried, tensor_of
 from ffrecord.torch.tensors import as_tensor
 
@@ -37,7 +37,7 @@ def collate(batch: list[Any]) -> Any:
     Raises:
         As default_collate; FormatError: a record that is not of its schema.
     """
-    if type(batch) is Samples and batch.records is not None and not batch.looked:
+    if type(batch) is LazySamples and batch.records is not None and not batch.looked:
         return _collated(batch.records, torchs.default_collate_fn_map)
     return default_collate(batch)
 
@@ -49,7 +49,7 @@ def can_collate(schema: Schema) -> bool:
 
 def _collate_first(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
     """What default_collate calls for a batch whose first sample is one of FIRST_TYPES."""
-    fresh = type(batch) is Samples and batch.records is not None
+    fresh = type(batch) is LazySamples and batch.records is not None
     if fresh and collate_fn_map is torchs.default_collate_fn_map and _is_torchs(collate_fn_map):
         return _collated(batch.records, collate_fn_map)  # type: ignore[attr-defined]
     return torchs.collate(list(map(plain, batch)), collate_fn_map=collate_fn_map)
@@ -71,7 +71,7 @@ for _first in FIRST_TYPES.values():
     torchs.default_collate_fn_map[_first] = _collate_first
 
 
-def _collated(records: Records, functions: Any) -> Any:
+def _collated(records: SampleRecords, functions: Any) -> Any:
     schema = records.schema
     columns = _fixed_columns(records)
     if columns is None:
@@ -101,7 +101,7 @@ def _template(schema: Schema) -> Any:
     return schema.unflatten(range(len(schema.columns)))
 
 
-def _fixed_columns(records: Records) -> list[torch.Tensor] | None:
+def _fixed_columns(records: SampleRecords) -> list[torch.Tensor] | None:
     """A tensor for each column, if records are nothing but such columns; None where that needs a closer look."""
     schema, count = records.schema, len(records.offsets) - 1
     size = schema.record_size

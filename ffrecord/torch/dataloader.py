@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset, Sampler
 from ffrecord.errors import ArgumentError, StateError
 from ffrecord.torch.dataset import Dataset
 from ffrecord.torch.iterators import MultiProcessIterator, SingleProcessIterator, WorkersIterator
-from ffrecord.torch.progress import Progress
+from ffrecord.torch.progress import LoaderProgress
 from ffrecord.torch.sampler_progress import Following, sampler_of
 from ffrecord.torch.skipping import Singles, SkipableSampler
 from ffrecord.torch.telling import Shuffled
@@ -91,7 +91,7 @@ class DataLoader(TorchDataLoader[T_co]):
         )
         self.skippable = skippable
         indices, ours = self._wrap_samplers(), None if self._is_iterable() else sampler_of(self)
-        self._ffrecord_progress = Progress(indices) if ours is None else Following(indices, ours)
+        self._ffrecord_progress = LoaderProgress(indices) if ours is None else Following(indices, ours)
 
     def _wrap_samplers(self) -> Any:
         """Make the batch sampler skippable, if asked; the sampler to take indices from."""

@@ -12,14 +12,14 @@ from torch.utils.data import Dataset as TorchDataset
 
 from ffrecord._crc import crc32
 from ffrecord.errors import ArgumentError, ArgumentTypeError, ConcatIndexError, SampleIndexError, counted
-from ffrecord.inputs.parts import Chosen, Joined, Parts, Whole
+from ffrecord.inputs.parts import ChosenSamples, Joined, Parts, WholeStore
 from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order.identity import Identity, identity_of
 from ffrecord.reader import FileReader
 from ffrecord.reading.paths import PathLike, Source, shown
 from ffrecord.reading.store import OnError, Store
 from ffrecord.system.sample_types import UNTOLD
-from ffrecord.torch.fetching import Fetched, decoded, fetch, merged
+from ffrecord.torch.fetching import FetchedSamples, decoded, fetch, merged
 from ffrecord.torch.indexing import Held, Indices, MappedFile, as_positions, at, cut, held, is_single
 from ffrecord.torch.registry import ReaderRegistry
 
@@ -172,11 +172,11 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
     def _is_indexed_by_lists(self) -> bool:
         return type(self).__getitem__ is not Dataset.__getitem__
 
-    def _get(self, positions: list[int], *, lazily: bool) -> Fetched:
+    def _get(self, positions: list[int], *, lazily: bool) -> FetchedSamples:
         """The samples at `positions`, each in [0, len(self)), for a dataset that this one is a member of."""
-        return Fetched(self[positions]) if self._is_indexed_by_lists() else self._fetch(positions, lazily=lazily)
+        return FetchedSamples(self[positions]) if self._is_indexed_by_lists() else self._fetch(positions, lazily=lazily)
 
-    def _fetch(self, positions: list[int], *, lazily: bool = False) -> Fetched:
+    def _fetch(self, positions: list[int], *, lazily: bool = False) -> FetchedSamples:
         """The same, by one batched read."""
         overridden = getattr(self.process, "__func__", None) is not Dataset.process
         return fetch(self.reader, positions, self.process if overridden else None, self, lazily=lazily)
@@ -189,7 +189,7 @@ class Dataset(ReaderRegistry, TorchDataset[T_co]):
         reader = vars(self).get("reader")
         if not isinstance(reader, Store) or not is_untouched(self, ("process", *ASKED)):
             return None
-        return Whole(reader)
+        return WholeStore(reader)
 
     def _identity(self) -> Identity:
         """What the dataset is, as far as a saved place depends on it."""
@@ -256,12 +256,12 @@ class Subset(Dataset[T_co]):
             return super().subset(indices)
         return Subset(self.dataset, cut(self._held, indices))
 
-    def _fetch(self, positions: list[int], *, lazily: bool = False) -> Fetched:
+    def _fetch(self, positions: list[int], *, lazily: bool = False) -> FetchedSamples:
         return self.dataset._get(self.dataset._positions(at(self._held, positions)), lazily=lazily)
 
     def _parts_of_dataset(self) -> Parts | None:
         inner = parts_of(self.dataset) if is_untouched(self, ASKED) else None
-        return None if inner is None else Chosen(inner, self._held)
+        return None if inner is None else ChosenSamples(inner, self._held)
 
     def _identity(self) -> Identity:
         inside, text = self.dataset._identity(), _described(self._held)
@@ -319,7 +319,7 @@ class ConcatDataset(Dataset[T_co]):
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
-    def _fetch(self, positions: list[int], *, lazily: bool = False) -> Fetched:
+    def _fetch(self, positions: list[int], *, lazily: bool = False) -> FetchedSamples:
         parts, places = [], []
         for member, own in self._by_member(positions).items():
             start = self.cumulative_sizes[member - 1] if member else 0

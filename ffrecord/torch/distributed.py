@@ -91,7 +91,7 @@ def _has_group() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-class Found(NamedTuple):
+class FoundRank(NamedTuple):
     """What was found of a process: its rank, the number of ranks, and where the rank is placed."""
 
     rank: int
@@ -115,7 +115,7 @@ class Ranks:
     def __init__(self, rank: SupportsIndex | None, world_size: SupportsIndex | None, placement: Place) -> None:
         self._asked = rank, world_size
         self._place = placement
-        self._carried: Found | None = None  # from the process that this object was pickled in
+        self._carried: FoundRank | None = None  # from the process that this object was pickled in
         self.first = self._find_first()
 
     def follow(self, course: Course, *, provisional: bool = False) -> bool:
@@ -142,22 +142,22 @@ class Ranks:
         course.share(*found)
         return True
 
-    def _find(self) -> Found:
+    def _find(self) -> FoundRank:
         if self._carried is not None and get_worker_info() is not None and not _has_group():
             return self._carried  # a worker that was spawned is in no group, but the process that it works for is
         rank, world_size = rank_and_size(*self._asked)
-        return Found(rank, world_size, placement_on(self._place, rank, world_size))
+        return FoundRank(rank, world_size, placement_on(self._place, rank, world_size))
 
-    def _find_first(self) -> Found:
+    def _find_first(self) -> FoundRank:
         try:
             return self._find()
         except UnknownRankError:
             if self._asked[1] is not None:
                 raise
-            return Found(0, _known()[1], None)
+            return FoundRank(0, _known()[1], None)
 
     def __getstate__(self) -> dict[str, Any]:
-        carried: Found | None
+        carried: FoundRank | None
         try:
             carried = self._find()
         except ValueError:

@@ -14,11 +14,11 @@ from ffrecord.reader import FileReader
 from ffrecord.reading.batching import tell_skipped
 from ffrecord.reading.store import SKIPPED_MOST, Store
 from ffrecord.torch.collating import can_collate
-from ffrecord.torch.samples import Records, Samples
+from ffrecord.torch.samples import LazySamples, SampleRecords
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["Fetched", "decoded", "fetch", "merged"]
+__all__ = ["FetchedSamples", "decoded", "fetch", "merged"]
 
 Arrays = list[npt.NDArray[np.uint8]]
 Process = Callable[[list[int], Arrays], list[Any]]
@@ -27,7 +27,7 @@ Process = Callable[[list[int], Arrays], list[Any]]
 _schemas: "WeakKeyDictionary[Store, tuple[Schema, bool] | None]" = WeakKeyDictionary()
 
 
-class Fetched(NamedTuple):
+class FetchedSamples(NamedTuple):
     """Samples that were asked for.
 
     Attributes:
@@ -41,14 +41,16 @@ class Fetched(NamedTuple):
     error: Exception | None = None
 
 
-def fetch(reader: Store, positions: list[int], process: Process | None, dataset: object, *, lazily: bool) -> Fetched:
+def fetch(
+    reader: Store, positions: list[int], process: Process | None, dataset: object, *, lazily: bool
+) -> FetchedSamples:
     """The samples of `reader` at `positions`.
 
     Args:
         positions: [k] ints in [0, reader.n).
         process: makes samples of bytes; None to decode them by the schema of the files.
         dataset: for messages.
-        lazily: samples may be `Samples`.
+        lazily: samples may be `LazySamples`.
 
     Raises:
         NotImplementedError: neither `process` nor a schema.
@@ -63,8 +65,8 @@ def fetch(reader: Store, positions: list[int], process: Process | None, dataset:
     if reader._on_error == "skip":
         return _skipping(reader, positions, process, dataset, lazily)
     if process is not None:
-        return Fetched(process(positions, reader.read(positions)))
-    return Fetched(_samples(_known(reader, dataset), *reader.read_packed(positions), lazily))
+        return FetchedSamples(process(positions, reader.read(positions)))
+    return FetchedSamples(_samples(_known(reader, dataset), *reader.read_packed(positions), lazily))
 
 
 def _processed(process: Process, dataset: object, positions: list[int], data: Arrays) -> list[Any]:
@@ -93,12 +95,14 @@ def decoded(dataset: Any, indices: list[int], data: Arrays) -> list[Any]:
 def _samples(known: tuple[Schema, bool], data: Any, offsets: Any, lazily: bool) -> list[Any]:
     schema, can = known
     if lazily and can and len(offsets) > 1:
-        return Samples(Records(schema, data, offsets))
+        return LazySamples(SampleRecords(schema, data, offsets))
     samples: list[Any] = schema.decode_batch(data, offsets, tensor=as_tensor)
     return samples
 
 
-def _skipping(reader: Store, positions: list[int], process: Process | None, dataset: object, lazily: bool) -> Fetched:
+def _skipping(
+    reader: Store, positions: list[int], process: Process | None, dataset: object, lazily: bool
+) -> FetchedSamples:
     """The same, without the samples that cannot be read; the others keep their indices."""
     (data, offsets), failures = reader._begin_packed(positions)()
     room = max(0, SKIPPED_MOST - reader.skipped)
@@ -110,16 +114,16 @@ def _skipping(reader: Store, positions: list[int], process: Process | None, data
     kept = [place for place in range(len(positions)) if place not in missing]
     first = failures[0][1] if failures else None
     if not failures and process is None:
-        return Fetched(_samples(_known(reader, dataset), data, offsets, lazily), kept)
+        return FetchedSamples(_samples(_known(reader, dataset), data, offsets, lazily), kept)
     arrays = [data[low:high] for low, high in pairwise(offsets.tolist())]
     arrays = [arrays[place] for place in kept]
     if process is not None:
         # Each its own: what a batch shares is recycled, and may be written to.
         samples = process([positions[place] for place in kept], [array.copy() for array in arrays])
-        return Fetched(samples, kept if len(samples) == len(kept) else None, first)
+        return FetchedSamples(samples, kept if len(samples) == len(kept) else None, first)
     offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
     data = np.concatenate([*arrays, np.empty(0, np.uint8)])
-    return Fetched(_samples(_known(reader, dataset), data, offsets, lazily), kept, first)
+    return FetchedSamples(_samples(_known(reader, dataset), data, offsets, lazily), kept, first)
 
 
 def _known(reader: Store, dataset: object) -> tuple[Schema, bool]:
@@ -135,7 +139,7 @@ def _known(reader: Store, dataset: object) -> tuple[Schema, bool]:
     return known
 
 
-def merged(parts: Sequence[Fetched], places: Sequence[list[int]], count: int) -> Fetched:
+def merged(parts: Sequence[FetchedSamples], places: Sequence[list[int]], count: int) -> FetchedSamples:
     """One batch of `count`, of parts that fill the `places` of their own, those left out omitted."""
     if len(parts) == 1:
         return parts[0]
@@ -143,7 +147,7 @@ def merged(parts: Sequence[Fetched], places: Sequence[list[int]], count: int) ->
     if not any(errors):
         records = _joined([part.samples for part in parts], places, count)
         if records is not None:
-            return Fetched(Samples(records))
+            return FetchedSamples(LazySamples(records))
     missing = object()
     samples: list[Any] = [missing] * count
     for part, own in zip(parts, places, strict=True):
@@ -151,12 +155,12 @@ def merged(parts: Sequence[Fetched], places: Sequence[list[int]], count: int) ->
         for place, sample in zip(kept, part.samples, strict=True):
             samples[place] = sample
     there = [place for place in range(count) if samples[place] is not missing]
-    return Fetched([samples[place] for place in there], there, next(filter(None, errors), None))
+    return FetchedSamples([samples[place] for place in there], there, next(filter(None, errors), None))
 
 
-def _joined(batches: list[list[Any]], places: Sequence[list[int]], count: int) -> Records | None:
+def _joined(batches: list[list[Any]], places: Sequence[list[int]], count: int) -> SampleRecords | None:
     """The records of batches of one schema and size of record, in the order of their places; None for others."""
-    found = [batch.records for batch in batches if isinstance(batch, Samples) and batch.records is not None]
+    found = [batch.records for batch in batches if isinstance(batch, LazySamples) and batch.records is not None]
     if not found or len(found) != len(batches):
         return None
     schema, size = found[0].schema, found[0].schema.record_size
@@ -165,4 +169,4 @@ def _joined(batches: list[list[Any]], places: Sequence[list[int]], count: int) -
     data = np.empty((count, size), np.uint8)
     for each, own in zip(found, places, strict=True):
         data[own] = each.data.reshape(-1, size)
-    return Records(schema, data.reshape(-1), np.arange(count + 1, dtype=np.int64) * size)
+    return SampleRecords(schema, data.reshape(-1), np.arange(count + 1, dtype=np.int64) * size)

@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import get_worker_info
 
 from ffrecord.errors import ArgumentTypeError
-from ffrecord.inputs.parts import Chosen, Parts
+from ffrecord.inputs.parts import ChosenSamples, Parts
 from ffrecord.inputs.recognised import is_untouched, parts_of
 from ffrecord.order import Order, Run
 from ffrecord.system.sample_types import UNTOLD
@@ -168,7 +168,7 @@ class IterableDataset(TorchIterableDataset[T_co]):
             return None
         run, _ = self._begin(None)
         batches = [run[number].indices for number in range(len(run))]
-        return Chosen(inner, np.concatenate([np.empty(0, np.int64), *batches]))
+        return ChosenSamples(inner, np.concatenate([np.empty(0, np.int64), *batches]))
 
     def set_epoch(self, epoch: SupportsIndex) -> None:
         """Let iterations be of this epoch: from its start, but where it is the one they are of already."""

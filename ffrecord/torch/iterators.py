@@ -11,14 +11,14 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleP
 
 from ffrecord.errors import UserFunctionError
 from ffrecord.torch.sending import LoaderView
-from ffrecord.torch.skipping import Rest
+from ffrecord.torch.skipping import RestSampler
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 
-__all__ = ["Epoch", "MultiProcessIterator", "SingleProcessIterator", "WorkersIterator"]
+__all__ = ["LoaderEpoch", "MultiProcessIterator", "SingleProcessIterator", "WorkersIterator"]
 
 
 @dataclass
-class Epoch:
+class LoaderEpoch:
     """One pass over a loader.
 
     Attributes:
@@ -45,13 +45,13 @@ class Epoch:
 class Keeper(Protocol):
     """The part of a loader that knows how far it has come: `Progress` or `Following`."""
 
-    def has_moved(self, loader: Any, epoch: Epoch) -> bool:
+    def has_moved(self, loader: Any, epoch: LoaderEpoch) -> bool:
         """Whether the loop of `epoch`, which has delivered nothing, is to begin again elsewhere."""
 
     def iterate(self, loader: Any, build: Callable[[], Any]) -> Any:
         """Return the iterator that `build` makes."""
 
-    def began(self, loader: Any, epoch: Epoch) -> None:
+    def began(self, loader: Any, epoch: LoaderEpoch) -> None:
         """Note that the loop of `epoch` has delivered its first batch, or its end."""
 
 
@@ -62,8 +62,8 @@ class _Counting:
     state taken on failure tries it again.
     """
 
-    epoch: Epoch
-    _sampler_iter: Rest
+    epoch: LoaderEpoch
+    _sampler_iter: RestSampler
     _find_loader: Callable[[], Any] | None  # until the first batch
 
     def __init__(self, loader: Any) -> None:

@@ -17,13 +17,13 @@ from ffrecord.reading.paths import PathLike, Source
 from ffrecord.reading.store import Store
 from ffrecord.torch.distributed import Place, Ranks
 from ffrecord.torch.images import ImageDecoder
-from ffrecord.torch.loading.bad_records import ON_ERROR, Rows
+from ffrecord.torch.loading.bad_records import ON_ERROR, BatchRows
 from ffrecord.torch.loading.batch_builder import AnyColumns, Work
-from ffrecord.torch.loading.columns import Columns
+from ffrecord.torch.loading.columns import BatchColumns
 from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.functions import UserFunction
-from ffrecord.torch.loading.iteration import Batches, Iteration, Tally
-from ffrecord.torch.loading.options import Options, check_choice
+from ffrecord.torch.loading.iteration import BatchCounts, BatchIterator, Iteration
+from ffrecord.torch.loading.options import LoaderOptions, check_choice
 from ffrecord.torch.loading.ragged import RAGGED, ragged_form
 from ffrecord.torch.loading.stats import LoaderStats, Reading
 
@@ -141,7 +141,7 @@ class Loader(Iterable[Any]):
         cache_dir: PathLike | None = None,
         cache_limit: int | str | None = None,
     ) -> None:
-        self._options = options = Options.checked(
+        self._options = options = LoaderOptions.checked(
             num_threads, prefetch, num_workers, timeout, pin_memory, device, multiprocessing_context
         )
         check_choice("on_error", on_error, ON_ERROR)
@@ -173,7 +173,7 @@ class Loader(Iterable[Any]):
             pin = (options.pin or options.device is not None) and not options.workers
             columns: AnyColumns
             if isinstance(self.reader, FileReader):
-                columns = Columns(schema_of(self.reader), fields, decode, form, pin)
+                columns = BatchColumns(schema_of(self.reader), fields, decode, form, pin)
             else:
                 columns = DecodedColumns(self.reader, fields, decode, form, pin)
             self._work = Work(columns, form, on_error, *functions)
@@ -193,7 +193,7 @@ class Loader(Iterable[Any]):
         except BaseException:
             self.close()
             raise
-        self._tally = Tally()
+        self._tally = BatchCounts()
         self._read_before = Reading.of(self.reader.stats())
 
     def __iter__(self) -> Iterator[Any]:
@@ -204,8 +204,8 @@ class Loader(Iterable[Any]):
         self._ranks.follow(self._course)
         return self._course.begin()
 
-    def _make(self, run: Run) -> Batches:
-        return Batches(run, self.reader, self._work, self._options)
+    def _make(self, run: Run) -> BatchIterator:
+        return BatchIterator(run, self.reader, self._work, self._options)
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch, as trainers expect: also where one is taken up in the middle."""
@@ -278,7 +278,7 @@ class Loader(Iterable[Any]):
         return torch.arange(len(rows.indices), device="cpu") < len(rows.indices) - rows.padding
 
     @property
-    def _rows(self) -> Rows:
+    def _rows(self) -> BatchRows:
         if self._tally.rows is None:
             raise StateError("no batch was yielded yet")
         return self._tally.rows

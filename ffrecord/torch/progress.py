@@ -8,17 +8,17 @@ from typing import Any, TypeAlias
 import torch
 
 from ffrecord.errors import ArgumentError
-from ffrecord.torch.iterators import Epoch
+from ffrecord.torch.iterators import LoaderEpoch
 from ffrecord.torch.skipping import SkipableSampler, length_of
 from ffrecord.torch.state import VERSION, Generators, LoaderState, decode, encode
 from ffrecord.torch.telling import decides_order, tell, told
 
-__all__ = ["Progress"]
+__all__ = ["LoaderProgress"]
 
 Loader: TypeAlias = "torch.utils.data.DataLoader[Any]"
 
 
-class Progress:
+class LoaderProgress:
     """Of one loader, which each method is given: a reference kept here would be a cycle, and keep its workers alive.
 
     Args:
@@ -33,7 +33,7 @@ class Progress:
 
     def __init__(self, indices: Iterable[Any]) -> None:
         self.indices = SkipableSampler(indices)
-        self.epoch: Epoch | None = None
+        self.epoch: LoaderEpoch | None = None
         self.loaded: LoaderState | None = None
         self._fresh = True  # nothing was delivered or loaded
 
@@ -54,7 +54,7 @@ class Progress:
         iterator.epoch = self.epoch = epoch
         return iterator
 
-    def has_moved(self, loader: Loader, epoch: Epoch) -> bool:
+    def has_moved(self, loader: Loader, epoch: LoaderEpoch) -> bool:
         """Whether the iterator of `epoch` has read ahead what a state or an epoch that was set since does not want."""
         if self.epoch is not epoch:
             return False
@@ -63,7 +63,7 @@ class Progress:
             return True
         return now != epoch.told and (self.loaded is not None or decides_order(loader) or self._is_behind(loader, now))
 
-    def began(self, loader: Loader, epoch: Epoch) -> None:
+    def began(self, loader: Loader, epoch: LoaderEpoch) -> None:
         """Note that the loop of `epoch` has delivered its first batch, or its end."""
         self._fresh = False
         if self.epoch is epoch:
@@ -143,12 +143,12 @@ class Progress:
             pass
         torch.default_generator.set_state(decode(state.default_now) if state.default_now else before)
 
-    def _resume(self, loader: Loader, state: LoaderState, build: Callable[[], Any]) -> tuple[Epoch, Any]:
+    def _resume(self, loader: Loader, state: LoaderState, build: Callable[[], Any]) -> tuple[LoaderEpoch, Any]:
         """Return the epoch of `state`, and an iterator that goes on in it."""
         before = torch.default_generator.get_state()
         generators = Generators(loader)
         generators.restore(state.generators, state.default)
-        epoch = Epoch(state.step, state.seeded, *generators.capture(), resumed=state.yielded)
+        epoch = LoaderEpoch(state.step, state.seeded, *generators.capture(), resumed=state.yielded)
         self.indices.step = state.yielded
         try:
             with _base_seed(loader, wanted=state.seeded):
@@ -186,15 +186,15 @@ def _draw_base_seed(loader: Loader) -> None:
     torch.empty((), dtype=torch.int64, device="cpu").random_(generator=loader.generator)
 
 
-def _next_epoch(loader: Loader) -> Epoch:
-    return Epoch(_step(loader), _draws_base_seed(loader), *Generators(loader).capture())
+def _next_epoch(loader: Loader) -> LoaderEpoch:
+    return LoaderEpoch(_step(loader), _draws_base_seed(loader), *Generators(loader).capture())
 
 
-def _later_epoch(loader: Loader, build: Callable[[], Any]) -> tuple[Epoch, Any]:
+def _later_epoch(loader: Loader, build: Callable[[], Any]) -> tuple[LoaderEpoch, Any]:
     """Return an epoch that is not the first one of its run, and an iterator of it, where the generators are."""
     # Workers that persist have drawn their seed in the first one.
     seeded = not loader.persistent_workers
-    epoch = Epoch(_step(loader), seeded, *Generators(loader).capture())
+    epoch = LoaderEpoch(_step(loader), seeded, *Generators(loader).capture())
     with _base_seed(loader, wanted=seeded):
         return epoch, build()
 

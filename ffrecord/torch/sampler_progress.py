@@ -9,7 +9,7 @@ from torch.utils.data import BatchSampler as TorchBatchSampler
 from ffrecord.errors import StateError
 from ffrecord.order import Run
 from ffrecord.order.batch_plan import batches
-from ffrecord.torch.iterators import Epoch
+from ffrecord.torch.iterators import LoaderEpoch
 from ffrecord.torch.samplers import BatchSampler, Drawn, Sampler, place_in, position_after
 from ffrecord.torch.skipping import SkipableSampler
 
@@ -99,10 +99,12 @@ class Following:
 
     def __init__(self, indices: Iterable[Any], sampler: Sampler) -> None:
         self.indices = Watched(indices, sampler)
-        self.epoch: Epoch | None = None
+        self.epoch: LoaderEpoch | None = None
         self._sampler = sampler
         self._walk: WatchedIterator | None = None
-        self._before: tuple[Epoch, Drawn] | None = None  # the latest loop that has begun, while another has not yet
+        self._before: tuple[LoaderEpoch, Drawn] | None = (
+            None  # the latest loop that has begun, while another has not yet
+        )
 
     def iterate(self, loader: Loader, build: Callable[[], Any]) -> Any:
         """Return the iterator that `build` makes, for an epoch that begins here."""
@@ -111,14 +113,14 @@ class Following:
             self._before = self.epoch, self._drawn
         iterator = build()
         self._walk = self.indices.latest
-        iterator.epoch = self.epoch = Epoch(0, seeded=False)
+        iterator.epoch = self.epoch = LoaderEpoch(0, seeded=False)
         return iterator
 
-    def has_moved(self, loader: Loader, epoch: Epoch) -> bool:
+    def has_moved(self, loader: Loader, epoch: LoaderEpoch) -> bool:
         """Whether the sampler was told to go elsewhere after the iterator of `epoch` had begun to read ahead."""
         return self.epoch is epoch and self._drawn is not None and self._sampler._drawn is None
 
-    def began(self, loader: Loader, epoch: Epoch) -> None:
+    def began(self, loader: Loader, epoch: LoaderEpoch) -> None:
         """Note that the loop of `epoch` has delivered its first batch, or its end."""
         if self.epoch is epoch and self._drawn is not None and not self._drawn.counts:
             self._drawn.count()

@@ -167,7 +167,7 @@ def place_in(run: Run, position: int) -> State:
     return {"order": run.epoch.order.to_builtins(), "epoch": run.epoch.number, "position": position}
 
 
-class Batches(Iterator[list[int]]):
+class SampledBatches(Iterator[list[int]]):
     """An iterator of batches. It begins with the first one, and has a state, which StatefulDataLoader looks for."""
 
     def __init__(self, sampler: "Sampler") -> None:
@@ -200,7 +200,7 @@ class Indices(Iterator[int]):
     """An iterator of indices, one by one. It begins with the first one, and has a state, likewise."""
 
     def __init__(self, sampler: "Sampler") -> None:
-        self._batches = Batches(sampler)
+        self._batches = SampledBatches(sampler)
         self._chunk: Iterator[int] = iter(())
         self._drawn: Drawn | None = None
 
@@ -512,7 +512,7 @@ class BatchSampler(TorchBatchSampler):
         self.drop_last = bool(drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return Batches(self.sampler)
+        return SampledBatches(self.sampler)
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch, as trainers expect: also where one is taken up in the middle."""

@@ -14,10 +14,10 @@ import numpy.typing as npt
 from ffrecord.fields import Schema
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["FIRST_TYPES", "Records", "Samples", "plain"]
+__all__ = ["FIRST_TYPES", "LazySamples", "SampleRecords", "plain"]
 
 
-class Records(NamedTuple):
+class SampleRecords(NamedTuple):
     """k records of one schema.
 
     Attributes:
@@ -40,7 +40,7 @@ class Records(NamedTuple):
 
 
 class FirstDict(dict[Any, Any]):
-    """A dict, the first sample of `Samples`. Copied or pickled, it is a plain one."""
+    """A dict, the first sample of `LazySamples`. Copied or pickled, it is a plain one."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return dict, (dict(self),)
@@ -73,7 +73,7 @@ def plain(sample: Any) -> Any:
 
 
 class _Undecoded:
-    """What code that does not ask `Samples` for its items, as little C code does, finds instead of them."""
+    """What code that does not ask `LazySamples` for its items, as little C code does, finds instead of them."""
 
     def __repr__(self) -> str:
         return "<sample not yet decoded>"
@@ -82,7 +82,7 @@ class _Undecoded:
 UNDECODED = _Undecoded()
 
 
-class Samples(list[Any]):
+class LazySamples(list[Any]):
     """The list of the samples of some records: decoded when it is looked at, and from then on like any list.
 
     Asking for item 0, once, decodes that one only, since default_collate does so.
@@ -97,9 +97,9 @@ class Samples(list[Any]):
 
     __slots__ = ("_first", "looked", "records")
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: SampleRecords) -> None:
         super().__init__([UNDECODED] * (len(records.offsets) - 1))
-        self.records: Records | None = records
+        self.records: SampleRecords | None = records
         self.looked = False
         self._first: Any = None
 
@@ -135,7 +135,7 @@ class Samples(list[Any]):
 def _decoding(name: str) -> Callable[..., Any]:
     method = getattr(list, name)
 
-    def call(self: Samples, *args: Any, **kwargs: Any) -> Any:
+    def call(self: LazySamples, *args: Any, **kwargs: Any) -> Any:
         self.decode()
         return method(self, *args, **kwargs)
 
@@ -149,4 +149,4 @@ for _name in (
     *("__add__", "__iadd__", "__mul__", "__rmul__", "__imul__", "__setitem__", "__delitem__"),
     *("append", "clear", "copy", "count", "extend", "index", "insert", "pop", "remove", "reverse", "sort"),
 ):
-    setattr(Samples, _name, _decoding(_name))
+    setattr(LazySamples, _name, _decoding(_name))

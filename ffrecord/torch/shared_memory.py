@@ -34,7 +34,7 @@ PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EINTR)
 NUMBER = 8  # bytes behind the pages of a piece: the number of the message that arrived last
 
 
-class Piece:
+class SharedBlock:
     """Some memory, and the descriptor by which others open it.
 
     Raises:
@@ -82,12 +82,12 @@ class Piece:
         os.close(self.fd)
 
 
-class Pieces:
+class SharedBlocks:
     """The memory that this process lends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pieces: dict[tuple[int, int], Piece] = {}  # in the order in which they were lent
+        self._pieces: dict[tuple[int, int], SharedBlock] = {}  # in the order in which they were lent
         self._lent = 0
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class Pieces:
             piece = min(fitting, key=lambda each: each.capacity, default=None)
             if piece is None and len(self._pieces) >= _pieces_most():
                 return None
-            piece = piece or Piece(data.size)
+            piece = piece or SharedBlock(data.size)
             self._lent += 1
             piece.lent, piece.waits = self._lent, True
             self._pieces.pop(piece.file, None)
@@ -146,14 +146,14 @@ def _pieces_most() -> int:
     return resources.all_descriptors() // share
 
 
-_pieces = Pieces()
+_pieces = SharedBlocks()
 
 
 def _forget() -> None:
     """In a forked child, where the parent's pieces are not for lending."""
     global _pieces
     _pieces.close()
-    _pieces = Pieces()
+    _pieces = SharedBlocks()
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -241,7 +241,7 @@ def _made_one() -> bool:
     """
     if not hasattr(os, "memfd_create"):
         return False
-    piece = Piece(1)
+    piece = SharedBlock(1)
     found = piece.idle
     piece.close()
     return found

@@ -9,7 +9,7 @@ from torch.utils.data import Sampler
 
 from ffrecord.errors import ArgumentError
 
-__all__ = ["Rest", "Singles", "SkipableSampler", "length_of"]
+__all__ = ["RestSampler", "Singles", "SkipableSampler", "length_of"]
 
 
 class SkipableSampler(Sampler[Any]):
@@ -39,8 +39,8 @@ class SkipableSampler(Sampler[Any]):
             raise ArgumentError(f"step is {number}, expected 0 <= step{limit}")
         self.step = number
 
-    def __iter__(self) -> "Rest":
-        return Rest(iter(self.sampler), self.step)
+    def __iter__(self) -> "RestSampler":
+        return RestSampler(iter(self.sampler), self.step)
 
     def __len__(self) -> int:
         return len(self.sampler) - self.step  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ class SkipableSampler(Sampler[Any]):
         return getattr(self.sampler, name)
 
 
-class Rest(Iterator[Any]):
+class RestSampler(Iterator[Any]):
     """`items` without the first `step`.
 
     These are taken when the first of the rest is, not before: torch draws the workers' base seed between iter() and the

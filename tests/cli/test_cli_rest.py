@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ffrecord import DatasetWriter
-from ffrecord.cli.partial import Piece, Rest, open_rest
+from ffrecord.cli.partial import PartialDataset, PartialPiece, open_rest
 from ffrecord.errors import FFRecordError
 
 
@@ -16,10 +16,10 @@ def rest_of(shards):
     pieces, first, place = [], 0, 0
     for number, (samples, there) in enumerate(shards):
         pieces.append(
-            Piece(f"{number}", first, samples, place if there else None, "" if there else f"{number} is missing")
+            PartialPiece(f"{number}", first, samples, place if there else None, "" if there else f"{number} is missing")
         )
         first, place = first + samples, place + (samples if there else 0)
-    return Rest(None, first, pieces)  # type: ignore[arg-type]  # which is not read
+    return PartialDataset(None, first, pieces)  # type: ignore[arg-type]  # which is not read
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -18,7 +18,7 @@ from numbered import done, labels, written
 
 from ffrecord import DatasetWriter
 from ffrecord.cli.commands.split import sizes
-from ffrecord.cli.split_parts import Part, publish
+from ffrecord.cli.split_parts import SplitPart, publish
 from ffrecord.errors import ArgumentError
 
 
@@ -137,14 +137,14 @@ def complete(parts):
 
 
 def test_parts_that_cannot_all_be_published_are_hidden_again(tmp_path, monkeypatch):
-    found = [Part(str(tmp_path / name)) for name in "ab"]
+    found = [SplitPart(str(tmp_path / name)) for name in "ab"]
     with found[0], found[1]:
         complete(found)
         with monkeypatch.context() as patch, pytest.raises(OSError, match="full"):
             patch.setattr(found[1], "publish", lambda: (_ for _ in ()).throw(OSError("full")))
             publish(found)
         assert sorted(each.name for each in tmp_path.iterdir()) == [".a.split", ".b.split"]
-        with pytest.raises(BlockingIOError, match="another process"), Part(str(tmp_path / "a")):
+        with pytest.raises(BlockingIOError, match="another process"), SplitPart(str(tmp_path / "a")):
             pass
         publish(found)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b"]
@@ -160,7 +160,7 @@ def test_an_exception_after_a_part_got_its_name_strands_none(tmp_path, monkeypat
         if target == str(tmp_path / which):
             raise KeyboardInterrupt
 
-    found = [Part(str(tmp_path / name)) for name in "ab"]
+    found = [SplitPart(str(tmp_path / name)) for name in "ab"]
     with pytest.raises(KeyboardInterrupt), found[0], found[1], monkeypatch.context() as patch:
         complete(found)
         patch.setattr(os, "rename", interrupted)
@@ -264,7 +264,7 @@ def test_a_link_that_comes_to_be_at_the_place_of_a_part_leads_nowhere(tmp_path, 
             swap()
         return made
 
-    with contextlib.suppress(PermissionError), Part(str(shared / "a")) as part:
+    with contextlib.suppress(PermissionError), SplitPart(str(shared / "a")) as part:
         part.begin({})
         if when == "begun":
             swap()

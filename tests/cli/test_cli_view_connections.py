@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from ffrecord.cli.viewer import connections
-from ffrecord.cli.viewer.endpoints import Answer
+from ffrecord.cli.viewer.endpoints import Response
 from ffrecord.cli.viewer.server import PAUSE, Server
 
 
-def answers(name: str, query: dict[str, str]) -> Answer:
-    return Answer(b"x" * int(query.get("size", 3)))
+def answers(name: str, query: dict[str, str]) -> Response:
+    return Response(b"x" * int(query.get("size", 3)))
 
 
 @pytest.fixture
@@ -115,9 +115,9 @@ def test_where_all_are_busy_the_next_is_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(connections, "MOST", 2)
     going_on = threading.Event()
 
-    def slow(name: str, query: dict[str, str]) -> Answer:
+    def slow(name: str, query: dict[str, str]) -> Response:
         going_on.wait(20)
-        return Answer(b"done")
+        return Response(b"done")
 
     given: Any = slow
     with Server(given, 0) as running:

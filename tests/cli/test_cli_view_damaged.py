@@ -8,7 +8,7 @@ from viewed import DAMAGED_ODD, UNDECODABLE, data_of, viewed, write_odd_values
 
 import ffrecord
 from ffrecord.cli import viewer
-from ffrecord.cli.viewer.records import Records, trouble_of
+from ffrecord.cli.viewer.records import ViewedRecords, trouble_of
 from ffrecord.fields import BoolField, IntField, Schema, StrField
 from ffrecord.format.extension import Extension
 from ffrecord.reading.store import Store
@@ -51,7 +51,7 @@ def test_damaged_samples_among_many(tmp_path, monkeypatch, damaged):
                 record[8 if i % 2 else -1] = 255  # no bool, no UTF-8
             writer.write_one(record)
     with ffrecord.FileReader(tmp_path / "a.ffr") as reader:
-        records = Records(reader)
+        records = ViewedRecords(reader)
         assert records.damaged(range(300)) == damaged
         assert [i for i in range(300) if trouble_of(records.of([i])[0])] == damaged
     assert max(taken) <= 1500

@@ -18,8 +18,8 @@ from ffrecord.conversion.parquet import ParquetDataset
 from ffrecord.errors import FormatError
 from ffrecord.fields import BytesField, JSONField, MsgpackField, NDArrayField, OptionalField, schema_of
 from ffrecord.inputs.arrow_values import RowError, missing_in
-from ffrecord.inputs.columns import Facts, chosen
-from ffrecord.inputs.rows import Rows
+from ffrecord.inputs.columns import ColumnFacts, chosen
+from ffrecord.inputs.rows import TableRows
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Arrow tables are not converted")
 pc = pytest.importorskip("pyarrow.compute")
@@ -151,13 +151,13 @@ def same(found: Any, expected: Any) -> bool:
 
 
 def there_and_back(samples: list[Any], fields: Any) -> list[Any]:
-    columns = chosen(samples, None, Facts(fields=fields))
+    columns = chosen(samples, None, ColumnFacts(fields=fields))
     schema = columns.schema
     return [schema.decode(memoryview(schema.encode(columns.prepared(sample))))["x"] for sample in samples]
 
 
 def check_table(table: Any, expected: list[Any]) -> None:
-    rows = Rows(table.schema, {"x": missing_in(table.column("x"))}, {})
+    rows = TableRows(table.schema, {"x": missing_in(table.column("x"))}, {})
     found = there_and_back(rows.samples(table), rows.fields)
     assert same(found, expected), (found, expected, table.schema, rows.fields)
 
@@ -250,7 +250,7 @@ TIME, INTERVAL = pa.time64("us"), pa.month_day_nano_interval()
 )
 def test_what_no_field_holds_is_refused_by_name(kind):
     with pytest.raises(FormatError, match=r"column 'x': .*, which no field holds"):
-        Rows(pa.schema([("x", kind)]), {}, {})
+        TableRows(pa.schema([("x", kind)]), {}, {})
 
 
 def test_a_refusal_names_the_file(tmp_path):
@@ -264,7 +264,7 @@ def test_tensors():
     kind = pa.fixed_shape_tensor(pa.int32(), (2, 3), permutation=[1, 0])
     storage = pa.array([[1, 2, 3, 4, 5, 6], None, [7] * 6], pa.list_(pa.int32(), 6))
     table = pa.table({"x": pa.ExtensionArray.from_storage(kind, storage)})
-    rows = Rows(table.schema, {"x": missing_in(table.column("x"))}, {})
+    rows = TableRows(table.schema, {"x": missing_in(table.column("x"))}, {})
     assert rows.fields == {"x": OptionalField(NDArrayField("int32", (3, 2)))}
     found = there_and_back(rows.samples(table), rows.fields)
     assert found[1] is None and found[0].tolist() == [[1, 4], [2, 5], [3, 6]] and found[2].shape == (3, 2)
@@ -302,7 +302,7 @@ def test_a_file_that_says_wrongly_that_nothing_is_missing():
     for name, words in (("v", r"column 'v': a value is missing.*declare OptionalField"), ("w", "declare MsgpackField")):
         part = table.select([name])
         with pytest.raises(RowError, match=words) as error:
-            Rows(part.schema, {}, {}).samples(part)
+            TableRows(part.schema, {}, {}).samples(part)
         assert error.value.place == 1
 
 

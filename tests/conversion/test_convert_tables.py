@@ -31,7 +31,7 @@ from ffrecord.fields import (
     StrField,
     schema_of,
 )
-from ffrecord.inputs.rows import Rows
+from ffrecord.inputs.rows import TableRows
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet files are not converted")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -301,7 +301,7 @@ def test_a_column_for_each_type(tmp_path, values, expected, field):
 def test_values_of_a_dictionary_come_as_those_of_python():
     """Parquet gives them decoded; tables of others do not."""
     table = pa.table({"x": pa.array([1, 7, 1], pa.uint64()).dictionary_encode(), "y": pa.array(["a", "b", "a"])})
-    rows = Rows(table.schema, {}, {})
+    rows = TableRows(table.schema, {}, {})
     assert rows.fields == {"x": ScalarField("uint64"), "y": StrField()}
     assert rows.samples(table) == table.to_pylist()
 

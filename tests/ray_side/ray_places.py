@@ -11,7 +11,7 @@ from ray_builders import numbered
 
 from ffrecord import FileReader
 from ffrecord.dataset_writer.layout import ByCount
-from ffrecord.ray.shards import Written
+from ffrecord.ray.shards import WrittenShard
 from ffrecord.ray.writing import ShardDatasink, target_of
 
 
@@ -20,19 +20,19 @@ def sink_at(url: str, *, appends: bool = False) -> ShardDatasink:
     return ShardDatasink(target, target.begin(), None, ByCount(10))
 
 
-def run(sink: ShardDatasink, task: int, numbers: range) -> Written:
+def run(sink: ShardDatasink, task: int, numbers: range) -> WrittenShard:
     """What a worker does with a task."""
     there = cloudpickle.loads(cloudpickle.dumps(sink))
     blocks = [pa.table({"data": [numbered(i) for i in numbers]})]
     return there.write(iter(blocks), SimpleNamespace(task_idx=task))
 
 
-def result(*written: Written) -> Any:
+def result(*written: WrittenShard) -> Any:
     rows = sum(shard.samples for each in written for shard in each.shards)
     return SimpleNamespace(num_rows=rows, write_returns=list(written))
 
 
-def complete(sink: ShardDatasink, *written: Written) -> None:
+def complete(sink: ShardDatasink, *written: WrittenShard) -> None:
     """What the driver does at the end."""
     sink.on_write_complete(result(*written))
     sink._target.abandon()

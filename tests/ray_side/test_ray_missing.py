@@ -31,7 +31,7 @@ from ffrecord.fields import (
     StrField,
     ZstdField,
 )
-from ffrecord.ray.records import Records
+from ffrecord.ray.records import ArrowRecords
 from ffrecord.ray.to_arrow import column_array
 
 NAN = float("nan")
@@ -74,7 +74,7 @@ LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
 def encoded(field: Field, array: Any) -> list[bytes]:
     found: list[bytes] = []
     block = array if isinstance(array, pd.DataFrame) else pa.table({"x": array})
-    for data, offsets in Records(Schema.of({"x": field})).of(block):
+    for data, offsets in ArrowRecords(Schema.of({"x": field})).of(block):
         found += [data[a:b].tobytes() for a, b in itertools.pairwise(offsets)]
     return found
 

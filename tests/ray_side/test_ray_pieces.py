@@ -14,8 +14,8 @@ from ffrecord import DatasetWriter, FileReader
 from ffrecord.errors import FormatError
 from ffrecord.fields import BytesField, IntField, JPEGField, NDArrayField, Schema
 from ffrecord.ray import blocks
-from ffrecord.ray.blocks import Wanted, read_blocks
-from ffrecord.ray.pieces import Opening, Piece, Whole, opened, shards_of, tasks
+from ffrecord.ray.blocks import WantedColumns, read_blocks
+from ffrecord.ray.pieces import Opening, ReadPiece, WholeShard, opened, shards_of, tasks
 from ffrecord.ray.reading import ShardDatasource, _wanted
 
 OPENING = Opening({})
@@ -32,7 +32,7 @@ def covered(found: list) -> list[tuple[str, int]]:
 @example([(3, 1)], 3)
 def test_every_sample_is_in_one_task(sizes, count):
     """Of shards elsewhere, whose tables nobody looks at."""
-    shards = [Whole(f"s3://b/{i}.ffr", n, 12 + 12 * n + (b if n else 0), 1) for i, (n, b) in enumerate(sizes)]
+    shards = [WholeShard(f"s3://b/{i}.ffr", n, 12 + 12 * n + (b if n else 0), 1) for i, (n, b) in enumerate(sizes)]
     found = tasks(shards, count)
     assert covered(found) == [(shard.path, i) for shard in shards for i in range(shard.samples)]
     assert len(found) <= count
@@ -79,8 +79,8 @@ def test_blocks_of_shards_elsewhere_are_no_larger_than_asked(tmp_path):
     """Their bytes are told from the number of their samples."""
     DatasetWriter(tmp_path / "d", num_workers=0, progress=False).from_iterable(map(bytes, [9000] * 30 + [9] * 970))
     (shard,) = shards_of(tmp_path / "d", OPENING)
-    piece = Piece(shard, 0, 100, shard.bytes // 10)
-    sizes = [table.nbytes for table in read_blocks([piece], Wanted(None, None, ("data",)), OPENING, 50_000)]
+    piece = ReadPiece(shard, 0, 100, shard.bytes // 10)
+    sizes = [table.nbytes for table in read_blocks([piece], WantedColumns(None, None, ("data",)), OPENING, 50_000)]
     assert len(sizes) >= 6
     assert max(sizes) < 51_000
 

@@ -29,14 +29,14 @@ from ffrecord.fields import (
 )
 from ffrecord.ray import values
 from ffrecord.ray.columns import schema_of_types
-from ffrecord.ray.records import Records
+from ffrecord.ray.records import ArrowRecords
 from ffrecord.ray.to_arrow import arrow_type, column_array
 from ffrecord.ray.values import schema_of_arrays
 
 
 def encoded(schema: Any, block: Any) -> list[bytes]:
     found: list[bytes] = []
-    for data, offsets in Records(None if schema is None else Schema.of(schema)).of(block):
+    for data, offsets in ArrowRecords(None if schema is None else Schema.of(schema)).of(block):
         found += [data[a:b].tobytes() for a, b in itertools.pairwise(offsets)]
     return found
 
@@ -142,7 +142,7 @@ def test_no_object_for_a_row(monkeypatch):
     """Bytes and text go from array to array."""
     schema = {"a": BytesField(), "n": IntField(), "b": StrField()}
     table = pa.table({"a": [b"x", b""], "n": [1, 2], "b": ["", "y"]})
-    monkeypatch.setattr(values.Column, "payloads", None)
+    monkeypatch.setattr(values.ArrowColumn, "payloads", None)
     assert len(encoded(schema, table)) == 2
 
 

@@ -19,7 +19,7 @@ from ray_builders import numbered, plain, records
 from ffrecord import DatasetWriter, FileReader, FileWriter
 from ffrecord.dataset_writer.layout import ByBytes, ByCount
 from ffrecord.errors import FFRecordError, MismatchError, WorkerError
-from ffrecord.ray.shards import Written
+from ffrecord.ray.shards import WrittenShard
 from ffrecord.ray.target import LocalTarget
 from ffrecord.ray.writing import ShardDatasink
 
@@ -32,14 +32,14 @@ def sink_at(target: LocalTarget, cut: Any = None) -> ShardDatasink:
     return ShardDatasink(target, target.begin(), None, cut or ByCount(10))
 
 
-def run(sink: ShardDatasink, task: int, numbers: range) -> Written:
+def run(sink: ShardDatasink, task: int, numbers: range) -> WrittenShard:
     """What a worker does with a task."""
     there = cloudpickle.loads(cloudpickle.dumps(sink))
     blocks = [pa.table({"data": [numbered(i) for i in numbers[k : k + 7]]}) for k in range(0, len(numbers), 7)]
     return there.write(iter(blocks), SimpleNamespace(task_idx=task))
 
 
-def result(*written: Written, rows: int | None = None) -> Any:
+def result(*written: WrittenShard, rows: int | None = None) -> Any:
     count = sum(shard.samples for each in written for shard in each.shards)
     return SimpleNamespace(num_rows=count if rows is None else rows, write_returns=list(written))
 

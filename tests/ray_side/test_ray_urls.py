@@ -69,7 +69,7 @@ def test_what_a_killed_worker_has_left_goes_with_the_next(url, tmp_path, monkeyp
     code = """
 import os, sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from ffrecord.dataset_writer.remote.staging import Scratch
+from ffrecord.dataset_writer.remote.staging import ScratchDirectory
 print(Scratch("ray").path, flush=True)
 os.kill(os.getpid(), 9)
 """

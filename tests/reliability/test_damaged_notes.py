@@ -194,7 +194,7 @@ def test_every_change_of_a_ledger(tmp_path, counted):
         kept = write_log.Ledger(file.fileno())
         kept.begin({"samples": 30})
         for shard in shards:
-            kept.append(write_log.Finished(shard, write_log.Start()))
+            kept.append(write_log.ShardFinished(shard, write_log.Start()))
         whole = (tmp_path / unfinished.LEDGER).read_bytes()
     for data in cuts(whole, counted):
         story = write_log.tell(data)

@@ -23,12 +23,12 @@ import pytest
 import ffrecord
 from ffrecord import DatasetWriter, FFRecordError, FileReader, FileWriter
 from ffrecord.cli import main
-from ffrecord.cli.split_parts import Part
+from ffrecord.cli.split_parts import SplitPart
 from ffrecord.dataset_writer import write_log
 from ffrecord.dataset_writer.dump import dump
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory
-from ffrecord.dataset_writer.write_log import Begun, Finished, Uploaded
+from ffrecord.dataset_writer.write_log import ShardFinished, Uploaded, WriteBegun
 from ffrecord.format import journal as journals
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import Publishing
@@ -245,8 +245,8 @@ BAD_NAMES = ("../victim", "a/evil.ffr", "/etc/evil.ffr", "..", ".", "", ".ffr", 
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_name_that_leads_elsewhere_is_no_name(name: str) -> None:
     good = Shard("a.ffr", 1, 30, 0)
-    first = msgspec.json.encode(Begun(1, {})) + b"\n"
-    lines = [Finished(good, Start(1)), Uploaded("a.ffr", None), Publishing(["dataset.json", "a.ffr"], None, "f")]
+    first = msgspec.json.encode(WriteBegun(1, {})) + b"\n"
+    lines = [ShardFinished(good, Start(1)), Uploaded("a.ffr", None), Publishing(["dataset.json", "a.ffr"], None, "f")]
     for line in lines:
         text = msgspec.json.encode(line)
         assert write_log.tell(first + text + b"\n").end >= len(first)
@@ -441,7 +441,7 @@ def test_a_forged_note_of_a_split_is_none(tmp_path: Path, state: bytes) -> None:
 def test_a_split_publishes_no_link(tmp_path: Path, inside: bool) -> None:
     """Though it leads to just what is to be there."""
     request = {"of": "it"}
-    with Part(str(tmp_path / "a")) as part:
+    with SplitPart(str(tmp_path / "a")) as part:
         part.begin(request)
         part.write(lambda path: DatasetWriter(path, num_workers=0, progress=False).from_indexed_dataset(SAMPLES))
     made, kept = tmp_path / ".a.split" / "a", tmp_path / "kept"
@@ -449,7 +449,7 @@ def test_a_split_publishes_no_link(tmp_path: Path, inside: bool) -> None:
         made, kept = made / "PART_00000.ffr", tmp_path / "kept.ffr"
     made.rename(kept)
     made.symlink_to(kept)
-    with Part(str(tmp_path / "a")) as part:
+    with SplitPart(str(tmp_path / "a")) as part:
         part.begin(request)
         assert part.summary is None
     assert kept.exists()
@@ -481,7 +481,7 @@ def exported(name: str, **options: Any) -> Callable[[Path], object]:
 
 
 def split(place: Path) -> None:
-    with Part(str(place / "a")):
+    with SplitPart(str(place / "a")):
         pass
 
 
@@ -585,7 +585,7 @@ def a_whole_part_directory(place: Path) -> None:
     part.acquire()
     part.begin({"call": "any"})
     builders.write_samples(Path(part.open) / "a.ffr", [b"theirs"])
-    part.ledger.append(Finished(Shard("a.ffr", 1, 30, 0), Start(1, 1, 6)))
+    part.ledger.append(ShardFinished(Shard("a.ffr", 1, 30, 0), Start(1, 1, 6)))
     part._unlock()
 
 

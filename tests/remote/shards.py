@@ -11,7 +11,7 @@ import numpy as np
 
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.remote.cache.cache import Cache, CachedFile
-from ffrecord.remote.tables import Facts
+from ffrecord.remote.tables import ShardFacts
 
 URL = "https://host/set/shard-0.ffr"
 PATIENCE = 30.0  # seconds for a copy to be made complete
@@ -32,7 +32,7 @@ class Source(NamedTuple):
         return self.data[: self.data_start]
 
     def in_cache(self, cache: Cache, url: str = URL) -> CachedFile:
-        return cache.file(url, Facts(self.n, self.size, self.crc))
+        return cache.file(url, ShardFacts(self.n, self.size, self.crc))
 
     def give(self, file: CachedFile, local: Sequence[int] | None = None) -> None:
         """Store records as who fetched them does, all by default."""

@@ -14,7 +14,7 @@ import shards
 
 from ffrecord.remote.cache import cache as module
 from ffrecord.remote.cache.cache import Cache, CachedFile
-from ffrecord.remote.counters import Tally
+from ffrecord.remote.counters import Counters
 
 THREADS = 4
 
@@ -97,7 +97,7 @@ def test_records_that_threads_store_at_once(source: shards.Source, directory: Pa
 
 
 def test_sums_of_many_threads(restless: None) -> None:
-    tally = Tally()
+    tally = Counters()
     together(lambda number: [tally.add(a=1, b=2) for _ in range(2000)])
     assert (tally["a"], tally["b"], tally["c"]) == (2000 * THREADS, 4000 * THREADS, 0)
     assert tally.sums() == {"a": 2000 * THREADS, "b": 4000 * THREADS}
@@ -107,7 +107,7 @@ def test_sums_of_many_threads(restless: None) -> None:
 
 @children.forks
 def test_locks_that_were_held_when_a_process_forked(source: shards.Source, directory: Path) -> None:
-    tally, file = Tally(), source.in_cache(Cache(directory))
+    tally, file = Counters(), source.in_cache(Cache(directory))
 
     def child() -> bool:
         tally.add(a=1)

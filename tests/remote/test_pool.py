@@ -128,7 +128,7 @@ import sys
 from ffrecord import FileReader
 from ffrecord.remote import opening
 from ffrecord.remote.shard import RemoteShard
-from ffrecord.remote.tables import Facts
+from ffrecord.remote.tables import ShardFacts
 def opened(self):
     self.shards = [RemoteShard(self.storage, "a", Facts(9, 999, 1), check=True)]
 opening._Opening.open = opened  # its dataset.json came; now the server is silent

@@ -411,14 +411,14 @@ def test_a_directory_of_a_process_that_another_one_takes_for_left(
         return lock(fd, path)
 
     monkeypatch.setattr(staging, "lock", late)
-    scratch = staging.Scratch("test")
+    scratch = staging.ScratchDirectory("test")
     assert [scratch.path] == [str(path) for path in Path(gone[0]).parent.iterdir()]
     scratch.close()
     scratch.close()
     assert list(Path(gone[0]).parent.iterdir()) == []
     monkeypatch.setattr(staging, "lock", lambda fd, path: False)
     with pytest.raises(OSError, match="each directory that is made there is removed"):
-        staging.Scratch("test")
+        staging.ScratchDirectory("test")
 
 
 def test_a_directory_where_there_are_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,7 +428,7 @@ def test_a_directory_where_there_are_no_locks(tmp_path: Path, monkeypatch: pytes
         raise OSError(95, "no locks")
 
     monkeypatch.setattr(staging, "lock", refused)
-    first, second = staging.Scratch("test"), staging.Scratch("test")
+    first, second = staging.ScratchDirectory("test"), staging.ScratchDirectory("test")
     assert os.path.isdir(first.path)
     first.close()
     second.close()

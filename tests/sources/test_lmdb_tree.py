@@ -13,7 +13,7 @@ from mutations import mutants
 
 from ffrecord.errors import ArgumentError, FFRecordError, FormatError, TruncatedError
 from ffrecord.sources.lmdb.pages import Pages, snapshot
-from ffrecord.sources.lmdb.tree import Records, databases, records
+from ffrecord.sources.lmdb.tree import TreeRecords, databases, records
 
 SIZES = [0, 1, 5, 30, 100, 1000, 2030, 2031, 2032, 2040, 2050, PAGE - 16, PAGE, 3 * PAGE]
 
@@ -84,7 +84,7 @@ def small(tmp_path_factory) -> bytes:
     return Path(write(path, [(b"inner", b"value")], b"name")).read_bytes()
 
 
-def walked(path: Path, data: bytes) -> Records:
+def walked(path: Path, data: bytes) -> TreeRecords:
     path.write_bytes(data)
     with Pages(str(path)) as pages:
         return records(pages, pages.snapshot.main)

@@ -21,7 +21,7 @@ from ffrecord.errors import ArgumentError, ChecksumError, ClosedError, FFRecordE
 from ffrecord.sources import index_file
 from ffrecord.sources.recordio import index as recordio_index
 from ffrecord.sources.recordio import reader as recordio
-from ffrecord.sources.recordio.batch import Batch
+from ffrecord.sources.recordio.batch import GroupBatch
 from ffrecord.sources.recordio.reader import RecordIOReader
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -450,7 +450,7 @@ def test_records_that_are_read_once(tmp_path, dialect, compressor):
 
 
 def test_a_record_that_nobody_brought_is_not_an_empty_one():
-    batch = Batch(ARRAYS, 3)
+    batch = GroupBatch(ARRAYS, 3)
     batch.fail(1, FormatError("bad"))
     with pytest.raises(FFRecordError, match="2 of 3 records were not read"):
         batch.outcome(None)

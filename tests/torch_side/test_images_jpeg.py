@@ -196,7 +196,7 @@ def test_damage_in_the_part_is_seen() -> None:
 
 
 def test_scratch_is_kept_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_scratch", module.Scratch())
+    monkeypatch.setattr(module, "_scratch", module.DecodeScratch())
     monkeypatch.setattr(module, "SCRATCH_MOST", 1 << 16)
     decoded(CenterCrop(80), jpeg(picture(100, 100)))
     kept = module._scratch.memory

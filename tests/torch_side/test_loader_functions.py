@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ffrecord.torch.loading.functions import UserFunction
-from ffrecord.torch.loading.options import PREFETCH_MOST, Options
+from ffrecord.torch.loading.options import PREFETCH_MOST, LoaderOptions
 
 
 class Module(torch.nn.Module):
@@ -41,6 +41,6 @@ def test_the_seed_goes_to_who_has_a_parameter_for_it(function: Any, seeded: bool
 
 
 def test_prefetching_is_bounded() -> None:
-    assert Options.checked(0, PREFETCH_MOST, 0, None, False, None, None).prefetch == PREFETCH_MOST
+    assert LoaderOptions.checked(0, PREFETCH_MOST, 0, None, False, None, None).prefetch == PREFETCH_MOST
     with pytest.raises(ValueError, match=f"prefetch is 1000000000, expected at most {PREFETCH_MOST}"):
-        Options.checked(0, 10**9, 0, None, False, None, None)
+        LoaderOptions.checked(0, 10**9, 0, None, False, None, None)

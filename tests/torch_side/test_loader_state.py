@@ -16,7 +16,7 @@ from torch_builders import WORKERS_ANYWHERE
 from ffrecord import FileReader
 from ffrecord.order import Course, Mixture, identity_of
 from ffrecord.torch import Loader
-from ffrecord.torch.loading.batch_builder import Doing, Finisher
+from ffrecord.torch.loading.batch_builder import BatchBuilder, Doing
 
 pytestmark = WORKERS_ANYWHERE
 COUNT = 23
@@ -277,6 +277,6 @@ def test_what_workers_need_pickles(mixed_path):
     """As it must for spawned ones, which take seconds to start."""
     loader = Loader(mixed_path, 4, "sequential", fields=["id", "tokens"], transform=note, ragged="padded")
     run = Course(identity_of(loader.reader), order="sequential", batch_size=4).begin()
-    finisher = pickle.loads(pickle.dumps(Finisher(loader.reader, loader._work, run.epoch)))
+    finisher = pickle.loads(pickle.dumps(BatchBuilder(loader.reader, loader._work, run.epoch)))
     batch = finisher.finish(finisher.begin(run[0])(), Doing()).batch
     assert batch["id"].tolist() == [0, 1, 2, 3]

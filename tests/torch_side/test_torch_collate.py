@@ -23,7 +23,7 @@ from ffrecord import FileWriter, fields
 from ffrecord.fields import Schema
 from ffrecord.format.extension import Extension
 from ffrecord.torch import Dataset, collate, sharing
-from ffrecord.torch.samples import Records, Samples
+from ffrecord.torch.samples import LazySamples, SampleRecords
 
 pytestmark = WORKERS_ANYWHERE
 
@@ -99,11 +99,11 @@ def declared(samples: list[Any]) -> Any:
     return Schema.infer(samples).fields["value"]
 
 
-def samples_of(samples: list[Any]) -> Samples:
+def samples_of(samples: list[Any]) -> LazySamples:
     schema = Schema.of(declared(samples))
     records = [np.frombuffer(schema.encode(each), np.uint8) for each in samples]
     offsets = np.cumsum([0, *map(len, records)], dtype=np.int64)
-    return Samples(Records(schema, np.concatenate([*records, np.empty(0, np.uint8)]), offsets))
+    return LazySamples(SampleRecords(schema, np.concatenate([*records, np.empty(0, np.uint8)]), offsets))
 
 
 @given(structure=structures.filter(lambda structure: not isinstance(structure, str)), first=st.sampled_from([0, 5, 97]))
@@ -137,7 +137,7 @@ def test_compressed_columns():
     samples = [{"pixels": array(i, "u1", (4, 4)), "label": i, "text": f"{i}"} for i in range(5)]
     plain = [{**each, "dates": np.array([i], "M8[s]")} for i, each in enumerate(samples)]
     records = [np.frombuffer(schema.encode(each), np.uint8) for each in plain]
-    batch = Samples(Records(schema, np.concatenate(records), np.cumsum([0, *map(len, records)])))
+    batch = LazySamples(SampleRecords(schema, np.concatenate(records), np.cumsum([0, *map(len, records)])))
     assert same(outcome(default_collate, batch), outcome(default_collate, plain))
 
 
@@ -332,7 +332,7 @@ class Odd(fields.IntField):
 def test_kinds_of_fields_of_the_users_own():
     schema = Schema.of({"label": fields.IntField(), "odd": Odd()})
     records = [np.frombuffer(schema.encode({"label": i, "odd": i}), np.uint8) for i in range(3)]
-    batch = Samples(Records(schema, np.concatenate(records), np.arange(4) * 16))
+    batch = LazySamples(SampleRecords(schema, np.concatenate(records), np.arange(4) * 16))
     assert same(default_collate(batch), {"label": torch.tensor([0, 1, 2]), "odd": ["0", "1", "2"]})
 
 

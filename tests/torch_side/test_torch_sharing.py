@@ -36,7 +36,7 @@ PR_SET_DUMPABLE = 4
 @pytest.fixture(autouse=True)
 def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sharing, "get_worker_info", lambda: object())
-    monkeypatch.setattr(lending, "_pieces", lending.Pieces())
+    monkeypatch.setattr(lending, "_pieces", lending.SharedBlocks())
     # A test before these that was another user for a while has closed this process to others.
     assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
     yield

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ffrecord.cli.partial import Rest, open_rest
+from ffrecord.cli.partial import PartialDataset, open_rest
 from ffrecord.cli.printing import show
 from ffrecord.cli.sources import add_source
 from ffrecord.cli.terminal import exit_codes
@@ -46,7 +46,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     return exit_codes.DONE
 
 
-def _record(rest: Rest, index: int) -> Any:
+def _record(rest: PartialDataset, index: int) -> Any:
     place = rest.place(index)
     try:
         return rest.store.read_one(place).data

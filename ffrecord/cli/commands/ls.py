@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.cli.partial import Rest, open_rest
+from ffrecord.cli.partial import PartialDataset, open_rest
 from ffrecord.cli.sources import add_source
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
@@ -45,7 +45,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
         return exit_codes.BAD_NEWS if rest.wrong else exit_codes.DONE
 
 
-def records(rest: Rest) -> Iterator[dict[str, Any]]:
+def records(rest: PartialDataset) -> Iterator[dict[str, Any]]:
     """Each record that is there; no bytes of one that a cut file has no more."""
     store = rest.store
     try:
@@ -95,7 +95,7 @@ def _counts(store: Store) -> list[int]:
     return []
 
 
-def _print_shards(rest: Rest, out: Output) -> None:
+def _print_shards(rest: PartialDataset, out: Output) -> None:
     """As a table, with what is wrong beside those that are not there."""
     rows: list[tuple[Any, ...]] = [(*row, None) for row in shards(rest.store, out)]
     if rest.pieces:
@@ -106,7 +106,7 @@ def _print_shards(rest: Rest, out: Output) -> None:
     out.table(columns[:3] if plain else columns, [row[:3] if plain else row for row in rows], shorten="file")
 
 
-def _print(rest: Rest, out: Output) -> None:
+def _print(rest: PartialDataset, out: Output) -> None:
     found = records(rest)
     first = list(itertools.islice(found, 1))
     width = len(f"{rest.n - 1:,}")

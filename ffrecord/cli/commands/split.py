@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.cli.sources import add_source, local_path_of, refuse_inside, seed_of
-from ffrecord.cli.split_parts import Part, publish
+from ffrecord.cli.split_parts import SplitPart, publish
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import add_writing, conclude, indexed, options_of, told_apart, write_some
@@ -47,7 +47,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     refuse_inside([given.source], *(path for path, _ in given.parts))
     with indexed(given.source, given.format) as found, ExitStack() as stack:
         chosen = choose(given, len(found.dataset))
-        parts = [Part(path, restart=given.restart) for path, _ in given.parts]
+        parts = [SplitPart(path, restart=given.restart) for path, _ in given.parts]
         for part in parts:
             part.check_begun()  # before directories are made for any of them
         for part in parts:
@@ -80,7 +80,7 @@ def _request(given: argparse.Namespace, found: Given, indices: npt.NDArray[np.in
     return {"samples": len(indices), "indices": fingerprint(indices), "source": told_apart(found), **cuts}
 
 
-def _tell(parts: list[Part], error: BaseException) -> None:
+def _tell(parts: list[SplitPart], error: BaseException) -> None:
     """Add to an error what stays."""
     published = [part.path for part in parts if part.published]
     hidden = [part.path for part in parts if part.summary is not None and part.path not in published]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ffrecord.cli import column_facts
 from ffrecord.cli.classes import classes_of
-from ffrecord.cli.partial import Rest, open_rest
+from ffrecord.cli.partial import PartialDataset, open_rest
 from ffrecord.cli.sizes import Sizes, labels_of, sizes_of
 from ffrecord.cli.sources import add_source, local_path_of, whole_number
 from ffrecord.cli.terminal import exit_codes
@@ -70,7 +70,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     return exit_codes.BAD_NEWS if damaged or without_size or rest.wrong else exit_codes.DONE
 
 
-def _spread(rest: Rest, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
+def _spread(rest: PartialDataset, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
     """Up to so many samples, evenly spread; and of those among them that cannot be read, "index" and "error"."""
     count = min(count, rest.store.n)
     if count < 1:

@@ -58,7 +58,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     """Check it; BAD_NEWS if anything is wrong."""
     began, report = time.monotonic(), Report()
     for found in _found(given):
-        if isinstance(found, Part):
+        if isinstance(found, VerifiedPart):
             with found.store:
                 check(found, given.jobs, report, out)
         else:
@@ -67,7 +67,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     return exit_codes.BAD_NEWS if report.bad else exit_codes.DONE
 
 
-class Part(NamedTuple):
+class VerifiedPart(NamedTuple):
     """What is read at once.
 
     Attributes:
@@ -86,10 +86,10 @@ class Bad(NamedTuple):
     error: str
 
 
-def _found(given: argparse.Namespace) -> Iterator[Part | Bad]:
+def _found(given: argparse.Namespace) -> Iterator[VerifiedPart | Bad]:
     """The dataset; or, if it cannot be opened, each of its shards that can, and what is wrong with the others."""
     try:
-        yield Part(open_source(given), 0)
+        yield VerifiedPart(open_source(given), 0)
         return
     except (FFRecordError, OSError) as error:
         directory = real(given.source)  # once: a link may lead to another one a moment later
@@ -107,7 +107,7 @@ def _found(given: argparse.Namespace) -> Iterator[Part | Bad]:
         yield Bad(given.source, in_a_line(whole))
 
 
-def _of_shard(path: str, shard: manifest.Shard | None, first: int) -> Iterator[Part | Bad]:
+def _of_shard(path: str, shard: manifest.Shard | None, first: int) -> Iterator[VerifiedPart | Bad]:
     """A file, read even if it is not the shard that is listed."""
     try:
         difference = "" if shard is None else shard_list.difference(path, shard)
@@ -117,7 +117,7 @@ def _of_shard(path: str, shard: manifest.Shard | None, first: int) -> Iterator[P
         return
     if difference:
         yield Bad(path, difference)
-    yield Part(reader, None if shard is None or difference else first)
+    yield VerifiedPart(reader, None if shard is None or difference else first)
 
 
 def _listed(path: str) -> tuple[manifest.Manifest | None, bool]:
@@ -141,7 +141,7 @@ def _shards(path: str, listed: manifest.Manifest | None) -> Iterator[tuple[str, 
         first += shard.samples
 
 
-def check(part: Part, jobs: int, report: Report, out: Output) -> None:
+def check(part: VerifiedPart, jobs: int, report: Report, out: Output) -> None:
     """Read all records of a part by threads, and add what is bad to the report."""
     store = part.store
     report.format, report.checksum = store.format, store.checksum

@@ -18,7 +18,7 @@ from ffrecord.reading.store import Store
 
 if TYPE_CHECKING:
     from ffrecord.cli.viewer.endpoints import Answers
-    from ffrecord.cli.viewer.records import Records
+    from ffrecord.cli.viewer.records import ViewedRecords
     from ffrecord.cli.viewer.server import Server
 
 EXAMPLES = """\
@@ -55,11 +55,11 @@ def run(given: argparse.Namespace, out: Output) -> int:
     if given.export and not given.export.endswith((".html", ".htm")):
         raise ArgumentError(f"{given.export}: a page ends in .html")
     from ffrecord.cli.viewer.endpoints import Answers
-    from ffrecord.cli.viewer.records import Records
+    from ffrecord.cli.viewer.records import ViewedRecords
 
     store, remark, missing = _opened(given)
     with store:
-        records = Records(store)
+        records = ViewedRecords(store)
         with closing(Answers(records, given.source, remark, manifest_of(given))) as answers:
             if remark:
                 out.remark(f"ffrecord view: {remark}")
@@ -87,7 +87,7 @@ def _opened(given: argparse.Namespace) -> tuple[Store, str, bool]:
         return store, f"damaged, so nothing of it is compared with checksums: {error}", False
 
 
-def _export(records: "Records", answers: "Answers", given: argparse.Namespace, out: Output, missing: bool) -> int:
+def _export(records: "ViewedRecords", answers: "Answers", given: argparse.Namespace, out: Output, missing: bool) -> int:
     from ffrecord.cli.atomic_output import save
     from ffrecord.cli.viewer.report import report
 

@@ -42,7 +42,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     options = options_of(given, out)
     if all(path.endswith((".npy", ".npz")) for path in given.sources):
         writer = DatasetWriter(given.out, **options)
-        summary = writer.from_indexed_dataset(Rows(columns_of(given.sources)))
+        summary = writer.from_indexed_dataset(ArrayRows(columns_of(given.sources)))
     elif len(given.sources) > 1:
         raise ArgumentError(
             f"{given.sources[0]}: several sources are for .npy and .npz files; ffrecord merge puts datasets together"
@@ -59,7 +59,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
     return exit_codes.DONE
 
 
-class Rows:
+class ArrayRows:
     """Samples of columns: arrays of the same length, which may be mapped from files."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:

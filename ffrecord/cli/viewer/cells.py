@@ -8,7 +8,7 @@ import numpy as np
 from ffrecord.cli import format_values
 from ffrecord.cli.terminal.output import cut
 from ffrecord.cli.viewer.pictures import bytes_of, is_picture
-from ffrecord.cli.viewer.records import Columns, Records, Unreadable, trouble_of
+from ffrecord.cli.viewer.records import Columns, Unreadable, ViewedRecords, trouble_of
 
 COLUMNS_MOST = 6  # told in a cell
 TEXT_CELL = 160  # characters of a value in a cell
@@ -19,7 +19,7 @@ LABELS = ("label", "labels", "class", "target", "y", "category", "cls", "fine_la
 NAMES = ("key", "__key__")
 
 
-def cell(records: Records, index: int, columns: Columns | Exception) -> dict[str, Any]:
+def cell(records: ViewedRecords, index: int, columns: Columns | Exception) -> dict[str, Any]:
     """For the grid: "at"; "name", "label" and "error" where there are such; "pictures", "fields": [column, value]."""
     told: dict[str, Any] = {"at": index, "name": _name(records, index)}
     error = trouble_of(columns)
@@ -38,7 +38,7 @@ def cell(records: Records, index: int, columns: Columns | Exception) -> dict[str
     }
 
 
-def whole(records: Records, index: int, columns: Columns | Exception) -> dict[str, Any]:
+def whole(records: ViewedRecords, index: int, columns: Columns | Exception) -> dict[str, Any]:
     """For the panel: as `cell`, of all columns and with long values; and where the record lies."""
     told = cell(records, index, columns)
     if not isinstance(columns, Exception):
@@ -50,7 +50,7 @@ def whole(records: Records, index: int, columns: Columns | Exception) -> dict[st
     return told
 
 
-def label_column(records: Records, columns: Columns) -> str | None:
+def label_column(records: ViewedRecords, columns: Columns) -> str | None:
     """The column that says best what a sample is, if any does."""
     named = [name for name in records.classes if name in columns]
     if named:
@@ -79,7 +79,7 @@ def short_text(value: Any) -> str | None:
     return text if all(each.isprintable() or each in "\n\r\t" for each in text) else None
 
 
-def words(records: Records, name: str, value: Any, *, whole: bool = False) -> str:
+def words(records: ViewedRecords, name: str, value: Any, *, whole: bool = False) -> str:
     """A value as people read it: the name of a class, text without quotes, arrays with their values."""
     if isinstance(value, Unreadable):
         return cut(value.why, TEXT_CELL)
@@ -109,7 +109,7 @@ def _long(value: Any) -> str:
     return str(value)
 
 
-def _name(records: Records, index: int) -> str | None:
+def _name(records: ViewedRecords, index: int) -> str | None:
     try:
         return records.name(index)
     except Exception:  # names are read from files as well

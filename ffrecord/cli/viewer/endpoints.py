@@ -9,11 +9,11 @@ from ffrecord.cli.commands import info
 from ffrecord.cli.commands.get import indices_of
 from ffrecord.cli.terminal.output import json_of
 from ffrecord.cli.viewer.cells import cell, whole
-from ffrecord.cli.viewer.jobs import ColumnsJob, Filter, Job, SizesJob
+from ffrecord.cli.viewer.jobs import BackgroundJob, ColumnsJob, Filter, SizesJob
 from ffrecord.cli.viewer.matching import Matcher
 from ffrecord.cli.viewer.page import served
 from ffrecord.cli.viewer.pictures import picture_of
-from ffrecord.cli.viewer.records import Records, Unreadable, reason
+from ffrecord.cli.viewer.records import Unreadable, ViewedRecords, reason
 from ffrecord.cli.viewer.values import columns_to_filter
 from ffrecord.errors import ArgumentError, MissingNamesError, SampleIndexError
 from ffrecord.format import manifest
@@ -26,7 +26,7 @@ DAMAGED = "damaged"  # the filter for samples that cannot be shown whole
 Query = Mapping[str, str]
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """The body, its media type, and a policy of its own for what may do something: the page."""
 
     body: bytes
@@ -49,13 +49,13 @@ class Answers:
     """
 
     def __init__(
-        self, records: Records, source: str, remark: str = "", listed: manifest.Manifest | None = None
+        self, records: ViewedRecords, source: str, remark: str = "", listed: manifest.Manifest | None = None
     ) -> None:
         self._records, self._source, self._remark, self._listed = records, source, remark, listed
         self._filters: dict[int, Filter] = {}
         self._numbers, self._lock = itertools.count(1), Lock()
-        self._jobs: dict[str, Job] = {}
-        self._addresses: dict[str, Callable[[Query], Answer]] = {
+        self._jobs: dict[str, BackgroundJob] = {}
+        self._addresses: dict[str, Callable[[Query], Response]] = {
             "": self._page,
             "samples": self._samples,
             "sample": self._sample,
@@ -68,7 +68,7 @@ class Answers:
             "matches": self._matches,
         }
 
-    def __call__(self, name: str, query: Query) -> Answer:
+    def __call__(self, name: str, query: Query) -> Response:
         """The answer of address `name`.
 
         Raises:
@@ -98,11 +98,11 @@ class Answers:
             "remark": self._remark,
         }
 
-    def _page(self, _: Query) -> Answer:
+    def _page(self, _: Query) -> Response:
         body, policy = served(self.begin())
-        return Answer(body, "text/html; charset=utf-8", policy)
+        return Response(body, "text/html; charset=utf-8", policy)
 
-    def _samples(self, query: Query) -> Answer:
+    def _samples(self, query: Query) -> Response:
         indices = [self._index(text) for text in query["at"].split(",")[: CELLS_MOST + 1]]
         if len(indices) > CELLS_MOST:
             raise ArgumentError(f"more than {CELLS_MOST} samples at a time")
@@ -113,20 +113,20 @@ class Answers:
         found = self._records.of(indices)
         return [cell(self._records, index, columns) for index, columns in zip(indices, found, strict=True)]
 
-    def _sample(self, query: Query) -> Answer:
+    def _sample(self, query: Query) -> Response:
         return _json(self.whole(self._index(query["at"])))
 
     def whole(self, index: int) -> dict[str, Any]:
         """What the panel shows of a sample."""
         return whole(self._records, index, self._records.of([index])[0])
 
-    def _picture(self, query: Query) -> Answer:
+    def _picture(self, query: Query) -> Response:
         (columns,) = self._records.of([self._index(query["at"])])
         value = None if isinstance(columns, Exception) else columns.get(query["column"])
         found = None if isinstance(value, Unreadable) else picture_of(value, small="small" in query)
         if found is None:
             raise NotThereError("no picture")
-        return Answer(found.data, found.type)
+        return Response(found.data, found.type)
 
     def _index(self, text: str) -> int:
         index = int(text)
@@ -134,7 +134,7 @@ class Answers:
             raise SampleIndexError(f"index {index}, expected 0 <= index < {self._records.store.n}")
         return index
 
-    def _find(self, query: Query) -> Answer:
+    def _find(self, query: Query) -> Response:
         what = query["what"].strip()
         try:
             return _json({"at": next(indices_of(self._records.store, what, self._records.store.n))})
@@ -143,7 +143,7 @@ class Answers:
         except MissingNamesError:
             raise ArgumentError(f"{what!r} is no index, and records of this format have no names") from None
 
-    def _facts(self, _: Query) -> Answer:
+    def _facts(self, _: Query) -> Response:
         return _json(self.facts())
 
     def facts(self) -> dict[str, Any]:
@@ -153,13 +153,13 @@ class Answers:
         except Exception as error:  # a page about a damaged dataset is of use without them
             return {"path": self._source, "wrong": reason(error)}
 
-    def _sizes(self, _: Query) -> Answer:
+    def _sizes(self, _: Query) -> Response:
         return _json(self._job("sizes", SizesJob).told())
 
-    def _columns(self, _: Query) -> Answer:
+    def _columns(self, _: Query) -> Response:
         return _json(self._job("columns", ColumnsJob).told())
 
-    def _job(self, name: str, kind: type[SizesJob] | type[ColumnsJob]) -> Job:
+    def _job(self, name: str, kind: type[SizesJob] | type[ColumnsJob]) -> BackgroundJob:
         """The one of that name, begun when it is asked for first."""
         with self._lock:
             if name not in self._jobs:
@@ -167,7 +167,7 @@ class Answers:
                 self._jobs[name].start()
             return self._jobs[name]
 
-    def _filter(self, query: Query) -> Answer:
+    def _filter(self, query: Query) -> Response:
         column = query["column"]
         if column == DAMAGED and "damaged" in query:
             begun = Filter(self._records, None, None)
@@ -181,7 +181,7 @@ class Answers:
         begun.start()
         return _json({"id": number})
 
-    def _matches(self, query: Query) -> Answer:
+    def _matches(self, query: Query) -> Response:
         with self._lock:
             found = self._filters.get(int(query["id"]))
         if found is None:
@@ -192,5 +192,5 @@ class Answers:
         return _json({**told, "matches": found.matches[after : after + MATCHES_MOST].tolist()})
 
 
-def _json(value: Any) -> Answer:
-    return Answer(json_of(value).encode())
+def _json(value: Any) -> Response:
+    return Response(json_of(value).encode())

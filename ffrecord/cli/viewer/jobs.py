@@ -11,7 +11,7 @@ from ffrecord.cli import column_facts
 from ffrecord.cli.sizes import sizes_of
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.viewer.matching import Matcher
-from ffrecord.cli.viewer.records import Records, Unreadable, reason
+from ffrecord.cli.viewer.records import Unreadable, ViewedRecords, reason
 from ffrecord.cli.viewer.values import at_hand, values_of
 
 MATCHES_MOST = 100_000  # kept of a filter, which then stops
@@ -24,7 +24,7 @@ class Stopped(Exception):
     """Nobody wants it any more."""
 
 
-class Job:
+class BackgroundJob:
     """Work that tells how far it is.
 
     Attributes:
@@ -75,7 +75,7 @@ class Job:
         return {"total": self.total, "looked": self.done, "ended": self.ended, "failure": self.failure}
 
 
-class Filter(Job):
+class Filter(BackgroundJob):
     """Samples of which a column has a value that is wanted, or that are damaged if `column` is None.
 
     Attributes:
@@ -83,7 +83,7 @@ class Filter(Job):
         unreadable: samples that could not be looked at.
     """
 
-    def __init__(self, records: Records, column: str | None, wanted: Matcher | None) -> None:
+    def __init__(self, records: ViewedRecords, column: str | None, wanted: Matcher | None) -> None:
         super().__init__(records.store.n)
         self._records, self._column, self._wanted = records, column, wanted
         self.matches, self.unreadable = array("q"), 0
@@ -122,10 +122,10 @@ class Filter(Job):
         return {**super().told(), "found": len(self.matches), "unreadable": self.unreadable, "full": full}
 
 
-class SizesJob(Job):
+class SizesJob(BackgroundJob):
     """The histogram of sizes."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: ViewedRecords) -> None:
         super().__init__(records.store.n)
         self._records = records
         self._found: dict[str, Any] | None = None
@@ -139,10 +139,10 @@ class SizesJob(Job):
         return {**super().told(), "sizes": self._found}
 
 
-class ColumnsJob(Job):
+class ColumnsJob(BackgroundJob):
     """What is in the columns of some samples, spread over the dataset."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: ViewedRecords) -> None:
         self._indices = spread(records.store.n, FACTS_OF)
         super().__init__(len(self._indices))
         self._records = records

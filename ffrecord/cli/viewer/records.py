@@ -12,7 +12,7 @@ from ffrecord.cli.format_values import columns_of
 from ffrecord.cli.viewer.pictures import bytes_of, type_of
 from ffrecord.errors import FFRecordError, MissingNamesError
 from ffrecord.fields.batch import Batch
-from ffrecord.fields.layout import Layout
+from ffrecord.fields.layout import RecordLayout
 from ffrecord.reading.store import Store
 
 KEPT_BYTES = 64 << 20  # of samples read last, about: a page asks for what is in a sample, and then for its picture
@@ -29,7 +29,7 @@ class Unreadable(NamedTuple):
     why: str
 
 
-class Records:
+class ViewedRecords:
     """The samples of a store as columns; may be shared by threads.
 
     Args:
@@ -48,7 +48,7 @@ class Records:
         self.store = store
         schema = schema_if_any(store)
         self.fields = {} if schema is None else dict(schema.fields)
-        self.layout = None if schema is None else Layout(list(self.fields.items()))
+        self.layout = None if schema is None else RecordLayout(list(self.fields.items()))
         self.classes = classes_of(store, schema)
         self.named = _named(store)
         self._kept: OrderedDict[int, tuple[Columns | Exception, int]] = OrderedDict()
@@ -80,7 +80,7 @@ class Records:
         middle = len(indices) // 2
         return self.damaged(indices[:middle]) + self.damaged(indices[middle:])
 
-    def _are_whole(self, layout: Layout, indices: range) -> bool:
+    def _are_whole(self, layout: RecordLayout, indices: range) -> bool:
         """Whether all of them can be shown, of as many as may be in memory: a column at a time, which is soon done."""
         positions = np.arange(indices.start, indices.stop)
         try:
@@ -113,7 +113,7 @@ class Records:
             return [columns_of(sample) for sample in self.store.samples(indices)]
         return [self._columns(self.layout, record.data) for record in self.store.read(indices)]
 
-    def _columns(self, layout: Layout, record: memoryview) -> Columns:
+    def _columns(self, layout: RecordLayout, record: memoryview) -> Columns:
         return {name: self._value(name, payload) for name, payload in payloads(layout, record)}
 
     def _value(self, name: str, payload: memoryview) -> Any:
@@ -141,7 +141,7 @@ class Records:
                 self._kept_bytes -= self._kept.popitem(last=False)[1][1]
 
 
-def payloads(layout: Layout, record: memoryview) -> Iterator[tuple[str, memoryview]]:
+def payloads(layout: RecordLayout, record: memoryview) -> Iterator[tuple[str, memoryview]]:
     """The bytes of each column of a record.
 
     Raises:

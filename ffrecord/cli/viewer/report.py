@@ -5,17 +5,17 @@ from collections.abc import Callable
 from typing import Any
 
 from ffrecord.cli.viewer.endpoints import Answers
-from ffrecord.cli.viewer.jobs import ColumnsJob, Job, SizesJob
+from ffrecord.cli.viewer.jobs import BackgroundJob, ColumnsJob, SizesJob
 from ffrecord.cli.viewer.matching import compared
 from ffrecord.cli.viewer.page import standalone
 from ffrecord.cli.viewer.pictures import picture_of
-from ffrecord.cli.viewer.records import Records, Unreadable
+from ffrecord.cli.viewer.records import Unreadable, ViewedRecords
 from ffrecord.cli.viewer.values import columns_to_filter, value_of
 
 TOGETHER = 16  # samples taken at once
 
 
-def report(records: Records, answers: Answers, count: int, advance: Callable[[int], object]) -> tuple[bytes, int]:
+def report(records: ViewedRecords, answers: Answers, count: int, advance: Callable[[int], object]) -> tuple[bytes, int]:
     """The first `count` samples, facts, columns and sizes; and how many of these samples are damaged.
 
     `advance` gets how many samples more are in it.
@@ -39,25 +39,25 @@ def report(records: Records, answers: Answers, count: int, advance: Callable[[in
     return standalone(kept), sum(cell["error"] is not None for cell in cells)
 
 
-def _told(job: Job) -> dict[str, Any]:
+def _told(job: BackgroundJob) -> dict[str, Any]:
     job.run()
     return job.told()
 
 
-def _more(records: Records, answers: Answers, told: dict[str, Any]) -> dict[str, Any]:
+def _more(records: ViewedRecords, answers: Answers, told: dict[str, Any]) -> dict[str, Any]:
     """What is asked for when a cell is opened."""
     whole = answers.whole(told["at"])
     where: dict[str, Any] = {name: whole[name] for name in ("file", "place", "bytes") if name in whole}
     return {**where, "whole": whole["fields"], "data": _pictures(records, told)}
 
 
-def _values(records: Records, names: list[str], index: int) -> dict[str, Any]:
+def _values(records: ViewedRecords, names: list[str], index: int) -> dict[str, Any]:
     """Column → what a filter of the page compares."""
     (columns,) = records.of([index])
     return {name: compared(value_of(records, name, index, columns)) for name in names}
 
 
-def _pictures(records: Records, told: dict[str, Any]) -> dict[str, str]:
+def _pictures(records: ViewedRecords, told: dict[str, Any]) -> dict[str, str]:
     """Column → address that has the picture in it."""
     (columns,) = records.of([told["at"]])
     found = {}

@@ -21,7 +21,7 @@ from typing import Any, cast
 from urllib.parse import parse_qsl
 
 from ffrecord.cli.viewer.connections import Connections
-from ffrecord.cli.viewer.endpoints import Answer, Answers, NotThereError
+from ffrecord.cli.viewer.endpoints import Answers, NotThereError, Response
 from ffrecord.cli.viewer.records import reason
 from ffrecord.errors import ArgumentError, SampleIndexError
 
@@ -172,14 +172,14 @@ class Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
-        self._send(status, Answer(json.dumps({"error": why}).encode()))
+        self._send(status, Response(json.dumps({"error": why}).encode()))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What http.server itself refuses, without the page that it would make."""
         self.close_connection = True
         self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
-    def _send(self, status: HTTPStatus, answer: Answer) -> None:
+    def _send(self, status: HTTPStatus, answer: Response) -> None:
         self.noted.send()
         try:
             self.send_response(status)

@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from ffrecord.cli.format_values import columns_of
 from ffrecord.cli.viewer.cells import NAMES, is_label
-from ffrecord.cli.viewer.records import Columns, Records, Unreadable, reason
+from ffrecord.cli.viewer.records import Columns, Unreadable, ViewedRecords, reason
 from ffrecord.fields import BoolField, FloatField, IntField, ScalarField
 from ffrecord.fields.batch import Batch
-from ffrecord.fields.layout import Layout
+from ffrecord.fields.layout import RecordLayout
 
 Values = list[Any] | npt.NDArray[Any]
 
@@ -18,7 +18,7 @@ NUMBERS = (BoolField, FloatField, IntField, ScalarField)  # LabelField is an Int
 LOOKED_AT = 8  # samples that tell which columns there are
 
 
-def columns_to_filter(records: Records) -> list[dict[str, Any]]:
+def columns_to_filter(records: ViewedRecords) -> list[dict[str, Any]]:
     """The columns that a filter makes sense for: "name", and "classes", which are names to choose from, or None."""
     found: dict[str, None] = {"key": None} if records.named else {}
     for columns in records.of(range(min(LOOKED_AT, records.store.n))):
@@ -28,12 +28,12 @@ def columns_to_filter(records: Records) -> list[dict[str, Any]]:
     return [{"name": name, "classes": records.classes.get(name)} for name in found]
 
 
-def at_hand(records: Records, column: str) -> bool:
+def at_hand(records: ViewedRecords, column: str) -> bool:
     """Whether no record has to be read for it."""
     return (column in NAMES and records.named) or (column == "label" and _labels(records) is not None)
 
 
-def values_of(records: Records, column: str, start: int, stop: int) -> Values:
+def values_of(records: ViewedRecords, column: str, start: int, stop: int) -> Values:
     """The values of samples in [start, stop): None for a sample that has none, Unreadable for one that is damaged.
 
     An array where they are numbers and none is damaged.
@@ -50,21 +50,21 @@ def values_of(records: Records, column: str, start: int, stop: int) -> Values:
         return [_alone(records, column, index) for index in range(start, stop)]
 
 
-def value_of(records: Records, column: str, index: int, columns: Columns | Exception) -> Any:
+def value_of(records: ViewedRecords, column: str, index: int, columns: Columns | Exception) -> Any:
     """As `values_of`, of one sample, whose columns were read before."""
     if at_hand(records, column):
         return values_of(records, column, index, index + 1)[0]
     return Unreadable(reason(columns)) if isinstance(columns, Exception) else columns.get(column)
 
 
-def _alone(records: Records, column: str, index: int) -> Any:
+def _alone(records: ViewedRecords, column: str, index: int) -> Any:
     try:
         return _read(records, column, np.array([index]))[0]
     except Exception as error:  # a field of the user's own may raise anything
         return Unreadable(reason(error))
 
 
-def _read(records: Records, column: str, indices: Any) -> Values:
+def _read(records: ViewedRecords, column: str, indices: Any) -> Values:
     if records.layout is None:
         return [_of_sample(sample, column) for sample in records.store.samples(indices)]
     if column not in records.fields:
@@ -72,7 +72,7 @@ def _read(records: Records, column: str, indices: Any) -> Values:
     return _decoded(records.layout, column, *records.store.read_packed(indices))
 
 
-def _decoded(layout: Layout, column: str, data: Any, offsets: Any) -> Values:
+def _decoded(layout: RecordLayout, column: str, data: Any, offsets: Any) -> Values:
     """Of this column only: photographs beside it stay as they are."""
     position, field = next((i, field) for i, (name, field) in enumerate(layout.columns) if name == column)
     batch = Batch(layout, data, offsets)
@@ -86,5 +86,5 @@ def _of_sample(sample: Any, column: str) -> Any:
     return columns_of(sample).get(column)
 
 
-def _labels(records: Records) -> Any:
+def _labels(records: ViewedRecords) -> Any:
     return getattr(records.store, "labels", None)

@@ -19,7 +19,7 @@ from ffrecord.errors import ArgumentError, ChangedError, MissingFileError, Remot
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import INSIDE
 from ffrecord.format.manifest import Manifest, Shard
-from ffrecord.remote.client import Client, Fetched
+from ffrecord.remote.client import Client, FetchedObject
 from ffrecord.remote.connecting import connect, options_of
 from ffrecord.remote.errors import NO_BUCKET
 from ffrecord.remote.retrying import retried
@@ -37,7 +37,7 @@ LOOK = 0.25  # seconds between two looks for a Ctrl-C that waits
 CHECKSUM = "checksum_algorithm"  # of obstore's S3: then the store compares what came with what was sent
 
 
-class Found(NamedTuple):
+class FoundObjects(NamedTuple):
     """An object that is there: bytes, and what tells this version from others if the store says that."""
 
     size: int
@@ -105,7 +105,7 @@ class Objects:
         """What an object is called in messages."""
         return urls.redacted(urls.joined(self._url, name))
 
-    def listing(self) -> dict[str, Found]:
+    def listing(self) -> dict[str, FoundObjects]:
         """All that is there, by the names below the URL.
 
         Raises:
@@ -113,16 +113,16 @@ class Objects:
         """
         return self._asked(self._listing)
 
-    def _listing(self, client: Client) -> dict[str, Found]:
+    def _listing(self, client: Client) -> dict[str, FoundObjects]:
         start = len(self._root.strip("/")) + 1
         try:
-            return {path.strip("/")[start:]: Found(size, etag) for path, size, etag in client.list(self._root)}
+            return {path.strip("/")[start:]: FoundObjects(size, etag) for path, size, etag in client.list(self._root)}
         except MissingFileError as error:
             if NO_BUCKET in str(error):
                 raise
             return {}  # as some stores say it of a prefix
 
-    def get(self, name: str, most: int) -> Fetched | None:
+    def get(self, name: str, most: int) -> FetchedObject | None:
         """An object of at most `most` bytes; None for none."""
         try:
             return self._asked(lambda client: client.get(self._path(name), most))
@@ -253,7 +253,7 @@ class Objects:
 
     # Shards
 
-    def send(self, shard: Shard, local: str, given_up: Event) -> Found:
+    def send(self, shard: Shard, local: str, given_up: Event) -> FoundObjects:
         """Copy a shard there, and see that it is.
 
         Raises:
@@ -262,13 +262,13 @@ class Objects:
 
         etags: list[str | None] = []  # of what was sent and is to be seen there
 
-        def attempt() -> Found:
+        def attempt() -> FoundObjects:
             client, _ = self._connected()
             if given_up.is_set():
                 raise RemoteError(f"{self.url(shard.name)}: given up")
             if not etags:
                 etags.append(client.put_file(self._path(shard.name), local, stop=given_up.is_set))
-            found = Found(*client.head(self._path(shard.name)))
+            found = FoundObjects(*client.head(self._path(shard.name)))
             if found.size != shard.size or not same(etags[0], found.etag):
                 raise TransientError(
                     f"{self.url(shard.name)}: {found.size} bytes of version {found.etag} are there, sent were "

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Collection, Mapping, Sequence
 
 from ffrecord.dataset_writer.base import Base, names_after
-from ffrecord.dataset_writer.remote.objects import MARKER, Found, Objects
+from ffrecord.dataset_writer.remote.objects import MARKER, FoundObjects, Objects
 from ffrecord.dataset_writer.write_log import Story
 from ffrecord.errors import FormatError, MissingFileError, file_error
 from ffrecord.format import ffr_layout, manifest
@@ -67,7 +67,7 @@ def look(objects: Objects, ours: Collection[str]) -> Base:
     return Base(listing, listing.fingerprint, None if said is None else said.serializer, stem, start)
 
 
-def check_listed(objects: Objects, shards: Sequence[Shard], there: Mapping[str, Found]) -> None:
+def check_listed(objects: Objects, shards: Sequence[Shard], there: Mapping[str, FoundObjects]) -> None:
     """Raise unless all shards are among the objects that a listing has found, of the size that each is to have.
 
     Raises:

@@ -21,9 +21,9 @@ from typing import Any
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.dataset_writer.remote import remote_base
-from ffrecord.dataset_writer.remote.objects import Found, Objects, same
+from ffrecord.dataset_writer.remote.objects import FoundObjects, Objects, same
 from ffrecord.dataset_writer.remote.uploads import Uploads
-from ffrecord.dataset_writer.write_log import Claimed, Finished, Request, Uploaded
+from ffrecord.dataset_writer.write_log import Claimed, Request, ShardFinished, Uploaded
 from ffrecord.errors import ArgumentError, ChangedError, FFRecordError, FormatError, StateError
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import Publishing
@@ -47,7 +47,7 @@ class StagedPart(PartDirectory):
         self._objects, self._appends = objects, appends
         self._uploads = Uploads(self._send)
         self._up: set[str] = set()  # shards that were seen to be there
-        self._listing: dict[str, Found] | None = None
+        self._listing: dict[str, FoundObjects] | None = None
         self._looking = threading.Lock()
 
     @property
@@ -122,11 +122,11 @@ class StagedPart(PartDirectory):
             return True
         return super().is_whole(shard)
 
-    def _is_up(self, shard: Shard, found: Found | None) -> bool:
+    def _is_up(self, shard: Shard, found: FoundObjects | None) -> bool:
         noted = self.ledger.story.uploaded.get(shard.name)
         return noted is not None and found is not None and found.size == shard.size and same(noted.etag, found.etag)
 
-    def _there(self) -> dict[str, Found]:
+    def _there(self) -> dict[str, FoundObjects]:
         with self._looking:
             if self._listing is None:
                 self._listing = self._objects.listing()
@@ -271,6 +271,6 @@ class StagedPart(PartDirectory):
         objects.release(story.token)
 
 
-def _is_ours(entry: Finished, found: Found) -> bool:
+def _is_ours(entry: ShardFinished, found: FoundObjects) -> bool:
     # Its version is not compared: one that was on its way when the writer was killed has not been noted.
     return found.size == entry.shard.size

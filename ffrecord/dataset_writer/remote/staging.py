@@ -63,7 +63,7 @@ def make(target: str, *, own: bool) -> None:
         raise file_error(errno.EPERM, sentence, directory)
 
 
-class Scratch:
+class ScratchDirectory:
     """A directory of this process. It goes when it is closed; that of a killed one when this user makes the next.
 
     Args:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ffrecord.errors import ClosedError, FFRecordError
-from ffrecord.reading.batch_forms import Array, Outcome
+from ffrecord.reading.batch_forms import Array, BatchOutcome
 from ffrecord.reading.batching import Indices
 from ffrecord.reading.python_engine import Background
 from ffrecord.remote.cache.complete import seal
@@ -27,8 +27,8 @@ from ffrecord.remote.cache.copy import Copy, begin, check_tables
 from ffrecord.remote.cache.eviction import Room, remove
 from ffrecord.remote.cache.files import regular_size
 from ffrecord.remote.cache.names import HAVE, WHOLE, complete_names, directory_of, entry_path, usable_directory
-from ffrecord.remote.counters import Tally
-from ffrecord.remote.tables import Facts
+from ffrecord.remote.counters import Counters
+from ffrecord.remote.tables import ShardFacts
 from ffrecord.system import resources
 from ffrecord.system.buffers import as_bytes
 from ffrecord.system.sizes import parse_limit
@@ -64,7 +64,7 @@ class Cache:
         self.directory = usable_directory(self._given)
         self.changes = 0
         self._change = itertools.count(1)
-        self.counted = Tally()
+        self.counted = Counters()
         self._files: list[CachedFile] = []
         self._complete: set[int] = set()
         self._looked = False  # for complete copies that were there before
@@ -75,7 +75,7 @@ class Cache:
         self._tick_at = time.monotonic() + STAMP_SECONDS
         self._background = Background(self._released)
 
-    def file(self, name: str, facts: Facts) -> "CachedFile":
+    def file(self, name: str, facts: ShardFacts) -> "CachedFile":
         """The copy of a shard, whether or not there is one yet.
 
         Args:
@@ -178,7 +178,7 @@ class CachedFile:
         "_stamped", "_stem", "_whole",
     )  # fmt: skip
 
-    def __init__(self, cache: Cache, number: int, name: str, facts: Facts) -> None:
+    def __init__(self, cache: Cache, number: int, name: str, facts: ShardFacts) -> None:
         self._cache, self._number = cache, number
         self._name, self._facts = name, facts
         self._stem = ""
@@ -329,7 +329,7 @@ class CachedFile:
         """Whether a thread of this process was asked to make the copy complete, and has not tried yet."""
         return self._sealing == os.getpid()
 
-    def seal(self) -> Outcome:
+    def seal(self) -> BatchOutcome:
         """Make the copy complete, if it can be."""
         try:
             self._seal_at = time.monotonic() + SEAL_AGAIN_SECONDS
@@ -344,7 +344,7 @@ class CachedFile:
             self._failed(error)
         finally:
             self._sealing = 0
-        return Outcome([], [])
+        return BatchOutcome([], [])
 
     def _complete(self) -> None:
         """All records seem to be here: have a thread make the copy complete, unless it is."""

@@ -10,7 +10,7 @@ from ffrecord.reading.batch_forms import Array, Form, Out
 from ffrecord.reading.batching import Indices
 from ffrecord.remote.cache.cache import Cache
 from ffrecord.remote.cache.local import Local, Read
-from ffrecord.remote.counters import Tally
+from ffrecord.remote.counters import Counters
 from ffrecord.remote.ranges import parts
 from ffrecord.remote.shard import RemoteShard
 
@@ -29,7 +29,7 @@ class Cached:
         for file in files:
             file.copy = cache.file(file.path, file.facts)
         self._local = Local(cache, files, io)
-        self._counted = Tally()
+        self._counted = Counters()
 
     def close(self) -> None:
         """Let go of all files."""

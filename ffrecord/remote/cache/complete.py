@@ -12,13 +12,13 @@ from ffrecord.reading.record_reader import RecordReader
 from ffrecord.remote.cache.copy import found_in
 from ffrecord.remote.cache.files import AWAY, mark, regular_size
 from ffrecord.remote.cache.names import HAVE, PART, WHOLE
-from ffrecord.remote.tables import Facts
+from ffrecord.remote.tables import ShardFacts
 from ffrecord.system.atomic_file import PartFile
 
 STEP_BYTES = 64 << 20  # compared with their checksums between two looks at whether to go on
 
 
-def seal(stem: str, facts: Facts, stop: Callable[[], bool]) -> bool:
+def seal(stem: str, facts: ShardFacts, stop: Callable[[], bool]) -> bool:
     """Make a copy complete: all its records are compared with their checksums, all of it is put on the disk, and then
     it gets the name of a complete one.
 
@@ -59,7 +59,7 @@ def seal(stem: str, facts: Facts, stop: Callable[[], bool]) -> bool:
         part.leave()
 
 
-def _is_right(stem: str, path: str, facts: Facts, stop: Callable[[], bool]) -> bool:
+def _is_right(stem: str, path: str, facts: ShardFacts, stop: Callable[[], bool]) -> bool:
     """
     Raises:
         FFRecordError: its tables are not there, or not as they should be.

@@ -17,7 +17,7 @@ from ffrecord.reading.batching import Indices
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.remote.cache.files import HERE, Present, mark, opened, present, regular_size, runs, write_pieces
 from ffrecord.remote.cache.names import HAVE, PART, WHOLE
-from ffrecord.remote.tables import Facts
+from ffrecord.remote.tables import ShardFacts
 from ffrecord.system.atomic_file import read_all, write_all
 
 
@@ -37,14 +37,14 @@ class Copy:
         OSError, FFRecordError: there is none, or its tables are not there or damaged.
     """
 
-    def __init__(self, stem: str, facts: Facts, *, whole: bool) -> None:
+    def __init__(self, stem: str, facts: ShardFacts, *, whole: bool) -> None:
         self._stem, self.whole = stem, whole
         path = stem + (WHOLE if whole else PART)
         if regular_size(path) != facts.size:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self._opened = OpenedFile(path, check=True)
         try:
-            if Facts(self._opened.n, self._opened.size, self._opened.crc) != facts:
+            if ShardFacts(self._opened.n, self._opened.size, self._opened.crc) != facts:
                 raise FormatError(f"{path}: not a copy of that shard")
             files: list[Any] = [self._opened]
             self._engine = _engine.Files(files)
@@ -149,7 +149,7 @@ def found_in(file: OpenedFile, stem: str) -> Present:
     return found
 
 
-def begin(stem: str, facts: Facts, tables: bytes) -> None:
+def begin(stem: str, facts: ShardFacts, tables: bytes) -> None:
     """Make the file of a copy, if it is not there, and give it its tables.
 
     Args:
@@ -172,7 +172,7 @@ def begin(stem: str, facts: Facts, tables: bytes) -> None:
         write_all(fd, memoryview(tables), 0)
 
 
-def check_tables(facts: Facts, tables: bytes) -> None:
+def check_tables(facts: ShardFacts, tables: bytes) -> None:
     """Raise ArgumentError unless they are bytes [0, data_start) of that shard, as far as CRC-32 of the tables tells."""
     end = ffr_layout.tables_end(facts.n)
     start = facts.size

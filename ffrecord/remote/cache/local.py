@@ -14,7 +14,7 @@ from ffrecord.reading.batch_forms import Form, Out
 from ffrecord.reading.batching import Indices
 from ffrecord.reading.ffr_file import OpenedFile
 from ffrecord.remote.cache.cache import Cache
-from ffrecord.remote.counters import Tally
+from ffrecord.remote.counters import Counters
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.system import resources
 
@@ -94,7 +94,7 @@ class Local:
         self._seen = -1
         self._again = 0.0
         # Counted by engines that are no more, less what they read for batches that are counted elsewhere.
-        self._before = Tally()
+        self._before = Counters()
 
     def close(self) -> None:
         """Close all files; none is opened any more."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from ffrecord.errors import NotAFolderError, file_error
 from ffrecord.reading.paths import local
-from ffrecord.remote.tables import Facts
+from ffrecord.remote.tables import ShardFacts
 from ffrecord.system import filesystems
 
 WHOLE, PART, HAVE = ".ffr", ".part", ".have"
@@ -70,7 +70,7 @@ def _make(path: str, mode: int) -> None:
         raise file_error(error.errno or errno.EIO, f"cache_dir {path}: it could not be made", path) from None
 
 
-def entry_path(directory: str, name: str, facts: Facts) -> str:
+def entry_path(directory: str, name: str, facts: ShardFacts) -> str:
     """What the paths of one shard's copy begin with.
 
     Args:

@@ -20,7 +20,7 @@ from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.beton.layout import ALLOCATION, HEADER, BetonField, descriptors_size, parse
-from ffrecord.sources.beton.spans import Allocations, Pieces, Rows, all_spans, pieces, why_wrong
+from ffrecord.sources.beton.spans import Allocations, Rows, ValuePieces, all_spans, pieces, why_wrong
 from ffrecord.sources.beton.values import column, values
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache, cached, check_columns
@@ -250,14 +250,14 @@ class BetonReader(RecordReader):
             file.check_all_there(file.path)
         return rows
 
-    def _found(self, positions: Indices, sizes: Indices) -> tuple[Rows, Pieces]:
+    def _found(self, positions: Indices, sizes: Indices) -> tuple[Rows, ValuePieces]:
         """Metadata of samples, and where their values lie in their records, which have these sizes.
 
         Raises:
             FormatError: a record is not of the size that the metadata says: `on_error` gave another one.
         """
         rows, parts = self._rows(positions), len([field for field in self.fields.values() if field.has_data])
-        found = Pieces.empty(parts, len(positions))
+        found = ValuePieces.empty(parts, len(positions))
         for file, first, after in zip(self._beton, self._firsts[:-1], self._firsts[1:], strict=True):
             here = (positions >= first) & (positions < after)
             for whole, part in zip(found, pieces(rows[here], file.layout, file.allocations, False), strict=True):
@@ -271,7 +271,7 @@ class BetonReader(RecordReader):
             )
         return rows, found
 
-    def _each(self, found: Pieces) -> Iterator[tuple[BetonField, Indices, Indices]]:
+    def _each(self, found: ValuePieces) -> Iterator[tuple[BetonField, Indices, Indices]]:
         """The fields wanted, and where the values of each begin in their records, and their sizes: int64 [k] both."""
         with_data = [field.name for field in self.fields.values() if field.has_data]
         places = dict(zip(with_data, range(len(with_data)), strict=True))

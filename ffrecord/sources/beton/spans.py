@@ -65,7 +65,7 @@ class Allocations:
         return found
 
 
-class Pieces(NamedTuple):
+class ValuePieces(NamedTuple):
     """Where the values of k samples lie, for p fields that have data.
 
     Attributes:
@@ -81,13 +81,13 @@ class Pieces(NamedTuple):
     wrong: npt.NDArray[np.bool_]
 
     @classmethod
-    def empty(cls, p: int, k: int) -> "Pieces":
+    def empty(cls, p: int, k: int) -> "ValuePieces":
         """Those of samples without any values."""
         pieces, samples = np.zeros((2, p, k), np.int64), np.zeros((2, k), np.int64)
         return cls(pieces[0], pieces[1], samples[0], samples[1], np.zeros(k, np.bool_))
 
 
-def pieces(rows: Rows, layout: BetonLayout, allocations: Allocations, check: bool) -> Pieces:
+def pieces(rows: Rows, layout: BetonLayout, allocations: Allocations, check: bool) -> ValuePieces:
     """Where the values of the samples with these rows of metadata lie.
 
     Args:
@@ -150,7 +150,7 @@ def _said(column: npt.NDArray[Any], field: BetonField) -> tuple[Words, Words]:
     return column["offset"].astype(np.uint64), column["size"].astype(np.uint64)
 
 
-def _bounded(offsets: Table, sizes: Table, wrong: npt.NDArray[np.bool_], layout: BetonLayout) -> Pieces:
+def _bounded(offsets: Table, sizes: Table, wrong: npt.NDArray[np.bool_], layout: BetonLayout) -> ValuePieces:
     some = sizes > 0
     starts = np.where(some, offsets, np.iinfo(np.int64).max).min(axis=0, initial=np.iinfo(np.int64).max)
     ends = np.where(some, offsets + sizes, 0).max(axis=0, initial=0)
@@ -159,4 +159,4 @@ def _bounded(offsets: Table, sizes: Table, wrong: npt.NDArray[np.bool_], layout:
     wrong = wrong | ((ends > 0) & (pages_of[0] != pages_of[1]))
     starts, ends = np.where(wrong, 0, starts), np.where(wrong, 0, ends)
     offsets[:, wrong], sizes[:, wrong] = 0, 0
-    return Pieces(offsets, sizes, starts, ends - starts, wrong)
+    return ValuePieces(offsets, sizes, starts, ends - starts, wrong)

@@ -14,7 +14,7 @@ from ffrecord.reading.paths import Source, check_type
 from ffrecord.sources.files import expand
 from ffrecord.sources.index_file import IndexCache, cached, check_columns
 from ffrecord.sources.lmdb.pages import Pages
-from ffrecord.sources.lmdb.tree import Records, databases, records
+from ffrecord.sources.lmdb.tree import TreeRecords, databases, records
 from ffrecord.sources.names import Names
 from ffrecord.sources.names import joined as joined_names
 
@@ -25,7 +25,7 @@ Table = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Index:
+class LMDBIndex:
     """The records of one database, in the order of their keys.
 
     Attributes:
@@ -37,11 +37,11 @@ class Index:
     sizes: Table
     names: Names
 
-    def reordered(self, order: Table) -> "Index":
+    def reordered(self, order: Table) -> "LMDBIndex":
         """The same in another order, int64 [n]."""
-        return Index(self.offsets[order], self.sizes[order], self.names.picked(order))
+        return LMDBIndex(self.offsets[order], self.sizes[order], self.names.picked(order))
 
-    def prefixed(self, prefix: bytes) -> "Index":
+    def prefixed(self, prefix: bytes) -> "LMDBIndex":
         """The same with `prefix` before each name."""
         offsets = self.names.offsets + len(prefix) * np.arange(len(self.names.offsets))
         blob = np.empty(int(offsets[-1]), np.uint8)
@@ -50,12 +50,12 @@ class Index:
         rest[before] = False
         blob[before] = np.tile(np.frombuffer(prefix, np.uint8), len(self.names))
         blob[rest] = self.names.blob
-        return Index(self.offsets, self.sizes, Names(blob, offsets))
+        return LMDBIndex(self.offsets, self.sizes, Names(blob, offsets))
 
 
-def joined(indexes: Sequence[Index]) -> Index:
+def joined(indexes: Sequence[LMDBIndex]) -> LMDBIndex:
     """Records of several, one after the other, in one index; one at least."""
-    return Index(
+    return LMDBIndex(
         np.concatenate([index.offsets for index in indexes]),
         np.concatenate([index.sizes for index in indexes]),
         joined_names([index.names for index in indexes]),
@@ -85,7 +85,7 @@ def _data_files(path: str) -> list[str]:
     return expand(inside, (DATA,))
 
 
-def index(pages: Pages, database: bytes | None, index_cache: IndexCache) -> Index:
+def index(pages: Pages, database: bytes | None, index_cache: IndexCache) -> LMDBIndex:
     """The records of a database; None for the main one, without the databases named in it.
 
     Raises:
@@ -93,7 +93,7 @@ def index(pages: Pages, database: bytes | None, index_cache: IndexCache) -> Inde
         FormatError, OSError: as `lmdb_tree.records`; the file was written to meanwhile.
     """
     arrays = _kept(pages, database, index_cache) if index_cache else _arrays(pages, database)
-    return Index(arrays["offsets"], arrays["sizes"], Names.from_arrays(arrays))
+    return LMDBIndex(arrays["offsets"], arrays["sizes"], Names.from_arrays(arrays))
 
 
 def _kept(pages: Pages, database: bytes | None, index_cache: IndexCache) -> dict[str, npt.NDArray[Any]]:
@@ -120,7 +120,7 @@ def _arrays(pages: Pages, database: bytes | None) -> dict[str, npt.NDArray[Any]]
     return {"offsets": found.offsets, "sizes": found.sizes, "transaction": transaction, **names.arrays()}
 
 
-def _records(pages: Pages, database: bytes | None) -> Records:
+def _records(pages: Pages, database: bytes | None) -> TreeRecords:
     main = records(pages, pages.snapshot.main)
     if database is not None:
         trees = databases(pages, main)
@@ -137,7 +137,7 @@ def names_of_databases(pages: Pages) -> list[bytes]:
     return named(records(pages, pages.snapshot.main))
 
 
-def named(main: Records) -> list[bytes]:
+def named(main: TreeRecords) -> list[bytes]:
     """The databases among the records of the main one."""
     return [main.key(i) for i in np.flatnonzero(main.nested).tolist()]
 

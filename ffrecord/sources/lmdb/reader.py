@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
 from ffrecord.errors import ArgumentTypeError, doing
-from ffrecord.reading.batch_forms import Array, Form, Out, Outcome
+from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out
 from ffrecord.reading.paths import Source
 from ffrecord.reading.record_reader import Read, RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import OnError
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.lmdb.index import Index, data_files, index, names_of_databases, shown
+from ffrecord.sources.lmdb.index import LMDBIndex, data_files, index, names_of_databases, shown
 from ffrecord.sources.lmdb.pages import Pages, changed, snapshot
 from ffrecord.sources.names import Names, joined
 
-Choose = Callable[[Pages, IndexCache], Index]
+Choose = Callable[[Pages, IndexCache], LMDBIndex]
 
 
 class EnvironmentReader(RecordReader):
@@ -91,17 +91,17 @@ class EnvironmentReader(RecordReader):
             self.check_unchanged()
         return found
 
-    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> Outcome:
+    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> BatchOutcome:
         outcome = super()._now(form, indices, out, go_on)
         self.check_unchanged()
         return outcome
 
     def _begin(
         self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, **options: Any
-    ) -> Callable[[], Outcome]:
+    ) -> Callable[[], BatchOutcome]:
         wait = super()._begin(form, indices, out, **options)
 
-        def checked() -> Outcome:
+        def checked() -> BatchOutcome:
             outcome = wait()
             self.check_unchanged()
             return outcome
@@ -150,7 +150,7 @@ class LMDBReader(EnvironmentReader):
         options: dict[str, Any] = {"io": io, "on_error": on_error, "index_cache": index_cache}
         super().__init__(source, self._choose, check_data, **options)
 
-    def _choose(self, pages: Pages, index_cache: IndexCache) -> Index:
+    def _choose(self, pages: Pages, index_cache: IndexCache) -> LMDBIndex:
         return index(pages, self._database, index_cache)
 
     @property

@@ -11,7 +11,7 @@ from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.paths import PathLike, Source, check_type
 from ffrecord.reading.store import Indices, OnError
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.lmdb.index import DATA, Index, index, joined, names_of_databases
+from ffrecord.sources.lmdb.index import DATA, LMDBIndex, index, joined, names_of_databases
 from ffrecord.sources.lmdb.pages import Pages
 from ffrecord.sources.lmdb.reader import EnvironmentReader
 from ffrecord.sources.lmdb.tensor_protos import sample
@@ -87,7 +87,7 @@ def _in_order(path: str, names: list[str]) -> list[str]:
     return expected
 
 
-def _index(pages: Pages, index_cache: IndexCache) -> Index:
+def _index(pages: Pages, index_cache: IndexCache) -> LMDBIndex:
     """The records of an environment, database by database, in the order of their numbers."""
     names = [name.decode(errors="surrogateescape") for name in names_of_databases(pages)]
     if names:
@@ -96,7 +96,7 @@ def _index(pages: Pages, index_cache: IndexCache) -> Index:
     return _database(pages, None, index_cache)
 
 
-def _database(pages: Pages, name: bytes | None, index_cache: IndexCache) -> Index:
+def _database(pages: Pages, name: bytes | None, index_cache: IndexCache) -> LMDBIndex:
     found = index(pages, name, index_cache)
     blob, sizes = found.names.blob, np.diff(found.names.offsets)
     if ((blob < ord("0")) | (blob > ord("9"))).any():

@@ -37,7 +37,7 @@ SIZE_BITS = 17  # that the size of a node takes: pages have at most 2**16 bytes
 
 
 @dataclass(frozen=True)
-class Records:
+class TreeRecords:
     """Records of one or several leaves, in order.
 
     Attributes:
@@ -57,17 +57,17 @@ class Records:
         """The key of one of them."""
         return self.keys[self.key_offsets[i] : self.key_offsets[i + 1]].tobytes()
 
-    def without_nested(self) -> "Records":
+    def without_nested(self) -> "TreeRecords":
         """Those that are not databases."""
         if not self.nested.any():
             return self
         kept = ~self.nested
         lengths = np.diff(self.key_offsets)
         keys = self.keys[np.repeat(kept, lengths)]
-        return Records(self.offsets[kept], self.sizes[kept], keys, _starts(lengths[kept]), self.nested[kept])
+        return TreeRecords(self.offsets[kept], self.sizes[kept], keys, _starts(lengths[kept]), self.nested[kept])
 
 
-def records(pages: Pages, database: Tree) -> Records:
+def records(pages: Pages, database: Tree) -> TreeRecords:
     """All records of a database.
 
     Raises:
@@ -85,7 +85,7 @@ def records(pages: Pages, database: Tree) -> Records:
     return _joined(pages, database, [_leaves(pages, part) for part in _parts(pages, level)])
 
 
-def databases(pages: Pages, main: Records) -> dict[bytes, Tree]:
+def databases(pages: Pages, main: TreeRecords) -> dict[bytes, Tree]:
     """The databases named in the main one."""
     found = {}
     page_size = pages.snapshot.page_size
@@ -123,12 +123,12 @@ def _parts(pages: Pages, numbers: Numbers) -> list[Numbers]:
     return [numbers[start : start + count] for start in range(0, len(numbers), count)]
 
 
-def _joined(pages: Pages, database: Tree, parts: list[Records]) -> Records:
+def _joined(pages: Pages, database: Tree, parts: list[TreeRecords]) -> TreeRecords:
     none = np.empty(0, np.int64)
     offsets = np.concatenate([none, *(part.offsets for part in parts)])
     if len(offsets) != database.entries:
         raise FormatError(f"{pages.path}: a database of {database.entries} records has {len(offsets)}")
-    return Records(
+    return TreeRecords(
         offsets,
         np.concatenate([none, *(part.sizes for part in parts)]),
         np.concatenate([np.empty(0, np.uint8), *(part.keys for part in parts)]),
@@ -231,7 +231,7 @@ def _children(pages: Pages, numbers: Numbers) -> Numbers:
     return children
 
 
-def _leaves(pages: Pages, numbers: Numbers) -> Records:
+def _leaves(pages: Pages, numbers: Numbers) -> TreeRecords:
     """The records of leaves."""
     nodes = _Nodes(pages, numbers, LEAF)
     nodes.refuse(nodes.flags & ~(BIG | SUBDATABASE) != 0, nodes.flags, "a record with flags")
@@ -249,7 +249,7 @@ def _leaves(pages: Pages, numbers: Numbers) -> Records:
         first = nodes.words(nodes.start[far] + nodes.key_size[far])
         _check_overflow(nodes, pages, far, first)
         offsets[far] = first * page_size + HEADER.itemsize
-    return Records(offsets, nodes.low, nodes.keys(), _starts(nodes.key_size), nested)
+    return TreeRecords(offsets, nodes.low, nodes.keys(), _starts(nodes.key_size), nested)
 
 
 def _check_overflow(nodes: _Nodes, pages: Pages, far: Numbers, first: Numbers) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.reading.batch_forms import Array
-from ffrecord.sources.mds.encodings import Encoding, encoding
+from ffrecord.sources.mds.encodings import ColumnEncoding, encoding
 from ffrecord.sources.mds.index import WORD, MDSColumns
 from ffrecord.sources.pieces import as_values, gathered
 
@@ -89,7 +89,7 @@ class MDSLayout:
 
     def column(self, place: int, data: Array, bounds: Table) -> npt.NDArray[Any] | None:
         """The values of column `place` as one array [k, ...], where they are numbers of one shape; else None."""
-        each: Encoding = self.encodings[place]
+        each: ColumnEncoding = self.encodings[place]
         if each.dtype is None or each.size is None:
             return None
         return as_values(gathered(data, bounds[place], each.size), each.dtype, each.shape)

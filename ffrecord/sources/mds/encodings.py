@@ -51,7 +51,7 @@ COUNT = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
-class Encoding:
+class ColumnEncoding:
     """How the values of a column are stored.
 
     Attributes:
@@ -68,7 +68,7 @@ class Encoding:
     shape: tuple[int, ...] = ()
 
 
-def encoding(name: str, images: bool, allow_pickle: bool) -> Encoding:
+def encoding(name: str, images: bool, allow_pickle: bool) -> ColumnEncoding:
     """The encoding called `name`.
 
     Args:
@@ -79,19 +79,19 @@ def encoding(name: str, images: bool, allow_pickle: bool) -> Encoding:
         FormatError: there is no such encoding.
     """
     if name == "int":
-        return Encoding(name, 8, _int, SCALARS["int64"])
+        return ColumnEncoding(name, 8, _int, SCALARS["int64"])
     if name in SCALARS:
         dtype = SCALARS[name]
-        return Encoding(name, dtype.itemsize, lambda data: _scalar(data, dtype), dtype)
+        return ColumnEncoding(name, dtype.itemsize, lambda data: _scalar(data, dtype), dtype)
     if name == "ndarray" or name.startswith("ndarray:"):
         return _ndarray(name)
     if name == "pkl":
-        return Encoding(name, None, _unpickle if allow_pickle else _refuse_pickle)
+        return ColumnEncoding(name, None, _unpickle if allow_pickle else _refuse_pickle)
     simple = {**PLAIN, **(DECODED if images else COMPRESSED)}
     if name not in simple:
         known = sorted([*simple, *SCALARS, "int", "ndarray", "pkl"])
         raise FormatError(f"encoding {name!r}, expected one of {', '.join(known)}")
-    return Encoding(name, None, simple[name])
+    return ColumnEncoding(name, None, simple[name])
 
 
 def _int(data: memoryview) -> int:
@@ -137,16 +137,16 @@ def _refuse_pickle(data: memoryview) -> Any:
 # Arrays
 
 
-def _ndarray(name: str) -> Encoding:
+def _ndarray(name: str) -> ColumnEncoding:
     static = name.partition(":")[2]
     if not static:
-        return Encoding(name, None, _array_of_any)
+        return ColumnEncoding(name, None, _array_of_any)
     found = STATIC.fullmatch(static)
     if found is None or found[1] not in SCALARS:
         raise FormatError(f"encoding {name!r}, expected ndarray:dtype:axes with a dtype of {', '.join(SCALARS)}")
     dtype = SCALARS[found[1]]
     if found[2] is None:
-        return Encoding(name, None, lambda data: _array_of_dtype(data, dtype))
+        return ColumnEncoding(name, None, lambda data: _array_of_dtype(data, dtype))
     shape = tuple(map(int, found[2].split(",")))
     try:
         np.empty((0, *shape), dtype)  # as `columns` gives them
@@ -154,7 +154,7 @@ def _ndarray(name: str) -> Encoding:
         raise FormatError(f"encoding {name[:200]!r}: {error}") from None
     _check_shape(dtype, shape)
     size = dtype.itemsize * math.prod(shape)
-    return Encoding(name, size, lambda data: _array(data, dtype, shape), dtype, shape)
+    return ColumnEncoding(name, size, lambda data: _array(data, dtype, shape), dtype, shape)
 
 
 def _array_of_any(data: memoryview) -> npt.NDArray[Any]:

@@ -18,7 +18,7 @@ from ffrecord.reading.store import Indices, OnError, Store
 from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.mds.columns import MDSLayout
 from ffrecord.sources.mds.index import NAME, MDSShard, distinct, read_index, shard_offsets
-from ffrecord.sources.mds.unpacked import ShardFile, Unpacked, check_hash, shard_file
+from ffrecord.sources.mds.unpacked import ShardFile, UnpackedShards, check_hash, shard_file
 from ffrecord.system.open_all import all_opened
 from ffrecord.system.sizes import Size, parse_size
 
@@ -107,7 +107,7 @@ class MDSReader(Store):
         def open_shard(path: str, found: ShardFile) -> RecordReader:
             return _ShardReader([_open(path, found, check, io == "mmap")], check_data, io=io)
 
-        self._unpacked = Unpacked(given["cache_dir"], given["cache_bytes"], given["validate_hash"], open_shard)
+        self._unpacked = UnpackedShards(given["cache_dir"], given["cache_bytes"], given["validate_hash"], open_shard)
         # Without shards, the index is all that there is.
         paths = [each.path for each in self._shards] or [os.path.join(each, NAME) for each in self._directories]
         super().__init__(paths, int(self._firsts[-1]), check_data, on_error=on_error)

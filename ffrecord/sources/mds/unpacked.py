@@ -204,7 +204,7 @@ def _compare(digest: Any, file: MDSFile, algorithm: str, path: str) -> None:
 # What was decompressed
 
 
-class Unpacked:
+class UnpackedShards:
     """Shards that were decompressed, each opened by `open_shard`, the one used longest ago forgotten first.
 
     Args:

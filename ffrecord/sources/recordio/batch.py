@@ -5,7 +5,7 @@ import numpy as np
 from ffrecord.engine._engine import ARRAYS
 from ffrecord.errors import ArgumentError, FFRecordError
 from ffrecord.kernels._memory import pooled
-from ffrecord.reading.batch_forms import Array, Form, Out, Outcome, Packed
+from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out, Packed
 from ffrecord.sources.recordio import _recordio
 from ffrecord.sources.recordio.groups import Group
 from ffrecord.sources.recordio.layout import Numbers
@@ -13,7 +13,7 @@ from ffrecord.sources.recordio.layout import Numbers
 NOTHING = np.empty(0, np.uint8)
 
 
-class Batch:
+class GroupBatch:
     """What a batch becomes, as its records come in.
 
     Args:
@@ -43,7 +43,7 @@ class Batch:
         else:
             self._add_part(places, packed_of(group.data, offsets, sizes))
 
-    def add_read(self, places: Numbers, outcome: Outcome) -> None:
+    def add_read(self, places: Numbers, outcome: BatchOutcome) -> None:
         """Records that were read alone, in the form of the batch."""
         self.missing[places] = False
         self._failures += [(int(places[place]), error) for place, error in outcome.failures]
@@ -62,7 +62,7 @@ class Batch:
         self._sizes[places] = np.diff(part[1])
         self._parts.append((places, part))
 
-    def outcome(self, out: Out) -> Outcome:
+    def outcome(self, out: Out) -> BatchOutcome:
         """All of it.
 
         Raises:
@@ -75,8 +75,8 @@ class Batch:
             )
         self._failures.sort(key=lambda failure: failure[0])
         if self._form is ARRAYS:
-            return Outcome(self._arrays, self._failures)
-        return Outcome(self._packed(out if isinstance(out, np.ndarray) else None), self._failures)
+            return BatchOutcome(self._arrays, self._failures)
+        return BatchOutcome(self._packed(out if isinstance(out, np.ndarray) else None), self._failures)
 
     def _packed(self, out: Array | None) -> Packed:
         if out is None and len(self._parts) == 1 and len(self._parts[0][0]) == len(self._sizes):

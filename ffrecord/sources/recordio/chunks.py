@@ -7,7 +7,7 @@ import numpy as np
 
 from ffrecord.engine._engine import PACKED, Failure
 from ffrecord.errors import ChecksumError, FFRecordError, FormatError, counted
-from ffrecord.reading.batch_forms import Array, Form, Out, Outcome
+from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out
 from ffrecord.reading.failures import failure_error
 from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.span_file import SpanFile
@@ -159,11 +159,11 @@ class ChunkTable:
 
     # Reading
 
-    def alone(self, form: Form, positions: Indices, chunks: Numbers, out: Out = None) -> Outcome:
+    def alone(self, form: Form, positions: Indices, chunks: Numbers, out: Out = None) -> BatchOutcome:
         """Records read one by one; `known` says of which `chunks` that can be done."""
         rows = self._first_row[chunks] + positions - self.first[chunks]
         result, failures = self._records._now(form, rows, out, go_on=True)
-        return Outcome(result, [(i, self._record_error(error, int(positions[i]))) for i, error in failures])
+        return BatchOutcome(result, [(i, self._record_error(error, int(positions[i]))) for i, error in failures])
 
     def read(self, chunks: Numbers) -> Group:
         """Read chunks, expand them, and find their records.

@@ -31,7 +31,7 @@ TRIED = 8  # chunks that may tell a dialect, and places at which a chunk may go 
 GAVE_UP = -1  # in place of an offset
 
 
-class Torn(NamedTuple):
+class TornChunk(NamedTuple):
     """What is left of a chunk that its writer did not finish, at the end of a file.
 
     Attributes:
@@ -71,7 +71,7 @@ class Chunks(NamedTuple):
     records: Numbers
     compressors: Numbers
     checksums: npt.NDArray[np.uint32]
-    torn: Torn | None
+    torn: TornChunk | None
 
     @property
     def end(self) -> int:
@@ -81,7 +81,7 @@ class Chunks(NamedTuple):
     def without_last(self) -> "Chunks":
         """The same, its last chunk being torn."""
         size = HEADER.size + int(self.sizes[-1])
-        torn = Torn(len(self.offsets) - 1, int(self.offsets[-1]) - HEADER.size, size, size)
+        torn = TornChunk(len(self.offsets) - 1, int(self.offsets[-1]) - HEADER.size, size, size)
         columns: dict[str, Any] = {name: getattr(self, name)[:-1] for name in COLUMNS}
         return Chunks(self.dialect, **columns, torn=torn)
 
@@ -150,7 +150,7 @@ def indexed(path: str, dialect: str | None = None, index_cache: IndexCache = Non
 def _chunks(arrays: dict[str, Any]) -> Chunks:
     columns = {name: arrays[name] for name in COLUMNS}
     numbers = arrays["about"].tolist()
-    return Chunks(DIALECTS[chr(numbers[0])], **columns, torn=Torn(*numbers[1:]) if len(numbers) > 1 else None)
+    return Chunks(DIALECTS[chr(numbers[0])], **columns, torn=TornChunk(*numbers[1:]) if len(numbers) > 1 else None)
 
 
 def _check_kept(chunks: Chunks, size: int) -> None:
@@ -186,7 +186,7 @@ def _check_headers(path: str, dialect: Dialect, headers: Headers, offsets: Numbe
 # What is left at the end
 
 
-def _torn(fd: int, path: str, dialect: Dialect, chunk: int, stop: int, end: int) -> Torn:
+def _torn(fd: int, path: str, dialect: Dialect, chunk: int, stop: int, end: int) -> TornChunk:
     """What lies behind the last chunk.
 
     Raises:
@@ -212,7 +212,7 @@ def _torn(fd: int, path: str, dialect: Dialect, chunk: int, stop: int, end: int)
             f"{path}: chunk {chunk} at offset {stop}: begins with {head[:4].hex()}, expected {MAGIC_BYTES.hex()}; "
             f"{end - stop} bytes follow"
         )
-    return Torn(chunk, stop, end - stop, expected)
+    return TornChunk(chunk, stop, end - stop, expected)
 
 
 def _chunk_after(fd: int, dialect: Dialect, start: int, end: int) -> int | None:
@@ -242,7 +242,7 @@ def _only_zeros(fd: int, start: int, end: int) -> bool:
     return all(piece.count(0) == len(piece) for piece in pieces)
 
 
-def torn_error(path: str, torn: Torn, remedy: str = "on_torn='skip' reads everything before it") -> TruncatedError:
+def torn_error(path: str, torn: TornChunk, remedy: str = "on_torn='skip' reads everything before it") -> TruncatedError:
     """The error of a file whose last chunk is torn, where that is not to be passed over."""
     return TruncatedError(
         f"{path}: chunk {torn.chunk} at offset {torn.offset}: {torn}: its writer did not finish it; {remedy}"

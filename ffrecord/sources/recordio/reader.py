@@ -10,7 +10,7 @@ import numpy as np
 
 from ffrecord.engine._engine import ARRAYS, Slots
 from ffrecord.errors import ArgumentError, SampleIndexError, of_files
-from ffrecord.reading.batch_forms import Array, Form, Out, Outcome
+from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out
 from ffrecord.reading.indices import as_int64
 from ffrecord.reading.partition import Task
 from ffrecord.reading.paths import Source
@@ -19,10 +19,10 @@ from ffrecord.reading.stats import ReadStats
 from ffrecord.reading.store import Indices, OnError, Store, check_on_error
 from ffrecord.sources.files import each_of, expand
 from ffrecord.sources.index_file import IndexCache
-from ffrecord.sources.recordio.batch import Batch
+from ffrecord.sources.recordio.batch import GroupBatch
 from ffrecord.sources.recordio.chunks import ChunkTable
 from ffrecord.sources.recordio.groups import Group, Groups
-from ffrecord.sources.recordio.index import Chunks, Torn, indexed, last_matches, torn_error
+from ffrecord.sources.recordio.index import Chunks, TornChunk, indexed, last_matches, torn_error
 from ffrecord.sources.recordio.layout import Numbers, dialect_of
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.system.sizes import Size, parse_size
@@ -48,7 +48,7 @@ class RecordIOReader(Store):
         expanded_most: bytes that a chunk may expand to, > 0.
 
     Attributes:
-        torn: path → what was skipped, a `Torn`.
+        torn: path → what was skipped, a `TornChunk`.
         dialects: of the files, "A", "B" or "C" each.
 
     Raises:
@@ -94,7 +94,7 @@ class RecordIOReader(Store):
 
     def _describe(self, fnames: Sequence[str], files: Sequence[Chunks]) -> None:
         named = zip(fnames, files, strict=True)
-        self.torn: dict[str, Torn] = {path: each.torn for path, each in named if each.torn is not None}
+        self.torn: dict[str, TornChunk] = {path: each.torn for path, each in named if each.torn is not None}
         self.dialects: list[str] = [each.dialect.name for each in files]
         kinds = {each.dialect.checksum_kind for each in files}
         self.checksum = " or ".join(KINDS[kind] for kind in sorted(kinds))
@@ -203,7 +203,7 @@ class RecordIOReader(Store):
             arrays[place] = error
         return arrays  # type: ignore[no-any-return]
 
-    def _loaded(self, form: Form, positions: Indices, out: Out) -> Outcome:
+    def _loaded(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
         table, groups = self._table, self._groups
         chunks = table.of_records(positions)
         # Read in sequence, records of a chunk that was just read come from memory, not a second time from a disk.
@@ -211,7 +211,7 @@ class RecordIOReader(Store):
             return table.alone(form, positions, chunks, out)
         if isinstance(form, Slots):
             return super()._loaded(form, positions, out)
-        batch = Batch(form, len(positions), views=table.once)
+        batch = GroupBatch(form, len(positions), views=table.once)
         have, missing = groups.find(np.unique(chunks))
         known = table.known[missing]  # looked at once: other threads come to know more meanwhile
         if known.any():
@@ -223,7 +223,7 @@ class RecordIOReader(Store):
             self._add(batch, group, positions, chunks)
         return batch.outcome(out)
 
-    def _add(self, batch: Batch, group: Group, positions: Indices, chunks: Numbers) -> None:
+    def _add(self, batch: GroupBatch, group: Group, positions: Indices, chunks: Numbers) -> None:
         slots = group.slots(chunks)
         places = np.flatnonzero((slots >= 0) & batch.missing)  # two groups may have the same chunk
         rows = group.first[slots[places]] + positions[places] - self._table.first[chunks[places]]

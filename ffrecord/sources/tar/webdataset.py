@@ -20,8 +20,8 @@ from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tar.index import Members, Numbers, members_of, sparse_error
 from ffrecord.sources.tar.reader import on_cut, open_archives
 from ffrecord.sources.tar.webdataset_fields import decode_field
-from ffrecord.sources.tar.webdataset_pieces import Pieces
-from ffrecord.sources.tar.webdataset_samples import Samples, all_of, grouped
+from ffrecord.sources.tar.webdataset_pieces import SamplePieces
+from ffrecord.sources.tar.webdataset_samples import ArchiveSamples, all_of, grouped
 from ffrecord.system.braces import expand_braces
 
 
@@ -72,7 +72,7 @@ class WebDatasetReader(MixedReader):
         super().__init__(files, check_data, io=io, on_error=on_error)
         self._samples = all_of(parts)
         self._keys: Names | None = None
-        self._parted: Pieces | None = None
+        self._parted: SamplePieces | None = None
         self._any_special = bool(len(self._samples.piece_sizes) or self._samples.sparse.any())
         if len(self._samples.piece_sizes):
             try:
@@ -81,10 +81,10 @@ class WebDatasetReader(MixedReader):
                 self.close()
                 raise
 
-    def _open_pieces(self, archives: Sequence[Members], parts: Sequence[Samples]) -> Pieces:
+    def _open_pieces(self, archives: Sequence[Members], parts: Sequence[ArchiveSamples]) -> SamplePieces:
         way = "auto" if self._io == "mmap" else self._io
         spans = [(part.piece_offsets, part.piece_sizes) for part in parts]
-        return Pieces(open_archives(archives, way, spans), self._samples, self._sample_name, way)
+        return SamplePieces(open_archives(archives, way, spans), self._samples, self._sample_name, way)
 
     def keys(self) -> Names:
         """The key of each sample, as stored. Keys may be repeated; `keys().find(key)` is the last one."""

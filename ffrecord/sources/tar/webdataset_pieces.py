@@ -11,10 +11,10 @@ from ffrecord.reading.failures import failure_error
 from ffrecord.reading.record_reader import RecordReader
 from ffrecord.reading.span_file import SpanFile
 from ffrecord.reading.store import Indices
-from ffrecord.sources.tar.webdataset_samples import Samples
+from ffrecord.sources.tar.webdataset_samples import ArchiveSamples
 
 
-class Pieces(RecordReader):
+class SamplePieces(RecordReader):
     """The pieces, as records of their own.
 
     Args:
@@ -25,7 +25,7 @@ class Pieces(RecordReader):
 
     format = "webdataset"
 
-    def __init__(self, files: list[SpanFile], samples: Samples, name: Callable[[int], str], io: str) -> None:
+    def __init__(self, files: list[SpanFile], samples: ArchiveSamples, name: Callable[[int], str], io: str) -> None:
         self._ends, self._name = samples.pieces, name
         super().__init__(files, False, io=io)
 

@@ -12,7 +12,7 @@ from ffrecord.sources.tar._tar import split_names
 from ffrecord.sources.tar.index import Members, Numbers
 
 
-class Samples(NamedTuple):
+class ArchiveSamples(NamedTuple):
     """The samples of an archive, or of several.
 
     A sample's record are its members, headers included: one piece of the archive, or several where something else is
@@ -41,7 +41,7 @@ class Samples(NamedTuple):
     sparse: npt.NDArray[np.bool_]
 
 
-def grouped(archive: Members) -> Samples:
+def grouped(archive: Members) -> ArchiveSamples:
     """Part the members of an archive into samples."""
     # WebDataset takes hard links for no files.
     files = np.flatnonzero(archive.linked == 0)
@@ -60,7 +60,7 @@ def grouped(archive: Members) -> Samples:
     left_out -= np.repeat(left_out[firsts], counts)
     starts = headers[firsts]
     pieces, piece_offsets, piece_sizes = _pieces(headers, stops, new, gaps, ends)
-    return Samples(
+    return ArchiveSamples(
         starts,
         stops[ends - 1] - starts - left_out[ends - 1],
         ends,
@@ -95,13 +95,13 @@ def _pieces(
     return pieces, headers[begins], stops[last] - headers[begins]
 
 
-def all_of(parts: Sequence[Samples]) -> Samples:
+def all_of(parts: Sequence[ArchiveSamples]) -> ArchiveSamples:
     """The samples of all archives, numbered through; offsets stay those in their archives."""
     if len(parts) == 1:
         return parts[0]
     members = np.cumsum([0, *(len(part.dots) for part in parts[:-1])])
     pieces = np.cumsum([0, *(len(part.piece_sizes) for part in parts[:-1])])
-    return Samples(
+    return ArchiveSamples(
         np.concatenate([part.offsets for part in parts]),
         np.concatenate([part.sizes for part in parts]),
         np.concatenate([part.ends + count for part, count in zip(parts, members, strict=True)]),

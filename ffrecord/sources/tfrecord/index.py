@@ -34,7 +34,7 @@ logger = logging.getLogger("ffrecord")
 
 
 @dataclass(frozen=True)
-class Torn:
+class TornRecord:
     """What a file holds behind its last good record.
 
     Attributes:
@@ -59,7 +59,7 @@ class Torn:
 
 
 @dataclass(frozen=True)
-class Index:
+class TFRecordIndex:
     """The records of one file.
 
     Attributes:
@@ -79,11 +79,13 @@ class Index:
     sizes: npt.NDArray[np.int64]
     checksums: npt.NDArray[np.uint32]
     end: int
-    torn: Torn | None
+    torn: TornRecord | None
     stream: Inflated | None
 
 
-def read_indexes(paths: Sequence[str], check: bool, index_cache: IndexCache, compression: str | None) -> list[Index]:
+def read_indexes(
+    paths: Sequence[str], check: bool, index_cache: IndexCache, compression: str | None
+) -> list[TFRecordIndex]:
     """One for each file, several files at a time.
 
     Args:
@@ -99,7 +101,7 @@ def read_indexes(paths: Sequence[str], check: bool, index_cache: IndexCache, com
     check_compression(compression)
     places = PLACES_SIZE // STATE_SIZE // len(paths)
 
-    def read(path: str) -> Index:
+    def read(path: str) -> TFRecordIndex:
         return read_index(path, check, index_cache, compression, places)
 
     return each_of(read, paths, min(os.cpu_count() or 1, THREADS))
@@ -111,7 +113,7 @@ def check_compression(compression: str | None) -> None:
         raise ArgumentError(f"compression is {compression!r}, expected None, 'none', 'gzip' or 'zlib'")
 
 
-def read_index(path: str, check: bool, index_cache: IndexCache, compression: str | None, places: int) -> Index:
+def read_index(path: str, check: bool, index_cache: IndexCache, compression: str | None, places: int) -> TFRecordIndex:
     """That of one file; places: as for `Inflated`."""
     status = os.stat(path)
     told = compression_of(path) if compression is None else compression
@@ -129,7 +131,7 @@ def read_index(path: str, check: bool, index_cache: IndexCache, compression: str
     end = int(found["ending"][1])
     if stream is not None:
         stream.end = end
-    return Index(path, status, packed, found["offsets"], found["sizes"], found["checksums"], end, torn, stream)
+    return TFRecordIndex(path, status, packed, found["offsets"], found["sizes"], found["checksums"], end, torn, stream)
 
 
 def compression_of(path: str) -> str:
@@ -217,7 +219,7 @@ def _check_kept(arrays: dict[str, npt.NDArray[Any]], most: int) -> None:
         raise FormatError(f"records that are not within {end} bytes")
 
 
-def refused(path: str, torn: Torn, skip: bool) -> Exception | None:
+def refused(path: str, torn: TornRecord, skip: bool) -> Exception | None:
     """What a file holds behind its last record, to be raised; or None, where it is left out, and told."""
     # What does not even begin as a TFRecord is not passed for an empty one.
     if torn.record == 0 and torn.error is FormatError:
@@ -228,7 +230,7 @@ def refused(path: str, torn: Torn, skip: bool) -> Exception | None:
     return None
 
 
-def torn_of(path: str, n: int, ending: list[int], compression: str | None) -> Torn | None:
+def torn_of(path: str, n: int, ending: list[int], compression: str | None) -> TornRecord | None:
     """What the numbers of `_arrays` say of the end.
 
     Args:
@@ -240,17 +242,21 @@ def torn_of(path: str, n: int, ending: list[int], compression: str | None) -> To
     if kind == _tfrecord.END:
         return None
     if kind == DAMAGED:
-        return Torn(n, at, f"the {compression} data are damaged at offset {source} of the file", FormatError)
+        return TornRecord(n, at, f"the {compression} data are damaged at offset {source} of the file", FormatError)
     if kind == CUT_STREAM:
-        return Torn(n, at, f"the {compression} data end too early, at offset {source} of the file", TruncatedError)
+        return TornRecord(
+            n, at, f"the {compression} data end too early, at offset {source} of the file", TruncatedError
+        )
     if kind == _tfrecord.WRONG:
         reason = f"CRC-32C {computed:#010x} of its length {length}, stored {stored:#010x}"
         if n == 0:
-            return Torn(n, at, f"{reason}: this is no TFRecord, or damaged at its start", FormatError)
-        return Torn(n, at, f"{reason}; nobody knows where another one begins", ChecksumError, stored, computed)
+            return TornRecord(n, at, f"{reason}: this is no TFRecord, or damaged at its start", FormatError)
+        return TornRecord(n, at, f"{reason}; nobody knows where another one begins", ChecksumError, stored, computed)
     if kind == _tfrecord.TORN:
-        return Torn(
+        return TornRecord(
             n, at, f"{end - at} bytes are left, a length and its checksum have {_tfrecord.HEADER}", TruncatedError
         )
     needed = length + _tfrecord.HEADER + _tfrecord.FOOTER
-    return Torn(n, at, f"{length} bytes, {needed} with length and checksums, but {end - at} are left", TruncatedError)
+    return TornRecord(
+        n, at, f"{length} bytes, {needed} with length and checksums, but {end - at} are left", TruncatedError
+    )

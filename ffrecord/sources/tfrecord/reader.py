@@ -18,7 +18,7 @@ from ffrecord.sources.index_file import IndexCache
 from ffrecord.sources.suffixes import SUFFIXES
 from ffrecord.sources.tfrecord.examples import ExampleError, ExampleParser, decoder
 from ffrecord.sources.tfrecord.examples_features import Features, FixedFeature
-from ffrecord.sources.tfrecord.index import Index, Torn, read_indexes, refused
+from ffrecord.sources.tfrecord.index import TFRecordIndex, TornRecord, read_indexes, refused
 from ffrecord.sources.tfrecord.streams import Streams
 from ffrecord.system.open_all import all_opened
 
@@ -145,7 +145,7 @@ class TFRecordReader(MixedReader):
         return [] if self._streams is None else self._streams.load(positions)
 
 
-def _see_torn(indexes: list[Index], skip: bool) -> dict[str, Torn]:
+def _see_torn(indexes: list[TFRecordIndex], skip: bool) -> dict[str, TornRecord]:
     """What files hold behind their last record: raised, or told."""
     found = {index.path: index.torn for index in indexes if index.torn is not None}
     for path, torn in found.items():
@@ -155,7 +155,7 @@ def _see_torn(indexes: list[Index], skip: bool) -> dict[str, Torn]:
     return found
 
 
-def _open(indexes: list[Index], whole: bool) -> list[SpanFile]:
+def _open(indexes: list[TFRecordIndex], whole: bool) -> list[SpanFile]:
     return all_opened(
         SpanFile(each.path, each.offsets, each.sizes, each.checksums, "crc32c", whole=whole, status=each.status)
         for each in indexes

@@ -84,7 +84,7 @@ class _How(NamedTuple):
 
 def _records(path: str, compression: str | None, how: _How) -> Iterator[Array]:
     told = compression_of(path) if compression is None else compression
-    plain = _Mapped if how.mapped else _Plain
+    plain = _MappedFile if how.mapped else _Plain
     with closing(plain(path) if told == "none" else _Packed(path, told)) as file:
         windows = _Windows(path, file, how)
         yield from chain.from_iterable(iter(windows.next, None))
@@ -150,7 +150,7 @@ class _Plain(_File):
             os.close(fd)
 
 
-class _Mapped(_File):
+class _MappedFile(_File):
     """The bytes of a file, in place."""
 
     def __init__(self, path: str) -> None:

@@ -13,7 +13,7 @@ from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.store import Indices
 from ffrecord.sources.inflated import Inflated, OpenStreams
 from ffrecord.sources.tfrecord import _tfrecord
-from ffrecord.sources.tfrecord.index import Index
+from ffrecord.sources.tfrecord.index import TFRecordIndex
 
 RUN_SIZE = 512 << 10  # bytes decompressed into one piece of memory, which its records then share
 GAP = 64 << 10  # bytes between records up to which they are taken together
@@ -28,7 +28,7 @@ class Streams:
         check: compare checksums.
     """
 
-    def __init__(self, indexes: list[Index], check: bool) -> None:
+    def __init__(self, indexes: list[TFRecordIndex], check: bool) -> None:
         self._indexes, self._check = indexes, check
         self._starts = np.cumsum([0, *(len(each.sizes) for each in indexes)])
         self._packed = np.array([each.stream is not None for each in indexes])
@@ -74,7 +74,13 @@ class Streams:
                 yield from self._of_run(index, stream, positions[run], local[run], offsets[run], sizes[run])
 
     def _of_run(
-        self, index: Index, stream: Inflated, positions: Indices, local: Indices, offsets: Indices, sizes: Indices
+        self,
+        index: TFRecordIndex,
+        stream: Inflated,
+        positions: Indices,
+        local: Indices,
+        offsets: Indices,
+        sizes: Indices,
     ) -> list[Array | Exception]:
         start = int(offsets[0])
         starts = offsets - start

@@ -29,7 +29,7 @@ PADDING = b"\0\t\n\r\x1a "  # what mail, terminals and tapes put behind a file
 
 
 @dataclass(frozen=True)
-class End:
+class EndRecord:
     """Where the directory is.
 
     Attributes:
@@ -47,7 +47,7 @@ class End:
     base: int
 
 
-def read_end(fd: int, size: int) -> End:
+def read_end(fd: int, size: int) -> EndRecord:
     """The end of the archive of `size` bytes that is open as `fd`.
 
     The last end record counts whose comment ends where the file ends, and whose directory lies right before it; so a
@@ -92,7 +92,7 @@ def _without_end(fd: int, searched: int) -> str:
     return f"no end record in its last {searched} bytes{cut}"
 
 
-def _end_at(fd: int, record: bytes, position: int) -> End:
+def _end_at(fd: int, record: bytes, position: int) -> EndRecord:
     """The end whose record is at `position`.
 
     Raises:
@@ -113,7 +113,7 @@ def _end_at(fd: int, record: bytes, position: int) -> End:
         raise FormatError(f"no directory entry at offset {start}, where {entries} of them in {size} bytes should be")
     if exact and entries > size // ENTRY_SIZE:
         raise FormatError(f"{entries} entries do not fit in a directory of {size} bytes")
-    return End(start, size, entries, exact, start - offset)
+    return EndRecord(start, size, entries, exact, start - offset)
 
 
 def _end64(fd: int, position: int, needed: bool) -> tuple[int, int, int, int, int, int, int] | None:

@@ -11,7 +11,7 @@ from ffrecord.reading.ffr_file import naming
 from ffrecord.sources.index_file import IndexCache, cached
 from ffrecord.sources.names import Names, check_members
 from ffrecord.sources.zip import _zip
-from ffrecord.sources.zip.end import End, read_end
+from ffrecord.sources.zip.end import EndRecord, read_end
 from ffrecord.system.atomic_file import read_into
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -90,7 +90,7 @@ def build(path: str) -> Arrays:
             os.close(fd)
 
 
-def _read(fd: int, end: End) -> npt.NDArray[np.uint8]:
+def _read(fd: int, end: EndRecord) -> npt.NDArray[np.uint8]:
     directory = np.empty(end.size, np.uint8)
     done = 0
     while done < end.size:
@@ -101,7 +101,7 @@ def _read(fd: int, end: End) -> npt.NDArray[np.uint8]:
     return directory
 
 
-def _check_count(arrays: Arrays, end: End) -> None:
+def _check_count(arrays: Arrays, end: EndRecord) -> None:
     found = len(arrays["sizes"]) + len(arrays["folder_offsets"]) - 1
     if end.entries != (found if end.exact else found % 65536):
         raise FormatError(f"{found} entries in the directory, the end record says {end.entries}")

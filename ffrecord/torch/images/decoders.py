@@ -15,7 +15,7 @@ from ffrecord.fields.images.pixels import unpack_pixels
 from ffrecord.kernels._memory import pooled
 from ffrecord.kernels._pictures import resample
 from ffrecord.torch.images.boxes import Box, central, random_resized
-from ffrecord.torch.images.jpeg import Choose, Part, decode_part
+from ffrecord.torch.images.jpeg import Choose, JPEGPart, decode_part
 
 __all__ = ["CenterCrop", "ImageDecoder", "RandomResizedCrop", "Resize"]
 
@@ -114,7 +114,7 @@ class ImageDecoder:
             part = _plain(data, choose)
         self._write(part, out)
 
-    def _write(self, part: Part, out: Array) -> None:
+    def _write(self, part: JPEGPart, out: Array) -> None:
         if part.pixels.shape[2] == self.channels:
             resample(part.pixels, part.area, out, part.flip)
             return
@@ -204,13 +204,13 @@ class Resize(ImageDecoder):
         return Box(0, 0, height, width)
 
 
-def _plain(data: memoryview, choose: Choose) -> Part:
+def _plain(data: memoryview, choose: Choose) -> JPEGPart:
     pixels = unpack_pixels(data, ("RGB",))[1]
     height, width = pixels.shape[:2]
     if max(height, width) > SIDE_MAX:
         raise FormatError(f"plain pixels of {width} x {height}, expected sides of 1 to {SIDE_MAX}")
     box = choose(height, width)
-    return Part(pixels, box.area(), box.flip)
+    return JPEGPart(pixels, box.area(), box.flip)
 
 
 def _whole_number(name: str, value: Any) -> int:

@@ -22,7 +22,7 @@ from ffrecord.kernels._pictures import FRAMES
 from ffrecord.system.optional import optional, require
 from ffrecord.torch.images.boxes import Box
 
-__all__ = ["Part", "decode_part"]
+__all__ = ["JPEGPart", "decode_part"]
 
 SCALES = (8, 4, 2)  # for which libjpeg-turbo has vector code; with others decoding takes longer than without
 SIDE_LEAST = 16  # of an image that is scaled: below, sides do not tell one scale from another
@@ -54,7 +54,7 @@ class Header(NamedTuple):
     can_end: bool
 
 
-class Part(NamedTuple):
+class JPEGPart(NamedTuple):
     """Pixels [h, w, C], the box in them as (top, left, height, width), and whether to exchange left and right."""
 
     pixels: Array
@@ -62,7 +62,7 @@ class Part(NamedTuple):
     flip: bool
 
 
-class Scratch(threading.local):
+class DecodeScratch(threading.local):
     """Memory to decode into, one for each thread; what is in it lasts until the thread decodes the next image."""
 
     memory = np.empty(0, np.uint8)
@@ -76,10 +76,10 @@ class Scratch(threading.local):
         return self.memory[:size]
 
 
-_scratch = Scratch()
+_scratch = DecodeScratch()
 
 
-def decode_part(data: memoryview, choose: Choose, size: Size, channels: int) -> Part:
+def decode_part(data: memoryview, choose: Choose, size: Size, channels: int) -> JPEGPart:
     """The pixels of JPEG `data` to make an image of `size` out of the box that `choose(height, width)` gives.
 
     Args:
@@ -107,7 +107,7 @@ def decode_part(data: memoryview, choose: Choose, size: Size, channels: int) -> 
         if found is None:
             return _whole(data, choose, channels)
         pixels = found
-    return Part(pixels, box.area(scale), box.flip)
+    return JPEGPart(pixels, box.area(scale), box.flip)
 
 
 def read_header(data: memoryview) -> Header | None:
@@ -182,7 +182,7 @@ def _by_pillow(data: memoryview, header: Header, scale: int, channels: int) -> A
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
-def _whole(data: memoryview, choose: Choose, channels: int) -> Part:
+def _whole(data: memoryview, choose: Choose, channels: int) -> JPEGPart:
     pixels = decompress(data, grey=channels == 1)
     box = choose(*pixels.shape[:2])
-    return Part(pixels.reshape(*pixels.shape[:2], -1), box.area(), box.flip)
+    return JPEGPart(pixels.reshape(*pixels.shape[:2], -1), box.area(), box.flip)

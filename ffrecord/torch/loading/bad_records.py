@@ -14,17 +14,17 @@ from ffrecord.errors import FormatError
 from ffrecord.order import Epoch, Step
 from ffrecord.order.keys import key_of
 from ffrecord.reading.store import Store
-from ffrecord.torch.loading.columns import Columns, Seeds
+from ffrecord.torch.loading.columns import BatchColumns, Seeds
 from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.records import Bytes, Offsets
 
-__all__ = ["ON_ERROR", "Mender", "Rows"]
+__all__ = ["ON_ERROR", "BatchRows", "Mender"]
 
 ON_ERROR = ("raise", "skip", "replace")
 ATTEMPTS = 8  # replacements tried; a dataset in which so many in a row are bad is to be mended, not trained on
 
 
-class Rows(NamedTuple):
+class BatchRows(NamedTuple):
     """Which samples a batch has.
 
     Attributes:
@@ -49,10 +49,10 @@ class Mender:
         on_error: one of ON_ERROR.
     """
 
-    def __init__(self, reader: Store, columns: Columns | DecodedColumns, epoch: Epoch, on_error: str) -> None:
+    def __init__(self, reader: Store, columns: BatchColumns | DecodedColumns, epoch: Epoch, on_error: str) -> None:
         self._reader, self._columns, self._epoch, self._on_error = reader, columns, epoch, on_error
 
-    def mend(self, step: Step, seeds: Seeds | None) -> tuple[Rows, Bytes, Offsets]:
+    def mend(self, step: Step, seeds: Seeds | None) -> tuple[BatchRows, Bytes, Offsets]:
         """The good records of a batch, packed, and which they are.
 
         Raises:
@@ -70,7 +70,7 @@ class Mender:
                 indices[i], records[i] = self._replacement(int(step.positions[i]), _at(seeds, i), record)
             kept.append(i)
         padding = sum(i >= len(records) - step.padding for i in kept)
-        rows = Rows(indices[kept], step.positions[kept], padding, tuple(skipped))
+        rows = BatchRows(indices[kept], step.positions[kept], padding, tuple(skipped))
         good: list[Any] = [records[i] for i in kept]
         offsets = np.zeros(len(good) + 1, np.int64)
         np.cumsum([len(record) for record in good], out=offsets[1:])

@@ -11,8 +11,8 @@ from ffrecord.engine._engine import Slots
 from ffrecord.errors import FormatError, UserFunctionError, counted, describe_error
 from ffrecord.order import Epoch, Step, sample_seeds
 from ffrecord.reading.store import Store
-from ffrecord.torch.loading.bad_records import Mender, Rows
-from ffrecord.torch.loading.columns import Columns, Seeds
+from ffrecord.torch.loading.bad_records import BatchRows, Mender
+from ffrecord.torch.loading.columns import BatchColumns, Seeds
 from ffrecord.torch.loading.decoded import DecodedColumns
 from ffrecord.torch.loading.functions import UserFunction
 from ffrecord.torch.loading.ragged import Form
@@ -20,9 +20,9 @@ from ffrecord.torch.loading.stacking import UnevenError, stacked
 from ffrecord.torch.loading.stats import NOTHING, Reading, Seconds
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch
 
-__all__ = ["Doing", "Finished", "Finisher", "Raw"]
+__all__ = ["BatchBuilder", "BuiltBatch", "Doing", "Raw"]
 
-AnyColumns = Columns | DecodedColumns
+AnyColumns = BatchColumns | DecodedColumns
 
 
 class Raw(NamedTuple):
@@ -38,7 +38,7 @@ class Raw(NamedTuple):
 
 
 @dataclass
-class Finished:
+class BuiltBatch:
     """A batch as the user gets it.
 
     Attributes:
@@ -52,14 +52,14 @@ class Finished:
     """
 
     step: Step
-    rows: Rows
+    rows: BatchRows
     batch: Any
     seconds: Seconds
     reading: Reading = NOTHING
     ready: Any = None
     host: Any = None
 
-    def pin_memory(self) -> "Finished":
+    def pin_memory(self) -> "BuiltBatch":
         """Copy what is in it into pinned memory; torch's own loader calls this in a thread."""
         self.batch = pin_memory(self.batch)  # type: ignore[no-untyped-call]
         return self
@@ -107,7 +107,7 @@ class Work:
         return self.columns.decodes or any(each is not None and each.seeded for each in functions)
 
 
-class Finisher:
+class BatchBuilder:
     """Reads and finishes batches of one epoch. May be used by several threads.
 
     Args:
@@ -121,12 +121,12 @@ class Finisher:
         self._columns = work.columns
         self._seeded = work.seeded
         columns = work.columns
-        size = columns.record_size if isinstance(columns, Columns) else None
-        self._fixed = columns if isinstance(columns, Columns) and size is not None else None
+        size = columns.record_size if isinstance(columns, BatchColumns) else None
+        self._fixed = columns if isinstance(columns, BatchColumns) and size is not None else None
         self._slots = None if self._fixed is None or size is None else Slots(size, self._fixed.slots)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Finisher, (self._reader, self._work, self._epoch)
+        return BatchBuilder, (self._reader, self._work, self._epoch)
 
     def reading(self) -> Reading:
         """What was read in this process so far."""
@@ -149,7 +149,7 @@ class Finisher:
         with StopIterationGuard(lambda: f"reading of {_named(step)}"):
             return Raw(step, wait())
 
-    def finish(self, raw: Raw, doing: Doing) -> Finished:
+    def finish(self, raw: Raw, doing: Doing) -> BuiltBatch:
         """Finish a batch.
 
         Raises:
@@ -159,7 +159,7 @@ class Finisher:
         with StopIterationGuard(lambda: f"{doing.stage} of {_named(raw.step)}"):
             return self._finish(raw, doing)
 
-    def _finish(self, raw: Raw, doing: Doing) -> Finished:
+    def _finish(self, raw: Raw, doing: Doing) -> BuiltBatch:
         seconds = Seconds()
         start = perf_counter()
         seeds = sample_seeds(self._epoch.seed, raw.step.epoch, raw.step.positions) if self._seeded else None
@@ -179,9 +179,9 @@ class Finisher:
             doing.stage = "batch_transform"
             batch = self._batch_transformed(self._work.batch_transform, batch, rows, seeds)
             seconds.batch_transform, start = _since(start)
-        return Finished(raw.step, rows, batch, seconds)
+        return BuiltBatch(raw.step, rows, batch, seconds)
 
-    def _decoded(self, raw: Raw, seeds: Seeds | None) -> tuple[Rows, Seeds | None, list[Any]]:
+    def _decoded(self, raw: Raw, seeds: Seeds | None) -> tuple[BatchRows, Seeds | None, list[Any]]:
         """The columns of the batch, or its samples if they are to be transformed."""
         step, outcome = raw
         if not outcome.failures:
@@ -191,7 +191,7 @@ class Finisher:
                 else:
                     data, offsets = outcome.result
                     records = self._columns.of_packed(data, offsets, step.indices)
-                return Rows(step.indices, step.positions, step.padding), seeds, self._taken(records, seeds)
+                return BatchRows(step.indices, step.positions, step.padding), seeds, self._taken(records, seeds)
             except FormatError:
                 pass  # found again below, with its name
         mender = Mender(self._reader, self._columns, self._epoch, self._work.on_error)
@@ -207,7 +207,7 @@ class Finisher:
         return take(records, seeds)
 
     def _transformed(
-        self, transform: UserFunction, samples: list[Any], rows: Rows, seeds: Seeds | None, doing: Doing
+        self, transform: UserFunction, samples: list[Any], rows: BatchRows, seeds: Seeds | None, doing: Doing
     ) -> list[Any]:
         doing.stage = "transform"
         numbers = [0] * len(samples) if seeds is None else seeds.tolist()
@@ -220,7 +220,7 @@ class Finisher:
                 raise self._failed(transform, f"sample {index}", index, error) from error
         return found
 
-    def _collated(self, samples: list[Any], rows: Rows) -> Any:
+    def _collated(self, samples: list[Any], rows: BatchRows) -> Any:
         try:
             return stacked(samples, self._work.form)
         except UnevenError as error:
@@ -233,7 +233,7 @@ class Finisher:
                 f"what transform made of {_span(rows)} does not make a batch: {describe_error(error)}"
             ) from error
 
-    def _batch_transformed(self, transform: UserFunction, batch: Any, rows: Rows, seeds: Seeds | None) -> Any:
+    def _batch_transformed(self, transform: UserFunction, batch: Any, rows: BatchRows, seeds: Seeds | None) -> Any:
         try:
             return transform(batch, seeds)
         except Exception as error:
@@ -253,5 +253,5 @@ def _named(step: Step) -> str:
     return describe_batch(step.indices.tolist())
 
 
-def _span(rows: Rows) -> str:
+def _span(rows: BatchRows) -> str:
     return f"{counted(len(rows.indices), 'sample')}, {int(rows.indices[0])} and on"

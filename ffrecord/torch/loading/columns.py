@@ -10,14 +10,14 @@ import torch
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError
 from ffrecord.fields import Field, JPEGField, RGBImageField, Schema
-from ffrecord.fields.layout import Layout, column_label
+from ffrecord.fields.layout import RecordLayout, column_label
 from ffrecord.torch.images import ImageDecoder
 from ffrecord.torch.loading.ragged import Form, listed
-from ffrecord.torch.loading.records import Bytes, ColumnRecords, Offsets, PackedRecords, PlainRecords, Records
+from ffrecord.torch.loading.records import BatchRecords, Bytes, ColumnRecords, Offsets, PackedRecords, PlainRecords
 from ffrecord.torch.loading.structure import builder, pruned
 from ffrecord.torch.tensors import as_tensor
 
-__all__ = ["Columns", "checked_decoder", "names_of", "tensor_of"]
+__all__ = ["BatchColumns", "checked_decoder", "names_of", "tensor_of"]
 
 Seeds = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
@@ -26,7 +26,7 @@ PLAIN = "value"  # the column of files without schema, named as that of a schema
 IMAGES = (JPEGField, RGBImageField)
 
 
-class Column:
+class BatchColumn:
     """One column that is wanted.
 
     Args:
@@ -40,7 +40,7 @@ class Column:
         self.name, self.position, self.form = name, position, form
         self._torch_dtype = None if field is None else field.torch_dtype
 
-    def batch(self, records: Records, seeds: Seeds | None) -> Any:
+    def batch(self, records: BatchRecords, seeds: Seeds | None) -> Any:
         """The column of a batch.
 
         Raises:
@@ -48,7 +48,7 @@ class Column:
         """
         return self._form(records.column(self.position))
 
-    def samples(self, records: Records, seeds: Seeds | None) -> list[Any]:
+    def samples(self, records: BatchRecords, seeds: Seeds | None) -> list[Any]:
         """Its values one by one, as the dataset has them. Errors as for `batch`."""
         values = records.values(self.position)
         return values if self._torch_dtype is None else [as_tensor(value, self._torch_dtype) for value in values]
@@ -64,14 +64,14 @@ class Column:
         return found
 
 
-class ImageColumn(Column):
+class ImageColumn(BatchColumn):
     """A column of JPEG images that become one tensor."""
 
     def __init__(self, name: str, position: int, field: Field, form: Form, decoder: ImageDecoder, pin: bool) -> None:
         super().__init__(name, position, field, form)
         self._decoder, self._pin = decoder, pin
 
-    def batch(self, records: Records, seeds: Seeds | None) -> torch.Tensor:
+    def batch(self, records: BatchRecords, seeds: Seeds | None) -> torch.Tensor:
         if not isinstance(records, PackedRecords):
             raise FormatError(f"{self.name}: records of fixed size hold no JPEG images")
         out = self._decoder.allocate(records.count, self._pin)
@@ -81,11 +81,11 @@ class ImageColumn(Column):
             self._decoder.decode_into(payload, rows[i], seed)
         return out
 
-    def samples(self, records: Records, seeds: Seeds | None) -> list[Any]:
+    def samples(self, records: BatchRecords, seeds: Seeds | None) -> list[Any]:
         return list(self.batch(records, seeds).unbind(0))
 
 
-class Columns:
+class BatchColumns:
     """The columns wanted of each sample, and their structure.
 
     Args:
@@ -120,11 +120,11 @@ class Columns:
         structure = PLAIN if self.schema is None else self.schema.unflatten(self.schema.columns)
         self.build = builder(pruned(structure, set(wanted)))
         known: Mapping[str, Field] = {} if self.schema is None else self.schema.fields
-        self._layout = Layout(list(known.items()))
+        self._layout = RecordLayout(list(known.items()))
         self.columns = [
             ImageColumn(name, position, known[name], form, decoders[name], pin)
             if name in decoders
-            else Column(name, position, known.get(name), form)
+            else BatchColumn(name, position, known.get(name), form)
             for name, position in wanted.items()
         ]
         self.decodes = bool(decoders)
@@ -135,7 +135,7 @@ class Columns:
         self.slots = [slot[:2] for _, _, slot in self._places]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Columns, self._recipe
+        return BatchColumns, self._recipe
 
     @property
     def effortless(self) -> bool:
@@ -155,7 +155,7 @@ class Columns:
         places = zip(self._places, rows, strict=True)
         return ColumnRecords({position: (field, slot, each) for (position, field, slot), each in places}, count)
 
-    def of_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> Records:
+    def of_packed(self, data: Bytes, offsets: Offsets, indices: Indices) -> BatchRecords:
         """The k records at `indices`, which lie back to back in `data`.
 
         Raises:
@@ -163,12 +163,12 @@ class Columns:
         """
         return PlainRecords(data, offsets) if self.schema is None else PackedRecords(self._layout, data, offsets)
 
-    def values(self, records: Records, seeds: Seeds | None) -> list[Any]:
-        """What each column of the batch is. Errors as of `Column.batch`."""
+    def values(self, records: BatchRecords, seeds: Seeds | None) -> list[Any]:
+        """What each column of the batch is. Errors as of `BatchColumn.batch`."""
         return [column.batch(records, seeds) for column in self.columns]
 
-    def samples(self, records: Records, seeds: Seeds | None) -> list[Any]:
-        """The k samples, with the wanted columns, as a dataset gives them. Errors as of `Column.samples`."""
+    def samples(self, records: BatchRecords, seeds: Seeds | None) -> list[Any]:
+        """The k samples, with the wanted columns, as a dataset gives them. Errors as of `BatchColumn.samples`."""
         if not self.columns:
             return [self.build(()) for _ in range(records.count)]
         found = [column.samples(records, seeds) for column in self.columns]

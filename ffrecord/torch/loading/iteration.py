@@ -10,18 +10,18 @@ from ffrecord.order import Course, Run
 from ffrecord.reading.batching import tell_skipped
 from ffrecord.reading.prefetch import Prefetcher
 from ffrecord.reading.store import SKIPPED_MOST, Store
-from ffrecord.torch.loading.bad_records import Rows
-from ffrecord.torch.loading.batch_builder import Doing, Finished, Finisher, Raw, Work
-from ffrecord.torch.loading.options import Options
-from ffrecord.torch.loading.placement import Placement
+from ffrecord.torch.loading.bad_records import BatchRows
+from ffrecord.torch.loading.batch_builder import BatchBuilder, BuiltBatch, Doing, Raw, Work
+from ffrecord.torch.loading.options import LoaderOptions
+from ffrecord.torch.loading.placement import BatchPlacement
 from ffrecord.torch.loading.processes import Workers
 from ffrecord.torch.loading.stats import NOTHING, LoaderStats, Reading, Seconds
-from ffrecord.torch.loading.threads import CLOSED, Crew
+from ffrecord.torch.loading.threads import CLOSED, BatchThreads
 
-__all__ = ["Batches", "Iteration", "Tally"]
+__all__ = ["BatchCounts", "BatchIterator", "Iteration"]
 
 
-class Batches:
+class BatchIterator:
     """Finished batches of one run, however they are made. Nothing runs on once it is collected.
 
     Args:
@@ -29,10 +29,10 @@ class Batches:
         reader, work, options: how.
     """
 
-    def __init__(self, run: Run, reader: Store, work: Work, options: Options) -> None:
-        self._placement = placement = Placement(options.pin, options.device)
-        finisher = Finisher(reader, work, run.epoch)
-        self._source: Iterator[Finished]
+    def __init__(self, run: Run, reader: Store, work: Work, options: LoaderOptions) -> None:
+        self._placement = placement = BatchPlacement(options.pin, options.device)
+        finisher = BatchBuilder(reader, work, run.epoch)
+        self._source: Iterator[BuiltBatch]
         self.stop: Callable[[], Any]
         if options.workers:
             workers = Workers(run, finisher, options, pin=not placement.effortless)
@@ -41,22 +41,22 @@ class Batches:
             return
         raws: Prefetcher[Raw] = Prefetcher(run, finisher.begin, options.prefetch)
 
-        def finish(raw: Raw, doing: Doing) -> Finished:
+        def finish(raw: Raw, doing: Doing) -> BuiltBatch:
             return placement.send(finisher.finish(raw, doing), doing)
 
         if options.threads and not (work.effortless and placement.effortless):
-            crew = Crew(raws, finish, min(options.threads, max(1, len(run))), options.prefetch, options.timeout)
+            crew = BatchThreads(raws, finish, min(options.threads, max(1, len(run))), options.prefetch, options.timeout)
             self._source, self.stop = crew, weakref.finalize(self, crew.stop)
         else:
             self._source = (finish(raw, Doing()) for raw in raws)
             self.stop = raws.close
 
-    def __next__(self) -> Finished:
+    def __next__(self) -> BuiltBatch:
         """The next batch; on a GPU, for the stream that is current in this thread."""
         return self._placement.receive(next(self._source))
 
 
-class Tally:
+class BatchCounts:
     """What the loops of a loader add up to."""
 
     def __init__(self) -> None:
@@ -64,9 +64,9 @@ class Tally:
         self.waiting = self.computing = 0.0
         self.seconds = Seconds()
         self.reading = Reading()  # of worker processes
-        self.rows: Rows | None = None  # of the batch yielded last
+        self.rows: BatchRows | None = None  # of the batch yielded last
 
-    def add(self, finished: Finished) -> None:
+    def add(self, finished: BuiltBatch) -> None:
         """Count a batch.
 
         Raises:
@@ -112,10 +112,12 @@ class Iteration(Iterator[Any]):
         tally: to add to.
     """
 
-    def __init__(self, course: Course, begin: Callable[[], Run], make: Callable[[Run], Batches], tally: Tally) -> None:
+    def __init__(
+        self, course: Course, begin: Callable[[], Run], make: Callable[[Run], BatchIterator], tally: BatchCounts
+    ) -> None:
         self._course, self._begin, self._make, self._tally = course, begin, make, tally
         self._run: Run | None = None
-        self._batches: Batches | None = None
+        self._batches: BatchIterator | None = None
         self._over = False
         self._left: float | None = None  # when the user got the last batch
 

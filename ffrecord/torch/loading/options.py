@@ -10,7 +10,7 @@ from ffrecord.errors import ArgumentError, ArgumentTypeError
 from ffrecord.system import resources
 from ffrecord.torch.loading.placement import as_device
 
-__all__ = ["Options", "check_choice", "check_count"]
+__all__ = ["LoaderOptions", "check_choice", "check_count"]
 
 THREADS_MOST = 8  # by default: more for decoding pays only where the training loop leaves the CPUs alone
 PREFETCH = 4  # at least, and one for each thread
@@ -18,7 +18,7 @@ PREFETCH_MOST = 4096  # batches; more is a mistake, and workers would be sent as
 
 
 @dataclass(frozen=True)
-class Options:
+class LoaderOptions:
     """How batches are made; as of `Loader`.
 
     Attributes:
@@ -48,7 +48,7 @@ class Options:
         pin_memory: bool,
         device: Any,
         context: Any,
-    ) -> "Options":
+    ) -> "LoaderOptions":
         """The options of these arguments.
 
         Raises:

@@ -7,9 +7,9 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ffrecord.errors import ArgumentError, ArgumentTypeError
-from ffrecord.torch.loading.batch_builder import Doing, Finished
+from ffrecord.torch.loading.batch_builder import BuiltBatch, Doing
 
-__all__ = ["Placement", "as_device"]
+__all__ = ["BatchPlacement", "as_device"]
 
 
 def as_device(device: Any, pin: bool) -> torch.device | None:
@@ -38,7 +38,7 @@ def as_device(device: Any, pin: bool) -> torch.device | None:
     return torch.device("cuda", index)
 
 
-class Placement:
+class BatchPlacement:
     """Puts finished batches where they are wanted.
 
     Args:
@@ -56,14 +56,14 @@ class Placement:
         """Whether batches stay where they are."""
         return not self._pin
 
-    def send(self, finished: Finished, doing: Doing) -> Finished:
+    def send(self, finished: BuiltBatch, doing: Doing) -> BuiltBatch:
         """Begin to put a batch where it is wanted; in any thread."""
         if self.effortless:
             return finished
         doing.stage, doing.index = "copying", None
         return self.copy(finished.pin_memory())
 
-    def copy(self, finished: Finished) -> Finished:
+    def copy(self, finished: BuiltBatch) -> BuiltBatch:
         """Begin to copy a batch from pinned memory to the GPU, if that is where it is wanted."""
         if self._device is not None:
             with torch.cuda.stream(self._stream):
@@ -76,7 +76,7 @@ class Placement:
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, non_blocking=True)
 
-    def receive(self, finished: Finished) -> Finished:
+    def receive(self, finished: BuiltBatch) -> BuiltBatch:
         """The batch for the stream that is current in this thread: its work waits for the copy, nobody else does."""
         if finished.ready is None:
             return finished

@@ -32,8 +32,8 @@ from ffrecord.order.keys import key_of
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart, Heartbeats
 from ffrecord.processes.process import watch_parent
-from ffrecord.torch.loading.batch_builder import Doing, Finished, Finisher
-from ffrecord.torch.loading.options import Options
+from ffrecord.torch.loading.batch_builder import BatchBuilder, BuiltBatch, Doing
+from ffrecord.torch.loading.options import LoaderOptions
 from ffrecord.torch.sending import LoaderView
 from ffrecord.torch.sharing import Parcel
 from ffrecord.torch.tensors import is_plain
@@ -57,7 +57,7 @@ class Workers:
         pin: copy batches to pinned memory, in a thread of torch's.
     """
 
-    def __init__(self, run: Run, finisher: Finisher, options: Options, *, pin: bool = False) -> None:
+    def __init__(self, run: Run, finisher: BatchBuilder, options: LoaderOptions, *, pin: bool = False) -> None:
         self._run, self._timeout, self._given = run, options.timeout, 0
         self._finisher, self._options, self._pin = finisher, options, pin
         context = options.context or _start_method()
@@ -95,20 +95,20 @@ class Workers:
     def __iter__(self) -> "Workers":
         return self
 
-    def __next__(self) -> Finished:
+    def __next__(self) -> BuiltBatch:
         """The next batch.
 
         Raises:
             BatchTimeoutError: it took longer than `timeout`.
             WorkerError: a worker died.
-            What `Finisher` raises, of the same type; the worker's traceback is in the message.
+            What `BatchBuilder` raises, of the same type; the worker's traceback is in the message.
         """
         if self._iterator is None:
             raise StopIteration
         iterator = self._iterator
         try:
             with _armed(iterator):
-                finished: Finished = next(iterator)
+                finished: BuiltBatch = next(iterator)
         except StopIteration:
             raise
         except Exception as error:
@@ -172,7 +172,7 @@ class Workers:
             self._kill(False)
 
 
-def _check_functions(finisher: Finisher, context: Any) -> None:
+def _check_functions(finisher: BatchBuilder, context: Any) -> None:
     """Raise for functions that a start method other than fork cannot send; torch would warn, and begin a worker."""
     method = context if isinstance(context, str) else context.get_start_method()
     if method == "fork":
@@ -234,11 +234,11 @@ def _ended(workers: list[Any], seconds: float) -> tuple[int, int] | None:
 class _Batches(Dataset[Any]):
     """Number of a step → finished batch, in a worker."""
 
-    def __init__(self, run: Run, finisher: Finisher, workers: int, hearts: Heartbeats) -> None:
+    def __init__(self, run: Run, finisher: BatchBuilder, workers: int, hearts: Heartbeats) -> None:
         self._run, self._finisher, self._workers, self._hearts = run, finisher, workers, hearts
         self._begun: dict[int, Any] = {}
 
-    def __getitem__(self, number: int) -> Finished:
+    def __getitem__(self, number: int) -> BuiltBatch:
         heart = self._hearts.heart(get_worker_info().id)  # type: ignore[union-attr]
         heart.begin(number)
         heart.at(heartbeats.SAMPLE, NO_SAMPLE)
@@ -250,7 +250,7 @@ class _Batches(Dataset[Any]):
         heart.idle()  # not after SystemExit, which ends this process where it is
         return finished
 
-    def _finished(self, number: int, doing: Doing) -> Finished:
+    def _finished(self, number: int, doing: Doing) -> BuiltBatch:
         before = self._finisher.reading()
         wait = self._begun.pop(number, None) or self._finisher.begin(self._run[number])
         self._begun.clear()

@@ -8,16 +8,16 @@ import numpy.typing as npt
 
 from ffrecord.fields import Field, Slot
 from ffrecord.fields.batch import Batch
-from ffrecord.fields.layout import Layout
+from ffrecord.fields.layout import RecordLayout
 from ffrecord.fields.shapes import CHECKED, check_items
 
-__all__ = ["ColumnRecords", "PackedRecords", "PlainRecords", "Records"]
+__all__ = ["BatchRecords", "ColumnRecords", "PackedRecords", "PlainRecords"]
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 
-class Records(Protocol):
+class BatchRecords(Protocol):
     """k records.
 
     Each method may raise FormatError: bytes that are no value of the field.
@@ -43,7 +43,7 @@ class PackedRecords:
         FormatError: the size of a record contradicts the layout.
     """
 
-    def __init__(self, layout: Layout, data: Bytes, offsets: Offsets) -> None:
+    def __init__(self, layout: RecordLayout, data: Bytes, offsets: Offsets) -> None:
         batch = Batch(layout, data, offsets)
         self.count = batch.size
         self.column, self.values, self.payloads = batch.column, batch.values, batch.payloads

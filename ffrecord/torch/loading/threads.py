@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterator
 import torch
 
 from ffrecord.errors import BatchTimeoutError, StateError
-from ffrecord.torch.loading.batch_builder import Doing, Finished, Raw
+from ffrecord.torch.loading.batch_builder import BuiltBatch, Doing, Raw
 
-__all__ = ["CLOSED", "Crew"]
+__all__ = ["CLOSED", "BatchThreads"]
 
 EXIT_SECONDS = 1.0  # for threads to end with the interpreter; what hangs longer is left
 CLOSED = "the loop was closed while it waited for a batch"
 
-Finish = Callable[[Raw, Doing], Finished]
+Finish = Callable[[Raw, Doing], BuiltBatch]
 
-_crews: "weakref.WeakSet[Crew]" = weakref.WeakSet()
+_crews: "weakref.WeakSet[BatchThreads]" = weakref.WeakSet()
 
 
-class Crew:
+class BatchThreads:
     """An iterator of finished batches, in order.
 
     Args:
@@ -55,7 +55,7 @@ class Crew:
         self._failed: BaseException | None = None  # why one cannot
         self._taken = self._given = 0
         self._end: int | None = None  # number of batches, once known
-        self._done: dict[int, Finished | BaseException] = {}
+        self._done: dict[int, BuiltBatch | BaseException] = {}
         self._doing: dict[int, tuple[Raw, Doing]] = {}
         self._threads = [
             threading.Thread(target=self._work, name=f"ffrecord-loader-{i}", daemon=True) for i in range(threads)
@@ -84,10 +84,10 @@ class Crew:
         finally:
             torch.set_num_threads(before)
 
-    def __iter__(self) -> "Crew":
+    def __iter__(self) -> "BatchThreads":
         return self
 
-    def __next__(self) -> Finished:
+    def __next__(self) -> BuiltBatch:
         """The next batch.
 
         Raises:
@@ -145,7 +145,7 @@ class Crew:
             return
         while (taken := self._take()) is not None:
             number, raw = taken
-            found: Finished | BaseException
+            found: BuiltBatch | BaseException
             if isinstance(raw, BaseException):
                 found = raw
             else:
@@ -198,7 +198,7 @@ class Crew:
             self._end = end
             self._changed.notify_all()
 
-    def _hand_over(self, number: int, found: Finished | BaseException) -> None:
+    def _hand_over(self, number: int, found: BuiltBatch | BaseException) -> None:
         with self._changed:
             if not self._stopped:
                 self._done[number] = found

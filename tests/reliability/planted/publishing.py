@@ -107,8 +107,8 @@ DEFECTS = (
         "torn-line-of-the-ledger-believed",
         "G1",
         "ffrecord/dataset_writer/write_log.py",
-        '        if not line.endswith(b"\\n") or isinstance(entry, Begun) != (end == 0):\n',
-        "        if isinstance(entry, Begun) != (end == 0):\n",
+        '        if not line.endswith(b"\\n") or isinstance(entry, WriteBegun) != (end == 0):\n',
+        "        if isinstance(entry, WriteBegun) != (end == 0):\n",
         ("test_durable_shards.py::test_the_last_line_of_a_ledger_counts_when_all_of_it_is_there",),
     ),
     Defect(
