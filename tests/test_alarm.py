@@ -10,11 +10,11 @@ import pytest
 from test_workers import at_17, crew_of, echo, kill_me
 
 from ffrecord.errors import WorkerError
-from ffrecord.processes.death_watch import Alarm
+from ffrecord.processes.death_watch import DeathWatch
 
 
 def test_an_alarm_rings_only_where_it_is_armed() -> None:
-    with crew_of(at_17, act=kill_me) as crew, Alarm(crew.sentinels) as alarm:
+    with crew_of(at_17, act=kill_me) as crew, DeathWatch(crew.sentinels) as alarm:
         time.sleep(0.3)
         with pytest.raises(WorkerError, match="was ended by SIGKILL at sample 17"), alarm.armed(crew):
             raise AssertionError("it has rung before")
@@ -25,7 +25,7 @@ def test_an_alarm_leaves_the_signals_of_others_to_them() -> None:
     seen: list[int] = []
     before = signal.signal(signal.SIGURG, lambda signum, frame: seen.append(signum))
     try:
-        with crew_of(echo) as crew, Alarm(crew.sentinels) as alarm, alarm.armed(crew):
+        with crew_of(echo) as crew, DeathWatch(crew.sentinels) as alarm, alarm.armed(crew):
             signal.raise_signal(signal.SIGURG)
     finally:
         signal.signal(signal.SIGURG, before)
@@ -33,7 +33,7 @@ def test_an_alarm_leaves_the_signals_of_others_to_them() -> None:
 
 
 def test_an_alarm_rings_until_it_is_heard() -> None:
-    with crew_of(at_17, act=kill_me) as crew, Alarm(crew.sentinels) as alarm:
+    with crew_of(at_17, act=kill_me) as crew, DeathWatch(crew.sentinels) as alarm:
         ring = signal.getsignal(signal.SIGURG)
         rung: list[object] = []
         assert callable(ring)
@@ -48,7 +48,7 @@ def test_an_alarm_rings_until_it_is_heard() -> None:
 @children.forks
 def test_an_alarm_is_turned_off_though_a_child_of_the_iterable_lives_on() -> None:
     with crew_of(echo, 2) as crew:
-        with Alarm(crew.sentinels):
+        with DeathWatch(crew.sentinels):
             child = os.fork()
             if child == 0:
                 time.sleep(20)
@@ -60,7 +60,7 @@ def test_an_alarm_is_turned_off_though_a_child_of_the_iterable_lives_on() -> Non
 
 
 def test_an_alarm_lets_exceptions_of_others_pass() -> None:
-    with crew_of(echo) as crew, Alarm(crew.sentinels) as alarm:
+    with crew_of(echo) as crew, DeathWatch(crew.sentinels) as alarm:
         with pytest.raises(KeyError), alarm.armed(crew):
             raise KeyError("theirs")
         with alarm.armed(crew):
@@ -71,7 +71,7 @@ def test_an_alarm_in_another_thread_never_rings() -> None:
     seen: list[int] = []
 
     def run() -> None:
-        with crew_of(at_17, act=kill_me) as crew, Alarm(crew.sentinels) as alarm, alarm.armed(crew):
+        with crew_of(at_17, act=kill_me) as crew, DeathWatch(crew.sentinels) as alarm, alarm.armed(crew):
             time.sleep(0.3)
             seen.append(1)
 

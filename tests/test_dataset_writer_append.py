@@ -20,7 +20,7 @@ from written_datasets import Samples, files_in, read_all, write_from
 
 from ffrecord import FileReader, FormatError, MismatchError
 from ffrecord.dataset_writer import DatasetWriter, Summary
-from ffrecord.dataset_writer.base import names_after
+from ffrecord.dataset_writer.append import names_after
 from ffrecord.dataset_writer.dump import dump
 from ffrecord.dataset_writer.layout import shard_name
 from ffrecord.dataset_writer.part_directory import PartDirectory

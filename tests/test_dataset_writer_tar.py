@@ -98,7 +98,7 @@ def test_each_shard_is_read_once(tmp_path: Path) -> None:
 def test_shards_whose_turn_it_is_not_wait_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: int
 ) -> None:
-    monkeypatch.setattr("ffrecord.dataset_writer.desk.HELD_BYTES", 10_000)
+    monkeypatch.setattr("ffrecord.dataset_writer.worker.HELD_BYTES", 10_000)
     monkeypatch.setattr("ffrecord.dataset_writer.encoder.PIECE_BYTES", 1000)
     put = Spool.put
 

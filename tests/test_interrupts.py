@@ -27,7 +27,7 @@ def of_a_terminal() -> Iterator[None]:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
-    assert not signals.waiting()
+    assert not signals.is_signal_waiting()
 
 
 def ends(number: int, frame: FrameType | None) -> None:
@@ -100,7 +100,7 @@ def swept(numbers: tuple[int, ...], work: Callable[[list[str]], object]) -> int:
             time.sleep(0)
             steps.append("cleaned up")
 
-        raised = raised_by(partial(sweep.run, partial(signals.ensured, partial(work, steps), clean_up)))
+        raised = raised_by(partial(sweep.run, partial(signals.run_with_cleanup, partial(work, steps), clean_up)))
         assert steps in ([], cleaned, ["work", *cleaned]), (at, steps)
         assert type(raised) in ((SystemExit, KeyboardInterrupt) if sweep.step >= at else (OSError, type(None))), at
         assert {number: signal.getsignal(number) for number in HANDLERS} == HANDLERS, at
@@ -177,7 +177,7 @@ def test_handlers_are_put_back_whoever_takes_the_signal(
 def test_a_single_signal_leaves_no_handlers_behind(number: int) -> None:
     sweep = Sweep((number,), signals.__file__)
     for at in sweep.rounds():
-        raised = raised_by(partial(sweep.run, lambda: signals.exiting(lambda: None)))
+        raised = raised_by(partial(sweep.run, lambda: signals.exit_on_signals(lambda: None)))
         assert type(raised) in (SystemExit, KeyboardInterrupt, type(None)), at
         del raised
         assert {number: signal.getsignal(number) for number in HANDLERS} == HANDLERS, at
@@ -185,7 +185,7 @@ def test_a_single_signal_leaves_no_handlers_behind(number: int) -> None:
 
 
 def test_a_forked_child_does_not_wait_for_its_parents_clean_up() -> None:
-    with signals.undisturbed():
+    with signals.defer_signals():
         pid = os.fork()
         if pid == 0:
             try:
@@ -207,16 +207,16 @@ def test_what_ends_becomes_an_exit_and_is_put_back(number: signal.Signals) -> No
 
 def test_what_is_ignored_stays_so_and_does_not_wait() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with signals.signals_exit(), signals.undisturbed():
+    with signals.signals_exit(), signals.defer_signals():
         signal.raise_signal(signal.SIGHUP)
-        assert not signals.waiting()
+        assert not signals.is_signal_waiting()
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def test_a_closed_terminal_waits_for_a_clean_up() -> None:
     steps = []
     with pytest.raises(SystemExit), signals.signals_exit():
-        with signals.undisturbed():
+        with signals.defer_signals():
             signal.raise_signal(signal.SIGHUP)
             steps.append("cleaned")
         steps.append("not reached")
@@ -237,7 +237,7 @@ def test_a_program_keeps_its_own_handlers() -> None:
 def test_a_clean_up_is_finished_before_ctrl_c_counts() -> None:
     steps = []
     with pytest.raises(KeyboardInterrupt):
-        with signals.undisturbed():
+        with signals.defer_signals():
             come(signal.SIGINT)
             steps.append("cleaned")
         steps.append("not reached")
@@ -250,7 +250,7 @@ def test_signals_in_other_threads_are_left_alone() -> None:
 
     def use() -> None:
         try:
-            with signals.signals_exit(), signals.undisturbed():
+            with signals.signals_exit(), signals.defer_signals():
                 pass
         except BaseException as error:
             errors.append(error)
@@ -270,7 +270,7 @@ def test_a_second_signal_waits_after_one_that_raised() -> None:
         finally:
             come(signal.SIGTERM)
             steps.append("cleaned")
-            assert signals.waiting()
+            assert signals.is_signal_waiting()
     assert steps == ["cleaned"] and caught.value.code == 143 and isinstance(caught.value.__context__, KeyboardInterrupt)
 
 
@@ -301,7 +301,7 @@ def test_a_handler_of_the_program_is_called_for_what_waited() -> None:
     seen: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     try:
-        with pytest.raises(OSError, match="no"), signals.signals_exit(), signals.undisturbed():
+        with pytest.raises(OSError, match="no"), signals.signals_exit(), signals.defer_signals():
             come(signal.SIGTERM)
             assert not seen
             raise OSError("no")
@@ -319,12 +319,12 @@ def test_what_a_clean_up_raises_does_not_repeat_it() -> None:
         raise OSError("no")
 
     with pytest.raises(KeyboardInterrupt):
-        signals.ensured(lambda: None, clean_up)
+        signals.run_with_cleanup(lambda: None, clean_up)
     assert done == [None]
     with pytest.raises(OSError, match="no"):
-        signals.ensured(partial(raising, OSError("no")), done.append)
+        signals.run_with_cleanup(partial(raising, OSError("no")), done.append)
     assert [type(error) for error in done] == [type(None), OSError]
-    assert signals.ensured(lambda: 3, done.append) == 3 and done[2:] == [None]
+    assert signals.run_with_cleanup(lambda: 3, done.append) == 3 and done[2:] == [None]
 
 
 def raising(error: Exception) -> None:
@@ -335,7 +335,7 @@ def test_signals_are_not_held_where_that_is_interrupted() -> None:
     sweep = Sweep((signal.SIGINT,), signals.__file__)
 
     def hold() -> None:
-        with signals.held():
+        with signals.block_signals():
             pass
 
     for at in sweep.rounds():

@@ -17,7 +17,7 @@ from ffrecord.dataset_writer import part_directory, shards, write_log
 from ffrecord.dataset_writer import publish as publishing
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory, hidden_name
-from ffrecord.dataset_writer.write_log import Ledger, ShardFinished, Story, WriteBegun, differences, tell
+from ffrecord.dataset_writer.write_log import LogState, ShardFinished, WriteBegun, WriteLog, differences, replay
 from ffrecord.errors import ChecksumError, StateError
 from ffrecord.format import manifest
 from ffrecord.format.leftovers import INSIDE, Publishing
@@ -86,7 +86,7 @@ def test_what_is_finished_stays_and_what_was_open_goes(tmp_path: Path) -> None:
     again = PartDirectory(str(tmp_path / "set"))
     again.acquire()
     # Without a first line that says what was asked, nothing is told.
-    assert again.ledger.story == Story()
+    assert again.ledger.story == LogState()
     again.discard()
     assert os.listdir(tmp_path) == []
 
@@ -135,23 +135,23 @@ def test_a_ledger_that_is_another_one_each_time(tmp_path: Path, monkeypatch: pyt
 
 def test_a_ledger_is_told_again(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "ledger", os.O_RDWR | os.O_CREAT)
-    write_log = Ledger(fd)
-    assert write_log.story == Story()
+    write_log = WriteLog(fd)
+    assert write_log.story == LogState()
     write_log.begin({"x": 1})
     write_log.append(ShardFinished(SHARD, Start(1, 3, 50)))
     end = os.fstat(fd).st_size
     write_log.append(Publishing(["a.ffr", "b.ffr"], None, "f"))
     write_log.sync()
-    story = Ledger(fd).story
+    story = WriteLog(fd).story
     assert (story.request, story.end) == ({"x": 1}, end)
     assert story.finished == {SHARD.name: ShardFinished(SHARD, Start(1, 3, 50))}
     assert story.publishing == Publishing(["a.ffr", "b.ffr"], None, "f")
     # What is appended takes the place of the publication that did not come about.
-    Ledger(fd).append(ShardFinished(SHARD, Start(1, 3, 51)))
-    story = Ledger(fd).story
+    WriteLog(fd).append(ShardFinished(SHARD, Start(1, 3, 51)))
+    story = WriteLog(fd).story
     assert story.publishing is None and story.finished[SHARD.name].next.bytes == 51
     write_log.clear()
-    assert Ledger(fd).story == Story() and os.fstat(fd).st_size == 0
+    assert WriteLog(fd).story == LogState() and os.fstat(fd).st_size == 0
     os.close(fd)
 
 
@@ -159,7 +159,7 @@ def test_a_ledger_is_told_again(tmp_path: Path) -> None:
 def test_any_bytes_tell_something_or_nothing(data: bytes, lines: int) -> None:
     good = [WriteBegun(1, {}), ShardFinished(SHARD, Start(1, 3, 50))][:lines]
     start = b"".join(msgspec.json.encode(entry) + b"\n" for entry in good)
-    story = tell(start + data)
+    story = replay(start + data)
     assert story.end >= len(start) and (story.request is not None or story.end == 0)
 
 
@@ -342,7 +342,7 @@ def test_in_place_though_the_last_fsync_failed(
     real, synced = part_directory.fsync_directory, tmp_path if mode == "create" and not inside else place
 
     def fails(directory: str) -> None:
-        mark = write_log.peek(found.ledger_path).publishing
+        mark = write_log.load_state(found.ledger_path).publishing
         if directory == str(synced) and mark is not None and publishing.happened(str(place), mark):
             raise OSError(errno.EIO, "disk")
         real(directory)

@@ -8,7 +8,7 @@ from builders import IO_MODES, chain, fix_checksum, flip_in_sample, set_offset
 
 from ffrecord import ChecksumError, FileReader, FormatError
 from ffrecord.errors import TruncatedError
-from ffrecord.reading import batching
+from ffrecord.reading import store
 
 pytestmark = pytest.mark.usefixtures("no_leaked_descriptors")
 SAMPLES = builders.small()
@@ -153,7 +153,7 @@ def test_what_replaces_must_be_bytes(damaged, given):
 @pytest.mark.parametrize("policy", ["skip", lambda error: b"lost"], ids=["skip", "replace"])
 def test_each_is_said_and_they_have_a_limit(damaged, io, policy, caplog, monkeypatch):
     """A dataset with thousands of bad samples is to be mended, not trained on."""
-    monkeypatch.setattr(batching, "SKIPPED_MOST", 5)
+    monkeypatch.setattr(store, "SKIPPED_MOST", 5)
     with FileReader(damaged, io=io, on_error=policy) as reader:
         reader.read([3, 0, 6])
         said = [record.getMessage() for record in caplog.records]

@@ -16,7 +16,8 @@ import pytest
 
 from ffrecord import FFRecordError, FileReader, FileWriter, FormatError
 from ffrecord.errors import ArgumentError, ClosedError, MissingNamesError
-from ffrecord.reading import batching, python_engine
+from ffrecord.reading import python_engine
+from ffrecord.reading import store as batching
 from ffrecord.reading.store import Store
 
 N = 100

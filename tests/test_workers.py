@@ -348,7 +348,7 @@ PARENT = """
     from test_workers import echo, pids, tell_pid
 
     if __name__ == "__main__":
-        crew = Crew(tell_pid, {{"path": {file!r}, "busy": {busy}}}, 3, start_method={method!r})
+        crew = WorkerPool(tell_pid, {{"path": {file!r}, "busy": {busy}}}, 3, start_method={method!r})
         crew.start()
         while True:
             crew.listen()
@@ -497,7 +497,7 @@ def test_a_main_module_without_guard_is_explained(tmp_path: Path) -> None:
             sys.path[:0] = {sys.path!r}
             from ffrecord.processes.pool import WorkerPool
             from test_workers import echo
-            crew = Crew(echo, {{}}, 1, start_method="spawn")
+            crew = WorkerPool(echo, {{}}, 1, start_method="spawn")
             try:
                 crew.start()
                 while True:
@@ -531,7 +531,7 @@ def refuse(event, arguments):  # as filelock does
         raise RuntimeError("two forks at once")
 
 def start():
-    crew = Crew(echo, {}, 3, start_method="fork")
+    crew = WorkerPool(echo, {}, 3, start_method="fork")
     try:
         crew.start()
     except RuntimeError as error:

@@ -8,13 +8,13 @@ import pytest
 
 from ffrecord.errors import WorkerError
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.map import answers, asked
-from ffrecord.processes.pool import WorkerPool, at_work
+from ffrecord.processes.map import map_parts, parts_asked
+from ffrecord.processes.pool import WorkerPool, run_pool
 from ffrecord.processes.process import Link
 
 
 def square(link: Link, heart: Heart, *, refused: int = -1) -> None:
-    for number in asked(link, heart):
+    for number in parts_asked(link, heart):
         if number == refused:
             raise ValueError(f"no {number}")
         time.sleep(0.001 * (number % 3))
@@ -25,7 +25,9 @@ def square(link: Link, heart: Heart, *, refused: int = -1) -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 30])
 def test_every_part_is_answered_once(ahead: int, count: int) -> None:
     crew = WorkerPool(square, {}, 2)
-    found = at_work(crew, lambda: [msgspec.msgpack.decode(message) for message in answers(crew, range(count), ahead)])
+    found = run_pool(
+        crew, lambda: [msgspec.msgpack.decode(message) for message in map_parts(crew, range(count), ahead)]
+    )
     assert sorted(found) == [number * number for number in range(count)]
     assert multiprocessing.active_children() == []
 
@@ -33,7 +35,7 @@ def test_every_part_is_answered_once(ahead: int, count: int) -> None:
 def test_a_part_that_fails() -> None:
     crew = WorkerPool(square, {"refused": 7}, 2)
     with pytest.raises(WorkerError, match="no 7"):
-        at_work(crew, lambda: list(answers(crew, range(30))))
+        run_pool(crew, lambda: list(map_parts(crew, range(30))))
     assert multiprocessing.active_children() == []
 
 
@@ -49,8 +51,8 @@ def test_no_more_than_a_few_are_taken_ahead() -> None:
     crew = WorkerPool(square, {}, 2)
 
     def use() -> None:
-        for given, _ in enumerate(answers(crew, numbers(), 2), 1):
+        for given, _ in enumerate(map_parts(crew, numbers(), 2), 1):
             assert len(taken) <= given + 4
 
-    at_work(crew, use)
+    run_pool(crew, use)
     assert taken == list(range(30))

@@ -13,7 +13,7 @@ from ffrecord.cli.commands import COMMANDS, command
 from ffrecord.cli.options import add_common
 from ffrecord.cli.terminal import exit_codes
 from ffrecord.cli.terminal.output import Output, StandardOutputError, printable, silence
-from ffrecord.system.signals import ENDED, ctrl_c_waits
+from ffrecord.system.signals import ENDED, defer_ctrl_c
 
 EPILOG = """\
 ffrecord COMMAND --help says what a command takes.
@@ -105,7 +105,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
             formatter_class=Format,
         )
         if name == asked:
-            with ctrl_c_waits():  # numpy 2.2 tells of one in the midst of its own import as of an error
+            with defer_ctrl_c():  # numpy 2.2 tells of one in the midst of its own import as of an error
                 module = command(name)
             module.arguments(own)
             add_common(own)

@@ -14,8 +14,8 @@ from ffrecord.dataset_writer.progress import WriteProgress
 from ffrecord.errors import FormatError
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.map import answers, asked
-from ffrecord.processes.pool import WorkerPool, at_work
+from ffrecord.processes.map import map_parts, parts_asked
+from ffrecord.processes.pool import WorkerPool, run_pool
 from ffrecord.processes.process import Link
 
 HASH = 16  # bytes of a name's hash
@@ -149,7 +149,7 @@ def write_by_crew(
         finally:
             bar.close()
 
-    return collect() if crew is None else at_work(crew, collect)
+    return collect() if crew is None else run_pool(crew, collect)
 
 
 def _collected(
@@ -158,7 +158,7 @@ def _collected(
     if crew is None:
         return [write_alone(samples, kind, part, bar.add, number=i) for i, part in enumerate(parts)]
     written: list[WrittenPart] = []
-    for message in answers(crew, range(len(parts))):
+    for message in map_parts(crew, range(len(parts))):
         written.append(msgspec.msgpack.decode(message, type=WrittenPart))
         bar.add(written[-1].samples, written[-1].size)
     return sorted(written, key=lambda each: each.number)
@@ -166,7 +166,7 @@ def _collected(
 
 def work(link: Link, heart: Heart, *, samples: SampleSource, kind: str, parts: Sequence[ExportPart]) -> None:
     """The work of a worker: the files whose numbers the parent sends."""
-    for number in asked(link, heart):
+    for number in parts_asked(link, heart):
         written = write_alone(
             samples,
             kind,

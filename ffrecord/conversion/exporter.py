@@ -1,29 +1,104 @@
-"""`export`: from samples to the formats that others read: zip, tar, WebDataset, TFRecord, folders."""
+"""`export`: write samples in formats that others read: zip, tar, WebDataset, TFRecord, folders."""
 
 import contextlib
 import logging
 import os
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from errno import EEXIST, EIO
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ffrecord._crc import crc32
 from ffrecord.conversion.check_output import check_outside
 from ffrecord.conversion.export_parts import ExportPart, WrittenPart, check_names, write_by_crew
 from ffrecord.conversion.export_samples import SampleSource
 from ffrecord.conversion.export_targets import TARGETS
-from ffrecord.conversion.export_verify import verify_files
 from ffrecord.dataset_writer import Summary
 from ffrecord.dataset_writer import options as arguments
-from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, file_error
+from ffrecord.errors import ArgumentError, ArgumentTypeError, FormatError, MismatchError, counted, file_error
 from ffrecord.reading.paths import local
 from ffrecord.reading.store import Store
+from ffrecord.sources.opening import open as open_store
 from ffrecord.sources.opening import open_for
 from ffrecord.system import atomic_directory, filesystems, signals
 from ffrecord.system.atomic_file import fsync_directory, lock, part_name, remove_tree
+
+NAMED = 20  # differences
+AT_ONCE = 64  # files
+
+Expected = tuple[str, bytes | memoryview]
+Read = Callable[[int, Sequence[str]], list[Any]]
+
+
+def verify_files(samples: SampleSource, kind: str, files: Sequence[str], shown: str) -> None:
+    """Compare every file or record with what its sample gives.
+
+    Args:
+        samples: of the source.
+        kind: what was written.
+        files: that were written, in order.
+        shown: what messages call them.
+
+    Raises:
+        MismatchError: some differ; names up to NAMED of them.
+        ChecksumError, FormatError, OSError: what was written cannot be read.
+    """
+    found: list[str] = []
+    count = 0
+    with ExitStack() as stack:
+        read, total = _reader(kind, files, stack)
+        expected = _expected(samples, kind)
+        while part := list(islice(expected, AT_ONCE)):
+            for (name, data), other in zip(part, read(count, [name for name, _ in part]), strict=True):
+                if other is None or len(data) != len(other) or crc32(data) != crc32(other):
+                    size = "nothing" if other is None else f"{counted(len(other), 'byte')}"
+                    found.append(f"{name}: {size}, its source has {counted(len(data), 'byte')} with another CRC-32")
+            count += len(part)
+    if total is not None and total != count:
+        found.append(f"{counted(total, 'record')}, its source has {count}")
+    if kind == "webdataset":
+        with open_store(list(files), kind) as store:
+            if len(store) != samples.n:
+                found.append(f"{counted(len(store), 'sample')}, its source has {samples.n}")
+    if found:
+        raise MismatchError(f"{shown}: {len(found)} of {count} differ from their source: {found[0]}", found[:NAMED])
+
+
+def _expected(samples: SampleSource, kind: str) -> Iterator[Expected]:
+    for batch in samples.batches(0, samples.n):
+        for sample in batch:
+            if kind == "tfrecord":
+                yield f"record {sample.index}", samples.record(sample)
+            else:
+                yield from ((name, content.data) for name, content in samples.files(sample, TARGETS[kind][0].dots))
+
+
+def _reader(kind: str, files: Sequence[str], stack: ExitStack) -> tuple[Read, int | None]:
+    """What reads files or records from one on, by their names; and how many there are, if that is known."""
+    if kind == "folder":
+        return lambda start, names: [_file(Path(files[0], name)) for name in names], None
+    store = stack.enter_context(open_store(list(files), "tar" if kind == "webdataset" else kind))
+    # With names as they are in the archive, in its order.
+    keys = None if kind == "tfrecord" else store.keys()
+
+    def read(start: int, names: Sequence[str]) -> list[Any]:
+        stop = min(start + len(names), len(store))
+        records: list[Any] = list(store.read(range(start, stop)))
+        if keys is not None:
+            records = [record if keys[start + i] == names[i] else None for i, record in enumerate(records)]
+        return records + [None] * (len(names) - len(records))
+
+    return read, len(store)
+
+
+def _file(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
 
 SUFFIXES = {".zip": "zip", ".tar": "tar", ".tfrecord": "tfrecord", ".tfrecords": "tfrecord"}
 CLASSES = "classes.json"
@@ -174,7 +249,7 @@ def _write(
                 os.close(descriptor)
         remove_tree(inside)
 
-    done = signals.ensured(write_all, clean_up)
+    done = signals.run_with_cleanup(write_all, clean_up)
     return len(parts), sum(each.size for each in done)
 
 

@@ -17,8 +17,8 @@ from ffrecord.errors import MismatchError, counted
 from ffrecord.fields import schema_of
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.map import answers, asked
-from ffrecord.processes.pool import WorkerPool, at_work
+from ffrecord.processes.map import map_parts, parts_asked
+from ffrecord.processes.pool import WorkerPool, run_pool
 from ffrecord.processes.process import Link
 from ffrecord.reader import FileReader
 from ffrecord.system.buffers import as_bytes
@@ -80,7 +80,7 @@ def compare_all(
     if crew is None:
         settle()
     else:
-        at_work(crew, settle)
+        run_pool(crew, settle)
 
 
 def _arguments(found: Given, reader: FileReader, before: int) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _outcomes(found: Given, reader: FileReader, before: int, crew: WorkerPool | 
     if crew is None:
         encode = _encoder(found, reader)
         return (_of_range(found.dataset, encode, reader, before, start) for start in starts)
-    return (msgspec.msgpack.decode(message, type=Compared) for message in answers(crew, starts, ahead=2))
+    return (msgspec.msgpack.decode(message, type=Compared) for message in map_parts(crew, starts, ahead=2))
 
 
 def _settle(outcomes: Iterator[Compared], bar: WriteProgress, out: str, count: int) -> None:
@@ -178,6 +178,6 @@ def compare(
     link: Link, heart: Heart, *, dataset: Any, fields: Callable[[Any], Any], reader: FileReader, before: int
 ) -> None:
     """The work of a worker: samples from the number that the parent sends."""
-    for start in asked(link, heart):
+    for start in parts_asked(link, heart):
         outcome = _of_range(dataset, fields, reader, before, start, partial(heart.at, heartbeats.SAMPLE))
         link.send(msgspec.msgpack.encode(outcome))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ffrecord.dataset_writer.desk import pack
 from ffrecord.dataset_writer.encoder import SLOW_SECONDS, Chunk, Encoder
 from ffrecord.dataset_writer.encoding import Encoding, Shape, encoding_from_schema, shape_of
 from ffrecord.dataset_writer.job import ShardJob
@@ -24,8 +23,9 @@ from ffrecord.dataset_writer.shard_tracker import ShardTracker
 from ffrecord.dataset_writer.shards import SHORT, ShardFinisher
 from ffrecord.dataset_writer.tasks import TASK_BYTES, TASK_SAMPLES, TaskOpener, TaskSamples, WorkerSettings
 from ffrecord.dataset_writer.transport import Carrier, Here, Slots, ToWorkers
+from ffrecord.dataset_writer.worker import work
 from ffrecord.format.manifest import Shard
-from ffrecord.processes.death_watch import Alarm
+from ffrecord.processes.death_watch import DeathWatch
 from ffrecord.processes.heartbeats import Heart
 from ffrecord.processes.pool import TICK, WorkerPool
 from ffrecord.processes.process import WithoutProcess
@@ -36,7 +36,7 @@ TASK_SECONDS = 0.01  # a task of less costs as much to give out as to do
 Heard = SchemaProposed | ChunkEncoded | TaskDone | ChunkWritten  # what a worker says
 
 
-class _Hand:
+class WorkerState:
     """What one worker has to do."""
 
     def __init__(self, slots: list[int]) -> None:
@@ -53,7 +53,7 @@ class _Hand:
         self.slow = seconds > SLOW_SECONDS
 
 
-class Foreman:
+class Coordinator:
     """Keeps the workers of a job busy: each has a task in hand and few in reserve, so that all end together.
 
     Args:
@@ -69,7 +69,7 @@ class Foreman:
         # One that was filled is told of while the next one is.
         self._in_hand = 2 if books.foresees else 1
         self._each = each = self._source.reserve + self._in_hand
-        self._hands = [_Hand(list(range(each * worker, each * (worker + 1)))) for worker in range(self._count)]
+        self._hands = [WorkerState(list(range(each * worker, each * (worker + 1)))) for worker in range(self._count)]
         self._owner: dict[tuple[int, int], int] = {}  # worker of each piece that is not written
         self._given, self._exhausted = 0, False  # tasks
         self._chosen = job.encoding is not None
@@ -92,7 +92,7 @@ class Foreman:
             others: what an iterable of the user raised.
         """
         crew = self._crew()
-        signals.ensured(lambda: self._run(crew), lambda error: self._end(crew))
+        signals.run_with_cleanup(lambda: self._run(crew), lambda error: self._end(crew))
 
     def _run(self, crew: WorkerPool) -> None:
         crew.start()
@@ -110,7 +110,7 @@ class Foreman:
         encoding = {"declared": job.declared} if job.encoding is None else job.encoding.arguments
         arguments = {**job.source.arguments, **encoding, "files": job.files, "skips": job.max_skipped is not None}
         return WorkerPool(
-            pack,
+            work,
             arguments if self._slots is None else {**arguments, "carrier": self._carrier},
             self._count,
             start_method=means.start_method,
@@ -121,7 +121,7 @@ class Foreman:
     def _supervise(self, crew: WorkerPool) -> None:
         job, source = self._job, self._source
         progress = WriteProgress(source.total, self._means.progress, job.files.label, job.start.samples)
-        alarm = Alarm(crew.sentinels if source.calls else [])
+        alarm = DeathWatch(crew.sentinels if source.calls else [])
         try:
             with alarm:
                 while not self._books.complete:
@@ -133,7 +133,7 @@ class Foreman:
         finally:
             progress.close()
 
-    def _hand_out(self, crew: WorkerPool, alarm: Alarm) -> bool:
+    def _hand_out(self, crew: WorkerPool, alarm: DeathWatch) -> bool:
         """Give a task to every worker that has few; to one at a time if the user's code takes that long.
 
         Returns:
@@ -149,7 +149,7 @@ class Foreman:
                         return True
         return False
 
-    def _may_give(self, worker: int, hand: _Hand) -> bool:
+    def _may_give(self, worker: int, hand: WorkerState) -> bool:
         if self._exhausted:
             return False
         if not self._chosen:
@@ -160,7 +160,7 @@ class Foreman:
         ahead = self._source.ahead
         return ahead is None or self._given - self._books.first_unfinished < ahead * self._count
 
-    def _give(self, crew: WorkerPool, worker: int, alarm: Alarm) -> None:
+    def _give(self, crew: WorkerPool, worker: int, alarm: DeathWatch) -> None:
         hand, task = self._hands[worker], self._given
         slot = hand.free[-1]
         with alarm.armed(crew):
@@ -174,7 +174,7 @@ class Foreman:
         self._books.foresee(given)
         crew.send(worker, msgspec.msgpack.encode(given))
 
-    def _most(self, hand: _Hand) -> int:
+    def _most(self, hand: WorkerState) -> int:
         """Samples of the next task."""
         if not self._chosen:
             return FIRST_SAMPLES
@@ -242,23 +242,25 @@ def write_shards(job: ShardJob, means: WorkerSettings) -> WriteOutcome:
     """
     finisher = ShardFinisher()
     books = ShardTracker(job, finisher)
-    shards = signals.ensured(lambda: _finished(job, means, books, finisher), lambda error: finisher.cancel(PATIENCE))
+    shards = signals.run_with_cleanup(
+        lambda: _finished(job, means, books, finisher), lambda error: finisher.cancel(PATIENCE)
+    )
     shards = sorted(shards, key=lambda shard: (len(shard.name), shard.name))
     return WriteOutcome(shards, books.samples, books.bytes, books.skipped, books.encoding)
 
 
 def _finished(job: ShardJob, means: WorkerSettings, books: ShardTracker, finisher: ShardFinisher) -> list[Shard]:
     if means.workers and job.source.total != job.start.samples + job.start.skipped:
-        Foreman(job, means, books, finisher).run()
+        Coordinator(job, means, books, finisher).run()
     else:
-        _Alone(job, means, books, finisher).run()
+        InProcessWriter(job, means, books, finisher).run()
     books.check()
     while (shards := finisher.wait(LOOK)) is None:
         pass
     return shards
 
 
-class _Alone:
+class InProcessWriter:
     """Does a job up to its last sample without workers, in this process."""
 
     def __init__(self, job: ShardJob, means: WorkerSettings, books: ShardTracker, finisher: ShardFinisher) -> None:

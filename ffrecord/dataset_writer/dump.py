@@ -70,7 +70,7 @@ def dump(
     dataset, encoding = _with_encoding(dataset, serializer)
     total = length(dataset)
     if files == 1:
-        signals.exiting(lambda: _dump_here(dataset, total, fname, encoding, show))
+        signals.exit_on_signals(lambda: _dump_here(dataset, total, fname, encoding, show))
     else:
         _dump_parallel(dataset, total, local("fname", fname), files, encoding, show)
 
@@ -118,7 +118,7 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encodin
     part = PartDirectory(directory, among_others=True)
 
     def write() -> None:
-        with signals.undisturbed():
+        with signals.defer_signals():
             part.acquire()
             resume.take_over(part, resume=True)
             resume.claim(part)
@@ -127,7 +127,7 @@ def _dump_parallel(dataset: Any, total: int, directory: str, files: int, encodin
         job = ShardJob(FromDataset(dataset, range(total)), encoding, cut, places, part.keep)
         workers = min(count, usable_workers(), WORKERS_MAX)
         shards = write_shards(job, WorkerSettings(workers, progress=verbose)).shards
-        with signals.undisturbed():
+        with signals.defer_signals():
             part.publish_bare([shard.name for shard in shards], manifest.build(shards))
 
-    signals.ensured(write, lambda error: part.leave())
+    signals.run_with_cleanup(write, lambda error: part.leave())

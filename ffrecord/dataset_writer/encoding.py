@@ -20,7 +20,7 @@ from ffrecord.format.extension import Extension
 from ffrecord.kernels._records import Pieces
 from ffrecord.processes import heartbeats
 from ffrecord.processes.heartbeats import Heart
-from ffrecord.processes.pool import WorkerPool, at_work
+from ffrecord.processes.pool import WorkerPool, run_pool
 from ffrecord.processes.process import Link, WithoutProcess, sentence
 from ffrecord.system.buffers import as_bytes
 
@@ -227,7 +227,7 @@ def _probe(
             return _look(heart, dataset, indices, known.encode if known else None, asked)
     arguments = {"dataset": dataset, "indices": indices, "asked": asked, **(known.arguments if known else {})}
     crew = WorkerPool(look, arguments, 1, start_method=means.start_method, stuck_after=means.stuck_after, name=name)
-    return at_work(crew, lambda: _answer(crew))
+    return run_pool(crew, lambda: _answer(crew))
 
 
 def _answer(crew: WorkerPool) -> ProbeResult:

@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 
 from ffrecord.dataset_writer import resume
-from ffrecord.dataset_writer.base import Base
+from ffrecord.dataset_writer.append import Base
 from ffrecord.dataset_writer.encoding import Encoding, extension_of
 from ffrecord.dataset_writer.layout import ByBytes, ByCount, split_evenly
 from ffrecord.dataset_writer.part_directory import PartDirectory

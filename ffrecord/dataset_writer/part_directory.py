@@ -28,7 +28,7 @@ from ffrecord.dataset_writer import publish as publishing
 from ffrecord.dataset_writer import write_log
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.shards import check_listed, check_whole
-from ffrecord.dataset_writer.write_log import Ledger, Request, ShardFinished
+from ffrecord.dataset_writer.write_log import Request, ShardFinished, WriteLog
 from ffrecord.errors import FFRecordError, StateError, file_error
 from ffrecord.format import ffr_layout, manifest
 from ffrecord.format.leftovers import FINISHED, INSIDE, LEDGER, Publishing
@@ -74,7 +74,7 @@ def _check_directory(path: str) -> None:
 def _being_published(path: str) -> Sequence[str]:
     """Names in a directory that an interrupted publication has put there, or might have."""
     part = PartDirectory(path)
-    mark = write_log.peek(part.ledger_path).publishing
+    mark = write_log.load_state(part.ledger_path).publishing
     if mark is None or not (part.inside or publishing.happened(part.target, mark)):
         return []
     return mark.names
@@ -143,7 +143,7 @@ class PartDirectory:
             _ours.add(self)
             with contextlib.suppress(FileNotFoundError):
                 os.lstat(self.target)  # a name that is too long would be found out at the very end
-            self.ledger = Ledger(self._lock_fd)
+            self.ledger = WriteLog(self._lock_fd)
             self._renew(self._own)
         except BlockingIOError:
             sentence = f"{self.label}: another process, or another thread, writes to it: it has the lock of {self.path}"
@@ -407,7 +407,7 @@ class PartDirectory:
 
     def _has_published(self) -> bool:
         """Whether a publication has left its traces at the target, or may have."""
-        write_log: Ledger | None = getattr(self, "ledger", None)
+        write_log: WriteLog | None = getattr(self, "ledger", None)
         mark = None if write_log is None else write_log.story.publishing
         return mark is not None and not publishing.undone(self.finished, self.target, mark)
 

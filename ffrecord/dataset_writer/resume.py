@@ -11,7 +11,7 @@ from typing import Any
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory
 from ffrecord.dataset_writer.selection import Chosen, as_array
-from ffrecord.dataset_writer.write_log import Request, ShardFinished, Story, differences, peek
+from ffrecord.dataset_writer.write_log import LogState, Request, ShardFinished, differences, load_state
 from ffrecord.errors import MismatchError, counted
 from ffrecord.format.manifest import Shard
 
@@ -24,7 +24,7 @@ _log = logging.getLogger("ffrecord")
 
 
 @dataclass(frozen=True)
-class Kept:
+class ResumedShards:
     """What needs no writing.
 
     Attributes:
@@ -38,9 +38,9 @@ class Kept:
     published: bool = False
 
 
-def earlier(part: PartDirectory) -> Request:
+def earlier_request(part: PartDirectory) -> Request:
     """What an interrupted write of the same target was asked for; empty if there is none."""
-    return peek(part.ledger_path).request or {}
+    return load_state(part.ledger_path).request or {}
 
 
 def fingerprint(indices: Chosen) -> str:
@@ -51,7 +51,7 @@ def fingerprint(indices: Chosen) -> str:
     return digest.hexdigest()
 
 
-def of_chosen(indices: Chosen, dataset: str | None) -> Request:
+def request_of(indices: Chosen, dataset: str | None) -> Request:
     """What is asked of a write of some samples of a dataset, in an order.
 
     Args:
@@ -134,7 +134,9 @@ def claim(part: PartDirectory, *, added: bool = False) -> None:
     part.begin({})
 
 
-def go_on(part: PartDirectory, request: Request, start: Start, *, published: bool, threads: int) -> Kept:
+def continue_write(
+    part: PartDirectory, request: Request, start: Start, *, published: bool, threads: int
+) -> ResumedShards:
     """Find out which finished shards can stay, remove all others, and have the ledger go on from there.
 
     Args:
@@ -163,10 +165,10 @@ def go_on(part: PartDirectory, request: Request, start: Start, *, published: boo
     part.go_on_from(start.shard, [entry.shard.name for entry in whole])
     if whole:
         _log.warning("%s: keeping %s of an interrupted write", part.label, counted(len(whole), "finished shard"))
-    return Kept([entry.shard for entry in whole], whole[-1].next if whole else start)
+    return ResumedShards([entry.shard for entry in whole], whole[-1].next if whole else start)
 
 
-def _complete(part: PartDirectory, start: Start) -> Kept:
+def _complete(part: PartDirectory, start: Start) -> ResumedShards:
     """What is asked may be what was published a moment before its writer was killed."""
     _log.warning("%s: an earlier write of it was complete", part.label)
     story = part.ledger.story
@@ -174,17 +176,19 @@ def _complete(part: PartDirectory, start: Start) -> Kept:
     entries = _in_order(story, min((entry.next.shard for entry in story.finished.values()), default=1) - 1)
     end = entries[-1].next if entries else start
     skipped = 0 if story.publishing is None else story.publishing.skipped
-    return Kept([entry.shard for entry in entries], end._replace(skipped=max(end.skipped, skipped)), published=True)
+    return ResumedShards(
+        [entry.shard for entry in entries], end._replace(skipped=max(end.skipped, skipped)), published=True
+    )
 
 
-def _afresh(part: PartDirectory, request: Request, start: Start) -> Kept:
+def _afresh(part: PartDirectory, request: Request, start: Start) -> ResumedShards:
     part.keep_only([])
     part.begin(request)
     part.first = start.shard
-    return Kept([], start)
+    return ResumedShards([], start)
 
 
-def _in_order(story: Story, first: int) -> list[ShardFinished]:
+def _in_order(story: LogState, first: int) -> list[ShardFinished]:
     """Finished shards from number `first` on, up to the first that is missing."""
     entries = {entry.next.shard - 1: entry for entry in story.finished.values()}
     numbers = takewhile(entries.__contains__, range(first, first + len(entries)))
@@ -210,7 +214,7 @@ def _refusal(part: PartDirectory, count: int, found: list[str]) -> str:
     )
 
 
-def remark(part: PartDirectory) -> str | None:
+def remark_of(part: PartDirectory) -> str | None:
     """Leave a part directory, and say for the error that ended a write what stays; None for nothing."""
     kept = part.leave()
     if part.published:

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from ffrecord.dataset_writer import base
-from ffrecord.dataset_writer.base import Base
+from ffrecord.dataset_writer import append
+from ffrecord.dataset_writer.append import Base
 from ffrecord.dataset_writer.job import BACKLOG
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_vacant
 
@@ -52,7 +52,7 @@ class Directory:
     def check(self, *, appends: bool) -> None:
         """Raise FileNotFoundError or FileExistsError unless there is something to append to, or nothing in the way."""
         if appends:
-            base.check_extendable(self.label)
+            append.check_extendable(self.label)
         else:
             check_vacant(self.label)
 
@@ -62,4 +62,4 @@ class Directory:
 
     def base(self, part: PartDirectory) -> Base:
         """The dataset that is appended to."""
-        return base.look(self.label)
+        return append.look(self.label)

@@ -5,14 +5,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ffrecord.dataset_writer import base, resume
-from ffrecord.dataset_writer.base import Base
+from ffrecord.dataset_writer import append, resume
+from ffrecord.dataset_writer.append import Base
 from ffrecord.dataset_writer.coordinator import WriteOutcome, write_shards
 from ffrecord.dataset_writer.encoding import Encoding, Shape, encoding_from_arguments, encoding_from_schema
 from ffrecord.dataset_writer.job import ShardJob
 from ffrecord.dataset_writer.layout import BEGINNING, STEM, Start
 from ffrecord.dataset_writer.options import WriterOptions
-from ffrecord.dataset_writer.resume import Kept
+from ffrecord.dataset_writer.resume import ResumedShards
 from ffrecord.dataset_writer.sample_sources import Source
 from ffrecord.dataset_writer.shards import Files
 from ffrecord.dataset_writer.tasks import WorkerSettings
@@ -63,13 +63,13 @@ class WriteTransaction:
 
     def run(self) -> tuple[Start, int]:
         """(what there is in the end, how many shards were there before)."""
-        return signals.ensured(self._run, self._clean_up)
+        return signals.run_with_cleanup(self._run, self._clean_up)
 
     def _run(self) -> tuple[Start, int]:
-        with signals.undisturbed():
+        with signals.defer_signals():
             self._part.acquire()
         outcome = self._write()
-        with signals.undisturbed():
+        with signals.defer_signals():
             self._part.discard()
         return outcome
 
@@ -77,7 +77,7 @@ class WriteTransaction:
         """After an error, which is told what stays."""
         if error is None:
             return
-        kept = resume.remark(self._part)
+        kept = resume.remark_of(self._part)
         # Who was refused because of what stays was told so, and the same call would be refused again.
         _note(error, None if isinstance(error, MismatchError) else kept)
         _note(error, self._part.advice(error))
@@ -92,10 +92,10 @@ class WriteTransaction:
         found = options.target.base(part) if options.appends else None
         encoding = self._encoding(found)
         start = BEGINNING if found is None else found.start
-        kept = Kept([], start)
+        kept = ResumedShards([], start)
         if plan.asked is not None:
             request = plan.asked | {"seed": plan.seed} | options.request(encoding, found)
-            kept = resume.go_on(part, request, start, published=published, threads=max(1, self._means.workers))
+            kept = resume.continue_write(part, request, start, published=published, threads=max(1, self._means.workers))
             if encoding is None and kept.shards and not kept.published:
                 encoding = encoding_from_schema(Shape(part.schema_of(kept.shards[0])), options.declares(options.fields))
         if kept.published:
@@ -130,7 +130,7 @@ class WriteTransaction:
         """Raise MismatchError if what is there was encoded otherwise."""
         if found is not None and not found.blank and encoding is not None:
             said = encoding.extension
-            base.check_same(self._options.path, found, encoding.schema, None if said is None else said.serializer)
+            append.check_same(self._options.path, found, encoding.schema, None if said is None else said.serializer)
 
     def _check_skipped(self, count: int) -> None:
         """Raise MismatchError if the interrupted write has left out more samples than this one may."""
@@ -142,7 +142,7 @@ class WriteTransaction:
                 f"{most}; resume=False discards what it has finished"
             )
 
-    def _go_on(self, found: Base | None, encoding: Encoding | None, kept: Kept) -> Start:
+    def _go_on(self, found: Base | None, encoding: Encoding | None, kept: ResumedShards) -> Start:
         """Write what is missing, and publish all; what there is then."""
         options, plan, part = self._options, self._plan, self._part
         shards, start = kept.shards, kept.start
@@ -166,12 +166,12 @@ class WriteTransaction:
         if found is not None:
             part.check_finished(shards)
             listing = found.together(shards, schema, tell=done.encoding.extension is not None)
-            with signals.undisturbed():
+            with signals.defer_signals():
                 part.publish_more(names, found.listing, listing, done.skipped)
             return
         listing = manifest.build(shards, schema, self._plan.seed)
         manifest.save(part.finished, listing, self._options.target.made)
-        with signals.undisturbed():
+        with signals.defer_signals():
             part.publish([manifest.NAME, *names], listing.fingerprint, done.skipped)
 
 

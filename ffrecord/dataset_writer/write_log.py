@@ -100,7 +100,7 @@ Entry = WriteBegun | ShardFinished | Claimed | Uploaded | Publishing
 
 
 @dataclass
-class Story:
+class LogState:
     """What a ledger tells.
 
     Attributes:
@@ -120,7 +120,7 @@ class Story:
     end: int = 0
 
 
-class Ledger:
+class WriteLog:
     """An open one.
 
     Args:
@@ -130,13 +130,13 @@ class Ledger:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         size = 0 if untrusted.is_sparse(fd) else min(os.fstat(fd).st_size, LEDGER_MAX)
-        self.story = tell(read_all(fd, size, 0))
+        self.story = replay(read_all(fd, size, 0))
         self._end = self.story.end
 
     def clear(self) -> None:
         """Forget everything."""
         os.ftruncate(self._fd, 0)
-        self._end, self.story = 0, Story()
+        self._end, self.story = 0, LogState()
 
     def begin(self, request: Request) -> None:
         """Begin anew."""
@@ -160,19 +160,19 @@ class Ledger:
         os.fsync(self._fd)
 
 
-def peek(path: str) -> Story:
+def load_state(path: str) -> LogState:
     """Return what the ledger at `path` tells, or would if there were one of this user in a directory of this user."""
     part, name = os.path.split(path)
     try:
         with untrusted.opened_directory(part) as fd:
-            return tell(untrusted.read_file(name, LEDGER_MAX, directory=fd, owner=untrusted.owner_of(fd)))
+            return replay(untrusted.read_file(name, LEDGER_MAX, directory=fd, owner=untrusted.owner_of(fd)))
     except OSError:
-        return Story()
+        return LogState()
 
 
-def tell(data: bytes) -> Story:
+def replay(data: bytes) -> LogState:
     """What these bytes of a ledger tell: all up to the first line that is none."""
-    story, end = Story(), 0
+    story, end = LogState(), 0
     for line in data.splitlines(keepends=True):
         try:
             entry = msgspec.json.decode(line, type=Entry)
@@ -187,7 +187,7 @@ def tell(data: bytes) -> Story:
     return story
 
 
-def _add(story: Story, entry: Entry, end: int) -> None:
+def _add(story: LogState, entry: Entry, end: int) -> None:
     story.publishing = None
     if isinstance(entry, Publishing):
         story.publishing = entry

@@ -76,7 +76,7 @@ def _target(
 ) -> Target:
     found = arguments.directory(path)
     if urls.is_remote(found):
-        from ffrecord.dataset_writer.remote.remote_target import RemoteTarget  # few programs need it
+        from ffrecord.dataset_writer.remote.target import RemoteTarget  # few programs need it
 
         return RemoteTarget(
             found, storage_options, None if staging is None else arguments.directory(staging, "staging")
@@ -267,7 +267,7 @@ class DatasetWriter:
             raise ArgumentError(f"seed={wanted} needs shuffle_indices=True")
         taken = _Taken(dataset, self._options.serializer)
         chosen = select(taken.length, indices)
-        asked = resume.of_chosen(chosen, taken.fingerprint if fingerprint is None else fingerprint)
+        asked = resume.request_of(chosen, taken.fingerprint if fingerprint is None else fingerprint)
         used = None
         if shuffles:
             chosen, used = shuffle(chosen, self._seed(wanted))
@@ -406,7 +406,7 @@ class DatasetWriter:
         if length is not None and count != length:
             raise CountError(f"the iterable gives {counted(count, 'sample')}, but length is {length}")
         chosen = range(count)
-        return self._write_chosen(taken, chosen, resume.of_chosen(chosen, taken.fingerprint), chunksize=chunksize)
+        return self._write_chosen(taken, chosen, resume.request_of(chosen, taken.fingerprint), chunksize=chunksize)
 
     def _of_lines(self, source: FromList, declared: Schema | None, means: WorkerSettings) -> Encoding | None:
         """Return the encoding of samples of lines, the first of which show what is not declared."""
@@ -453,7 +453,7 @@ class DatasetWriter:
 
     def _earlier(self) -> Request:
         """What the interrupted write to go on with was asked for; empty if there is none."""
-        return resume.earlier(self._options.part()) if self._options.resumes else {}
+        return resume.earlier_request(self._options.part()) if self._options.resumes else {}
 
     def _write_once(self, source: Source, chunksize: int, look: Callable[[], Encoding | None] | None = None) -> Summary:
         """Write what can be had only once, so that nothing an interrupted write has finished is of use."""

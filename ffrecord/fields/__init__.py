@@ -32,10 +32,10 @@ from ffrecord.fields.field import Field, Fixed, register
 from ffrecord.fields.images.image import ImageField
 from ffrecord.fields.images.jpeg import JPEGField
 from ffrecord.fields.images.rgb import RGBImageField
+from ffrecord.fields.inner import OptionalField
 from ffrecord.fields.labels import LabelField
 from ffrecord.fields.layout import Slot
 from ffrecord.fields.lists import ListField
-from ffrecord.fields.optional_values import OptionalField
 from ffrecord.fields.packed import MsgpackField
 from ffrecord.fields.scalars import BoolField, FloatField, IntField, NoneField, ScalarField
 from ffrecord.fields.schema import Schema, schema_of

@@ -1,12 +1,12 @@
-"""Fields that hold values of another field: what they have in common."""
+"""Fields that hold values of another field, and the field of values that may be missing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ffrecord.errors import FormatError
 from ffrecord.fields.describe import describe
-from ffrecord.fields.field import KINDS, Field
+from ffrecord.fields.field import KINDS, Encoded, Field, register
 from ffrecord.fields.spec import field_from_spec, field_spec
 
 DEPTH_MAX = 8  # fields around a field
@@ -77,3 +77,37 @@ def _inner_from_spec(spec: Mapping[str, Any]) -> Field:
     if depth == 0:
         raise ValueError(f"inner is {describe(spec.get('inner'))}, expected a field")
     return field_from_spec(spec["inner"])
+
+
+MISSING, THERE = b"\0", b"\1"
+
+
+@register
+@dataclass(frozen=True, repr=False)
+class OptionalField(OuterField):
+    """What `inner` holds, or None. Of varying size, also where `inner` is not; its column is a list.
+
+    Args:
+        inner: any registered field whose values are no tensors.
+
+    Raises:
+        TypeError: `inner` is no field, or gives tensors.
+        ValueError: `inner` is not registered, or one of more than 8 fields around each other.
+    """
+
+    kind: ClassVar[str] = "optional"
+
+    @property
+    def expects(self) -> str:
+        return f"{self.inner.expects}, or None"
+
+    def encode(self, value: Any) -> Encoded:
+        return MISSING if value is None else THERE + self.inner.encode(value)
+
+    def decode(self, data: memoryview) -> Any:
+        if data[:1] == THERE:
+            return self._decode_inner(data[1:])
+        if data != MISSING:
+            begins = f"{len(data)} bytes that begin with {bytes(data[:1])!r}"
+            raise FormatError(f"{begins}, expected {THERE!r} and a value, or {MISSING!r}")
+        return None

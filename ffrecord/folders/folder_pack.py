@@ -68,7 +68,7 @@ def pack_folder(
             _write_files(writer, root, structure, 0, verbose, count, links, on_file)
             writer.write_one(index)
 
-    signals.exiting(write)
+    signals.exit_on_signals(write)
 
 
 def dump_structure(folder: PathLike, structure: Tree, counter: int) -> int:

@@ -22,11 +22,11 @@ AGAIN = 0.05  # seconds; a signal that comes just before the user's code begins 
 CERTAIN = 5.0  # seconds within which a worker that has ended is known to have
 
 
-class Rung(BaseException):
-    """A worker has ended; nobody but `Alarm` should catch this."""
+class DeathInterrupt(BaseException):
+    """A worker has ended; nobody but `DeathWatch` should catch this."""
 
 
-class Alarm:
+class DeathWatch:
     """A context, in which `armed` code is interrupted.
 
     Args:
@@ -41,7 +41,7 @@ class Alarm:
         self._over = (-1, -1)
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> "Alarm":
+    def __enter__(self) -> "DeathWatch":
         # A handler that was not installed from Python cannot be put back, so it stays.
         self._before = signal.getsignal(SIGNAL) if self._sentinels else None
         if self._before is not None:
@@ -81,7 +81,7 @@ class Alarm:
         self._rung = True
         if self._armed:
             self._armed = False
-            raise Rung
+            raise DeathInterrupt
 
     @contextlib.contextmanager
     def armed(self, crew: WorkerPool) -> Iterator[None]:
@@ -93,10 +93,10 @@ class Alarm:
         try:
             self._armed = True
             if self._rung:
-                raise Rung
+                raise DeathInterrupt
             yield
             self._armed = False
-        except Rung:
+        except DeathInterrupt:
             until = time.monotonic() + CERTAIN
             while time.monotonic() < until:
                 crew.listen()

@@ -12,7 +12,7 @@ from ffrecord.processes.process import Failure
 Name = Callable[[Beat], str]  # the sample where a worker is, in words
 
 
-def failed(who: str, failure: Failure, name: Name) -> tuple[Exception, BaseException | None]:
+def failure_of(who: str, failure: Failure, name: Name) -> tuple[Exception, BaseException | None]:
     """(what to raise, from what) after a worker reported an exception.
 
     What it raised in this package's own code, such as a full disk, is raised as it is.
@@ -25,19 +25,19 @@ def failed(who: str, failure: Failure, name: Name) -> tuple[Exception, BaseExcep
     return kind(f"{sentence}\n\n{failure.text}", index=_index(beat)), cause
 
 
-def died(who: str, beat: Beat, code: int | None, name: Name) -> WorkerError:
+def death_of(who: str, beat: Beat, code: int | None, name: Name) -> WorkerError:
     """After a process ended without a word; `code` is None if it lives but has closed its connection."""
     sentence = f"{who} {_ending(code)} {_place(beat, name)}{_advice(code, beat)}"
     return WorkerError(sentence, index=_index(beat), exitcode=code)
 
 
-def stuck(who: str, beat: Beat, silent: float, limit: float, name: Name) -> WorkerError:
+def standstill_of(who: str, beat: Beat, silent: float, limit: float, name: Name) -> WorkerError:
     """After `silent` seconds without a sign of life, when `limit` are allowed."""
     sentence = f"{who} gives no sign of life for {silent:.1f} s {_place(beat, name)} (stuck_after={limit:g})"
     return WorkerError(sentence, index=_index(beat))
 
 
-def ended_badly(who: str, code: int) -> WorkerError:
+def bad_end_of(who: str, code: int) -> WorkerError:
     """After all work was done and yet the process ended with an error."""
     return WorkerError(f"{who} {_ending(code)} after its last sample", exitcode=code)
 

@@ -9,11 +9,11 @@ from ffrecord.processes.pool import WorkerPool
 from ffrecord.processes.process import Link
 
 
-def answers(crew: WorkerPool, numbers: Iterable[int], ahead: int = 1) -> Iterator[bytes]:
+def map_parts(crew: WorkerPool, numbers: Iterable[int], ahead: int = 1) -> Iterator[bytes]:
     """Ask for all parts, and give the answers as they come; then the crew is dismissed.
 
     Args:
-        crew: started; whose workers go by `asked`.
+        crew: started; whose workers go by `parts_asked`.
         numbers: of the parts, ints >= 0, in the order in which they are asked for.
         ahead: parts that a worker is asked for at a time, the first in hand and the others in reserve.
 
@@ -37,7 +37,7 @@ def _ask(crew: WorkerPool, worker: int, rest: Iterator[int]) -> bool:
     return number is not None
 
 
-def asked(link: Link, heart: Heart) -> Iterator[int]:
+def parts_asked(link: Link, heart: Heart) -> Iterator[int]:
     """What a worker is asked for, one number after the other; each is to be answered by one message."""
     while True:
         heart.idle()

@@ -75,10 +75,10 @@ os.register_at_fork(after_in_child=_renew)
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[Any]:
+def _start_lock() -> Iterator[Any]:
     """While no other thread starts a worker by fork, and no signal is handled: which are blocked for it."""
     # Blocked here, a signal may come to another thread, and be handled in this one nevertheless.
-    with signals.undisturbed(), _forking, signals.held() as blocked:
+    with signals.defer_signals(), _forking, signals.block_signals() as blocked:
         yield blocked
 
 
@@ -115,7 +115,7 @@ class WorkerPool:
         stuck_after: seconds without a sign of life after which a busy worker is given up, or None.
         name: the sample where a worker is, in words.
 
-    Use: `start`, any number of `send` and `listen`, `dismiss`; in any case `end`. See `at_work`.
+    Use: `start`, any number of `send` and `listen`, `dismiss`; in any case `end`. See `run_pool`.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class WorkerPool:
         # While any process holds a copy of the parent's end, a worker does not see the parent die.
         inherited = [*(worker.channel for worker in self._workers), ours] if forks else []
         try:
-            with _alone() if forks else contextlib.nullcontext() as blocked:
+            with _start_lock() if forks else contextlib.nullcontext() as blocked:
                 arguments = self._arguments if forks else _Pickled(self._arguments)
                 args = (self._work, arguments, theirs.socket, self._hearts, number, inherited, blocked)
                 name = f"ffrecord-worker-{number}"
@@ -271,20 +271,20 @@ class WorkerPool:
         if beat.phase == heartbeats.IDLE or beat != worker.beat:
             worker.beat, worker.since = beat, self._looked
         elif silent > limit:
-            raise failure_messages.stuck(self._who(number), beat, silent, limit, self._name)
+            raise failure_messages.standstill_of(self._who(number), beat, silent, limit, self._name)
 
     def _who(self, number: int) -> str:
         return f"worker {number} (pid {self._workers[number].process.pid})"
 
     def _raise_failure(self, number: int, failure: Failure) -> None:
-        error, cause = failure_messages.failed(self._who(number), failure, self._name)
+        error, cause = failure_messages.failure_of(self._who(number), failure, self._name)
         raise error from cause
 
     def _raise_death(self, number: int) -> list[tuple[int, bytes]]:
         code = _await_exit(self._workers[number].process, GRACE)
         if code is not None and -code in ENDING:
             time.sleep(OWN_TURN)
-        raise failure_messages.died(self._who(number), self._hearts.heart(number).beat(), code, self._name)
+        raise failure_messages.death_of(self._who(number), self._hearts.heart(number).beat(), code, self._name)
 
     def dismiss(self) -> None:
         """Let all processes end, their work being done.
@@ -299,7 +299,7 @@ class WorkerPool:
             code = _await_exit(worker.process, deadline - time.monotonic())
             # One that lingers, over a thread of the user's for instance, has nothing left to tell; `end` ends it.
             if code:
-                raise failure_messages.ended_badly(self._who(number), code)
+                raise failure_messages.bad_end_of(self._who(number), code)
 
     def end(self) -> None:
         """End what still runs and release everything; may be repeated."""
@@ -325,14 +325,14 @@ class WorkerPool:
         self._hearts.close()
 
 
-def at_work(crew: WorkerPool, use: Callable[[], Result]) -> Result:
+def run_pool(crew: WorkerPool, use: Callable[[], Result]) -> Result:
     """What `use` returns, with a crew that is started before, and ended in any case."""
 
     def work() -> Result:
         crew.start()
         return use()
 
-    return signals.ensured(work, lambda error: crew.end())
+    return signals.run_with_cleanup(work, lambda error: crew.end())
 
 
 @contextlib.contextmanager
@@ -359,7 +359,7 @@ def _await_exit(process: BaseProcess, seconds: float) -> int | None:
 
 def _exit_code(process: BaseProcess) -> int | None:
     """The exit code; None if it runs. The kernel tells it only once, so no signal may come before it is kept."""
-    with signals.undisturbed():
+    with signals.defer_signals():
         return process.exitcode
 
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import msgspec
 
-from ffrecord.dataset_writer.remote import remote_base
+from ffrecord.dataset_writer.remote import target
 from ffrecord.dataset_writer.remote.objects import Objects
 from ffrecord.dataset_writer.remote.staging import ScratchDirectory
-from ffrecord.dataset_writer.write_log import Story
+from ffrecord.dataset_writer.write_log import LogState
 from ffrecord.errors import FFRecordError, MissingFileError, RemoteError
 from ffrecord.fields import Schema
 from ffrecord.format import manifest
@@ -113,25 +113,25 @@ class RayRemoteTarget(RayTarget):
 
     def begin(self) -> ShardPlace:
         if self._appends:
-            remote_base.check_extendable(self._objects)
+            target.check_extendable(self._objects)
         else:
-            remote_base.check_vacant(self._objects, Story())
+            target.check_vacant(self._objects, LogState())
         self._held = True  # first: the marker may be there though an exception comes in between
         self._objects.claim(self._token)
         if self._appends:
-            self._found = remote_base.look(self._objects, ())
+            self._found = target.look(self._objects, ())
         return RemotePlace(self._objects, self._token)
 
     def commit(self, shards: Sequence[Shard], schema: Schema | None) -> None:
         builtins, found = None if schema is None else schema.to_builtins(), self._found
         new = list(shards) or ([] if found else [self._empty()])
-        remote_base.check_listed(self._objects, new, self._objects.listing())
+        target.check_listed(self._objects, new, self._objects.listing())
         if found is None:
             listing = manifest.build(new, builtins)
         else:
             listing = found.together(new, builtins, tell=builtins is not None)
         data = msgspec.json.format(msgspec.json.encode(listing), indent=1) + b"\n"
-        with signals.undisturbed():
+        with signals.defer_signals():
             self._objects.put_manifest(data, None if found is None else found.fingerprint, listing.fingerprint)
 
     def _empty(self) -> Shard:
@@ -139,7 +139,7 @@ class RayRemoteTarget(RayTarget):
             return empty_shard(place)
 
     def abandon(self) -> None:
-        with signals.undisturbed():
+        with signals.defer_signals():
             if not self._held:
                 return
             self._held = False

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ffrecord.dataset_writer import base, resume
-from ffrecord.dataset_writer.base import Base
+from ffrecord.dataset_writer import append, resume
+from ffrecord.dataset_writer.append import Base
 from ffrecord.dataset_writer.layout import STEM, Start, shard_name
 from ffrecord.dataset_writer.part_directory import PartDirectory, check_vacant
 from ffrecord.dataset_writer.shards import check_listed
@@ -81,7 +81,7 @@ class RayTarget(ABC):
     def check_same(self, schema: Schema | None) -> None:
         """Raise MismatchError if what is there has other columns."""
         if self._found is not None and not self._found.blank:
-            base.check_same(self.label, self._found, None if schema is None else schema.to_builtins(), None)
+            append.check_same(self.label, self._found, None if schema is None else schema.to_builtins(), None)
 
 
 @dataclass(frozen=True)
@@ -136,18 +136,18 @@ class LocalTarget(RayTarget):
     def check(self) -> None:
         """Raise FileExistsError or FileNotFoundError if something is in the way, or there is nothing to add to."""
         if self._appends:
-            base.check_extendable(self._path)
+            append.check_extendable(self._path)
         else:
             check_vacant(self._path)
 
     def begin(self) -> ShardPlace:
         part = self._part
-        with signals.undisturbed():
+        with signals.defer_signals():
             part.acquire()
         published = resume.take_over(part, resume=self._resumes)
         resume.claim(part, added=published and self._appends)
         self.check()
-        self._found = base.look(self._path) if self._appends else None
+        self._found = append.look(self._path) if self._appends else None
         return LocalPlace(part.open, self._path)
 
     def commit(self, shards: Sequence[Shard], schema: Schema | None) -> None:
@@ -159,11 +159,11 @@ class LocalTarget(RayTarget):
         if found is None:
             listing = manifest.build(named, builtins)
             manifest.save(part.finished, listing, self._path)
-            with signals.undisturbed():
+            with signals.defer_signals():
                 part.publish([manifest.NAME, *names], listing.fingerprint)
             return
         listing = found.together(named, builtins, tell=builtins is not None)
-        with signals.undisturbed():
+        with signals.defer_signals():
             part.publish_more(names, found.listing, listing)
 
     def _named(self, shards: Sequence[Shard]) -> list[Shard]:
@@ -189,7 +189,7 @@ class LocalTarget(RayTarget):
             ) from error
 
     def abandon(self) -> None:
-        with signals.undisturbed():
+        with signals.defer_signals():
             if not self._part.held:
                 return
             # Under another name first, so that a task which Ray has not stopped yet has no path to it any more.

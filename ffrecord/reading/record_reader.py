@@ -44,8 +44,8 @@ class RecordReader(Store[Sample_co]):
     It holds at most 1,024 files open, or a quarter of the soft limit of descriptors if that is less, and opens others
     when they are read.
 
-    For subclasses to override: `_record_name`, and those that `Store` names, but for `_load`. Who overrides `_now`
-    does so with `_read_single` too.
+    For subclasses to override: `_record_name`, and those that `Store` names, but for `_load`. If you override
+    `_read_sync`, override `_read_single` too.
     """
 
     __slots__ = ("_at_once", "_engine", "_files", "_fingerprint", "_io", "_item_at_once", "_warned")
@@ -76,7 +76,10 @@ class RecordReader(Store[Sample_co]):
         self._at_once = self._item_at_once = _not_at_once
         if isinstance(self._engine, _engine.Files):
             self._engine.checks = self._check_data
-            if type(self)._read_single is RecordReader._read_single and type(self)._now is RecordReader._now:
+            if (
+                type(self)._read_single is RecordReader._read_single
+                and type(self)._read_sync is RecordReader._read_sync
+            ):
                 self._read_at_once()
         self._warned = False
         self._fingerprint: str | None = None
@@ -183,7 +186,7 @@ class RecordReader(Store[Sample_co]):
         """Record `index`, without what a batch needs around it, which takes longer than to read one.
 
         Returns:
-            Its bytes; what the engine says of one that it could not have; None: nothing was read, and `_now` says why.
+            Its bytes; or the failure that the engine reports; or None: nothing was read, and `_read_sync` says why.
         """
         if not isinstance(self._engine, _engine.Files):
             return None
@@ -199,7 +202,9 @@ class RecordReader(Store[Sample_co]):
             self._warn_refusal()
         return found
 
-    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> BatchOutcome:
+    def _read_sync(
+        self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False
+    ) -> BatchOutcome:
         positions = as_indices(indices)
         go_on = go_on or self._on_error != "raise"
         read = self._call(self._engine.read, positions, self._check_data, go_on, form, out)
@@ -225,14 +230,14 @@ class RecordReader(Store[Sample_co]):
             if self.closed:
                 raise self._closed_error()
             if read is None:  # begun before a fork, by a thread that this process does not have
-                return self._now(form, positions, out, go_on)
+                return self._read_sync(form, positions, out, go_on)
             self._warn_refusal()
             return self._outcome(read, positions, go_on)
 
         return wait
 
     def _load(self, positions: Indices) -> list[Array | Exception]:
-        arrays, failures = self._now(_engine.ARRAYS, positions, go_on=True)
+        arrays, failures = self._read_sync(_engine.ARRAYS, positions, go_on=True)
         for place, error in failures:
             arrays[place] = error
         return arrays  # type: ignore[no-any-return]

@@ -15,8 +15,8 @@ from ffrecord.engine._engine import ARRAYS, CHECKED, PACKED, Failure, Slots
 from ffrecord.errors import ClosedError, MissingFileError, RemoteError
 from ffrecord.kernels._memory import pooled
 from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out, delivered
-from ffrecord.reading.batching import THREADS, Indices
 from ffrecord.reading.python_engine import Background
+from ffrecord.reading.store import THREADS, Indices
 from ffrecord.remote.cache.cached import Cached
 from ffrecord.remote.counters import Counters
 from ffrecord.remote.pool import END_SECONDS, Task

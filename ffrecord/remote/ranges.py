@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ffrecord.reading.batching import Indices
+from ffrecord.reading.store import Indices
 
 # What a request costs here, in CPU time, and at the other end, in money and in its limits, is worth that many bytes
 # which nobody asked for: see docs/design.md.

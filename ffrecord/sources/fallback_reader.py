@@ -55,11 +55,13 @@ class MixedReader(RecordReader):
             self._read_at_once()  # here, since only an opened reader can tell
         return super()._read_single(index)
 
-    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> BatchOutcome:
+    def _read_sync(
+        self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False
+    ) -> BatchOutcome:
         positions = as_indices(indices)
         if self._all_plain(positions):
-            return super()._now(form, positions, out, go_on)
-        return Store._now(self, form, positions, out, go_on)
+            return super()._read_sync(form, positions, out, go_on)
+        return Store._read_sync(self, form, positions, out, go_on)
 
     def _begin(
         self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, **options: Any

@@ -4,8 +4,8 @@ SIGHUP comes when a terminal is closed. A program that ignores it, as nohup has 
 
 A signal may come between any two steps of Python: also between an error and the first step of the clean-up that it
 leads to, which is then left out. So inside `signals_exit` the handlers of the program are called by one of ours, which
-has signals wait while something is `undisturbed`, and for a while after one has raised: who begins a clean-up anew
-after that is not kept from it again, see `ensured`.
+has signals wait while something is `defer_signals`, and for a while after one has raised: who begins a clean-up anew
+after that is not kept from it again, see `run_with_cleanup`.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ class _Watch:
 _watch = _Watch()
 
 
-def _arrived(number: int, frame: FrameType | None) -> None:
+def _note_signal(number: int, frame: FrameType | None) -> None:
     """The handler of all."""
     if _watch.noted or _watch.waits():
         _watch.noted.append(number)
@@ -82,8 +82,8 @@ def _in_main_thread() -> bool:
 def signals_exit() -> Iterator[None]:
     """Inside, SIGTERM raises SystemExit(143) in the main thread, and SIGHUP SystemExit(129), unless the program has a
     handler of its own, which is called then, or ignores it. After one that raised, others wait for a second, and then
-    for the next signal or the end of a clean-up or of this. Where a program goes on afterwards, `exiting` is safer: a
-    signal as the block ends may leave the handlers of this in place until the exception is let go of."""
+    for the next signal or the end of a clean-up or of this. Where a program goes on afterwards, `exit_on_signals`
+    is safer: a signal as the block ends may leave the handlers of this in place until the exception is let go of."""
     if not _in_main_thread() or _nested():
         yield
         return
@@ -102,7 +102,7 @@ def signals_exit() -> Iterator[None]:
         _tell_late(watch, failed)
 
 
-def exiting(work: Callable[[], Result]) -> Result:
+def exit_on_signals(work: Callable[[], Result]) -> Result:
     """What `work` returns, called as inside `signals_exit`. A signal which comes while it ends leaves no handler of
     ours behind: it keeps one of the calls of `_put_back` from being made, but not both."""
     if not _in_main_thread() or _nested():
@@ -128,7 +128,7 @@ def exiting(work: Callable[[], Result]) -> Result:
 def _nested() -> bool:
     """Whether our handlers are in place."""
     for number in _watch.handlers:  # noqa: SIM110  # the end of a generator would swallow what a handler raises
-        if signal.getsignal(number) is _arrived:
+        if signal.getsignal(number) is _note_signal:
             return True
     return False
 
@@ -138,7 +138,7 @@ def _install() -> None:
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     _watch.handlers = {n: handler for n, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
     for number in _watch.handlers:
-        signal.signal(number, _arrived)
+        signal.signal(number, _note_signal)
 
 
 def _put_back(watch: _Watch) -> None:
@@ -152,7 +152,7 @@ def _put_back(watch: _Watch) -> None:
         # To block signals would not do: another thread may take one, and it is handled here nevertheless.
         try:
             for number, handler in watch.handlers.items():
-                if signal.getsignal(number) is _arrived:
+                if signal.getsignal(number) is _note_signal:
                     signal.signal(number, handler)
             _watch = _Watch()
         except BaseException as error:
@@ -181,7 +181,7 @@ def _tell_late(watch: _Watch, failed: BaseException | None) -> None:
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Inside, Ctrl-C, SIGTERM or SIGHUP does not interrupt a clean-up; it comes into force afterwards."""
     if not _in_main_thread():
         yield
@@ -195,7 +195,7 @@ def undisturbed() -> Iterator[None]:
             _watch.deliver()
 
 
-def ensured(work: Callable[[], Result], clean_up: Callable[[BaseException | None], object]) -> Result:
+def run_with_cleanup(work: Callable[[], Result], clean_up: Callable[[BaseException | None], object]) -> Result:
     """What `work` returns. Afterwards `clean_up` is called in any case, once and undisturbed; unless a signal came
     before the first step of `work`, so what is to be cleaned up must be made by `work`.
 
@@ -206,7 +206,7 @@ def ensured(work: Callable[[], Result], clean_up: Callable[[BaseException | None
 
     def once(error: BaseException | None) -> None:
         nonlocal begun
-        with undisturbed():
+        with defer_signals():
             if not begun:
                 begun = True
                 clean_up(error)
@@ -225,16 +225,16 @@ def ensured(work: Callable[[], Result], clean_up: Callable[[BaseException | None
             raise
         return result
 
-    return exiting(work_and_clean_up)
+    return exit_on_signals(work_and_clean_up)
 
 
-def waiting() -> bool:
-    """Whether a signal waits for the end of what is `undisturbed`, which had better not take its time any more."""
+def is_signal_waiting() -> bool:
+    """Whether a signal waits for the end of what is `defer_signals`, which had better not take its time any more."""
     return bool(_watch.noted)
 
 
 @contextlib.contextmanager
-def ctrl_c_waits() -> Iterator[None]:
+def defer_ctrl_c() -> Iterator[None]:
     """Inside, the first Ctrl-C waits for the end; a second one does not."""
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -256,7 +256,7 @@ def ctrl_c_waits() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def held() -> Iterator[set[int]]:
+def block_signals() -> Iterator[set[int]]:
     """Inside, this thread takes no Ctrl-C, SIGTERM or SIGHUP, nor does a child it forks, until `become_worker`.
 
     Yields:

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from ffrecord.fields import Schema, schema_of
 from ffrecord.reader import FileReader
-from ffrecord.reading.batching import tell_skipped
-from ffrecord.reading.store import SKIPPED_MOST, Store
+from ffrecord.reading.store import SKIPPED_MOST, Store, tell_skipped
 from ffrecord.torch.collating import can_collate
 from ffrecord.torch.samples import LazySamples, SampleRecords
 from ffrecord.torch.stopping import StopIterationGuard, describe_batch

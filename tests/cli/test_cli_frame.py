@@ -23,8 +23,7 @@ from cli_runs import COMMAND, forked, run, run_in_terminal
 from ffrecord.cli.command_line import parsed
 from ffrecord.cli.commands import COMMANDS
 from ffrecord.cli.terminal.messages import in_a_line
-from ffrecord.cli.terminal.output import Output, cut, in_bytes, printable
-from ffrecord.cli.terminal.tables import without_middle
+from ffrecord.cli.terminal.output import Output, cut, in_bytes, printable, without_middle
 from ffrecord.errors import MismatchError, MissingFileError, file_error
 
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from numbered import done, labels, written
 
 from ffrecord import DatasetWriter
-from ffrecord.cli.commands.split import sizes
-from ffrecord.cli.split_parts import SplitPart, publish
+from ffrecord.cli.commands.split import SplitPart, publish, sizes
 from ffrecord.errors import ArgumentError
 
 

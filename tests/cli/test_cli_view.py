@@ -25,8 +25,8 @@ from viewed import CLASSES, COUNT, DAMAGED, NASTY, Page, data_of, picture, viewe
 
 from ffrecord import DatasetWriter
 from ffrecord.cli import main
+from ffrecord.cli.commands.view import way_to
 from ffrecord.cli.terminal.output import in_bytes
-from ffrecord.cli.viewer.private_link import way_to
 from ffrecord.cli.viewer.server import Server, hosts_of
 
 FORMATS_KEPT = [name for name in FORMATS if "," not in name]

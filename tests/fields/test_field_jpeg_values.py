@@ -11,7 +11,7 @@ import pytest
 from field_images import SMOOTH, Image, jpeg_bytes, resized
 
 from ffrecord.fields import Field, JPEGField, RGBImageField, Schema
-from ffrecord.fields.images.jpeg_header import Frame, is_whole, read_frame
+from ffrecord.fields.images.jpeg_values import Frame, is_whole, read_frame
 
 FIELDS = [JPEGField(), RGBImageField("jpeg")]
 JPEG = jpeg_bytes(quality=70, progressive=True)

@@ -70,7 +70,7 @@ def test_what_a_killed_worker_has_left_goes_with_the_next(url, tmp_path, monkeyp
 import os, sys, tempfile
 tempfile.tempdir = sys.argv[1]
 from ffrecord.dataset_writer.remote.staging import ScratchDirectory
-print(Scratch("ray").path, flush=True)
+print(ScratchDirectory("ray").path, flush=True)
 os.kill(os.getpid(), 9)
 """
     left = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)

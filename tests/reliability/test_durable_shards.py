@@ -85,9 +85,9 @@ def test_the_last_line_of_a_ledger_counts_when_all_of_it_is_there() -> None:
     """What is appended begins a line of its own, also after one that was torn in its last byte."""
     begun = msgspec.json.encode(write_log.WriteBegun(write_log.VERSION, {"call": "any"})) + b"\n"
     finished = msgspec.json.encode(write_log.ShardFinished(Shard(SHARDS[0], 1, 100, 7), Start(1, 1))) + b"\n"
-    assert list(write_log.tell(begun + finished).finished) == SHARDS[:1]
+    assert list(write_log.replay(begun + finished).finished) == SHARDS[:1]
     for size in range(len(finished)):
-        torn = write_log.tell(begun + finished[:size])
+        torn = write_log.replay(begun + finished[:size])
         assert (torn.finished, torn.end) == ({}, len(begun)), size
 
 

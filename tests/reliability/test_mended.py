@@ -118,7 +118,7 @@ def test_no_more_than_a_limit_is_skipped(tmp_path: Path, monkeypatch: pytest.Mon
     damaged = bytearray((tmp_path / "a.ffr").read_bytes())
     damaged[-5:] = b"wrong"
     (tmp_path / "a.ffr").write_bytes(damaged)
-    monkeypatch.setattr("ffrecord.reading.batching.SKIPPED_MOST", 3)
+    monkeypatch.setattr("ffrecord.reading.store.SKIPPED_MOST", 3)
     reader = FileReader(tmp_path / "a.ffr", on_error="skip")
     assert reader.read([0, 1, 2]) == []
     assert reader.skipped == 3

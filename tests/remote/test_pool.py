@@ -130,7 +130,7 @@ from ffrecord.remote import opening
 from ffrecord.remote.shard import RemoteShard
 from ffrecord.remote.tables import ShardFacts
 def opened(self):
-    self.shards = [RemoteShard(self.storage, "a", Facts(9, 999, 1), check=True)]
+    self.shards = [RemoteShard(self.storage, "a", ShardFacts(9, 999, 1), check=True)]
 opening._Opening.open = opened  # its dataset.json came; now the server is silent
 with FileReader(sys.argv[1]) as reader:
     if sys.argv[2] == "read":

@@ -1,12 +1,55 @@
-"""`ffrecord convert`: any format → a directory of shards of typed samples."""
+"""`ffrecord convert`: any format to a directory of shards of typed samples."""
 
 import argparse
+import tarfile
+from contextlib import suppress
+from itertools import groupby, islice
 
-from ffrecord.cli.format_hint import meant
 from ffrecord.cli.sources import add_source, refuse_inside
 from ffrecord.cli.terminal.output import Output
 from ffrecord.cli.writing_options import add_out, add_skipping, advising, conclude, options_of
 from ffrecord.conversion import convert
+from ffrecord.sources.opening import first_of, located, recognised
+from ffrecord.sources.suffixes import SUFFIXES
+from ffrecord.system.urls import is_remote
+
+LOOKED_AT = 16  # members of a tar
+GROUPS_LEAST = 2  # of members that are called alike
+
+
+def meant(source: str) -> str:
+    """What to say of a source whose format nobody has named; "" if nothing, or if it cannot be read."""
+    if is_remote(source):
+        return ""
+    with suppress(Exception):  # whoever reads it says what is wrong with it
+        paths = located(source)
+        format = recognised(paths)
+        if format == "zip" and first_of(paths).endswith(".npz"):
+            return f"{source} is taken as a zip: `ffrecord write {source} OUT` makes samples of its arrays"
+        if format == "tar" and _are_grouped(_names(first_of(paths, SUFFIXES["tar"]))):
+            return f"{source} looks like a WebDataset: --format webdataset groups its files"
+    return ""
+
+
+def _names(path: str) -> list[str]:
+    """Of the first members of a tar; of one that is packed, no more than these are unpacked."""
+    with tarfile.open(path) as archive:
+        return [member.name for member in islice(archive, LOOKED_AT) if member.isfile()]
+
+
+def _are_grouped(names: list[str]) -> bool:
+    """Whether neighbours differ in what follows the first dot only, by the same two ends or more in each group."""
+    groups = [frozenset(end for _, end in group) for _, group in groupby(map(_cut, names), lambda pair: pair[0])]
+    whole = groups[:-1] if len(groups) > GROUPS_LEAST else groups  # the last may go on
+    return len(whole) >= GROUPS_LEAST and len(whole[0]) > 1 and len(set(whole)) == 1
+
+
+def _cut(name: str) -> tuple[str, str]:
+    """The key of a member as WebDataset has it, and the rest."""
+    directory, slash, file = name.rpartition("/")
+    stem, _, end = file.partition(".")
+    return f"{directory}{slash}{stem}", end
+
 
 EXAMPLES = """\
 examples:

@@ -52,7 +52,7 @@ def run(given: argparse.Namespace, out: Output) -> int:
         seed = drawn(writer) if given.seed is None else given.seed
         n = len(found.dataset)
         indices = Random().indices(np.arange(n), n, seed, 0)
-        asked = {ORDER: {"name": Random.name, "seed": seed}} | resume.of_chosen(indices, told_apart(found))
+        asked = {ORDER: {"name": Random.name, "seed": seed}} | resume.request_of(indices, told_apart(found))
         summary = writer._write_chosen(found.dataset, indices, asked)
     return conclude([summary], out, seed=seed)
 

@@ -1,8 +1,11 @@
-"""`ffrecord view`: a dataset in the browser, or as one file to show to others."""
+"""`ffrecord view`: show a dataset in the browser, or write it as one page to share."""
 
 import argparse
+import html
 import os
-from contextlib import ExitStack, closing
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from errno import EADDRINUSE
 from pathlib import Path
 from threading import Thread
@@ -15,6 +18,35 @@ from ffrecord.cli.terminal.messages import in_a_line
 from ffrecord.cli.terminal.output import Output, counted, in_bytes
 from ffrecord.errors import ArgumentError, ChecksumError
 from ffrecord.reading.store import Store
+from ffrecord.system.signals import signals_exit
+
+PAGE = """<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={url}">
+<title>ffrecord</title>
+<a href="{url}">To the page</a>
+"""
+
+
+@contextmanager
+def way_to(url: str) -> Iterator[str]:
+    """The path of a file that only this user can read, and that leads a browser to `url`; gone afterwards, also if the
+    process is asked to end (SIGTERM, SIGHUP) and has no handler of its own for that, but not if it is killed.
+
+    Raises:
+        OSError: there is no place for it.
+    """
+    with signals_exit():
+        fd, path = tempfile.mkstemp(prefix="ffrecord-", suffix=".html")  # of mode 0600
+        try:
+            with open(fd, "w", encoding="utf-8") as file:
+                file.write(PAGE.format(url=html.escape(url)))
+            yield path
+        finally:
+            with suppress(OSError):
+                os.unlink(path)
+
 
 if TYPE_CHECKING:
     from ffrecord.cli.viewer.endpoints import Answers
@@ -131,8 +163,6 @@ def _serve(server: "Server", given: argparse.Namespace, out: Output) -> int:
         if out.tty:
             out.remark("Ctrl-C ends it")
         if _has_screen(out) if given.open is None else given.open:
-            from ffrecord.cli.viewer.private_link import way_to
-
             with ExitStack() as stack:
                 try:
                     path = stack.enter_context(way_to(server.url))

@@ -300,7 +300,7 @@ class Objects:
         hurried = self if self._end < math.inf else self.hurried()
 
         def remove(name: str) -> None:
-            if time.monotonic() > hurried._end or signals.waiting():
+            if time.monotonic() > hurried._end or signals.is_signal_waiting():
                 raise TransientError(f"{self.url(name)}: could not be removed in time, nor others")
             with contextlib.suppress(MissingFileError):
                 hurried._asked(lambda client: client.delete(self._path(name)))
@@ -313,9 +313,9 @@ class Objects:
 def _pause(seconds: float) -> bool:
     """Wait before a request is made again; true if Ctrl-C waits for the end of it: then it is not."""
     end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0 and not signals.waiting():
+    while (left := end - time.monotonic()) > 0 and not signals.is_signal_waiting():
         time.sleep(min(left, LOOK))
-    return signals.waiting()
+    return signals.is_signal_waiting()
 
 
 def same(one: str | None, other: str | None) -> bool:

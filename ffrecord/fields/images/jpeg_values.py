@@ -1,15 +1,41 @@
-"""Values that a JPEG is made of: JPEG files, as bytes, paths and untouched PIL images; and pixels."""
+"""Values that a JPEG is made from: JPEG files as bytes, paths and untouched PIL images; and pixels."""
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ffrecord.fields.describe import describe, is_image
 from ffrecord.fields.field import Array, Field, mismatch
 from ffrecord.fields.images.jpeg_codec import MAGIC, SIDE_MAX, pixels_max
-from ffrecord.fields.images.jpeg_header import JPEG, Frame, is_whole, read_frame
 from ffrecord.fields.images.pixels import too_large
+from ffrecord.kernels import _pictures
+
+JPEG = bytes | bytearray | memoryview  # a view is flat
+
+
+class Frame(NamedTuple):
+    """What a frame header says: bits of a channel, sides in pixels, number of channels; and the offset of its end."""
+
+    bits: int
+    height: int
+    width: int
+    channels: int
+    offset: int
+
+
+def read_frame(data: JPEG) -> Frame | None:
+    """The frame header of JPEG `data`, found as decoders find it; None: there is none that they read."""
+    found = _pictures.read_frame(data)
+    return None if found is None else Frame(*found)
+
+
+def is_whole(data: JPEG, frame: Frame) -> bool:
+    """Whether the image of `frame` ends with its marker, without which no decoder reads it.
+
+    Before the frame there may be thumbnails with ends of their own. Within its scans the marker cannot occur.
+    """
+    return _pictures.ends(data, frame.offset)
 
 
 def jpeg_file(field: Field, value: Any, modes: tuple[str, ...], *, views: bool) -> JPEG | None:

@@ -9,8 +9,7 @@ from ffrecord._crc import crc32
 from ffrecord.fields.describe import describe
 from ffrecord.fields.field import Array, Encoded, Field, check_range, register
 from ffrecord.fields.images.jpeg_codec import MAGIC, compress, decompress
-from ffrecord.fields.images.jpeg_header import JPEG
-from ffrecord.fields.images.jpeg_values import checked_frame, checked_pixels, jpeg_file
+from ffrecord.fields.images.jpeg_values import JPEG, checked_frame, checked_pixels, jpeg_file
 from ffrecord.fields.images.pixels import pack_pixels, unpack_pixels
 from ffrecord.system.optional import require
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from ffrecord.errors import ClosedError, FFRecordError
 from ffrecord.reading.batch_forms import Array, BatchOutcome
-from ffrecord.reading.batching import Indices
 from ffrecord.reading.python_engine import Background
+from ffrecord.reading.store import Indices
 from ffrecord.remote.cache.complete import seal
 from ffrecord.remote.cache.copy import Copy, begin, check_tables
 from ffrecord.remote.cache.eviction import Room, remove

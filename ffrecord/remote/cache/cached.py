@@ -7,7 +7,7 @@ import numpy as np
 
 from ffrecord._crc import crc32
 from ffrecord.reading.batch_forms import Array, Form, Out
-from ffrecord.reading.batching import Indices
+from ffrecord.reading.store import Indices
 from ffrecord.remote.cache.cache import Cache
 from ffrecord.remote.cache.local import Local, Read
 from ffrecord.remote.counters import Counters

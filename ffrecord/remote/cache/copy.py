@@ -13,8 +13,8 @@ from ffrecord.engine._engine import ARRAYS
 from ffrecord.errors import ArgumentError, FormatError
 from ffrecord.format import ffr_layout
 from ffrecord.reading.batch_forms import Array
-from ffrecord.reading.batching import Indices
 from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.reading.store import Indices
 from ffrecord.remote.cache.files import HERE, Present, mark, opened, present, regular_size, runs, write_pieces
 from ffrecord.remote.cache.names import HAVE, PART, WHOLE
 from ffrecord.remote.tables import ShardFacts

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.reading.batching import Indices
+from ffrecord.reading.store import Indices
 from ffrecord.system import untrusted
 from ffrecord.system.atomic_file import REFUSED, read_up_to, write_all
 from ffrecord.system.untrusted import Refused

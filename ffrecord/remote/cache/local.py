@@ -11,8 +11,8 @@ from ffrecord.engine import _engine
 from ffrecord.engine._engine import ARRAYS, Batch, Failure
 from ffrecord.errors import ClosedError, FFRecordError
 from ffrecord.reading.batch_forms import Form, Out
-from ffrecord.reading.batching import Indices
 from ffrecord.reading.ffr_file import OpenedFile
+from ffrecord.reading.store import Indices
 from ffrecord.remote.cache.cache import Cache
 from ffrecord.remote.counters import Counters
 from ffrecord.remote.shard import RemoteShard

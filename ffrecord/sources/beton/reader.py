@@ -181,7 +181,7 @@ class BetonReader(RecordReader):
         Raises:
             As for `samples`.
         """
-        (data, offsets), positions = self._had(PACKED, indices)
+        (data, offsets), positions = self._read_with_positions(PACKED, indices)
         rows, found = self._found(positions, np.diff(offsets))
         columns: dict[str, Any] = {}
         for field, starts, sizes in self._each(found):

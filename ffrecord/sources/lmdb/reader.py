@@ -91,8 +91,10 @@ class EnvironmentReader(RecordReader):
             self.check_unchanged()
         return found
 
-    def _now(self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False) -> BatchOutcome:
-        outcome = super()._now(form, indices, out, go_on)
+    def _read_sync(
+        self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False
+    ) -> BatchOutcome:
+        outcome = super()._read_sync(form, indices, out, go_on)
         self.check_unchanged()
         return outcome
 

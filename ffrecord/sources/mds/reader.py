@@ -130,7 +130,7 @@ class MDSReader(Store):
         Raises:
             As for `samples`; ValueError: the samples are of shards with different columns.
         """
-        (data, offsets), positions = self._had(PACKED, indices)
+        (data, offsets), positions = self._read_with_positions(PACKED, indices)
         kinds = np.unique(self._kind_of(positions)) if len(positions) else np.zeros(1, np.int64)
         if len(kinds) > 1:
             raise ArgumentError(

@@ -162,7 +162,7 @@ class ChunkTable:
     def alone(self, form: Form, positions: Indices, chunks: Numbers, out: Out = None) -> BatchOutcome:
         """Records read one by one; `known` says of which `chunks` that can be done."""
         rows = self._first_row[chunks] + positions - self.first[chunks]
-        result, failures = self._records._now(form, rows, out, go_on=True)
+        result, failures = self._records._read_sync(form, rows, out, go_on=True)
         return BatchOutcome(result, [(i, self._record_error(error, int(positions[i]))) for i, error in failures])
 
     def read(self, chunks: Numbers) -> Group:
@@ -172,7 +172,7 @@ class ChunkTable:
             ImportError: a library is missing.
             MemoryError.
         """
-        (data, bounds), failed = self.payloads._now(PACKED, chunks, go_on=True)
+        (data, bounds), failed = self.payloads._read_sync(PACKED, chunks, go_on=True)
         failures = {int(chunks[place]): error for place, error in failed}
         starts, ends = bounds[:-1], bounds[1:]
         compressed = bool(self._compressors[chunks].any())

@@ -11,8 +11,8 @@ import numpy as np
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, TruncatedError, counted, doing
 from ffrecord.kernels._memory import Mapping, pooled
 from ffrecord.reading.batch_forms import Array
-from ffrecord.reading.batching import tell_skipped
 from ffrecord.reading.paths import Source
+from ffrecord.reading.store import tell_skipped
 from ffrecord.sources.files import expand
 from ffrecord.sources.inflated import Inflated
 from ffrecord.sources.suffixes import SUFFIXES

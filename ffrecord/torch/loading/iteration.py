@@ -7,9 +7,8 @@ from typing import Any
 
 from ffrecord.errors import FFRecordError, StateError
 from ffrecord.order import Course, Run
-from ffrecord.reading.batching import tell_skipped
 from ffrecord.reading.prefetch import Prefetcher
-from ffrecord.reading.store import SKIPPED_MOST, Store
+from ffrecord.reading.store import SKIPPED_MOST, Store, tell_skipped
 from ffrecord.torch.loading.bad_records import BatchRows
 from ffrecord.torch.loading.batch_builder import BatchBuilder, BuiltBatch, Doing, Raw, Work
 from ffrecord.torch.loading.options import LoaderOptions

@@ -9,8 +9,7 @@ from fuzz.targets import Run, Scratch, Target
 
 def _prepare_header(scratch: Scratch) -> Run:
     from ffrecord.fields import JPEGField
-    from ffrecord.fields.images.jpeg_header import is_whole, read_frame
-    from ffrecord.fields.images.jpeg_values import checked_frame
+    from ffrecord.fields.images.jpeg_values import checked_frame, is_whole, read_frame
 
     field = JPEGField()
 
@@ -61,7 +60,7 @@ def _seeds(folder: Path) -> Iterator[bytes]:
     yield b"\xff\xd8" + thumbnail + out.getvalue()[2:]
 
 
-HEADER = ("ffrecord.fields.images.jpeg_header", "ffrecord.fields.images.jpeg_values")
+HEADER = ("ffrecord.fields.images.jpeg_values", "ffrecord.fields.images.jpeg_values")
 TARGETS = [
     Target("jpeg_header", _prepare_header, _seeds, HEADER, ("kernels/_pictures",), size_most=1 << 10),
     Target(

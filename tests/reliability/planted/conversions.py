@@ -6,7 +6,7 @@ DEFECTS = (
     Defect(
         "parquet-without-statistics-taken-for-full",
         "G2",
-        "ffrecord/conversion/parquet_footers.py",
+        "ffrecord/conversion/parquet.py",
         "    if any(each is None or not each.has_null_count for each in statistics):\n        return None\n",
         "    if any(each is None or not each.has_null_count for each in statistics):\n        return 0\n",
         ("test_convert_arrow.py::test_fields_follow_what_is_missing",),

@@ -151,7 +151,7 @@ DEFECTS = (
     Defect(
         "a-split-publishes-a-link",
         "G1",
-        "ffrecord/cli/split_parts.py",
+        "ffrecord/cli/commands/split.py",
         "            if self._is_own() and publishing",
         "            if publishing",
         ("test_strangers.py::test_a_split_publishes_no_link",),

@@ -1,12 +1,4 @@
-"""The part directory of a write to a URL: shards are made here, and sent as soon as they are finished.
-
-    STAGING/.NAME-HASH.part/   as that of a directory (see part_directory.py); `finished` holds what is to be sent
-    URL/.dataset.part          the marker of who writes: one at a time
-    URL/PART_00000.ffr ...     sent and verified; the ledger says so before the local one goes
-    URL/dataset.json           last; until then readers find no dataset
-
-A shard of the ledger is there if the object is, of the same size and version, or else the local one, byte for byte.
-"""
+"""A dataset written to a URL: check it, make the shards on this machine, send them. Imported only for URLs."""
 
 import contextlib
 import errno
@@ -14,20 +6,31 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ffrecord.dataset_writer.append import Base, names_after
 from ffrecord.dataset_writer.layout import Start
 from ffrecord.dataset_writer.part_directory import PartDirectory
-from ffrecord.dataset_writer.remote import remote_base
-from ffrecord.dataset_writer.remote.objects import FoundObjects, Objects, same
+from ffrecord.dataset_writer.remote import staging
+from ffrecord.dataset_writer.remote.objects import MARKER, FoundObjects, Objects, same
 from ffrecord.dataset_writer.remote.uploads import Uploads
-from ffrecord.dataset_writer.write_log import Claimed, Request, ShardFinished, Uploaded
-from ffrecord.errors import ArgumentError, ChangedError, FFRecordError, FormatError, StateError
-from ffrecord.format import manifest
+from ffrecord.dataset_writer.write_log import Claimed, LogState, Request, ShardFinished, Uploaded, load_state
+from ffrecord.errors import (
+    ArgumentError,
+    ChangedError,
+    FFRecordError,
+    FormatError,
+    MissingFileError,
+    StateError,
+    file_error,
+)
+from ffrecord.format import ffr_layout, manifest
+from ffrecord.format.extension import Extension
 from ffrecord.format.leftovers import Publishing
 from ffrecord.format.manifest import Manifest, Shard
+from ffrecord.remote.shard import listed
 
 _log = logging.getLogger("ffrecord")
 
@@ -82,7 +85,7 @@ class StagedPart(PartDirectory):
             raise FormatError(f"{self.path}: its ledger has finished shards, but not whose the marker at the URL is")
         self._objects.claim(story.token)
         if not self._appends:
-            remote_base.check_vacant(self._objects, story)
+            check_vacant(self._objects, story)
 
     # Shards
 
@@ -274,3 +277,119 @@ class StagedPart(PartDirectory):
 def _is_ours(entry: ShardFinished, found: FoundObjects) -> bool:
     # Its version is not compared: one that was on its way when the writer was killed has not been noted.
     return found.size == entry.shard.size
+
+
+def check_vacant(objects: Objects, story: LogState) -> None:
+    """Raise unless nothing is at the URL but what an interrupted write has put there, as its ledger tells.
+
+    Raises:
+        BlockingIOError, FileExistsError (also a RuntimeError): another one writes, or something else is there.
+        OSError: nobody can tell.
+    """
+    there = objects.listing()
+    if MARKER in there:
+        objects.check_free(story.token)
+    mark = story.publishing
+    ours = {MARKER}
+    ours |= {name for name, entry in story.finished.items() if name in there and there[name].size == entry.shard.size}
+    if manifest.NAME in there and mark is not None and objects.fingerprint() == mark.after:
+        ours.add(manifest.NAME)
+    others = sorted(there.keys() - ours)
+    if others:
+        some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+        raise file_error(errno.EEXIST, f"{objects.label} is not empty, it holds {some}", objects.label)
+
+
+def check_extendable(objects: Objects) -> Manifest:
+    """The manifest that is there, which a dataset of objects needs.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    found = objects.manifest()
+    if found is None:
+        raise MissingFileError(
+            2, f"{objects.label} holds no {manifest.NAME}, so no dataset to append to", objects.label
+        )
+    return found[0]
+
+
+def look(objects: Objects, ours: Collection[str]) -> Base:
+    """The dataset at a URL.
+
+    Args:
+        ours: names of shards that an interrupted write has put there, and that no manifest lists.
+
+    Raises:
+        FormatError, ChecksumError, ChangedError: manifest or shards are damaged, or not of one another.
+        OSError: one is missing or cannot be read.
+    """
+    listing, there = check_extendable(objects), objects.listing()
+    check_listed(objects, listing.shards, there)
+    said = extension_of(objects, listing.shards[0]) if listing.shards else None
+    known = {shard.name for shard in listing.shards}
+    names = [name for name in there if name.endswith(ffr_layout.SUFFIX) and (name in known or name not in ours)]
+    stem, start = names_after([name for name in names if "/" not in name])
+    return Base(listing, listing.fingerprint, None if said is None else said.serializer, stem, start)
+
+
+def check_listed(objects: Objects, shards: Sequence[Shard], there: Mapping[str, FoundObjects]) -> None:
+    """Raise unless all shards are among the objects that a listing has found, of the size that each is to have.
+
+    Raises:
+        FileNotFoundError, FormatError: one is not there, or of another size; names it.
+    """
+    for shard in shards:
+        found = there.get(shard.name)
+        if found is None:
+            raise MissingFileError(2, f"{objects.url(shard.name)} does not exist", objects.url(shard.name))
+        if found.size != shard.size:
+            raise FormatError(f"{objects.url(shard.name)}: {found.size} bytes, expected {shard.size}")
+
+
+def extension_of(objects: Objects, shard: Shard) -> Extension | None:
+    """What a shard says about itself; its tables come with it.
+
+    Raises:
+        ChangedError: it is another file than is listed.
+        FormatError, ChecksumError: it is damaged.
+    """
+    return listed(objects.storage(), shard, check=True).extension
+
+
+class RemoteTarget:
+    """See `Target`.
+
+    Args:
+        url, storage_options: of the dataset.
+        directory: for staging; None for one of this user below the system's temporary directory.
+    """
+
+    backlog = 2  # shards: what is on the disk of this machine is to stay little
+
+    def __init__(
+        self, url: str, storage_options: Mapping[str, Any] | None, directory: str | os.PathLike[str] | None
+    ) -> None:
+        self._objects = Objects(url, storage_options)
+        self.label = self._objects.label
+        self.made = staging.place(url, storage_options, directory)
+        self._own = directory is None
+
+    def __repr__(self) -> str:
+        return f"<RemoteTarget {self.label}>"
+
+    def check(self, *, appends: bool) -> None:
+        """Raise FileNotFoundError or FileExistsError unless there is something to append to, or nothing in the way."""
+        if appends:
+            check_extendable(self._objects)
+        else:
+            check_vacant(self._objects, load_state(PartDirectory(self.made).ledger_path))
+
+    def part(self, *, appends: bool) -> PartDirectory:
+        """Where shards are until they are published."""
+        staging.make(self.made, own=self._own)
+        return StagedPart(self._objects, self.made, appends=appends)
+
+    def base(self, part: PartDirectory) -> Base:
+        """The dataset that is appended to."""
+        return look(self._objects, part.ledger.story.finished)

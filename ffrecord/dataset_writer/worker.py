@@ -33,7 +33,7 @@ HELD_BYTES = 32 << 20  # of records that a worker keeps in memory while it waits
 WRITTEN_AT_ONCE = 2
 
 
-def pack(
+def work(
     link: Link,
     heart: Heart,
     *,
