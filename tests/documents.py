@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+DECISIONS = ROOT / "docs" / "decisions"
 FENCE = re.compile(r"^```(\w*) *(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -33,6 +34,11 @@ class Block(NamedTuple):
 def documents() -> list[Path]:
     """Every Markdown file that people read."""
     return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+
+
+def contents() -> list[Path]:
+    """The documents that navigation and contents list. Each decision is listed by the index beside it."""
+    return [path for path in documents() if path.parent != DECISIONS or path.name == "README.md"]
 
 
 def blocks(text: str) -> Iterator[Block]:
