@@ -33,12 +33,13 @@ class Block(NamedTuple):
 
 def documents() -> list[Path]:
     """Every Markdown file that people read."""
-    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")])
 
 
 def contents() -> list[Path]:
-    """The documents that navigation and contents list. Each decision is listed by the index beside it."""
-    return [path for path in documents() if path.parent != DECISIONS or path.name == "README.md"]
+    """The documents that navigation and contents list. Decisions and tables have an index of their own."""
+    indexed = {DECISIONS, ROOT / "benchmarks" / "tables"}
+    return [path for path in documents() if path.parent not in indexed or path.name == "README.md"]
 
 
 def blocks(text: str) -> Iterator[Block]:
