@@ -133,7 +133,7 @@ def _tests(lines: list[dict[str, Any]]) -> str:
         seconds[test_file(line)] += line["seconds"]
         passed[test_file(line)] += "skipped" not in line
         skipped[test_file(line)] += Counter({line["skipped"]: 1} if "skipped" in line else {})
-    rows = ["| Test | Guards | What it does | Passed | Skipped | Seconds |", "|---|---|---|---:|---|---:|"]
+    rows = ["| Test | Guards | Does | Passed | Skipped | Seconds |", "|---|---|---|---:|---|---:|"]
     for guard in guards():
         link = f"[{guard.number}](../tests/reliability/{guard.name})"
         reasons = "; ".join(f"{count:,}: {_cell(reason)}" for reason, count in sorted(skipped[guard.name].items()))
