@@ -33,7 +33,8 @@ class Block(NamedTuple):
 
 def documents() -> list[Path]:
     """Every Markdown file that people read."""
-    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")])
+    patterns = ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "tests/PEERS.md")
+    return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
 
 
 def contents() -> list[Path]:
