@@ -33,13 +33,13 @@ class Block(NamedTuple):
 
 def documents() -> list[Path]:
     """Every Markdown file that people read."""
-    patterns = ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "tests/PEERS.md")
+    patterns = ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "tests/PEERS.md", "tests/reliability/TESTS.md")
     return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
 
 
 def contents() -> list[Path]:
-    """The documents that navigation and contents list. Decisions and tables have an index of their own."""
-    indexed = {DECISIONS, ROOT / "benchmarks" / "tables"}
+    """The documents that navigation and contents list. Decisions and tables have a page that lists them."""
+    indexed = {DECISIONS, ROOT / "benchmarks" / "tables", ROOT / "tests" / "reliability"}
     return [path for path in documents() if path.parent not in indexed or path.name == "README.md"]
 
 
