@@ -1,5 +1,7 @@
-"""The tables in benchmarks/tables and their plots in docs/plots: `python report.py RESULTS.jsonl ...`, of runs of bench_read.py,
-bench_write.py, bench_loader.py, bench_formats.py, bench_remote.py, bench_ray.py and bench_command.py.
+"""Make the tables in benchmarks/tables and their plots in docs/plots: `python report.py RESULTS.jsonl ...`.
+
+The results are of bench_read.py, bench_write.py, bench_loader.py, bench_formats.py, bench_remote.py, bench_ray.py and
+bench_command.py.
 
 Of several files, each part is taken from the last that has it: a part that was measured again replaces its older self.
 """
@@ -98,7 +100,9 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
     for title, chosen in TABLES.items():
         if of_kind(measured, chosen):
             image = (
-                [f"![{title}: throughput against size of record](../../docs/plots/{PLOTS[title][1]})"] if title in PLOTS else []
+                [f"![{title}: throughput against size of record](../../docs/plots/{PLOTS[title][1]})"]
+                if title in PLOTS
+                else []
             )
             parts += [f"### {title}", *image, throughput(of_kind(measured, chosen))]
     return "\n\n".join(parts)

@@ -168,7 +168,7 @@ def pages(blocks: dict[str, str]) -> dict[Path, str]:
 
 def main() -> None:
     """Keep the figures, fill the page."""
-    parser = argparse.ArgumentParser(description="Put the counts of a run of the tests into docs/guarantees.md and TESTS.md.")
+    parser = argparse.ArgumentParser(description="Put the counts of a run into docs/guarantees.md and TESTS.md.")
     parser.add_argument("figures", nargs="*", type=Path, help="what --figures wrote; without: fill the page again")
     parser.add_argument("--sanitized", nargs="*", type=Path, default=[], help="what it wrote for `run.py sanitize`")
     given = parser.parse_args()
