@@ -1,4 +1,4 @@
-"""What docs/benchmarks.md has of the command: `report.py` calls it."""
+"""Make benchmarks/tables/command.md: `report.py` calls it."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What docs/benchmarks.md has of loading: `report.py` calls it."""
+"""Make benchmarks/tables/loading.md: `report.py` calls it."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -60,7 +60,7 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
     ]
     for title, (file, chosen) in PARTS.items():
         if found := [m for m in measured if chosen(m.workload)]:
-            image = f"![{title}: samples for each second](plots/{file})"
+            image = f"![{title}: samples for each second](../../docs/plots/{file})"
             parts += [f"### {title}", f"{sentence(describe(found[0].workload))}.", image, of_rates(found)]
     for (_, work), group in groups(measured).items():
         if isinstance(work, workloads.ColdEpochs):

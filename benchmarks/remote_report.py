@@ -1,4 +1,4 @@
-"""What docs/benchmarks.md has of reading by URL: `report.py` calls it."""
+"""Make benchmarks/tables/remote.md: `report.py` calls it."""
 
 from collections.abc import Sequence
 from pathlib import Path

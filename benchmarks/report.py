@@ -1,5 +1,7 @@
-"""The tables and plots of docs/benchmarks.md: `python report.py RESULTS.jsonl ...`, of runs of bench_read.py,
-bench_write.py, bench_loader.py, bench_formats.py, bench_remote.py, bench_ray.py and bench_command.py.
+"""Make the tables in benchmarks/tables and their plots in docs/plots: `python report.py RESULTS.jsonl ...`.
+
+The results are of bench_read.py, bench_write.py, bench_loader.py, bench_formats.py, bench_remote.py, bench_ray.py and
+bench_command.py.
 
 Of several files, each part is taken from the last that has it: a part that was measured again replaces its older self.
 """
@@ -22,24 +24,8 @@ from read_figures import Group, figures, groups
 from report_tables import GRAY, LIMIT, OURS, PEER, Style, about, figure_rows, plot, reproducible, throughput
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-MARKS = {
-    "read": ("<!-- made by benchmarks/report.py -->", "<!-- end of what it made -->"),
-    "write": ("<!-- made by benchmarks/report.py, of writing -->", "<!-- end of what it made of writing -->"),
-    "formats": (
-        "<!-- made by benchmarks/report.py, of other formats -->",
-        "<!-- end of what it made of other formats -->",
-    ),
-    "command": (
-        "<!-- made by benchmarks/report.py, of the command -->",
-        "<!-- end of what it made of the command -->",
-    ),
-    "loader": ("<!-- made by benchmarks/report.py, of loading -->", "<!-- end of what it made of loading -->"),
-    "remote": (
-        "<!-- made by benchmarks/report.py, of reading by URL -->",
-        "<!-- end of what it made of reading by URL -->",
-    ),
-    "ray": ("<!-- made by benchmarks/report.py, of Ray -->", "<!-- end of what it made of Ray -->"),
-}
+TABLES_OF = Path(__file__).resolve().parent / "tables"
+BEGIN, END = "<!-- made by benchmarks/report.py -->", "<!-- end of what it made -->"
 HOT: dict[str, tuple[str, Style]] = {
     "C loop, mapping": ("limit: C loop over a mapping", LIMIT),
     "C loop, pread": ("limit: C loop of pread", {**LIMIT, "linestyle": "-."}),
@@ -114,7 +100,9 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
     for title, chosen in TABLES.items():
         if of_kind(measured, chosen):
             image = (
-                [f"![{title}: throughput against size of record](plots/{PLOTS[title][1]})"] if title in PLOTS else []
+                [f"![{title}: throughput against size of record](../../docs/plots/{PLOTS[title][1]})"]
+                if title in PLOTS
+                else []
             )
             parts += [f"### {title}", *image, throughput(of_kind(measured, chosen))]
     return "\n\n".join(parts)
@@ -126,34 +114,34 @@ def plots(measured: Sequence[Measurement], directory: Path) -> None:
             plot(by_size, lines, title, directory / file)
 
 
-def replaced(page: str, bench: str, made: str) -> str:
+def replaced(page: str, made: str) -> str:
     """The page with what lies between the marks made anew."""
-    begin, end = MARKS[bench]
-    before, rest = page.split(begin, 1)
-    return f"{before}{begin}\n\n{made}\n\n{end}{rest.split(end, 1)[1]}"
+    before, rest = page.split(BEGIN, 1)
+    return f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.split(END, 1)[1]}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--docs", type=Path, default=DOCS, help="directory of benchmarks.md")
+    parser.add_argument("--tables", type=Path, default=TABLES_OF, help="directory of reading.md and the others")
+    parser.add_argument("--plots", type=Path, default=DOCS / "plots", help="directory of the plots")
     given = parser.parse_args(arguments)
-    page = given.docs / "benchmarks.md"
     reproducible()
     reports = {
-        "read": (text, plots),
-        "write": (write_report.text, write_report.plots),
-        "loader": (loader_report.text, loader_report.plots),
-        "formats": (formats_report.text, formats_report.plots),
-        "remote": (remote_report.text, remote_report.plots),
-        "ray": (ray_report.text, ray_report.plots),
-        "command": (command_report.text, command_report.plots),
+        "read": ("reading.md", text, plots),
+        "write": ("writing.md", write_report.text, write_report.plots),
+        "loader": ("loading.md", loader_report.text, loader_report.plots),
+        "formats": ("formats.md", formats_report.text, formats_report.plots),
+        "remote": ("remote.md", remote_report.text, remote_report.plots),
+        "ray": ("ray.md", ray_report.text, ray_report.plots),
+        "command": ("command.md", command_report.text, command_report.plots),
     }
-    for bench, makes in reports.items():
+    for bench, (name, make_text, make_plots) in reports.items():
         measured, lines = load(given.results, bench)
         if measured:
-            page.write_text(replaced(page.read_text(), bench, makes[0](measured, lines)))
-            makes[1](measured, given.docs / "plots")
+            page = given.tables / name
+            page.write_text(replaced(page.read_text(), make_text(measured, lines)))
+            make_plots(measured, given.plots)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The tables of what safety costs: `python safety_report.py RESULTS.jsonl ...`, of runs of bench_safety.py.
+"""Make the tables of the cost of safety: `python safety_report.py RESULTS.jsonl ...`, of runs of bench_safety.py.
 
-Printed as Markdown; with --page they replace what lies between two marks on that page, docs/guarantees.md for instance.
+They are printed as Markdown; with --page they go between two marks on that page, such as tables/safety.md.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 What samples a rank gets, which requests that takes and what a dataset.json has are found by the package itself; the
 rest follows from what is assumed, and every assumption is an option. The same options print the same tables everywhere.
-docs/scale.md shows those of the defaults and says what they mean.
+docs/scale.md shows those of the defaults and explains them.
 """
 
 import sys
@@ -32,7 +32,7 @@ def demand(world: World) -> list[list[str]]:
         ["prefixes that promise so many", figure(-(-requests // world.prefix_requests))],
         ["bytes per second, all nodes", size(received)],
         ["of a node", size(received / world.nodes)],
-        ["of what a node can receive", f"{100 * received * 8 / world.nodes / (world.node_gbit * 1e9):.0f} %"],
+        ["of the network of a node", f"{100 * received * 8 / world.nodes / (world.node_gbit * 1e9):.0f} %"],
         ["requests of a node under way at any time", f"{busy:.0f} of {world.ranks * world.in_flight}"],
         ["price of an epoch's requests", figure(round(world.samples / 1e6 * world.price))],
     ]

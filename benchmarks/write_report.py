@@ -1,4 +1,4 @@
-"""What docs/benchmarks.md has of writing: `report.py` calls it."""
+"""Make benchmarks/tables/writing.md: `report.py` calls it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -84,7 +84,7 @@ def text(measured: Sequence[Measurement], lines: Sequence[dict[str, Any]]) -> st
         figure_rows(figures(measured)),
     ]
     if by_size := of_files(measured):
-        image = f"![{TITLE}: throughput against size of record](plots/{FILE})"
+        image = f"![{TITLE}: throughput against size of record](../../docs/plots/{FILE})"
         parts += [f"### {TITLE}", image, throughput(by_size)]
     for kind, (title, table) in PARTS.items():
         if found := [m for m in measured if isinstance(m.workload, kind)]:

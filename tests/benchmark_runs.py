@@ -12,9 +12,10 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CONTEXT = {"bench", "time", "workload", "cache", "checked", "seconds", "commit", "dirty", "machine", "versions", "fs"}
 MAKE_TWICE = """
 import pathlib, report, sys
+page, *arguments = sys.argv[1:]
 def made():
-    report.main(sys.argv[1:])
-    return pathlib.Path(sys.argv[-1], "benchmarks.md").read_text()
+    report.main(arguments)
+    return pathlib.Path(page).read_text()
 raise SystemExit(made() != made())
 """
 
@@ -54,10 +55,17 @@ def program(text: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True)
 
 
-def reported(docs: Path, *found: Path) -> str:
-    """The page that report.py makes of results, in `docs`. Made again it is the same."""
+def reported(directory: Path, page: str, *found: Path) -> str:
+    """Return the tables that report.py makes of results; made again they are the same.
+
+    Args:
+        directory: where its pages and its `plots` are made.
+        page: the page to return, such as "reading.md".
+        found: files of results.
+    """
     pytest.importorskip("matplotlib")
-    shutil.copy(BENCHMARKS.parent / "docs" / "benchmarks.md", docs)
-    done = program(MAKE_TWICE, *found, "--docs", docs)
+    tables = directory / "tables"
+    shutil.copytree(BENCHMARKS / "tables", tables, dirs_exist_ok=True)
+    done = program(MAKE_TWICE, tables / page, *found, "--tables", tables, "--plots", directory / "plots")
     assert done.returncode == 0, done.stderr
-    return (docs / "benchmarks.md").read_text()
+    return (tables / page).read_text().split("<!-- made by benchmarks/report.py -->")[1]

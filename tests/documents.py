@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+DECISIONS = ROOT / "docs" / "decisions"
 FENCE = re.compile(r"^```(\w*) *(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -32,7 +33,14 @@ class Block(NamedTuple):
 
 def documents() -> list[Path]:
     """Every Markdown file that people read."""
-    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+    patterns = ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "tests/PEERS.md", "tests/reliability/TESTS.md")
+    return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
+
+
+def contents() -> list[Path]:
+    """The documents that navigation and contents list. Decisions and tables have a page that lists them."""
+    indexed = {DECISIONS, ROOT / "benchmarks" / "tables", ROOT / "tests" / "reliability"}
+    return [path for path in documents() if path.parent not in indexed or path.name == "README.md"]
 
 
 def blocks(text: str) -> Iterator[Block]:

@@ -2,11 +2,11 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import benchmark_runs
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -36,10 +36,7 @@ def test_quick_parts_and_the_report(tmp_path: Path) -> None:
     check(out, {"import ffrecord", "Python alone", "verify, 1 CPU", "CRC-32 of memory", "CRC-32 of a mapping"})
     assert re.search(r"import ffrecord +\S+ ms \(\S+\) +<= 60 ms ", printed)
     assert re.search(r"verify, cached 110 kB, 1 CPU +\S+ GB/s \(\S+\) +>= 10 GB/s ", printed)
-    pytest.importorskip("matplotlib")
-    shutil.copy(BENCHMARKS.parent / "docs" / "benchmarks.md", tmp_path)
-    subprocess.run([sys.executable, str(BENCHMARKS / "report.py"), str(out), "--docs", str(tmp_path)], check=True)
-    made = (tmp_path / "benchmarks.md").read_text().split("of the command -->")[1]
+    made = benchmark_runs.reported(tmp_path, "command.md", out)
     assert "### Figures of the command and their targets" in made
     assert "| cached, 110 kB, 0.0024 GB | verify, 1 CPU | " in made
 

@@ -34,5 +34,5 @@ def test_formats_print_their_figures(formats_smoke: tuple[str, Path]) -> None:
 
 
 def test_report_of_formats(formats_smoke: tuple[str, Path], tmp_path: Path) -> None:
-    made = benchmark_runs.reported(tmp_path, formats_smoke[1]).split("of other formats -->")[1]
+    made = benchmark_runs.reported(tmp_path, "formats.md", formats_smoke[1])
     assert "### Figures of other formats and their targets" in made and "ZipReader.read" in made

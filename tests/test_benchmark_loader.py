@@ -105,7 +105,7 @@ def test_loading_from_disk(tmp_path: Path) -> None:
     assert check_loader_results(out) == {"ColdEpochs"}
     assert re.search(r"cold 4 KiB: Loader / iter_\w+ +\S+ \(\S+\) +>= 0.9 ", printed)
     if importlib.util.find_spec("matplotlib"):
-        made = benchmark_runs.reported(tmp_path, out)
+        made = benchmark_runs.reported(tmp_path, "loading.md", out)
         assert made.count("### Cold, samples of 4 KiB, batches of 16") == 1
 
 
@@ -129,5 +129,5 @@ def test_loading(tmp_path: Path) -> None:
         there = importlib.util.find_spec(module) is not None
         assert there != (f"No module named '{module}'" in missing.get(name, ""))
     if importlib.util.find_spec("matplotlib"):
-        assert benchmark_runs.reported(tmp_path, out).count("### Shuffled epochs of small images") == 1
+        assert benchmark_runs.reported(tmp_path, "loading.md", out).count("### Shuffled epochs of small images") == 1
         assert (tmp_path / "plots" / "load_images.svg").read_text().count("C loop, CRC-32") >= 1

@@ -26,7 +26,7 @@ def contestants(out: Path) -> set[str]:
 
 def reported(docs: Path, *found: Path) -> str:
     """What the page has of it."""
-    return benchmark_runs.reported(docs, *found).split("of reading by URL -->")[1]
+    return benchmark_runs.reported(docs, "remote.md", *found)
 
 
 def smoke(directory: Path, part: str) -> tuple[str, Path]:

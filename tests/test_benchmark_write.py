@@ -96,7 +96,8 @@ for name, found in (("lost", samples[1:]), ("twice", samples + samples[:1]), ("o
 
 
 def test_report_of_writing(write_smoke: tuple[str, Path], tmp_path: Path) -> None:
-    assert benchmark_runs.reported(tmp_path, write_smoke[1]).count("### Images packed by two workers") == 1
+    made = benchmark_runs.reported(tmp_path, "writing.md", write_smoke[1])
+    assert made.count("### Images packed by two workers") == 1
     assert (tmp_path / "plots" / "write_files.svg").read_text().count("ours, write_one") >= 1
 
 

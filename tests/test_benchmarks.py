@@ -15,6 +15,9 @@ from benchmark_runs import BENCHMARKS, CONTEXT
 
 from ffrecord import _crc
 
+TABLES = sorted((BENCHMARKS / "tables").glob("*.md"))
+RATIO = r"^\| .* / .* \| (\d+\.\d+ \(\d+\.\d+\.\.\d+\.\d+\)) \|"
+
 
 @pytest.fixture(scope="module")
 def crc_smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict]]:
@@ -83,8 +86,20 @@ print([per_second(x) for x in (0.5, 252, 999.6, 1_230, 113_900, 999_600, 4_410_0
 
 
 def test_tables_have_no_powers_of_ten() -> None:
-    pages = [BENCHMARKS.parent / "docs" / name for name in ("benchmarks.md", "guarantees.md")]
+    docs = BENCHMARKS.parent / "docs"
+    pages = [docs / "benchmarks.md", docs / "guarantees.md", *TABLES]
     assert [line for page in pages for line in re.findall(r"^\|.*\de[+-]\d.*$", page.read_text(), re.MULTILINE)] == []
+
+
+def test_the_page_shows_figures_of_the_tables() -> None:
+    """Its figures and its losses are rows of the tables, and it leads to each of these."""
+    page = (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()
+    shown = re.findall(r"\| (\d+\.\d+ \(\d+\.\d+\.\.\d+\.\d+\)) \|$", page, re.MULTILINE)
+    measured = {ratio for table in TABLES for ratio in re.findall(RATIO, table.read_text(), re.MULTILINE)}
+    assert len(shown) >= 15
+    assert [ratio for ratio in shown if ratio not in measured] == []
+    assert sum(float(ratio.split()[0]) < 1 for ratio in shown) >= 5
+    assert [table.name for table in TABLES if f"](../benchmarks/tables/{table.name})" not in page] == []
 
 
 def test_plots_are_for_light_and_dark_pages() -> None:
@@ -212,7 +227,7 @@ def test_compare_refuses_other_workloads(read_smoke: tuple[str, Path], tmp_path:
 
 
 def test_report(read_smoke: tuple[str, Path], tmp_path: Path) -> None:
-    assert benchmark_runs.reported(tmp_path, read_smoke[1]).count("### Cached, random batches") == 1
+    assert benchmark_runs.reported(tmp_path, "reading.md", read_smoke[1]).count("### Cached, random batches") == 1
     assert (tmp_path / "plots" / "read_cached.svg").read_text().count("limit: C loop of pread") >= 1
 
 

@@ -1,4 +1,4 @@
-"""docs/guarantees.md: every promise has a test, and its tables are those of the kept run."""
+"""docs/guarantees.md: every promise has a test, and its tables and TESTS.md are those of the kept run."""
 
 import re
 import sys
@@ -25,9 +25,10 @@ LEAST = {
 }
 
 
-def test_the_page_is_what_the_kept_run_gives():
-    page = guarantees.PAGE.read_text()
-    assert guarantees.filled(page, guarantees.rendered(guarantees.read(guarantees.RESULTS))) == page
+def test_the_pages_are_what_the_kept_run_gives():
+    made = guarantees.pages(guarantees.rendered(guarantees.read(guarantees.RESULTS)))
+    assert {page: page.read_text() for page in made} == made
+    assert guarantees.PAGE in made and guarantees.TESTS in made
 
 
 @pytest.mark.parametrize("promise", PROMISED)
@@ -64,7 +65,7 @@ def test_skipped_tests_are_told_with_their_reasons():
     lines = [each for each in lines if "skipped" not in each]
     before = guarantees.rendered([head, *lines])
     after = guarantees.rendered([head, *lines, {**line, "skipped": "no xfs |\n here"}])
-    assert after["run"].endswith("; 1 more were skipped, for the reasons below.")
+    assert after["run"].endswith("; 1 more were skipped, for the reasons in the table of tests.")
     assert after["run"].split(" tests,")[0] == before["run"].split(" tests,")[0]
     (row,) = set(after["tests"].splitlines()) - set(before["tests"].splitlines())
     assert "test_mounts.py" in row and "| 1: no xfs \\| here |" in row

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from documents import ROOT, documents
+from documents import ROOT, contents
 
 CONFIGURATION = (ROOT / "mkdocs.yml").read_text()
 NAVIGATION = re.findall(r"^ *- (?:[^:\n]+: )?(\S+\.md)$", CONFIGURATION.split("\nnav:\n")[1], re.MULTILINE)
@@ -30,7 +30,7 @@ def place(page: Path) -> str:
 
 
 def test_every_page_is_in_the_navigation_once():
-    assert [page for page in map(place, documents()) if page not in NAVIGATION] == []
+    assert [page for page in map(place, contents()) if page not in NAVIGATION] == []
     assert len(set(NAVIGATION)) == len(NAVIGATION)
 
 

@@ -1,10 +1,10 @@
 """The benchmark of Ray runs, checks its answers and says what it found. Its numbers are not looked at."""
 
 import json
-import shutil
 import subprocess
 import sys
 
+import benchmark_runs
 import numpy as np
 import pytest
 from documents import ROOT
@@ -77,10 +77,6 @@ def test_bench_ray(tmp_path):
     assert "2,000 images, 2 workers: ffrecord.ray.write / DatasetWriter" in printed
     assert "100 files, 2 workers: ffrecord.ray.read / FileReader" in printed
     assert list(tmp_path.iterdir()) == [out]
-    pytest.importorskip("matplotlib")
-    shutil.copy(ROOT / "docs" / "benchmarks.md", tmp_path)
-    command = [sys.executable, str(ROOT / "benchmarks" / "report.py"), str(out), "--docs", str(tmp_path)]
-    subprocess.run(command, check=True)
-    made = (tmp_path / "benchmarks.md").read_text().split("of Ray -->")[1]
+    made = benchmark_runs.reported(tmp_path, "ray.md", out)
     assert "| 2,000 images, 2 workers: ffrecord.ray.write / DatasetWriter | " in made
     assert "### 100 files of 10,000 bytes read by 2 workers, from the page cache" in made

@@ -1,10 +1,10 @@
-"""Put what a run of the tests counted into docs/guarantees.md.
+"""Put the counts of a run of the tests into docs/guarantees.md and TESTS.md.
 
     python3 run.py test tests/reliability -m "long or not long" --figures out/figures.jsonl
     python tests/reliability/guarantees.py out/figures.jsonl
 
 The first makes the file, the second keeps it as results.jsonl, headed by the machine, and writes the tables between the
-marks of the page. Which test guards what, the first line of each file of tests says: "T3 (guarantees G1, G2): ...".
+marks of the two pages. The first line of each file of tests says what it guards: "T3 (guarantees G1, G2): ...".
 """
 
 import argparse
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 PAGE = ROOT / "docs" / "guarantees.md"
+TESTS = HERE / "TESTS.md"
 SANITIZED = " under sanitizers"
 RESULTS = HERE / "results.jsonl"
 HEADING = re.compile(
@@ -91,14 +92,14 @@ def test_file(line: dict[str, Any]) -> str:
 
 
 def rendered(lines: list[dict[str, Any]]) -> dict[str, str]:
-    """The blocks of the page, by the names of their marks."""
+    """Return the blocks of both pages, by the names of their marks: TESTS.md has "tests", PAGE the others."""
     run, lines = lines[0], lines[1:]
     where = "{machine}, {cpus} CPUs, Linux {kernel}, Python {python}".format(**run)
     seconds = sum(line["seconds"] for line in lines)
     skipped = sum("skipped" in line for line in lines)
     ran = f"{len(lines) - skipped:,} tests, {seconds / 60:.0f} minutes"
     said = f"Of {run['date']}, at commit {run['commit']}, on {where}: {ran}"
-    said += f"; {skipped:,} more were skipped, for the reasons below." if skipped else "."
+    said += f"; {skipped:,} more were skipped, for the reasons in the table of tests." if skipped else "."
     return {"run": said, "figures": _figures(lines), "tests": _tests(lines)}
 
 
@@ -133,9 +134,9 @@ def _tests(lines: list[dict[str, Any]]) -> str:
         seconds[test_file(line)] += line["seconds"]
         passed[test_file(line)] += "skipped" not in line
         skipped[test_file(line)] += Counter({line["skipped"]: 1} if "skipped" in line else {})
-    rows = ["| Test | Guards | What it does | Passed | Skipped | Seconds |", "|---|---|---|---:|---|---:|"]
+    rows = ["| Test | Guards | Does | Passed | Skipped | Seconds |", "|---|---|---|---:|---|---:|"]
     for guard in guards():
-        link = f"[{guard.number}](../tests/reliability/{guard.name})"
+        link = f"[{guard.number}]({guard.name})"
         reasons = "; ".join(f"{count:,}: {_cell(reason)}" for reason, count in sorted(skipped[guard.name].items()))
         ran = f"{passed[guard.name]:,} | {reasons} | {seconds[guard.name]:.0f}"
         rows.append(f"| {link} | {_in_order(set(guard.guards))} | {guard.does} | {ran} |")
@@ -153,19 +154,21 @@ def _in_order(guarded: set[str]) -> str:
     return ", ".join(sorted(guarded, key=lambda name: int(name[1:])))
 
 
-def filled(page: str, blocks: dict[str, str]) -> str:
-    """The page with these blocks between their marks."""
+def pages(blocks: dict[str, str]) -> dict[Path, str]:
+    """Return the text of both pages with these blocks between their marks."""
+    texts = {PAGE: PAGE.read_text(), TESTS: TESTS.read_text()}
     for name, block in blocks.items():
+        page = TESTS if name == "tests" else PAGE
         marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-        page, count = marks.subn(lambda found, block=block: f"{found[1]}{block}\n{found[2]}", page)
+        texts[page], count = marks.subn(lambda found, block=block: f"{found[1]}{block}\n{found[2]}", texts[page])
         if count != 1:
-            raise SystemExit(f"{PAGE}: {count} places for {name}")
-    return page
+            raise SystemExit(f"{page}: {count} places for {name}")
+    return texts
 
 
 def main() -> None:
     """Keep the figures, fill the page."""
-    parser = argparse.ArgumentParser(description="Put what a run of the tests counted into docs/guarantees.md.")
+    parser = argparse.ArgumentParser(description="Put the counts of a run into docs/guarantees.md and TESTS.md.")
     parser.add_argument("figures", nargs="*", type=Path, help="what --figures wrote; without: fill the page again")
     parser.add_argument("--sanitized", nargs="*", type=Path, default=[], help="what it wrote for `run.py sanitize`")
     given = parser.parse_args()
@@ -175,7 +178,8 @@ def main() -> None:
         lines = [head(), *last.values()]
         lines += [sanitized(line) for path in given.sanitized for line in read(path) if "skipped" not in line]
         RESULTS.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    PAGE.write_text(filled(PAGE.read_text(), rendered(read(RESULTS))))
+    for page, text in pages(rendered(read(RESULTS))).items():
+        page.write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""T15 (guarantees G3, G4): millions of samples, more in a batch than requests in flight, and what 32 bits do not hold.
+"""T15 (guarantees G3, G4): millions of samples, batches larger than the requests in flight, sizes beyond 32 bits.
 
 Large files are of holes, so they cost no disk.
 """

@@ -1,4 +1,4 @@
-"""T6, T7 (guarantee G3): damage of each field of the format, and of several bytes: never a crash, never wrong bytes."""
+"""T6, T7 (guarantee G3): damage of each field of the format and of several bytes is never a crash or wrong bytes."""
 
 import struct
 

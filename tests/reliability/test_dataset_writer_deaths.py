@@ -1,4 +1,4 @@
-"""T12 (guarantee G8): workers that die while they encode what the parent, a list or a pipeline gives."""
+"""T12 (guarantee G8): workers that die while they encode samples of the parent, a list or a pipeline."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""T14 (guarantees G3, G10): whatever the samples, the indices, the engine, the workers: the same bytes as the twin's.
+"""T14 (guarantees G3, G10): the same bytes as the twin's, for any samples, indices, engine and workers.
 
 The twin, ffr_twin.py, writes what ffrecord 1.4.0 wrote; the files of tests/golden, which that wrote itself, say so.
 """

@@ -1,4 +1,4 @@
-"""T5 (guarantee G2): folders of files are the same whatever the kernel was told of them, and says to it.
+"""T5 (guarantee G2): folders of files read the same with and without hints to the kernel.
 
 In the build with faults, see faults.py.
 """

@@ -1,4 +1,4 @@
-"""T9 (guarantee G5): hostile packed folders: nothing in them runs, and none costs much time or memory."""
+"""T9 (guarantee G5): nothing in hostile packed folders runs, and none costs much time or memory."""
 
 import contextlib
 import copyreg

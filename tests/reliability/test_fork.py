@@ -1,4 +1,4 @@
-"""T10 (guarantee G6): fork, spawn and refused AIO: no order of fork and read may fail, and slots may run out."""
+"""T10 (guarantee G6): forks and reads in any order, spawned processes, and AIO slots that run out."""
 
 import contextlib
 import multiprocessing

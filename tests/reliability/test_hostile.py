@@ -1,4 +1,4 @@
-"""T8 (guarantee G4): headers made to harm: each is opened within the memory that is promised, and in bounded time.
+"""T8 (guarantee G4): headers made to harm are opened within the promised memory, and in bounded time.
 
 What the first open of a process makes once and keeps is left out: in the second turn every byte of data counts.
 """

@@ -1,4 +1,4 @@
-"""T5 (guarantees G2, G8): What the kernel does not take at once is asked again, and not read in another way.
+"""T5 (guarantees G2, G8): requests that the kernel does not take at once are made again.
 
 Records that direct reads did not bring are read through the page cache in the end, so the bytes are right whatever is
 forgotten on the way. Here it is counted that nothing was.

@@ -1,4 +1,4 @@
-"""T13 (guarantee G9): files that change under a reader: cut, replaced, written over; errors, never a signal."""
+"""T13 (guarantee G9): files cut, replaced or written over under a reader give errors, never a signal."""
 
 import os
 import shutil

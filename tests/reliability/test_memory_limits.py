@@ -1,4 +1,4 @@
-"""Load (guarantees G2, G4, G8): little memory: the right bytes, or an error that says so, and nothing is left."""
+"""Load (guarantees G2, G4, G8): little memory gives the right bytes or an error that says so, and leaves nothing."""
 
 import os
 from pathlib import Path

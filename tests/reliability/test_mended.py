@@ -1,4 +1,4 @@
-"""Cases (all guarantees): what was once wrong, each as the smallest program that showed it."""
+"""Cases (all guarantees): former defects, each as the smallest program that showed it."""
 
 import gc
 import itertools

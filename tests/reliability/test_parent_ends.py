@@ -1,4 +1,4 @@
-"""T12 (guarantees G1, G7, G8): the parent is interrupted, terminated or killed: no orphan, nothing half done."""
+"""T12 (guarantees G1, G7, G8): a parent that is interrupted, terminated or killed leaves no orphan and nothing half."""
 
 import contextlib
 import multiprocessing

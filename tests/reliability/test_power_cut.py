@@ -1,4 +1,4 @@
-"""T2 (guarantee G1): the power goes at any moment of a write; what was not synced is lost, in any part and order.
+"""T2 (guarantee G1): the power goes at any moment of a write; unsynced data is lost, in any part and order.
 
 What a real writer did is logged and replayed on a disk that keeps no more than it must (lossy_disk.py). The same must
 be true as after kill -9 (test_kills_at_calls.py), and nothing that was promised is lost: a flush that returned, a file

@@ -1,4 +1,4 @@
-"""T18 (guarantee G6): no data races in the engine: under the thread sanitizer, which finds those that are planted.
+"""T18 (guarantee G6): the thread sanitizer finds planted data races, and none in the engine.
 
 The modules below are compiled for it. CPython is not: that its lock orders what it guards, the sanitizer learns from
 the calls to the C library, which it intercepts. Compiling takes a minute the first time; so all of it is in long runs.

@@ -1,4 +1,4 @@
-"""T7 (guarantees G3, G4): random changes of one to eight bytes: right bytes or a documented error, and never a crash.
+"""T7 (guarantees G3, G4): random changes of one to eight bytes give right bytes or a documented error.
 
 The long run makes a million. `python3 run.py sanitize` makes as many under AddressSanitizer.
 """

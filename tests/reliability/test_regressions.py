@@ -1,4 +1,4 @@
-"""Cases (all guarantees): what the original did wrong, U1 to U11g, each with tests that it would fail.
+"""Cases (all guarantees): defects of the original, U1 to U11g, each with tests that it would fail.
 
 Most are where their subject is; what is nowhere else is here.
 """

@@ -1,4 +1,4 @@
-"""T18 (all guarantees): the sanitizers find what is planted, in any process; with them the core of the tests passes.
+"""T18 (all guarantees): the sanitizers find planted defects in any process; under them the core of the tests passes.
 
 `python3 run.py sanitize` runs everything so. Here the core of it runs, with the engine's modules compiled for it, and
 in the long run alone: compiling them takes a minute, the first time and after every change of a declaration.

@@ -1,4 +1,4 @@
-"""T13 (guarantee G9): a server forgets what is open (ESTALE): the file is opened again, if it is still the same."""
+"""T13 (guarantee G9): a server forgets an open file (ESTALE); it is opened again if it is still the same."""
 
 import os
 import shutil

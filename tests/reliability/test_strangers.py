@@ -1,4 +1,4 @@
-"""Surface (guarantees G1, G5, G7, G8): What a killed writer seems to have left may be anything, of anybody."""
+"""Surface (guarantees G1, G5, G7, G8): leftovers of a killed writer may be anything, of anybody."""
 
 import contextlib
 import json
