@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from ffrecord.sources.tar.webdataset import WebDatasetReader
     from ffrecord.sources.tfrecord.examples import ExampleParser
     from ffrecord.sources.tfrecord.examples_encode import encode_example
+    from ffrecord.sources.tfrecord.examples_errors import (
+        ExampleError,
+        FeatureCountError,
+        FeatureKindError,
+        MissingFeatureError,
+    )
     from ffrecord.sources.tfrecord.examples_features import FixedFeature, VarFeature
     from ffrecord.sources.tfrecord.examples_infer import infer
     from ffrecord.sources.tfrecord.examples_sequence import SequenceParser
@@ -37,11 +43,15 @@ if TYPE_CHECKING:
 _MODULES = {
     "Archives": "archives",
     "BetonReader": "beton.reader",
+    "ExampleError": "tfrecord.examples_errors",
     "ExampleParser": "tfrecord.examples",
+    "FeatureCountError": "tfrecord.examples_errors",
+    "FeatureKindError": "tfrecord.examples_errors",
     "FixedFeature": "tfrecord.examples_features",
     "ImageFolderReader": "images.image_folder",
     "LMDBReader": "lmdb.reader",
     "MDSReader": "mds.reader",
+    "MissingFeatureError": "tfrecord.examples_errors",
     "PackedFolderReader": "packed_folder",
     "PathListReader": "images.path_list",
     "RecordIOReader": "recordio.reader",
@@ -67,11 +77,15 @@ __all__ = [
     "FORMATS",
     "Archives",
     "BetonReader",
+    "ExampleError",
     "ExampleParser",
+    "FeatureCountError",
+    "FeatureKindError",
     "FixedFeature",
     "ImageFolderReader",
     "LMDBReader",
     "MDSReader",
+    "MissingFeatureError",
     "PackedFolderReader",
     "PathListReader",
     "RecordIOReader",

@@ -96,5 +96,5 @@ def test_all_permutations_of_few(n, distance):
 @pytest.mark.long
 @pytest.mark.parametrize("n, distance", [(5, 1.4e-8), (6, 3.3e-8), (7, 5.1e-8), (8, 1.4e-7)])
 def test_all_permutations_of_some(n, distance):
-    """The figures of docs/ordering.md."""
+    """The last of these figures is in docs/ordering.md."""
     assert of_all(n, rounds_of(n)) == pytest.approx(distance, rel=0.05)
