@@ -1,0 +1,101 @@
+"""The shape of the package: small folders, one class for each name, docstrings that begin with a verb."""
+
+import ast
+import re
+import subprocess
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "ffrecord"
+SOURCE_ENDS = {".py", ".pyx", ".pxd", ".pxi", ".pyi", ".h", ".c", ".js", ".css", ".html"}
+PYTHON = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
+TREES = {path: ast.parse(path.read_text()) for path in PYTHON}
+AT_TOP = {"__init__", "__main__", "_aio", "_crc", "errors", "fileio", "package", "reader", "utils"}
+MOST_FILES = 26
+SMALL = 60  # lines
+# Words that begin a clause in place of a verb, and docstrings that mean nothing without their neighbour.
+CLAUSES = {"what", "where", "how", "who", "that", "those", "as", "of", "which", "when", "whether", "if"}
+NEIGHBOURS = re.compile(r"(see above|the same|as `|an? \w+ one\b|those|that of|one of (them|these))", re.IGNORECASE)
+
+
+def sources() -> list[Path]:
+    """Return the files of the package that are written by hand."""
+    found = [path for path in PACKAGE.rglob("*") if path.suffix in SOURCE_ENDS and "__pycache__" not in path.parts]
+    made = {path.with_suffix(".c") for path in found if path.suffix == ".pyx"} | {PACKAGE / "_cython_shared.c"}
+    return [path for path in found if path not in made]
+
+
+def test_folders_are_small() -> None:
+    counts = Counter(path.parent for path in sources())
+    assert {str(folder): count for folder, count in counts.items() if count > MOST_FILES} == {}
+
+
+def test_folders_are_three_deep_at_most() -> None:
+    assert [path for path in sources() if len(path.relative_to(PACKAGE).parts) > 3] == []
+
+
+def test_nothing_else_is_at_the_top() -> None:
+    assert {path.name.partition(".")[0] for path in sources() if path.parent == PACKAGE} == AT_TOP
+
+
+def test_a_class_name_means_one_thing() -> None:
+    homes: defaultdict[str, set[str]] = defaultdict(set)
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].add(str(path.relative_to(PACKAGE)))
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def docstrings() -> list[tuple[str, str]]:
+    """Return the docstring of each function and class, with its place."""
+    found = []
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node):
+                found.append((f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", ast.get_docstring(node) or ""))
+    return found
+
+
+def test_docstrings_do_not_begin_as_clauses() -> None:
+    wrong = [place for place, text in docstrings() if text.split()[0].lower().strip(",.:;") in CLAUSES]
+    assert wrong == []
+
+
+def test_docstrings_stand_alone() -> None:
+    assert [place for place, text in docstrings() if NEIGHBOURS.match(text)] == []
+
+
+def imported(path: Path) -> set[str]:
+    """Return the modules of the package that a file imports, by their full names."""
+    names = set()
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names
+
+
+def test_small_modules_have_several_importers() -> None:
+    """A small module that one other imports is a part of that one."""
+    importers: Counter[str] = Counter(name for path in PYTHON for name in imported(path))
+    small = []
+    for path in PYTHON:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        if path.stem.startswith("__") or path.parent == PACKAGE or "commands" in path.parts:
+            continue
+        if importers[name] == 1 and len(path.read_text().splitlines()) < SMALL:
+            small.append(name)
+    assert small == []
+
+
+def test_subjects_of_commits_are_short() -> None:
+    """The last commits, where there is a history."""
+    ran = subprocess.run(["git", "log", "-50", "--format=%s"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        pytest.skip("there is no history here")
+    assert [line for line in ran.stdout.splitlines() if len(line) > 72] == []
