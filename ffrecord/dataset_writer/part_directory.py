@@ -35,6 +35,7 @@ from ffrecord.format.leftovers import FINISHED, INSIDE, LEDGER, Publishing
 from ffrecord.format.manifest import Manifest, Shard
 from ffrecord.system import atomic_directory, filesystems, untrusted
 from ffrecord.system.atomic_file import NAME_BYTES, PART_SUFFIX, fsync_directory
+from ffrecord.system.forks import call_in_children
 from ffrecord.system.locked_directory import LockedDirectory
 from ffrecord.system.untrusted import Refused
 
@@ -486,7 +487,7 @@ def _forget_all() -> None:
         part.forget()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+call_in_children(_forget_all)
 
 
 def _irreplaceable(target: str) -> bool:

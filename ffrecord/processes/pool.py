@@ -33,6 +33,7 @@ from ffrecord.processes.channel import Channel, channel_pair
 from ffrecord.processes.heartbeats import Beat, Heartbeats
 from ffrecord.processes.process import FAILURE, Failure, Work, live
 from ffrecord.system import resources, signals
+from ffrecord.system.forks import call_in_children
 
 TICK = 0.25  # seconds between two looks at all processes
 GRACE = 0.5  # seconds a worker gets to die of SIGTERM before SIGKILL, or to exit after closing its connection
@@ -71,7 +72,7 @@ def _renew() -> None:
     _forking = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renew)
+call_in_children(_renew)
 
 
 @contextlib.contextmanager

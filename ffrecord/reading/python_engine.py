@@ -1,7 +1,6 @@
 """Batches read by Python functions: at once or by threads while the caller computes; counted, closed when none runs."""
 
 import atexit
-import os
 import threading
 import weakref
 from collections import deque
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 from ffrecord.errors import ClosedError
 from ffrecord.reading.batch_forms import BatchOutcome
+from ffrecord.system.forks import renew_in_children
 
 Load = Callable[[], BatchOutcome]
 IDLE_SECONDS = 1.0  # that a thread waits for something to do before it ends
@@ -78,6 +78,7 @@ class Background:
         self.closed = False
         self.renew()
         _all.add(self)
+        renew_in_children(self)
 
     def renew(self) -> None:
         """Forget what is going on: in a forked child, where no thread of the parent would ever end it."""
@@ -230,11 +231,6 @@ _all: "weakref.WeakSet[Background]" = weakref.WeakSet()
 _ending = threading.Event()
 
 
-def _renew_all() -> None:
-    for each in list(_all):
-        each.renew()
-
-
 def _end() -> None:
     """Let threads end before the interpreter does, which would stop them wherever they are."""
     _ending.set()
@@ -242,5 +238,4 @@ def _end() -> None:
         worker.join()
 
 
-os.register_at_fork(after_in_child=_renew_all)
 atexit.register(_end)

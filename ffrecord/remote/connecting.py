@@ -11,6 +11,7 @@ from ffrecord.remote.client import Client
 from ffrecord.remote.fsspec_client import FsspecClient
 from ffrecord.remote.obstore_client import SCHEMES, ObstoreClient
 from ffrecord.system import urls
+from ffrecord.system.forks import call_in_children
 
 BACKENDS = ("obstore", "fsspec")
 REQUESTS = 64  # in flight in one process
@@ -175,4 +176,4 @@ def _forked() -> None:
     _here = _ProcessClients()
 
 
-os.register_at_fork(after_in_child=_forked)
+call_in_children(_forked)

@@ -1,9 +1,9 @@
 """Sums that many threads add to."""
 
-import os
 import threading
-import weakref
 from collections import Counter
+
+from ffrecord.system.forks import renew_in_children
 
 
 class Counters:
@@ -12,7 +12,7 @@ class Counters:
     def __init__(self) -> None:
         self._sums: Counter[str] = Counter()
         self.renew()
-        _all.add(self)
+        renew_in_children(self)
 
     def renew(self) -> None:
         """Have a lock that nobody holds: in a forked child."""
@@ -36,14 +36,3 @@ class Counters:
 
     def __getitem__(self, name: str) -> int:
         return self._sums[name]
-
-
-_all: "weakref.WeakSet[Counters]" = weakref.WeakSet()
-
-
-def _renew_all() -> None:
-    for each in list(_all):
-        each.renew()
-
-
-os.register_at_fork(after_in_child=_renew_all)

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from typing import IO, Any
 
+from ffrecord.system.forks import call_in_children
 from ffrecord.system.optional import require
 
 NAME = "obstore._obstore"
@@ -82,4 +83,4 @@ def _forked() -> None:
         _here = _LibraryProcess(forked=False)
 
 
-os.register_at_fork(after_in_child=_forked)
+call_in_children(_forked)

@@ -1,7 +1,6 @@
 """Threads that wait for answers: the requests of all batches of a process, so many at once."""
 
 import atexit
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ffrecord.errors import ClosedError, RemoteError
+from ffrecord.system.forks import call_in_children
 
 Task = Callable[[], object]
 IDLE_SECONDS = 5.0  # that a thread waits for something to do before it ends
@@ -216,5 +216,5 @@ def _end() -> None:
         each.end(deadline)
 
 
-os.register_at_fork(after_in_child=_forked)
+call_in_children(_forked)
 atexit.register(_end)

@@ -1,8 +1,6 @@
 """Tables of shards: taken from their bytes, and held in memory, but not more than there is room for."""
 
-import os
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -13,6 +11,7 @@ import numpy.typing as npt
 from ffrecord._crc import crc32
 from ffrecord.errors import ChecksumError, counted
 from ffrecord.format import ffr_layout
+from ffrecord.system.forks import renew_in_children
 
 K = TypeVar("K")
 
@@ -91,7 +90,7 @@ class Holder(Generic[K]):
         self._held: OrderedDict[K, Tables] = OrderedDict()
         self._bytes = 0
         self.renew()
-        _all.add(self)
+        renew_in_children(self)
 
     def renew(self) -> None:
         """Forget what others load: in a forked child, where they are not."""
@@ -142,14 +141,3 @@ class Holder(Generic[K]):
 
 def _bytes(tables: Tables) -> int:
     return tables.bounds.nbytes + tables.checksums.nbytes
-
-
-_all: "weakref.WeakSet[Holder[Any]]" = weakref.WeakSet()
-
-
-def _renew_all() -> None:
-    for each in list(_all):
-        each.renew()
-
-
-os.register_at_fork(after_in_child=_renew_all)

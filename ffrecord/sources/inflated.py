@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from ffrecord.errors import FormatError, TruncatedError, counted, doing, file_error
 from ffrecord.reading.batch_forms import Array
 from ffrecord.reading.span_file import identity
-from ffrecord.sources.forks import renew_in_children
 from ffrecord.system.atomic_file import read_up_to
+from ffrecord.system.forks import renew_in_children
 
 BLOCK = 256 << 10  # bytes decompressed at once
 # Bytes of a member given to the decompressor at first, for there may be many small ones; doubled up to INPUT.

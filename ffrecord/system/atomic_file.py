@@ -20,6 +20,7 @@ from collections.abc import Callable
 from ffrecord.errors import file_error
 from ffrecord.system import access, filesystems, untrusted
 from ffrecord.system._calls import fallocate
+from ffrecord.system.forks import call_in_children
 from ffrecord.system.untrusted import Refused
 
 PART_SUFFIX = ".part"
@@ -224,7 +225,7 @@ def _forget_parts() -> None:
         part.discard()
 
 
-os.register_at_fork(after_in_child=_forget_parts)
+call_in_children(_forget_parts)
 
 
 class PartFile:

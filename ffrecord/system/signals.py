@@ -9,13 +9,14 @@ after that is not kept from it again, see `run_with_cleanup`.
 """
 
 import contextlib
-import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, TypeVar
+
+from ffrecord.system.forks import call_in_children
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 ENDED = 128  # and the number of the signal: what a shell reports for a process that one has ended
@@ -275,7 +276,7 @@ def _forget() -> None:
     _watch.held, _watch.noted, _watch.raised = False, [], -PATIENCE
 
 
-os.register_at_fork(after_in_child=_forget)
+call_in_children(_forget)
 
 
 def become_worker(blocked: set[int] | None) -> None:

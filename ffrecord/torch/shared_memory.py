@@ -22,6 +22,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from ffrecord.system import resources
+from ffrecord.system.forks import call_in_children
 
 __all__ = ["Offer", "can_lend", "lend", "offer"]
 
@@ -156,7 +157,7 @@ def _forget() -> None:
     _pieces = SharedBlocks()
 
 
-os.register_at_fork(after_in_child=_forget)
+call_in_children(_forget)
 
 
 class Offer(NamedTuple):

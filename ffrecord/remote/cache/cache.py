@@ -31,6 +31,7 @@ from ffrecord.remote.counters import Counters
 from ffrecord.remote.tables import ShardFacts
 from ffrecord.system import resources
 from ffrecord.system.buffers import as_bytes
+from ffrecord.system.forks import call_in_children
 from ffrecord.system.sizes import parse_limit
 
 STAMP_SECONDS = 60.0  # that the time of last use may be behind
@@ -436,4 +437,4 @@ def _renew() -> None:
     _sharing = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew)
+call_in_children(_renew)

@@ -4,12 +4,12 @@ import contextlib
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Iterator
 
 from ffrecord.remote.cache.files import opened
 from ffrecord.remote.cache.names import HAVE, LOCK, PART, WHOLE, held
 from ffrecord.system import atomic_file
+from ffrecord.system.forks import call_in_children, renew_in_children
 
 SHARE = 64  # of what is free one process takes this part at once, so that as many processes do not exceed the limit
 LEAST = 16 << 20  # bytes, or that much
@@ -35,7 +35,7 @@ class Room:
         self._granted = 0
         self._again = 0.0
         self.renew()
-        _all.add(self)
+        renew_in_children(self)
 
     def renew(self) -> None:
         """Have a lock that nobody holds: in a forked child."""
@@ -125,16 +125,11 @@ def evicting(directory: str) -> Iterator[bool]:
         yield alone
 
 
-_all: "weakref.WeakSet[Room]" = weakref.WeakSet()
-
-
-def _renew_all() -> None:
+def _close_locks() -> None:
     # Copies of descriptors would keep the lock of a parent that is killed.
     for fd in _locks:
         os.close(fd)
     _locks.clear()
-    for each in list(_all):
-        each.renew()
 
 
-os.register_at_fork(after_in_child=_renew_all)
+call_in_children(_close_locks)

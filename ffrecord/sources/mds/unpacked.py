@@ -17,10 +17,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, MissingFileError, TruncatedError
-from ffrecord.sources.forks import renew_in_children
 from ffrecord.sources.index_file import check_owner
 from ffrecord.sources.mds.index import SHARD_MOST, MDSFile, MDSShard
 from ffrecord.system.atomic_file import PartFile, write_all
+from ffrecord.system.forks import renew_in_children
 from ffrecord.system.optional import require
 
 CHUNK = 4 << 20

@@ -11,9 +11,9 @@ import numpy as np
 from ffrecord.errors import FormatError
 from ffrecord.kernels._memory import pooled
 from ffrecord.reading.batch_forms import Array
-from ffrecord.sources.forks import renew_in_children
 from ffrecord.sources.recordio import _recordio, snappy
 from ffrecord.sources.recordio.layout import GZIP, LENGTH, NONE, Numbers
+from ffrecord.system.forks import renew_in_children
 
 KEPT = 64 << 20  # bytes of expanded chunks of one reader; the group read last is kept whatever its size
 GROUPS = 8  # kept at most: each is looked through for each batch

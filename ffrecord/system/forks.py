@@ -1,0 +1,43 @@
+"""The fork registry: everything that a forked child has to make anew, called from one place.
+
+A child has only the thread that forked. Locks that other threads held stay locked in it for ever, and descriptors are
+shared with the parent. So each module that has such a thing registers it here.
+"""
+
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Renewable(Protocol):
+    """An object that can begin anew in a forked child."""
+
+    def renew(self) -> None:
+        """Take new locks, and drop whatever a thread of the parent was about to change."""
+
+
+_functions: list[Callable[[], object]] = []
+_objects: "weakref.WeakSet[Renewable]" = weakref.WeakSet()
+
+
+def call_in_children(function: Callable[[], object]) -> None:
+    """Call `function` in every forked child, in the order of registration."""
+    _functions.append(function)
+
+
+def renew_in_children(thing: Renewable) -> None:
+    """Call `thing.renew()` in every forked child, for as long as the object lives."""
+    _objects.add(thing)
+
+
+def _renew_all() -> None:
+    for renew in [*_functions, *(each.renew for each in list(_objects))]:
+        try:
+            renew()
+        except BaseException:  # os.fork() swallows it, and the others must still be called
+            sys.excepthook(*sys.exc_info())
+
+
+os.register_at_fork(after_in_child=_renew_all)
