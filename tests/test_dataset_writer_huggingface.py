@@ -216,6 +216,19 @@ def test_a_serializer_gets_samples_as_they_are(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(sample["image"]), np.asarray(photographs()[0]["image"])) and sample["label"] == 0
 
 
+def test_a_stream_gives_what_is_decoded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its files may be anywhere; the log says that they are not kept."""
+    DatasetWriter(tmp_path / "out", num_workers=0).from_iterable(photographs(PNGS).to_iterable_dataset())
+    for i, sample in enumerate(stored(tmp_path / "out")):
+        assert np.array_equal(np.asarray(sample["image"]), np.asarray(Image.open(io.BytesIO(PNGS[i]))))
+    assert [each.getMessage() for each in caplog.records if each.name == "ffrecord"] == [
+        "files of 'image' are decoded and stored anew: load the dataset without streaming to keep them"
+    ]
+    caplog.clear()
+    convert(photographs().select_columns("label").to_iterable_dataset(), tmp_path / "other", num_workers=0)
+    assert not [each for each in caplog.records if each.name == "ffrecord"]
+
+
 @pytest.mark.parametrize("call", ["from_indexed_dataset", "from_iterable"])
 def test_several_are_refused(tmp_path: Path, call: str) -> None:
     both = datasets.DatasetDict(train=photographs(), test=photographs())

@@ -1,5 +1,6 @@
 """Rows of Hugging Face datasets by index: as they are stored, images not decoded."""
 
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,8 @@ from ffrecord.inputs.arrow_values import RowError, missing_in
 from ffrecord.inputs.columns import Facts, chosen
 from ffrecord.inputs.rows import Rows
 from ffrecord.inputs.stores import spread
+
+_log = logging.getLogger("ffrecord")
 
 STORED = (None, "arrow")  # formats that give what is stored
 SEVERAL = ("DatasetDict", "IterableDatasetDict")
@@ -112,11 +115,12 @@ def input_of(source: Any) -> HuggingFaceInput | None:
     """Return the rows of a `datasets.Dataset`, of torch's Subset of one, or of its ConcatDataset of several alike.
 
     None for anything else, also for one with a transform, with a format that changes values, or of a class with
-    methods of its own: its samples are what that gives.
+    methods of its own: its samples are what that gives. So for an `IterableDataset`; the log says what it decodes.
 
     Raises:
         ArgumentError: it is several, by name.
     """
+    _tell_of_decoded(source)
     found = _dataset_of(source)
     return None if found is None else HuggingFaceInput(found)
 
@@ -163,6 +167,16 @@ def _dataset_of(source: Any) -> Any:
         alike = all(each.features == members[0].features for each in members)
         return library.concatenate_datasets(members) if alike else None
     return None
+
+
+def _tell_of_decoded(source: Any) -> None:
+    streamed: Any = getattr(sys.modules.get("datasets"), "IterableDataset", ())
+    if not isinstance(source, streamed):
+        return
+    decoded = [name for name, feature in (source.features or {}).items() if getattr(feature, "decode", False)]
+    if decoded:
+        names = ", ".join(map(repr, decoded))
+        _log.warning("files of %s are decoded and stored anew: load the dataset without streaming to keep them", names)
 
 
 def _is_dataset(source: Any) -> bool:
