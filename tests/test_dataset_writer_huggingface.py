@@ -11,7 +11,7 @@ import pytest
 
 from ffrecord import DatasetWriter, FileReader
 from ffrecord.conversion import convert
-from ffrecord.errors import ArgumentError
+from ffrecord.errors import ArgumentError, WorkerError
 from ffrecord.fields import (
     BytesField,
     ImageField,
@@ -27,6 +27,7 @@ from ffrecord.fields import (
     ZstdField,
     schema_of,
 )
+from ffrecord.inputs.recognised import input_of
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: images are not decoded")
 with warnings.catch_warnings():
@@ -234,6 +235,23 @@ def test_several_are_refused(tmp_path: Path, call: str) -> None:
     both = datasets.DatasetDict(train=photographs(), test=photographs())
     with pytest.raises(ArgumentError, match="DatasetDict has several datasets: give one of 'train', 'test'"):
         getattr(DatasetWriter(tmp_path / "out", num_workers=0), call)(both)
+
+
+def test_a_file_that_is_no_image_is_named_by_its_sample(tmp_path: Path) -> None:
+    given = photographs([*JPEGS[:8], b"no image"])
+    with pytest.raises(WorkerError, match="failed at sample 8"):
+        write(tmp_path / "out", given, {"image": JPEGField()})
+    write(tmp_path / "out", given, {"image": JPEGField()}, on_error="skip")
+    assert [each["image"] for each in stored(tmp_path / "out")] == JPEGS[:8]
+
+
+def test_rows_are_told_from_others() -> None:
+    """So that an interrupted write of others is not gone on with, by `DatasetWriter` and `convert`."""
+    one, same, other = (input_of(photographs(files)) for files in (JPEGS, JPEGS, PNGS))
+    assert one is not None and same is not None and other is not None
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    known = [each.dataset(None).fingerprint for each in (one, same, other)]
+    assert known[0] == known[1] != known[2]
 
 
 def test_no_rows(tmp_path: Path) -> None:

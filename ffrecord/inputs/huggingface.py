@@ -54,8 +54,13 @@ class HuggingFaceDataset:
         declared = fields.fields if isinstance(fields, Schema) else fields if isinstance(fields, Mapping) else {}
         self._images = {name: declared[name] for name in kinds.names if _is_of_images(declared.get(name))}
         self._decoded = dataset.with_format(None)
-        samples = self._read(spread(len(dataset)))
+        samples = self._stored(spread(len(dataset)))
         self.columns = chosen(samples, fields, Facts(fields=self._rows.fields)) if samples else None
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells these rows from others, as the library says it."""
+        return str(self._dataset._fingerprint)
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -68,11 +73,14 @@ class HuggingFaceDataset:
             raise IndexError(f"{counted(len(self), 'row')}")
         return [self.columns.prepared(sample) for sample in self._read(indices)]
 
-    def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+    def _stored(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         try:
-            samples = self._rows.samples(self._dataset[list(indices)]) if len(indices) else []
+            return self._rows.samples(self._dataset[list(indices)]) if len(indices) else []
         except RowError as error:
             raise FormatError(f"row {indices[error.place]}: {error}") from None
+
+    def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        samples = self._stored(indices)
         for name, field in self._images.items():
             places = [i for i, sample in enumerate(samples) if not _takes(field, sample[name])]
             for place, image in zip(places, self._images_of(name, [indices[i] for i in places]), strict=True):
