@@ -141,9 +141,7 @@ def _indexed(dataset: Any) -> Given:
 
 
 def _of_object(source: Any, fields: Any, skips: bool) -> Given:
-    known = huggingface.of_object(source, fields)
-    if known is not None:
-        return _indexed(known)
+    huggingface.check_format(source)
     found = input_of(source)
     if found is not None:
         return _indexed(found.dataset(fields, skips=skips))

@@ -28,6 +28,7 @@ from ffrecord.dataset_writer.transaction import WritePlan, WriteTransaction
 from ffrecord.dataset_writer.write_log import Request
 from ffrecord.errors import ArgumentError, ArgumentTypeError, CountError, counted
 from ffrecord.fields import Schema
+from ffrecord.inputs.huggingface import HuggingFaceInput
 from ffrecord.inputs.recognised import Ours, input_of
 from ffrecord.processes.pool import start_method_of
 from ffrecord.system import urls
@@ -91,17 +92,19 @@ class _Taken:
 
     Args:
         dataset: given by the user.
-        serializer: given by the user, who then says what records are: those of ours are not copied.
+        serializer: given by the user, who then says what records are: those of ours are not copied, and samples of
+            Hugging Face are as they give them.
 
     Attributes:
-        known: its samples where it is a dataset of ours or a table, which know their columns; None for any other.
+        known: its samples where it is a dataset of ours, a table, or Hugging Face's, which know their columns; None for
+            any other.
         dataset: of which the samples are taken: that, or what `open` has made of it.
     """
 
     def __init__(self, dataset: Any, serializer: Any = None) -> None:
         found = input_of(dataset)
         self.dataset = dataset
-        self.known = None if serializer is not None and isinstance(found, Ours) else found
+        self.known = None if serializer is not None and isinstance(found, Ours | HuggingFaceInput) else found
         self._once = ExitStack()
 
     @property
@@ -231,7 +234,9 @@ class DatasetWriter:
         Args:
             dataset: has len() and [i]: a list, an array, a torch dataset, a Hugging Face dataset. Of one of ours (an
                 open store, its slice, `ffrecord.torch.Dataset`, its subsets) the records are copied, unless a method of
-                yours makes the samples; a table (DataFrame, Arrow, dict of columns) has a sample for each row. If it
+                yours makes the samples. Of a Hugging Face dataset without a transform or format, files such as images
+                are kept as they are stored, and classes keep their names; a field of images for such a column gets
+                what is decoded. A table (DataFrame, Arrow, dict of columns) has a sample for each row. If it
                 has `__getitems__(indices)`, too, up to 80 samples are asked for at once, or as many as its
                 `samples_at_once(indices)` says; unless it gives a list of as many, they are asked for one by one. Where
                 several are had together, as of one compressed block, it may say how many of the first of some a worker

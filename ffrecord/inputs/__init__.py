@@ -1,6 +1,6 @@
 """What people write datasets from: objects of ours, tables, and what `convert` reads besides.
 
-recognised.py   an object → the samples that it has, if it is ours or a table
+recognised.py   an object → the samples that it has, if it is ours, a table, or Hugging Face's
 parts.py        stores, some of their samples, several of them: which record each sample is
 selected.py     samples of such parts, by index
 stores.py       samples of record stores, many at once

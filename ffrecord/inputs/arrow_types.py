@@ -134,6 +134,12 @@ def is_file(kind: Any) -> bool:
     return inside.keys() == {"bytes", "path"} and is_bytes(inside["bytes"]) and len(kind) == 2
 
 
+def has_files_inside(kind: Any) -> bool:
+    """Tell whether such files are in the lists, maps or structs of a type."""
+    inside = children(plain_type(kind))
+    return any(is_file(plain_type(each)) or has_files_inside(each) for each in inside)
+
+
 def dtype_of(kind: Any) -> np.dtype[Any]:
     """Return the dtype of a type of numbers or times, in numpy."""
     if not is_time(kind):

@@ -176,6 +176,31 @@ def files_beside(array: Any) -> Values:
     return [value and _bytes_of(value) for value in decoded(array).to_pylist()]
 
 
+def with_files_beside(array: Any) -> Values:
+    """Return Python's values; files inside of them have the bytes of those that the table names."""
+    values = python(array)
+    for value in values:
+        _fill_files(value, array.type)
+    return values
+
+
+def _fill_files(value: Any, kind: Any) -> None:
+    kind = kinds.plain_type(kind)
+    if value is None or not (kinds.is_file(kind) or kinds.has_files_inside(kind)):
+        return
+    if kinds.is_file(kind):
+        value["bytes"] = _bytes_of(value)
+    elif types().is_struct(kind):
+        for each in kind:
+            _fill_files(value[each.name], each.type)
+    elif types().is_map(kind):
+        for pair in value:
+            _fill_files(pair[1], kind.item_type)
+    else:
+        for item in value:
+            _fill_files(item, kind.value_type)
+
+
 def _bytes_of(value: dict[str, Any]) -> bytes | None:
     if value["bytes"] is not None or value["path"] is None:
         found: bytes | None = value["bytes"]

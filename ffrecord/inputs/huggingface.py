@@ -1,17 +1,29 @@
 """Rows of Hugging Face datasets by index: as they are stored, images not decoded."""
 
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ffrecord.errors import ArgumentError, FormatError, counted
+from ffrecord.fields import ImageField, JPEGField, ListField, OptionalField, RGBImageField, Schema, ZstdField
+from ffrecord.fields.images.jpeg_codec import MAGIC
 from ffrecord.inputs.arrow_types import shown_by_nulls
 from ffrecord.inputs.arrow_values import RowError, missing_in
 from ffrecord.inputs.columns import ColumnFacts, chosen
 from ffrecord.inputs.rows import TableRows
 from ffrecord.inputs.stores import spread
 
+_log = logging.getLogger("ffrecord")
+
 STORED = (None, "arrow")  # formats that give what is stored
+SEVERAL = ("DatasetDict", "IterableDatasetDict")
+ASKED = ("__getitem__", "__getitems__", "__iter__", "__len__")  # what a subclass may do otherwise
+AROUND = (ListField, OptionalField, ZstdField)
+OF_IMAGES = (ImageField, JPEGField, RGBImageField)
+OF_JPEGS = (JPEGField, RGBImageField)  # take files, too
 
 
 class HuggingFaceDataset:
@@ -19,27 +31,30 @@ class HuggingFaceDataset:
 
     Args:
         dataset: given by the user; of the columns that it gives.
-        fields: that the user asks for, see `columns.chosen`.
+        fields: that the user asks for, see `columns.chosen`. A column for which that is a field of images has images,
+            decoded as the library does it, unless the field takes the file as it is.
 
     Attributes:
         columns: of the result.
     """
 
     def __init__(self, dataset: Any, fields: Any = None) -> None:
-        said = dataset.format
-        if not said["output_all_columns"] and said["columns"] != dataset.column_names:
-            dataset = dataset.select_columns(said["columns"])
-        self._dataset = dataset.with_format("arrow")
+        self._dataset = _of_its_columns(dataset).with_format("arrow")
         table = self._dataset.data
         kinds = self._dataset.features.arrow_schema
         missing = {each.name: missing_in(table.column(each.name)) for each in kinds if shown_by_nulls(each.type)}
         classes = {
             name: feature.names
             for name, feature in dataset.features.items()
-            if type(feature).__name__ == "ClassLabel" and _are_classes(table.column(name), len(feature.names))
+            if name in kinds.names
+            and type(feature).__name__ == "ClassLabel"
+            and _are_classes(table.column(name), len(feature.names))
         }
         self._rows = TableRows(kinds, missing, classes, fields, beside=True)
-        samples = self._read(spread(len(dataset)))
+        declared = fields.fields if isinstance(fields, Schema) else fields if isinstance(fields, Mapping) else {}
+        self._images = {name: declared[name] for name in kinds.names if _is_of_images(declared.get(name))}
+        self._decoded = dataset.with_format(None)
+        samples = self._stored(spread(len(dataset)))
         self.columns = chosen(samples, fields, ColumnFacts(fields=self._rows.fields)) if samples else None
 
     @property
@@ -58,37 +73,147 @@ class HuggingFaceDataset:
             raise IndexError(f"{counted(len(self), 'row')}")
         return [self.columns.prepared(sample) for sample in self._read(indices)]
 
-    def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+    def _stored(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         try:
             return self._rows.samples(self._dataset[list(indices)]) if len(indices) else []
         except RowError as error:
             raise FormatError(f"row {indices[error.place]}: {error}") from None
 
+    def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        samples = self._stored(indices)
+        for name, field in self._images.items():
+            places = [i for i, sample in enumerate(samples) if not _takes(field, sample[name])]
+            for place, image in zip(places, self._images_of(name, [indices[i] for i in places]), strict=True):
+                samples[place][name] = image
+        return samples
 
-def of_object(source: Any, fields: Any) -> HuggingFaceDataset | None:
-    """Return the rows of the dataset that `source` is; None for anything else, also for one with a transform: its
-    samples are what that gives.
+    def _images_of(self, name: str, indices: list[int]) -> list[Any]:
+        if not indices:
+            return []
+        found: list[Any] = self._decoded.select_columns(name)[indices][name]
+        return found
+
+
+class HuggingFaceInput:
+    """A `datasets.Dataset` as `recognised.input_of` gives it.
+
+    Args:
+        dataset: whose rows are stored as it gives them, but for what is decoded.
+    """
+
+    serializer: str | None = None
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells these rows from others, as the library says it."""
+        return str(self._dataset._fingerprint)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def dataset(self, fields: Any, *, skips: bool = False) -> HuggingFaceDataset:
+        """Return the rows by index; see `recognised.Input`."""
+        return HuggingFaceDataset(self._dataset, fields)
+
+
+def input_of(source: Any) -> HuggingFaceInput | None:
+    """Return the rows of a `datasets.Dataset`, of torch's Subset of one, or of its ConcatDataset of several alike.
+
+    None for anything else, also for one with a transform, with a format that changes values, or of a class with
+    methods of its own: its samples are what that gives. So for an `IterableDataset`; the log says what it decodes.
 
     Raises:
         ArgumentError: it is several, by name.
-        FormatError: its format changes values.
     """
-    library = sys.modules.get("datasets")  # no object of it without it; and others call a module of theirs so, too
-    one, several = (getattr(library, name, ()) for name in ("Dataset", "DatasetDict"))
-    if isinstance(source, several):
-        kinds = ", ".join(map(repr, source))
-        raise ArgumentError(f"{type(source).__name__} has several datasets: convert one of {kinds}")
-    if not isinstance(source, one):
-        return None
+    _tell_of_decoded(source)
+    found = _dataset_of(source)
+    return None if found is None else HuggingFaceInput(found)
+
+
+def check_format(source: Any) -> None:
+    """Refuse a `datasets.Dataset` whose format changes values, where these are to be kept.
+
+    Raises:
+        FormatError: it has one.
+    """
+    if not _is_dataset(source):
+        return
     kind = source.format["type"]
-    if kind == "custom":
-        return None
-    if kind not in STORED:
+    if kind not in (*STORED, "custom"):
         raise FormatError(
             f"the dataset has the format {kind!r}, which changes values, such as float64 to float32: convert "
             "dataset.with_format(None) for what is stored, or [*dataset] for what it gives"
         )
-    return HuggingFaceDataset(source, fields)
+
+
+def _dataset_of(source: Any) -> Any:
+    library = sys.modules.get("datasets")  # no object of it without it; and others call a module of theirs so, too
+    if library is None:
+        return None
+    if any(isinstance(source, getattr(library, name, ())) for name in SEVERAL):
+        kinds = ", ".join(repr(name) for name in source)
+        raise ArgumentError(f"{type(source).__name__} has several datasets: give one of {kinds}")
+    if _is_dataset(source):
+        return source if source.format["type"] in STORED and _is_untouched(source, library.Dataset) else None
+    torch = sys.modules.get("torch.utils.data")
+    if torch is None:
+        return None
+    if type(source) is torch.Subset:
+        inner = _dataset_of(source.dataset)
+        if inner is None:
+            return None
+        places = np.arange(len(inner))[np.asarray(source.indices, np.int64)]  # as those below 0 count from the end
+        return _of_its_columns(inner).select(places, keep_in_memory=True)
+    if type(source) is torch.ConcatDataset:
+        members = [_dataset_of(each) for each in source.datasets]
+        if any(each is None for each in members):
+            return None
+        members = [_of_its_columns(each).with_format(None) for each in members]
+        alike = all(each.features == members[0].features for each in members)
+        return library.concatenate_datasets(members) if alike else None
+    return None
+
+
+def _tell_of_decoded(source: Any) -> None:
+    streamed: Any = getattr(sys.modules.get("datasets"), "IterableDataset", ())
+    if not isinstance(source, streamed):
+        return
+    decoded = [name for name, feature in (source.features or {}).items() if getattr(feature, "decode", False)]
+    if decoded:
+        names = ", ".join(map(repr, decoded))
+        _log.warning("files of %s are decoded and stored anew: load the dataset without streaming to keep them", names)
+
+
+def _is_dataset(source: Any) -> bool:
+    return isinstance(source, getattr(sys.modules.get("datasets"), "Dataset", ()))
+
+
+def _is_untouched(source: Any, known: type) -> bool:
+    same = (getattr(type(source), name, None) is getattr(known, name, None) for name in ASKED)
+    return all(same) and not any(name in vars(source) for name in ASKED)
+
+
+def _of_its_columns(dataset: Any) -> Any:
+    """Return a dataset without the columns that its format leaves out."""
+    said = dataset.format
+    leaves_out = not said["output_all_columns"] and said["columns"] != dataset.column_names
+    return dataset.select_columns(said["columns"]) if leaves_out else dataset
+
+
+def _is_of_images(field: Any) -> bool:
+    while isinstance(field, AROUND):
+        field = field.inner
+    return isinstance(field, OF_IMAGES)
+
+
+def _takes(field: Any, value: Any) -> bool:
+    """Tell whether a field of images takes a value as it is stored: None, or a JPEG file."""
+    while isinstance(field, OptionalField | ZstdField):
+        field = field.inner
+    return value is None or (isinstance(field, OF_JPEGS) and isinstance(value, bytes) and value[: len(MAGIC)] == MAGIC)
 
 
 def _are_classes(column: Any, count: int) -> bool:

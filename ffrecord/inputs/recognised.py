@@ -1,4 +1,4 @@
-"""An object → the samples that it has, where that is better known than by `source[i]`: ours, and tables."""
+"""An object → the samples that it has, where that is better known than by `source[i]`."""
 
 import sys
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any, Protocol, cast
 
 from ffrecord.fields import schema_of
 from ffrecord.folders.folder import PackedFolder
-from ffrecord.inputs import examples, passthrough
+from ffrecord.inputs import examples, huggingface, passthrough
 from ffrecord.inputs.parts import ChosenSamples, Joined, Parts, WholeStore
 from ffrecord.inputs.selected import SelectedDataset
 from ffrecord.inputs.stores import TFRECORD, OfStore, StoreDataset
@@ -89,16 +89,18 @@ class StoreFacts(OfStore):
 
 
 def input_of(source: Any) -> Input | None:
-    """Return the samples of an object of ours, of several in a list, or of a table; None for anything else.
+    """Return the samples of an object of ours, of several in a list, of a Hugging Face dataset, or of a table.
+
+    None for anything else.
 
     Ours are open stores, their slices, packed folders, and torch datasets over them that neither subclass nor torch's
     wrappers change: with a `process` of the user's, samples are what that makes.
 
     Raises:
-        ValueError: a table whose columns differ in length.
+        ValueError: a table whose columns differ in length; several Hugging Face datasets, by name.
     """
     parts = parts_of(source)
-    return table_of(source) if parts is None else Ours(parts)
+    return huggingface.input_of(source) or table_of(source) if parts is None else Ours(parts)
 
 
 def parts_of(source: Any) -> Parts | None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from ffrecord.errors import FormatError
 from ffrecord.fields import IntField, JSONField, LabelField, ListField, MsgpackField, OptionalField, Schema
-from ffrecord.inputs.arrow_types import FILES, HOLD_NONE, PYTHON, ArrowPlan, Missing, plan_of, zones
-from ffrecord.inputs.arrow_values import TAKES, RowError, Values, files_beside
+from ffrecord.inputs.arrow_types import FILES, HOLD_NONE, PYTHON, ArrowPlan, Missing, has_files_inside, plan_of, zones
+from ffrecord.inputs.arrow_values import TAKES, RowError, Values, files_beside, with_files_beside
 
 _log = logging.getLogger("ffrecord")
 
@@ -45,6 +45,7 @@ class TableRows:
         self.fields: dict[str, Any] = {}
         self._takes: dict[str, str] = {}
         self._beside = beside
+        self._files_inside = frozenset(each.name for each in schema if beside and has_files_inside(each.type))
         for each in schema:
             plan = _plan(each, missing.get(each.name, Missing()), declared.get(each.name))
             field = plan.field
@@ -66,6 +67,8 @@ class TableRows:
     def _values(self, name: str, column: Any) -> Values:
         take = self._takes[name]
         get = files_beside if take == FILES and self._beside else TAKES[take]
+        if name in self._files_inside and take == PYTHON:
+            get = with_files_beside
         values: Values = []
         for chunk in column.chunks:
             try:

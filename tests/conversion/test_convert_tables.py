@@ -408,7 +408,7 @@ def test_photographs_and_classes(tmp_path, datasets):
 
 
 def test_several_datasets(tmp_path, datasets, dataset):
-    with pytest.raises(ArgumentError, match="DatasetDict has several datasets: convert one of 'train', 'test'"):
+    with pytest.raises(ArgumentError, match="DatasetDict has several datasets: give one of 'train', 'test'"):
         convert(datasets.DatasetDict(train=dataset, test=dataset), tmp_path / "out")
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import measures_memory
+from children import descriptors, measures_memory
 
 from ffrecord import FileReader, FormatError
 from ffrecord.sources import TarReader, ZipReader
@@ -60,6 +60,10 @@ def test_kept_inputs(name, tmp_path, counted):
         for data in inputs:
             with contextlib.suppress(*accepted):
                 run(memoryview(data))
+    del run
+    gc.collect()
+    # After an error, too, no parser keeps a file open.
+    assert [path for path in descriptors().values() if path.startswith(str(scratch.folder))] == []
     assert len(inputs) > 1
     counted.add("fuzz inputs replayed", len(inputs))
 

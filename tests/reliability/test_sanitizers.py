@@ -17,7 +17,14 @@ import sanitizers
 
 # T5 to T8, T14, and what has most C in it. The small counts of everyday are enough.
 CORE = ["test_bit_flips", "test_truncation", "test_corruption", "test_hostile", "test_differential", "test_threads"]
-OTHERS = ["test_aio.py", "test_crc.py", "test_engine.py", "test_read_columns.py"]
+OTHERS = [
+    "test_aio.py",
+    "test_crc.py",
+    "test_engine.py",
+    "test_read_at_once.py",
+    "test_copied.py",
+    "test_read_columns.py",
+]
 
 PLANTED = {
     "AddressSanitizer: heap-buffer-overflow": "char *p = malloc(8); p[number] = 1; free(p);",

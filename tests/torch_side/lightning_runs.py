@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader as TorchLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from ffrecord.torch import BatchSampler, DataLoader, Dataset, Loader, Sampler
+from ffrecord.torch import BatchSampler, DataLoader, Dataset, IterableDataset, Loader, Sampler
 
 EPOCHS, BATCH = 3, 3
 
@@ -46,6 +46,27 @@ def make_loader(kind: str, data: str, workers: int, seed: int = 1) -> Any:
     if kind == "torch":
         return TorchLoader(dataset, BATCH, sampler=Sampler(dataset, seed=seed), **options)
     return DataLoader(dataset, BATCH, sampler=Sampler(dataset, seed=seed), skippable=False, **options)
+
+
+class Iterables(lightning.LightningDataModule):
+    """Loaders of iterables: a loader for each epoch, which the iterable is told."""
+
+    def __init__(self, data: str, workers: int, validates: bool) -> None:
+        super().__init__()
+        self.data, self.workers = data, workers
+        if not validates:
+            self.val_dataloader = None  # type: ignore[method-assign]
+
+    def loader(self, seed: int, epoch: int) -> Any:
+        iterable = IterableDataset(Dataset[Any](self.data), BATCH, seed=seed, epoch=epoch)
+        options: dict[str, Any] = {"multiprocessing_context": "fork"} if self.workers else {}
+        return StatefulDataLoader(iterable, BATCH, num_workers=self.workers, **options)
+
+    def train_dataloader(self) -> Any:
+        return self.loader(1, self.trainer.current_epoch)
+
+    def val_dataloader(self) -> Any:
+        return self.loader(2, 0)
 
 
 class Model(lightning.LightningModule):
@@ -76,9 +97,14 @@ class Model(lightning.LightningModule):
 def run(directory: str, case: dict[str, Any]) -> None:
     """One run of the case, from the beginning or from its checkpoint."""
     data, workers = str(Path(directory, "data")), case.get("workers", 0)
-    # Made before the trainer has begun a process group, as in most scripts.
-    train = make_loader(case["loader"], data, workers)
-    validation = make_loader(case["loader"], data, workers, seed=2) if case.get("validate") else None
+    given: dict[str, Any]
+    if case["loader"] == "iterable":
+        given = {"datamodule": Iterables(data, workers, case.get("validate", False))}
+    else:
+        # Made before the trainer has begun a process group, as in most scripts.
+        given = {"train_dataloaders": make_loader(case["loader"], data, workers)}
+        if case.get("validate"):
+            given["val_dataloaders"] = make_loader(case["loader"], data, workers, seed=2)
     every = case.get("every", 0)
     checkpoint = ModelCheckpoint(
         directory,
@@ -95,6 +121,7 @@ def run(directory: str, case: dict[str, Any]) -> None:
         limit_train_batches=case.get("limit", 1.0),
         num_sanity_val_steps=2,
         use_distributed_sampler=case["loader"] == "shuffle",
+        reload_dataloaders_every_n_epochs=int(case["loader"] == "iterable"),
         callbacks=[] if case.get("resume") else [checkpoint],
         enable_checkpointing=not case.get("resume"),
         default_root_dir=directory,
@@ -102,7 +129,7 @@ def run(directory: str, case: dict[str, Any]) -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Model(directory), train, validation, ckpt_path=case.get("resume"), weights_only=False)
+    trainer.fit(Model(directory), **given, ckpt_path=case.get("resume"), weights_only=False)
 
 
 if __name__ == "__main__":

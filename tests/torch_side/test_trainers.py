@@ -67,7 +67,7 @@ END, WITHIN, LAST = ({}, 8), ({"every": 3}, 6), ({"every": 8}, 8)
 LIMITED, LIMITED_WITHIN = ({"limit": 5}, 5), ({"limit": 5, "every": 3}, 3)
 VALIDATED = ({"validate": True}, 8)
 ALL = [END, WITHIN, LAST, LIMITED, LIMITED_WITHIN, VALIDATED]
-LOADERS = ["sampler", "batches", "shuffle", "stateful", "Loader"]
+LOADERS = ["sampler", "batches", "shuffle", "stateful", "iterable", "Loader"]
 
 
 @lightning
@@ -105,10 +105,15 @@ def test_lightning(directory: Path, loader: str, workers: int):
         ("ddp", "batches", 0),
         ("ddp", "shuffle", 2),
         ("ddp", "stateful", 2),
+        ("ddp", "iterable", 0),
         ("ddp_fork", "Loader", 2),
         ("ddp_fork", "sampler", 0),
+        ("ddp_fork", "stateful", 0),
+        ("ddp_fork", "iterable", 2),
         ("ddp_spawn", "Loader", 0),
         ("ddp_spawn", "sampler", 0),
+        ("ddp_spawn", "stateful", 2),
+        ("ddp_spawn", "iterable", 0),
     ],
 )
 def test_lightning_on_two_ranks(directory: Path, strategy: str, loader: str, workers: int, place: Any):
@@ -119,6 +124,25 @@ def test_lightning_on_two_ranks(directory: Path, strategy: str, loader: str, wor
     step = 3 if place is WITHIN else 4
     run("lightning_runs.py", directory, [{**case, "resume": checkpoint(directory, step)}])
     assert [each["steps"] for each in seen(directory, 2)] == [steps[step:] for steps in whole]
+
+
+@lightning
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("loader", LOADERS)
+def test_lightning_stopped_anywhere(directory: Path, loader: str, workers: int):
+    """On each of the first batches of an epoch, and the last ones; not only in the first epoch."""
+    case = {"loader": loader, "workers": workers}
+    run("lightning_runs.py", directory, [{**case, "every": 1}])
+    whole = seen(directory)[0]["steps"]
+    check_whole([whole])
+    steps = [1, 7, 8, 9, 10, 15, 16, 17, 23]
+    for step in steps:
+        (directory / str(step)).mkdir()
+        (directory / str(step) / "data").symlink_to(directory / "data")
+    resumed = [{**case, "directory": str(step), "resume": checkpoint(directory, step)} for step in steps]
+    run("lightning_runs.py", directory, resumed)
+    for step in steps:
+        assert seen(directory / str(step))[0]["steps"] == whole[step:], step
 
 
 @lightning
@@ -139,8 +163,6 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("loader", ["Loader", "sampler", "batches", "stateful"])
 def test_accelerate(directory: Path, loader: str, workers: int, ranks: int):
-    if loader == "sampler" and ranks == 2 and workers:
-        pytest.skip("skip_first_batches on two ranks with workers is Accelerate's own order")
     launcher = TORCHRUN if ranks == 2 else []
     case = {"loader": loader, "workers": workers}
     run("accelerate_runs.py", directory, [case], launcher)

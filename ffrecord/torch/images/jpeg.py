@@ -25,7 +25,8 @@ from ffrecord.torch.images.boxes import Box
 __all__ = ["JPEGPart", "decode_part"]
 
 SCALES = (8, 4, 2)  # for which libjpeg-turbo has vector code; with others decoding takes longer than without
-SIDE_LEAST = 16  # of an image that is scaled: below, sides do not tell one scale from another
+SIDE_LEAST = 16  # of an image that is scaled or cut: below, sides do not tell one scale from another
+BOX_LEAST = 8  # sides of a scaled box: fewer pixels differ from those that the filter would make of all
 FROM_TOP_TO_BOTTOM = (0xC0, 0xC1)  # the frames, if one scan has all channels
 RESTARTS, SCAN, ESCAPE = 0xDD, 0xDA, 0xFF
 SEGMENT = struct.Struct(">BBH")  # ESCAPE, marker, size but for these two bytes
@@ -98,7 +99,7 @@ def decode_part(data: memoryview, choose: Choose, size: Size, channels: int) -> 
         return _whole(data, choose, channels)
     check_size(header.width, header.height, len(data))
     box = choose(header.height, header.width)
-    scale = _scale(header, box, size)
+    scale = _scale(box, size)
     simplejpeg = optional("simplejpeg")
     if simplejpeg is None:
         pixels = _by_pillow(data, header, scale, channels)
@@ -135,12 +136,11 @@ def read_header(data: memoryview) -> Header | None:
     return Header(height, width, channels, offset, can_end) if bits == 8 and height and width else None
 
 
-def _scale(header: Header, box: Box, size: Size) -> int:
-    """How many pixels become one in each direction, so that the box stays no smaller than `size`."""
-    if min(header.height, header.width) >= SIDE_LEAST:
-        for scale in SCALES:
-            if box.height >= scale * size[0] and box.width >= scale * size[1]:
-                return scale
+def _scale(box: Box, size: Size) -> int:
+    """How many pixels become one in each direction, so that the box stays no smaller than `size` and `BOX_LEAST`."""
+    for scale in SCALES:
+        if box.height >= scale * max(size[0], BOX_LEAST) and box.width >= scale * max(size[1], BOX_LEAST):
+            return scale
     return 1
 
 

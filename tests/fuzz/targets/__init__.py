@@ -26,23 +26,27 @@ Run = Callable[[memoryview], object]
 
 
 class Scratch:
-    """A folder in memory, where inputs lie as files. Leaving a `with` removes it."""
+    """A folder in memory, where inputs lie as files. Leaving a `with` closes them, and removes it."""
 
     def __init__(self) -> None:
         # A process that dies leaves it behind: whoever started it says where, and removes that.
         above = os.environ.get(SCRATCH) or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         self.folder = Path(tempfile.mkdtemp(prefix="ffrecord-fuzz-", dir=above))
+        self._files: list[File] = []
 
     def file(self, name: str) -> "File":
         """One whose content changes from input to input."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        return File(str(path))
+        self._files.append(File(str(path)))
+        return self._files[-1]
 
     def __enter__(self) -> "Scratch":
         return self
 
     def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -62,6 +66,10 @@ class File:
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, data, 0)
         return self.path
+
+    def close(self) -> None:
+        """Close it; nothing is put there any more."""
+        os.close(self._fd)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,260 @@
+"""Hugging Face datasets as samples: files stay as they are stored, and classes keep their names."""
+
+import io
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ffrecord import DatasetWriter, FileReader
+from ffrecord.conversion import convert
+from ffrecord.errors import ArgumentError, WorkerError
+from ffrecord.fields import (
+    BytesField,
+    ImageField,
+    IntField,
+    JPEGField,
+    LabelField,
+    ListField,
+    MsgpackField,
+    OptionalField,
+    RGBImageField,
+    Schema,
+    TensorField,
+    ZstdField,
+    schema_of,
+)
+from ffrecord.inputs.recognised import input_of
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: images are not decoded")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed: Hugging Face's are not written")
+
+
+def file(i: int, format: str = "JPEG") -> bytes:
+    """A photograph of 16 x (16 + i) pixels."""
+    out = io.BytesIO()
+    pixels = np.empty((16, 16 + i, 3), np.uint8)
+    pixels[:] = np.arange(16)[:, None, None] * 9 + np.arange(16 + i)[:, None] * 3 + np.array([0, 5, 10 + i])
+    Image.fromarray(pixels).save(out, format)
+    return out.getvalue()
+
+
+CLASSES = ["cat", "dog"]
+JPEGS = [file(i) for i in range(9)]
+PNGS = [file(i, "PNG") for i in range(9)]
+
+
+def photographs(files: list[bytes] = JPEGS) -> Any:
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=CLASSES)})
+    rows = [{"image": {"bytes": data, "path": None}, "label": i % 2} for i, data in enumerate(files)]
+    return datasets.Dataset.from_list(rows, features)
+
+
+def write(path: Path, source: Any, fields: Any = None, **options: Any) -> dict[str, Any]:
+    """Write it; return the fields of the result."""
+    DatasetWriter(path, fields, num_workers=0, **options).from_indexed_dataset(source)
+    with FileReader(path) as reader:
+        schema = schema_of(reader)
+        return {} if schema is None else dict(schema.fields)
+
+
+def stored(path: Path) -> list[dict[str, Any]]:
+    """The samples, JPEGs as the bytes that they are stored as."""
+    with FileReader(path) as reader:
+        schema = schema_of(reader)
+        assert schema is not None
+        if isinstance(schema.fields["image"], JPEGField):
+            schema = schema.replace({"image": JPEGField(as_bytes=True)})
+        return [schema.decode(record) for record in reader]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("call", ["from_indexed_dataset", "from_iterable"])
+def test_files_and_classes_stay(tmp_path: Path, call: str, workers: int) -> None:
+    given = photographs()
+    getattr(DatasetWriter(tmp_path / "out", num_workers=workers), call)(given)
+    with FileReader(tmp_path / "out") as reader:
+        schema = schema_of(reader)
+    assert schema is not None
+    assert dict(schema.fields) == {"image": JPEGField(), "label": LabelField(CLASSES)}
+    assert [each["image"] for each in stored(tmp_path / "out")] == JPEGS
+    assert [each["label"] for each in stored(tmp_path / "out")] == [i % 2 for i in range(9)]
+    convert(given, tmp_path / "converted", num_workers=0)
+    with FileReader(tmp_path / "out") as mine, FileReader(tmp_path / "converted") as other:
+        assert [bytes(each) for each in mine] == [bytes(each) for each in other]
+
+
+def test_files_of_other_formats_stay(tmp_path: Path) -> None:
+    assert write(tmp_path / "out", photographs(PNGS))["image"] == BytesField()
+    assert [each["image"] for each in stored(tmp_path / "out")] == PNGS
+
+
+def test_files_that_a_row_names(tmp_path: Path) -> None:
+    (tmp_path / "0.jpg").write_bytes(JPEGS[0])
+    beside = {"bytes": None, "path": str(tmp_path / "0.jpg")}
+    rows = [{"image": beside, "several": [beside, None], "inside": {"it": beside}}] * 2
+    one = datasets.Image()
+    features = datasets.Features({"image": one, "several": datasets.List(one), "inside": {"it": one}})
+    write(tmp_path / "out", datasets.Dataset.from_list(rows, features))
+    for sample in stored(tmp_path / "out"):
+        assert sample["image"] == JPEGS[0]
+        assert [each and each["bytes"] for each in sample["several"]] == [JPEGS[0], None]
+        assert sample["inside"]["it"]["bytes"] == JPEGS[0]
+
+
+def test_indices_and_order(tmp_path: Path) -> None:
+    given = photographs()
+    DatasetWriter(tmp_path / "some", num_workers=0).from_indexed_dataset(given, [-1, 3, 3])
+    assert [each["image"] for each in stored(tmp_path / "some")] == [JPEGS[8], JPEGS[3], JPEGS[3]]
+    write(tmp_path / "shuffled", given.shuffle(seed=1).select(range(5)))
+    order = given.add_column("place", list(range(9))).shuffle(seed=1)["place"][:5]
+    assert [each["image"] for each in stored(tmp_path / "shuffled")] == [JPEGS[place] for place in order]
+
+
+def test_torchs_wrappers(tmp_path: Path) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    given = photographs()
+    joined = data.ConcatDataset([given, data.Subset(given, np.array([4, -1]))])
+    assert write(tmp_path / "out", joined) == {"image": JPEGField(), "label": LabelField(CLASSES)}
+    assert [each["image"] for each in stored(tmp_path / "out")] == [*JPEGS, JPEGS[4], JPEGS[8]]
+    other = data.ConcatDataset([given, given.rename_column("label", "class")])
+    assert len(other) == 18
+    mixed = data.ConcatDataset([given, [{"image": b"", "label": 1}]])
+    with pytest.raises(Exception, match="image"):
+        write(tmp_path / "mixed", mixed)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [ImageField(), OptionalField(ImageField()), ZstdField(RGBImageField()), RGBImageField(), JPEGField(quality=100)],
+    ids=str,
+)
+@pytest.mark.parametrize("files", [JPEGS, PNGS], ids=["jpeg", "png"])
+@pytest.mark.parametrize("by", ["write", "convert"])
+def test_fields_of_images_get_images(tmp_path: Path, files: list[bytes], field: Any, by: str) -> None:
+    """Or the file, where it is a JPEG and the field keeps or decodes those itself."""
+    given = photographs(files)
+    if by == "write":
+        write(tmp_path / "out", given, {"image": field})
+    else:
+        convert(given, tmp_path / "out", fields={"image": field}, num_workers=0, verify=True)
+    found = stored(tmp_path / "out")
+    for i, sample in enumerate(found):
+        assert sample["label"] == i % 2
+        if isinstance(field, JPEGField) and files is JPEGS:
+            assert sample["image"] == files[i]
+            continue
+        image = sample["image"]
+        if isinstance(field, JPEGField):
+            image = Image.open(io.BytesIO(image))
+        expected = np.asarray(given[i]["image"]).astype(int)
+        difference = np.abs(np.asarray(image).astype(int) - expected)
+        assert difference.mean() < 2  # JPEG loses some; two decoders of one JPEG differ by rounding
+        assert difference.max() == 0 or files is JPEGS or isinstance(field, JPEGField)
+
+
+def test_lists_of_images(tmp_path: Path) -> None:
+    rows = [{"image": [{"bytes": data, "path": None}] * 2} for data in PNGS]
+    given = datasets.Dataset.from_list(rows, datasets.Features({"image": datasets.List(datasets.Image())}))
+    assert write(tmp_path / "stored", given) == {"image": MsgpackField()}
+    assert [[one["bytes"] for one in each["image"]] for each in stored(tmp_path / "stored")] == [[i, i] for i in PNGS]
+    write(tmp_path / "decoded", given, {"image": ListField(ImageField())})
+    for i, sample in enumerate(stored(tmp_path / "decoded")):
+        assert [np.asarray(one).tolist() for one in sample["image"]] == [np.asarray(given[i]["image"][0]).tolist()] * 2
+
+
+def test_a_schema_of_all_columns(tmp_path: Path) -> None:
+    schema = Schema.of({"image": ImageField(), "label": IntField()})
+    assert write(tmp_path / "out", photographs(), schema) == dict(schema.fields)
+    assert [each["label"] for each in stored(tmp_path / "out")] == [i % 2 for i in range(9)]
+
+
+def upright(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"image": [np.asarray(image) for image in batch["image"]]}
+
+
+def test_transforms_and_formats_are_what_samples_are(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    write(tmp_path / "transform", photographs(PNGS).with_transform(upright))
+    for i, sample in enumerate(stored(tmp_path / "transform")):
+        assert list(sample) == ["image"]
+        assert np.array_equal(sample["image"], np.asarray(Image.open(io.BytesIO(PNGS[i]))))
+    found = write(tmp_path / "format", photographs(PNGS).with_format("torch"))
+    assert found == {"image": TensorField("uint8", (3, 16, None)), "label": TensorField("int64", ())}
+    assert write(tmp_path / "columns", photographs().with_format("arrow", ["image"])) == {"image": JPEGField()}
+
+
+class Own(datasets.Dataset):  # type: ignore[misc, name-defined]
+    """A dataset whose samples are no rows."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return {"n": index}
+
+    def __getitems__(self, indices: Any) -> Any:
+        return [{"n": index} for index in indices]
+
+
+@pytest.mark.parametrize("by", ["write", "convert"])
+def test_a_class_of_ones_own(tmp_path: Path, by: str) -> None:
+    given = Own(photographs().data)
+    if by == "write":
+        write(tmp_path / "out", given)
+    else:
+        convert(given, tmp_path / "out", num_workers=0)
+    with FileReader(tmp_path / "out") as reader:
+        assert reader.samples(range(9)) == [{"n": i} for i in range(9)]
+
+
+def test_a_serializer_gets_samples_as_they_are(tmp_path: Path) -> None:
+    write(tmp_path / "out", photographs(), serializer=pickle.dumps)
+    with FileReader(tmp_path / "out") as reader:
+        sample = pickle.loads(bytes(reader.read_one(0)))
+    assert np.array_equal(np.asarray(sample["image"]), np.asarray(photographs()[0]["image"])) and sample["label"] == 0
+
+
+def test_a_stream_gives_what_is_decoded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its files may be anywhere; the log says that they are not kept."""
+    DatasetWriter(tmp_path / "out", num_workers=0).from_iterable(photographs(PNGS).to_iterable_dataset())
+    for i, sample in enumerate(stored(tmp_path / "out")):
+        assert np.array_equal(np.asarray(sample["image"]), np.asarray(Image.open(io.BytesIO(PNGS[i]))))
+    assert [each.getMessage() for each in caplog.records if each.name == "ffrecord"] == [
+        "files of 'image' are decoded and stored anew: load the dataset without streaming to keep them"
+    ]
+    caplog.clear()
+    convert(photographs().select_columns("label").to_iterable_dataset(), tmp_path / "other", num_workers=0)
+    assert not [each for each in caplog.records if each.name == "ffrecord"]
+
+
+@pytest.mark.parametrize("call", ["from_indexed_dataset", "from_iterable"])
+def test_several_are_refused(tmp_path: Path, call: str) -> None:
+    both = datasets.DatasetDict(train=photographs(), test=photographs())
+    with pytest.raises(ArgumentError, match="DatasetDict has several datasets: give one of 'train', 'test'"):
+        getattr(DatasetWriter(tmp_path / "out", num_workers=0), call)(both)
+
+
+def test_a_file_that_is_no_image_is_named_by_its_sample(tmp_path: Path) -> None:
+    given = photographs([*JPEGS[:8], b"no image"])
+    with pytest.raises(WorkerError, match="failed at sample 8"):
+        write(tmp_path / "out", given, {"image": JPEGField()})
+    write(tmp_path / "out", given, {"image": JPEGField()}, on_error="skip")
+    assert [each["image"] for each in stored(tmp_path / "out")] == JPEGS[:8]
+
+
+def test_rows_are_told_from_others() -> None:
+    """So that an interrupted write of others is not gone on with, by `DatasetWriter` and `convert`."""
+    one, same, other = (input_of(photographs(files)) for files in (JPEGS, JPEGS, PNGS))
+    assert one is not None and same is not None and other is not None
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    known = [each.dataset(None).fingerprint for each in (one, same, other)]
+    assert known[0] == known[1] != known[2]
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    write(tmp_path / "out", photographs().select([]))
+    with FileReader(tmp_path / "out") as reader:
+        assert len(reader) == 0
