@@ -40,12 +40,14 @@ class Machine(NamedTuple):
         python: the interpreter that README's commands are run with: a name, or a path on this computer.
         suite: of a Debian system, else "".
         packages: what `apt install` gets there.
+        version: of Python, or "" if it changes with time.
     """
 
     name: str
     python: str
     suite: str = ""
     packages: tuple[str, ...] = ()
+    version: str = ""
 
     @property
     def root(self) -> Path:
@@ -53,29 +55,29 @@ class Machine(NamedTuple):
         return OUT / self.name
 
 
-def debian() -> list[Machine]:
+def debian_systems() -> list[Machine]:
     """Return the bare Debian systems."""
     line = re.search(r"apt install ([a-z0-9. -]+)", (ROOT / "README.md").read_text())
     assert line is not None, "README.md has no line with `apt install`"
     packages = tuple(line[1].split())
     newest = tuple(name.replace("python3-", "python3.15-") for name in packages)
     return [
-        Machine("debian-12", "python3", "bookworm", packages),
-        Machine("debian-13", "python3", "trixie", packages),
+        Machine("debian-12", "python3", "bookworm", packages, "3.11"),
+        Machine("debian-13", "python3", "trixie", packages, "3.13"),
         Machine("debian-testing", "python3", "testing", packages),
         Machine("debian-unstable", "python3", "unstable", packages),
-        Machine("debian-unstable-python3.15", "python3.15", "unstable", newest),
+        Machine("debian-unstable-python3.15", "python3.15", "unstable", newest, "3.15"),
     ]
 
 
-def here() -> Iterator[Machine]:
+def local_pythons() -> Iterator[Machine]:
     """Find the Pythons of this computer: on the path, and where pyenv has them."""
     for version in PYTHONS:
         name, code = f"python{version}", f"import sys; assert '%d.%d' % sys.version_info[:2] == '{version}'"
         pyenv = sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}")))
         for python in filter(None, [shutil.which(name, path=outer_path()), *pyenv]):
             if subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0:
-                yield Machine(name, python)
+                yield Machine(name, python, version=version)
                 break
 
 
@@ -86,7 +88,7 @@ def outer_path() -> str:
 
 def main() -> int:
     """Try the machines; 1 if one failed."""
-    machines = {each.name: each for each in [*debian(), *here()]}
+    machines = {each.name: each for each in [*debian_systems(), *local_pythons()]}
     parser = argparse.ArgumentParser(prog="run.py machines", description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"machines to try, all without: {', '.join(machines)}")
     parser.add_argument("--tests", choices=["everyday", "quick", "none"], default="everyday", help="default: everyday")
@@ -101,7 +103,7 @@ def main() -> int:
     OUT.mkdir(parents=True, exist_ok=True)
     fine = True
     for name in options.names or machines:
-        lacking = unable(machines[name])
+        lacking = missing_tools(machines[name])
         if lacking:
             print(f"machines: {name} is left out: {lacking}", flush=True)
             continue
@@ -120,7 +122,7 @@ def main() -> int:
     return 0 if fine else 1
 
 
-def unable(machine: Machine) -> str:
+def missing_tools(machine: Machine) -> str:
     """Say what this computer lacks for a machine, or nothing."""
     if not machine.suite:
         return ""
@@ -132,7 +134,7 @@ def unable(machine: Machine) -> str:
 def attempt(machine: Machine, tests: str, wheels: Path | None) -> dict[str, object]:
     """Make a machine, run README's commands on it, and return what came of it."""
     prepare(machine, wheels)
-    version = called(machine, wheels, machine.python, "--version")[1].split()[-1]
+    version = run_on(machine, wheels, machine.python, "--version")[1].split()[-1]
     found: dict[str, object] = {"machine": machine.name, "python": version, "failed": [], "commit": commit()}
     found["cpus"], found["date"] = os.cpu_count(), time.strftime("%Y-%m-%d")
     print(f"machines: {machine.name}, Python {version}", flush=True)
@@ -141,22 +143,22 @@ def attempt(machine: Machine, tests: str, wheels: Path | None) -> dict[str, obje
         commands.append(("test", "test --quick" if tests == "quick" else "test"))
     for key, command in commands:
         started = time.monotonic()
-        status, printed = called(machine, wheels, machine.python, "run.py", *command.split())
+        status, printed = run_on(machine, wheels, machine.python, "run.py", *command.split())
         found[key] = round(time.monotonic() - started, 1)
         log = OUT / f"{machine.name}-{key}.log"
         log.write_text(printed)
-        print(f"  {found[key]:7.1f} s  run.py {command}: {last(printed)}", flush=True)
+        print(f"  {found[key]:7.1f} s  run.py {command}: {closing_line(printed)}", flush=True)
         if status:
             found["failed"] = [*found["failed"], key]  # type: ignore[misc]
         if key == "digits":
-            found["accuracy"] = "".join(re.findall(r"accuracy: ([\d.]+%)", printed)[:1]) or last(printed)
+            found["accuracy"] = "".join(re.findall(r"accuracy: ([\d.]+%)", printed)[:1]) or closing_line(printed)
             found["megabytes"] = megabytes(clone(machine) / ".venv")
         if key == "test":
-            found["tests"], found["outcome"] = command, last(printed)
+            found["tests"], found["outcome"] = command, closing_line(printed)
     return found
 
 
-def last(printed: str) -> str:
+def closing_line(printed: str) -> str:
     """Return the line that says how a command ended: pytest's count, what run.py stopped with, or the last one."""
     counted = re.findall(r"=+ ((?:\d+ \w+,? ?)+ in [\d.]+s)", printed) or re.findall(r"^(\d+ passed.*)$", printed, re.M)
     if counted:
@@ -198,7 +200,7 @@ def prepare(machine: Machine, wheels: Path | None) -> None:
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone(machine))], check=True)
 
 
-def called(machine: Machine, wheels: Path | None, *command: str) -> tuple[int, str]:
+def run_on(machine: Machine, wheels: Path | None, *command: str) -> tuple[int, str]:
     """Run a command in a machine's clone, without a terminal. Returns its status and what it printed."""
     if machine.suite:
         kept = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}

@@ -176,20 +176,20 @@ def test_sources_that_change_are_compiled(run):
 
 
 def test_modules_of_another_python_do_not_count(run):
-    assert not run.built()
+    assert not run.has_all_modules()
     (run.ROOT / "ffrecord" / "_one.cpython-39-x86_64-linux-gnu.so").touch()
-    assert not run.built()
+    assert not run.has_all_modules()
     (run.ROOT / "ffrecord" / f"_one{run.sysconfig.get_config_var('EXT_SUFFIX')}").touch()
-    assert run.built()
+    assert run.has_all_modules()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", "3"])
 def test_a_damaged_record_is_none(run, text):
     run.VENV.mkdir()
     run.STATE.write_text(text)
-    assert run.recorded() == {}
-    run.record({"python": "this"})
-    assert run.recorded() == {"python": "this"}
+    assert run.load_state() == {}
+    run.save_state({"python": "this"})
+    assert run.load_state() == {"python": "this"}
 
 
 def test_packages_that_are_there_in_part_are_installed_again(run):
@@ -217,7 +217,7 @@ def test_packages_that_are_there_in_part_are_installed_again(run):
     ],
 )
 def test_finds_what_cannot_be_had(run, output, expected):
-    assert run.unavailable(output) == expected
+    assert run.projects_not_found(output) == expected
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_finds_what_cannot_be_had(run, output, expected):
     ],
 )
 def test_says_what_to_do(run, output, expected):
-    told = run.explained(output)
+    told = run.explain(output)
     assert expected.lower() in told.lower() and "\n" not in told
 
 
@@ -339,7 +339,7 @@ def test_the_python_below_is_no_environment(run):
     run.BIN.mkdir(parents=True)
     base = getattr(sys, "_base_executable", sys.executable)
     run.PYTHON.symlink_to(base)
-    assert not run.imports("json")
+    assert not run.can_import("json")
 
 
 def test_two_at_once_wait_for_each_other(run):
@@ -438,5 +438,5 @@ def test_slow_files_exist():
 
 def test_states_are_json(run):
     run.VENV.mkdir()
-    run.record({"python": run.interpreter()})
+    run.save_state({"python": run.interpreter()})
     assert json.loads(run.STATE.read_text()) == {"python": run.interpreter()}
