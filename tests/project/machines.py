@@ -100,7 +100,6 @@ def main() -> int:
     unknown = set(options.names) - set(machines)
     if unknown:
         parser.error(f"no machine {', '.join(sorted(unknown))} here; there are {', '.join(machines)}")
-    OUT.mkdir(parents=True, exist_ok=True)
     fine = True
     for name in options.names or machines:
         lacking = missing_tools(machines[name])
@@ -183,10 +182,11 @@ def clone(machine: Machine) -> Path:
 def prepare(machine: Machine, wheels: Path | None) -> None:
     """Make a machine and a clone on it, whatever was there."""
     shutil.rmtree(machine.root, ignore_errors=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     if machine.suite:
         packages = f"--include={','.join(machine.packages)}"
         command = ["debootstrap", "--variant=minbase", packages, machine.suite, str(machine.root)]
-        log = machine.root.with_suffix(".log")
+        log = OUT / f"{machine.name}.log"
         with log.open("w") as file:
             if subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode:
                 raise UnableError(f"debootstrap failed for {machine.suite}: {log} says why")
