@@ -22,6 +22,7 @@ from ffrecord.sharding.selection import Chosen, length, select, shuffle
 from ffrecord.sharding.sources import FromDataset, FromIterable, FromList, FromStreams, Source, shard_names
 from ffrecord.sharding.target import Directory, Target
 from ffrecord.sharding.writing import Plan, Writing
+from ffrecord.sizes import in_bytes
 from ffrecord.workers.crew import start_method_of
 from ffrecord.writer import whole_number
 
@@ -57,9 +58,9 @@ class Summary:
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: {counted(self.samples, 'sample')}, {self.bytes / 1e6:.1f} MB in "
+            f"{self.path}: {counted(self.samples, 'sample')}, {in_bytes(self.bytes)} in "
             f"{counted(self.shards, 'shard')}, "
-            f"{self.seconds:.1f} s, {self.mb_per_second:.1f} MB/s"
+            f"{self.seconds:.1f} s, {in_bytes(self.bytes / self.seconds)}/s"
         )
 
 

@@ -69,6 +69,11 @@ def test_modules_of_an_older_build(clone: Path) -> None:
     assert words in told(clone)
 
 
+def test_a_folder_is_missing(clone: Path) -> None:
+    shutil.rmtree(clone / "ffrecord" / "kernels")
+    assert "compiled modules are missing from" in told(clone)
+
+
 def test_an_installation_without_a_clone(clone: Path) -> None:
     (clone / "setup.py").unlink()
     assert told(clone).endswith(
