@@ -6,6 +6,7 @@ if sys.version_info < (3, 10):  # noqa: UP036  # whoever starts this with an old
     sys.exit("run.py: this is Python {}.{}; run it with 3.10 or newer: python3.12 run.py".format(*sys.version_info[:2]))
 
 import argparse
+import csv
 import fcntl
 import hashlib
 import importlib.util
@@ -73,6 +74,7 @@ TASKS = {
     "machines": Task("run README's commands on bare Debian systems and on every Python here", (), package=False),
     "release": Task("build, check and list the source archive and the wheels", ("release",), package=False),
 }
+AFRESH = "Delete .venv to set up everything anew."
 EXAMPLES = ("digits", "photographs", "ddp")
 PEERS = ("read", "write", "loader")  # the benchmarks that compare with other packages
 
@@ -83,7 +85,7 @@ def main() -> int:
         prog="run.py",
         usage="python3 run.py TASK [ARGUMENT ...]",
         description="Set up what a task needs in .venv, then run it.",
-        epilog="\n".join(["tasks:", *(f"  {name:12} {task.does}" for name, task in TASKS.items())]),
+        epilog="\n".join(["tasks:", *(f"  {name:12} {task.does}" for name, task in TASKS.items()), "", AFRESH]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("task", choices=TASKS, help=argparse.SUPPRESS)
@@ -102,7 +104,11 @@ def main() -> int:
             setting_up = False
             if given.task not in EXAMPLES:  # which write to out/, where two of them would be in each other's way
                 stack.close()
-            return max(map(run, commands(given.task, given.arguments)))
+            status = max(map(run, commands(given.task, given.arguments)))
+        if status and TASKS[given.task].needs:
+            with hold_lock():
+                mend()
+        return status
     except SetUpError as error:
         say(str(error))
         return 1
@@ -132,11 +138,17 @@ def say(text: str) -> None:
 def parts(task: str, arguments: Sequence[str]) -> tuple[str, ...]:
     """Return the extras and groups that a task needs with these arguments."""
     needs = TASKS[task].needs
-    if task == "test" and re.search(r"(?<!not )\blong\b", " ".join(arguments)):
+    if task == "test" and asks_for_long_tests(arguments):
         needs += ("docs", "lint", "release", "trainers")
     if task == "bench" and arguments[:1] and arguments[0] in PEERS:
         needs += ("bench",)
     return ("build", *needs)
+
+
+def asks_for_long_tests(arguments: Sequence[str]) -> bool:
+    """Tell if pytest's -m, of these arguments, names the long tests: `-m long`, `-mlong` or `-m "long or x"`."""
+    chosen = re.findall(r"(?:^|\0)-m[=\0]?([^\0]*)", "\0".join(arguments))
+    return any(re.search(r"(?<!not )\blong\b", each) for each in chosen)
 
 
 def requirements() -> dict[str, list[str]]:
@@ -208,11 +220,15 @@ def set_up(needed: Sequence[str], task: Task, lock: int) -> None:
     if not (stale or lacking or editable):
         return
     check_machine()
+    mend()
+    state = load_state()
+    lacking = [name for name in needed if state.get(name) != digest(asked[name], pins())]
+    editable = task.package and (stale or state.get("installed") != project)
     if sys.version_info[:2] > NEWEST:
-        say(f"Python {format_version(sys.version_info[:2])} is newer than those tested, up to {format_version(NEWEST)}; going on")
+        this, newest = format_version(sys.version_info[:2]), format_version(NEWEST)
+        say(f"Python {this} is newer than those tested, up to {newest}; going on")
     say(f"setting up {VENV.name} ({', '.join(name for name in lacking if name != 'build') or 'the package'}); "
         f"all output is in {LOG.relative_to(ROOT)}")  # fmt: skip
-    mend()
     if stale:
         state.pop("compiled", None)
         save_state(state)
@@ -343,10 +359,37 @@ def make_environment(lock: int) -> None:
 
 
 def mend() -> None:
-    """Remove the records of packages that an interrupted run installed in part, so that pip installs them again."""
+    """Forget the packages that lack a file, so that pip installs them again, and name them.
+
+    An interrupted run leaves such packages, and so does whoever deletes a file.
+    """
+    damaged = []
     for about in VENV.glob("lib/python*/site-packages/*.dist-info"):
-        if not (about / "RECORD").exists():
-            shutil.rmtree(about)
+        lost = lost_file(about)
+        if not lost:
+            continue
+        shutil.rmtree(about)
+        damaged.append(about.name.partition("-")[0])
+        if lost != "RECORD":
+            say(f"{damaged[-1]} in {VENV.name} lacks {lost}; the next set-up installs it anew")
+    if damaged:
+        steps = load_state()
+        kept = () if "pip" in damaged else ("python", "compiled")  # without pip, .venv is made anew
+        save_state({name: steps[name] for name in kept if name in steps})
+
+
+def lost_file(about: Path) -> str:
+    """Return the first file that an installed package should have and has not, or "". Its bytecode does not count.
+
+    Args:
+        about: the directory of its metadata.
+    """
+    try:
+        with (about / "RECORD").open(newline="", encoding="utf-8") as file:
+            names = [row[0] for row in csv.reader(file) if row and not row[0].endswith(".pyc")]
+    except (OSError, ValueError, csv.Error):
+        return "RECORD"
+    return next((name for name in names if not os.path.lexists(about.parent / name)), "")
 
 
 class Pip:
@@ -562,8 +605,13 @@ CAUSES = [
 ]
 
 
+VERSIONS_CAME = re.compile(r"\(from versions: (?!none\))|have no matching distributions available for your environment")
+
+
 def known_cause(output: str) -> str:
     """Return the advice for a failure that has nothing to do with versions, or nothing."""
+    if VERSIONS_CAME.search(output):  # so an index answered, even if another one did not
+        return ""
     return next((advice.format(root=ROOT) for pattern, advice in CAUSES if re.search(pattern, output)), "")
 
 

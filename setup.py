@@ -37,8 +37,6 @@ TABLE = "tests/reliability"  # of calls that tests make fail
 CALLS = ["ffrecord/system/calls.h", *(glob(f"{TABLE}/*fault*.h") if FAULTS else [])]
 LINUX = ["ffrecord/system/linux.h", *CALLS]
 
-# The C is Cython's, so nobody acts on its warnings; looking for them is a tenth of the time.
-QUIET = ["-w"]
 # What debuggers need is a quarter of the time and most of the size.
 STRIP = [] if COVERAGE or SANITIZERS else ["-g0"]
 STRIP_LINK = ["-Wl,-s"] if STRIP else []
@@ -53,12 +51,13 @@ def extension(name: str, *sources: str, flags: list[str] | None = None, **more: 
         macros.append(("CYTHON_TRACE_NOGIL", "1"))
     if FAULTS:
         macros.append(("FFRECORD_FAULTS", "1"))
+    # -w: the C is Cython's, so nobody acts on its warnings, and looking for them is a tenth of the time.
     return Extension(
         f"ffrecord.{name}",
         sources=[*sources] if f"ffrecord.{name}" == SHARED else [f"ffrecord/{name.replace('.', '/')}.pyx", *sources],
         define_macros=macros,
         include_dirs=["."],
-        extra_compile_args=["-O0" if FAULTS else "-O2", "-ffp-contract=off", *QUIET, *STRIP, *(flags or []), *SANITIZE],
+        extra_compile_args=["-O0" if FAULTS else "-O2", "-ffp-contract=off", "-w", *STRIP, *(flags or []), *SANITIZE],
         extra_link_args=[*STRIP_LINK, *SANITIZE],
         **more,
     )
@@ -71,13 +70,14 @@ def faults() -> Extension:
 
 
 WITH_NUMPY = {"ffrecord.kernels._memory", "ffrecord.kernels._records", "ffrecord.writing._buffers"}
+WAITING = [] if FAULTS else ["-O1"]  # for modules whose time goes into system calls
 RESAMPLE = sorted(glob("ffrecord/kernels/resample*.h"))
 EXTENSIONS = [
-    extension("_cython_shared", "ffrecord/_cython_shared.c", flags=[] if FAULTS else ["-O1"]),
+    extension("_cython_shared", "ffrecord/_cython_shared.c", flags=WAITING),
     extension("_crc", "ffrecord/_crc_kernels.c", depends=sorted(glob("ffrecord/_crc_*.h")), libraries=["dl"]),
-    extension("_aio", depends=LINUX),
-    extension("system._calls", depends=CALLS),
-    extension("kernels._threads", depends=LINUX),
+    extension("_aio", depends=LINUX, flags=WAITING),
+    extension("system._calls", depends=CALLS, flags=WAITING),
+    extension("kernels._threads", depends=LINUX, flags=WAITING),
     extension("kernels._memory", depends=["ffrecord/kernels/guard.h", *LINUX]),
     extension("kernels._names"),
     extension("kernels._permutation", flags=["-O3"]),
@@ -86,7 +86,7 @@ EXTENSIONS = [
     extension("engine._engine", depends=LINUX),
     extension("writing._buffers", depends=["ffrecord/writing/writing.h", *LINUX]),
     extension("sources._examples", depends=["ffrecord/sources/wire.h", LINUX[0]], flags=["-O3"]),
-    extension("sources._files", depends=LINUX),
+    extension("sources._files", depends=LINUX, flags=WAITING),
     extension("sources._recordio", depends=CALLS),
     extension("sources._tar", depends=LINUX),
     extension("sources._tfrecord", depends=LINUX),

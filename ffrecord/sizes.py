@@ -1,4 +1,4 @@
-"""Sizes as people write and read them: the one rule for arguments and options that are numbers of bytes, and for output."""
+"""Sizes as people write them, for arguments and options that are numbers of bytes, and as people read them."""
 
 import operator
 import re

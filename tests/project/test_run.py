@@ -118,7 +118,9 @@ def test_the_first_task_gets_little(ours):
 
 def test_long_tests_and_comparisons_get_more(ours):
     assert "docs" not in ours.parts("test", ["-m", "not long"])
-    assert {"docs", "lint", "release"} <= set(ours.parts("test", ["-m", "long"]))
+    for arguments in (["-m", "long"], ["-mlong"], ["-x", "-m", "long or not long"], ["-m=long"]):
+        assert {"docs", "lint", "release"} <= set(ours.parts("test", arguments))
+    assert "docs" not in ours.parts("test", ["-k", "long"])
     assert "bench" in ours.parts("bench", ["read", "--smoke"]) and "bench" not in ours.parts("bench", ["crc"])
 
 
@@ -201,6 +203,23 @@ def test_packages_that_are_there_in_part_are_installed_again(run):
     assert whole.exists() and not part.exists()
 
 
+def test_packages_that_lost_a_file_are_installed_again(run, capsys):
+    packages = run.VENV / "lib" / "python3.11" / "site-packages"
+    for name in ("a", "b"):
+        about = packages / f"{name}-1.dist-info"
+        about.mkdir(parents=True)
+        (packages / f"{name}.py").touch()
+        (about / "RECORD").write_text(f'{name}.py,,\n"{name}-1.dist-info/RECORD",,\n__pycache__/{name}.pyc,,\n')
+    run.save_state({"python": "this", "compiled": "1", "torch": "2"})
+    run.mend()
+    assert capsys.readouterr().out == "" and set(run.load_state()) == {"python", "compiled", "torch"}
+    (packages / "b.py").unlink()
+    run.mend()
+    assert capsys.readouterr().out == "run.py: b in .venv lacks b.py; the next set-up installs it anew\n"
+    assert [path.name for path in packages.glob("*.dist-info")] == ["a-1.dist-info"]
+    assert run.load_state() == {"python": "this", "compiled": "1"}
+
+
 # What it says
 
 
@@ -227,6 +246,16 @@ def test_finds_what_cannot_be_had(run, output, expected):
         ("fatal error: Python.h: No such file or directory", "apt install python3-dev"),
         ("gcc: fatal error: Killed signal terminated program cc1", "memory ran out"),
         ("ERROR: No matching distribution found for torch>=2.0", "torch cannot be had for Python 3"),
+        (
+            "WARNING: Retrying after NewConnectionError\nERROR: Could not find a version that satisfies the requirement "
+            "torch==9 (from versions: 2.0, 2.1)\nERROR: No matching distribution found for torch==9",
+            "torch cannot be had for Python 3",
+        ),
+        (
+            "WARNING: Retrying after NewConnectionError\nERROR: Could not find a version that satisfies the requirement "
+            "six (from versions: none)\nERROR: No matching distribution found for six",
+            "no package index could be reached",
+        ),
         ("error: something else\nbye", "error: something else (all of it is in .venv/set-up.log"),
     ],
 )
