@@ -104,7 +104,9 @@ def find_obstacle(compiler: str) -> str:
         return f"a C compiler, {compiler} (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc)"
     header = os.path.join(sysconfig.get_path("include"), "Python.h")
     if not os.path.exists(header):
-        return f"Python's headers, {header} (Debian, Ubuntu: apt install python3-dev; Fedora: dnf install python3-devel)"
+        return (
+            f"Python's headers, {header} (Debian, Ubuntu: apt install python3-dev; Fedora: dnf install python3-devel)"
+        )
     probe = [compiler, "-E", "-x", "c", "-o", os.devnull, "-"]
     if subprocess.run(probe, input=b"#include <stdio.h>\n", capture_output=True, check=False).returncode:
         return "the C library's headers (Debian, Ubuntu: apt install libc6-dev; Fedora: dnf install glibc-devel)"

@@ -1,4 +1,4 @@
-"""Make all that a release consists of, in out/release, and check it: `python3 run.py release`.
+"""Make all that a release consists of, in out/release, and check it: `python3 run.py release [--here] [VERSION ...]`.
 
 From the last commit: the source archive, and from it a wheel for every supported Python that is here or that a bare
 Debian system has (`machines.py` makes those). Each wheel gets the tag of the Linux systems that it runs on, and is then
@@ -24,6 +24,7 @@ OUT = ROOT / "out" / "release"
 SMOKE = ROOT / "tests" / "project" / "wheel_smoke.py"
 GOLDEN = ROOT / "tests" / "golden" / "ffrecord"
 CONSTRAINTS = ROOT / "constraints.txt"
+SUPPORTED = machines.PYTHONS
 COMPILERS = ("cc", "gcc", "clang")
 NEWEST_GLIBC = 34  # 2.34, of 2021: nothing here needs what is younger
 
@@ -31,33 +32,41 @@ NEWEST_GLIBC = 34  # 2.34, of 2021: nothing here needs what is younger
 def main() -> int:
     """Make the release; 1 if something is missing from it."""
     parser = argparse.ArgumentParser(prog="run.py release", description="Build, check and list what a release has.")
-    parser.add_argument("--here", action="store_true", help="only for the Pythons of this computer")
+    parser.add_argument("pythons", nargs="*", metavar="VERSION", help=f"of Python; default: {', '.join(SUPPORTED)}")
+    parser.add_argument("--here", action="store_true", help="only the Pythons of this computer, no Debian systems")
+    parser.add_argument("--out", type=Path, default=OUT, help="a directory, made anew; default: out/release")
     options = parser.parse_args()
-    shutil.rmtree(OUT, ignore_errors=True)
-    OUT.mkdir(parents=True)
+    unknown = set(options.pythons) - set(SUPPORTED)
+    if unknown:
+        parser.error(f"Python {', '.join(sorted(unknown))} is not supported; {', '.join(SUPPORTED)} are")
+    out = options.out.resolve()
+    if out.exists() and any(out.iterdir()) and not (out / "work").exists() and not (out / "SHA256SUMS").exists():
+        parser.error(f"{out} holds something else than a release: name a new directory")
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
     version, obstacle = read_version()
     left_out = uncommitted_files(ROOT)
     if left_out:
         say(f"not committed, so left out: {', '.join(left_out)}")
-    source = source_archive(Path(sys.executable), ROOT, OUT)
+    source = source_archive(Path(sys.executable), ROOT, out)
     say(f"{source.name}: {format_size(source)}")
-    missing = list(machines.PYTHONS)
-    for python, built in wheels(source, options.here):
+    missing = options.pythons or list(SUPPORTED)
+    for python, built in wheels(source, set(missing), options.here):
         missing.remove(python)
         say(f"{built.name}: {format_size(built)}, installed and used without a compiler")
-    call(sys.executable, "-m", "twine", "check", "--strict", *archives(OUT))
-    describe(OUT)
-    shutil.rmtree(OUT / "work", ignore_errors=True)
-    say(f"SHA256SUMS and CONTENTS.txt describe them, in {OUT.relative_to(ROOT)}")
+    call(sys.executable, "-m", "twine", "check", "--strict", *archives(out))
+    describe(out)
+    shutil.rmtree(out / "work", ignore_errors=True)
+    say(f"SHA256SUMS and CONTENTS.txt describe them, in {out}")
     if missing:
         say(f"no wheel for Python {', '.join(missing)}: neither this computer nor a Debian system made here has it")
     say("build the wheels for aarch64 on such a machine, by the recipe in .github/workflows/wheels.yml")
     if obstacle:
         say(f"this was a trial, because {obstacle}. Write the date of the release there, commit, and run this again")
     else:
-        upload = f".venv/bin/twine upload {OUT.relative_to(ROOT)}/ffrecord-*"
+        upload = f".venv/bin/twine upload {out}/ffrecord-*"
         say(f"left to a person: git tag v{version} && git push origin v{version} && {upload}")
-    return 1 if missing and not options.here else 0
+    return 1 if missing else 0
 
 
 def say(text: str) -> None:
@@ -120,11 +129,21 @@ def source_archive(python: Path, repository: Path, directory: Path) -> Path:
     return source
 
 
-def wheels(source: Path, only_here: bool) -> Iterator[tuple[str, Path]]:
-    """Build a wheel for every supported Python that can be had, and check it. Yields: version of Python, and wheel."""
-    missing = set(machines.PYTHONS)
+def wheels(source: Path, asked: set[str], only_here: bool) -> Iterator[tuple[str, Path]]:
+    """Build a wheel for each Python that can be had, and check it.
+
+    Args:
+        source: the source archive.
+        asked: versions of Python.
+        only_here: make no Debian systems.
+
+    Yields: version of Python, and wheel.
+    """
+    missing = set(asked)
     for machine in machines.local_pythons():
-        missing.discard(machine.version)
+        if machine.version not in missing:
+            continue
+        missing.remove(machine.version)
         directory = source.parent / "work" / machine.name
         made = build_wheel(create_environment(Path(machine.python), directory / "environment"), source, directory)
         tagged = repair(Path(sys.executable), made, source.parent)

@@ -1,6 +1,7 @@
 """machines.py and release.py: what they read from a run, and what they write. No machine is made."""
 
 import json
+import subprocess
 import sys
 import zipfile
 from importlib import import_module
@@ -72,6 +73,38 @@ def test_pythons_of_this_computer_run():
 
 def test_the_version_is_one():
     assert release.read_version()[0] == "2.0.0"
+
+
+def test_a_version_that_is_not_yet_released_is_a_trial(tmp_path, monkeypatch):
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "2.1.0"\n')
+    changes = tmp_path / "CHANGELOG.md"
+    changes.write_text("# Changelog\n\n## 2.1.0 (2026-12-01)\n\n## 2.0.0 (not yet released)\n")
+    assert release.read_version() == ("2.1.0", "")
+    changes.write_text("# Changelog\n\n## 2.1.0 (not yet released)\n")
+    assert release.read_version() == ("2.1.0", 'CHANGELOG.md says that 2.1.0 is "not yet released"')
+    changes.write_text("# Changelog\n\n## 2.0.0 (2026-12-01)\n")
+    with pytest.raises(SystemExit, match=r"has version 2\.1\.0, the newest in CHANGELOG\.md is 2\.0\.0"):
+        release.read_version()
+
+
+def test_files_that_are_not_committed(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
+
+    git("init")
+    for name in ("same", "old name", "changed", "removed"):
+        (tmp_path / name).write_text(name * 100)
+    git("add", ".")
+    git("commit", "--message", "All")
+    assert release.uncommitted_files(tmp_path) == []
+    git("mv", "old name", "new name")
+    (tmp_path / "changed").write_text("x")
+    (tmp_path / "removed").unlink()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "file äö").touch()
+    assert sorted(release.uncommitted_files(tmp_path)) == ["changed", "new name", "new/file äö", "removed"]
 
 
 def test_sums_and_contents(tmp_path):

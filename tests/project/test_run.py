@@ -247,12 +247,12 @@ def test_finds_what_cannot_be_had(run, output, expected):
         ("gcc: fatal error: Killed signal terminated program cc1", "memory ran out"),
         ("ERROR: No matching distribution found for torch>=2.0", "torch cannot be had for Python 3"),
         (
-            "WARNING: Retrying after NewConnectionError\nERROR: Could not find a version that satisfies the requirement "
+            "WARNING: Retrying after NewConnectionError\nERROR: Could not find a version that fits "
             "torch==9 (from versions: 2.0, 2.1)\nERROR: No matching distribution found for torch==9",
             "torch cannot be had for Python 3",
         ),
         (
-            "WARNING: Retrying after NewConnectionError\nERROR: Could not find a version that satisfies the requirement "
+            "WARNING: Retrying after NewConnectionError\nERROR: Could not find a version that fits "
             "six (from versions: none)\nERROR: No matching distribution found for six",
             "no package index could be reached",
         ),
