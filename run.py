@@ -474,7 +474,7 @@ class Pip:
 INSTALLED = re.compile(
     r"Installing collected packages|Successfully installed| *Downloading .*\((\d{3,}|[2-9]\d)(\.\d)? MB\)"
 )
-COMPILED = re.compile(r"\[ *\d+/\d+\]")
+COMPILED = re.compile(r"\[ *\d+/\d+\] ffrecord\.")
 
 
 def takes_build_constraints() -> bool:

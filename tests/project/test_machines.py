@@ -45,7 +45,7 @@ def test_the_page_has_the_newest_result_of_each_machine(tmp_path, monkeypatch, c
     page.write_text("# Machines\n\n<!-- results -->\nold\n<!-- end of results -->\n\nMore.\n")
     older, other = (
         RESULT | {"digits": 500.0},
-        RESULT | {"machine": "python3.15", "accuracy": "no torch", "failed": ["again"]},
+        RESULT | {"machine": "python3.15", "accuracy": "no torch", "failed": ["again"], "load": 7.6},
     )
     newer = RESULT | {"tests": "test --quick", "outcome": "9807 passed"}
     results.write_text("".join(json.dumps(each) + "\n" for each in (older, other, newer)))
@@ -54,7 +54,7 @@ def test_the_page_has_the_newest_result_of_each_machine(tmp_path, monkeypatch, c
     machines.page()
     text = page.read_text()
     assert "| debian-12 | 3.11.2 | 83 s | 11 s | 412 MB | `test --quick`: 9807 passed | 2 | 2026-11-26, abc |\n" in text
-    assert "| python3.15 | 3.11.2 | no torch | – |" in text
+    assert "| python3.15 | 3.11.2 | no torch | – | 412 MB | not run | 2, load 8 | 2026-11-26, abc |\n" in text
     assert "old" not in text and "500" not in text and text.startswith("# Machines\n") and text.endswith("\nMore.\n")
 
 
