@@ -255,7 +255,7 @@ def describe(directory: Path) -> None:
         sums.append(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}")
         if path.suffix == ".whl":
             with zipfile.ZipFile(path) as opened:
-                files = [(each.file_size, each.filename) for each in opened.infolist()]
+                files = [(each.file_size, each.filename) for each in opened.infolist() if not each.is_dir()]
         else:
             with tarfile.open(path) as archive:
                 files = [(each.size, each.name) for each in archive.getmembers() if each.isfile()]
