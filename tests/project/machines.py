@@ -156,7 +156,8 @@ def attempt(machine: Machine, tests: str, wheels: Path | None) -> dict[str, obje
             found["accuracy"] = "".join(re.findall(r"accuracy: ([\d.]+%)", printed)[:1]) or closing_line(printed)
             found["megabytes"] = megabytes(clone(machine) / ".venv")
         if key == "test":
-            found["tests"], found["outcome"] = command, closing_line(printed)
+            outcome = closing_line(printed)
+            found["tests"], found["outcome"] = command, f"status {status}: {outcome}" if status else outcome
     return found
 
 
