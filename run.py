@@ -6,6 +6,7 @@ if sys.version_info < (3, 10):  # noqa: UP036  # whoever starts this with an old
     sys.exit("run.py: this is Python {}.{}; run it with 3.10 or newer: python3.12 run.py".format(*sys.version_info[:2]))
 
 import argparse
+import csv
 import fcntl
 import hashlib
 import importlib.util
@@ -73,6 +74,7 @@ TASKS = {
     "machines": Task("run README's commands on bare Debian systems and on every Python here", (), package=False),
     "release": Task("build, check and list the source archive and the wheels", ("release",), package=False),
 }
+AFRESH = "Delete .venv to set up everything anew."
 EXAMPLES = ("digits", "photographs", "ddp")
 PEERS = ("read", "write", "loader")  # the benchmarks that compare with other packages
 
@@ -83,7 +85,7 @@ def main() -> int:
         prog="run.py",
         usage="python3 run.py TASK [ARGUMENT ...]",
         description="Set up what a task needs in .venv, then run it.",
-        epilog="\n".join(["tasks:", *(f"  {name:12} {task.does}" for name, task in TASKS.items())]),
+        epilog="\n".join(["tasks:", *(f"  {name:12} {task.does}" for name, task in TASKS.items()), "", AFRESH]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("task", choices=TASKS, help=argparse.SUPPRESS)
@@ -98,11 +100,15 @@ def main() -> int:
     try:
         with ExitStack() as stack:
             if TASKS[given.task].needs:
-                set_up(parts(given.task, given.arguments), TASKS[given.task], stack.enter_context(alone()))
+                set_up(parts(given.task, given.arguments), TASKS[given.task], stack.enter_context(hold_lock()))
             setting_up = False
             if given.task not in EXAMPLES:  # which write to out/, where two of them would be in each other's way
                 stack.close()
-            return max(map(run, commands(given.task, given.arguments)))
+            status = max(map(run, commands(given.task, given.arguments)))
+        if status and TASKS[given.task].needs:
+            with hold_lock():
+                mend()
+        return status
     except SetUpError as error:
         say(str(error))
         return 1
@@ -132,11 +138,17 @@ def say(text: str) -> None:
 def parts(task: str, arguments: Sequence[str]) -> tuple[str, ...]:
     """Return the extras and groups that a task needs with these arguments."""
     needs = TASKS[task].needs
-    if task == "test" and re.search(r"(?<!not )\blong\b", " ".join(arguments)):
+    if task == "test" and asks_for_long_tests(arguments):
         needs += ("docs", "lint", "release", "trainers")
     if task == "bench" and arguments[:1] and arguments[0] in PEERS:
         needs += ("bench",)
     return ("build", *needs)
+
+
+def asks_for_long_tests(arguments: Sequence[str]) -> bool:
+    """Tell if pytest's -m, of these arguments, names the long tests: `-m long`, `-mlong` or `-m "long or x"`."""
+    chosen = re.findall(r"(?:^|\0)-m[=\0]?([^\0]*)", "\0".join(arguments))
+    return any(re.search(r"(?<!not )\blong\b", each) for each in chosen)
 
 
 def requirements() -> dict[str, list[str]]:
@@ -179,7 +191,7 @@ def name_of(requirement: str) -> str:
 
 
 @contextmanager
-def alone() -> Iterator[int]:
+def hold_lock() -> Iterator[int]:
     """Hold the lock of this directory: two set-ups at once would break each other. Gives its descriptor."""
     with open(__file__, "r+b") as file:  # network file systems want it open for writing
         try:
@@ -195,32 +207,36 @@ def set_up(needed: Sequence[str], task: Task, lock: int) -> None:
 
     Every step is recorded as it ends, so a set-up that was interrupted goes on where it was.
     """
-    state, asked, made_from = recorded(), requirements(), sources()
+    state, asked, made_from = load_state(), requirements(), sources()
     project = digest((ROOT / "pyproject.toml").read_text())
-    if state.get("python") != interpreter() or not imports("pip"):
+    if state.get("python") != interpreter() or not can_import("pip"):
         check_machine()
         make_environment(lock)
         state = {"python": interpreter()}
-        record(state)
-    stale = task.package and (state.get("compiled") != made_from or not built())
+        save_state(state)
+    stale = task.package and (state.get("compiled") != made_from or not has_all_modules())
     lacking = [name for name in needed if state.get(name) != digest(asked[name], pins())]
     editable = task.package and (stale or state.get("installed") != project)
     if not (stale or lacking or editable):
         return
     check_machine()
+    mend()
+    state = load_state()
+    lacking = [name for name in needed if state.get(name) != digest(asked[name], pins())]
+    editable = task.package and (stale or state.get("installed") != project)
     if sys.version_info[:2] > NEWEST:
-        say(f"Python {spoken(sys.version_info[:2])} is newer than those tested, up to {spoken(NEWEST)}; going on")
+        this, newest = format_version(sys.version_info[:2]), format_version(NEWEST)
+        say(f"Python {this} is newer than those tested, up to {newest}; going on")
     say(f"setting up {VENV.name} ({', '.join(name for name in lacking if name != 'build') or 'the package'}); "
         f"all output is in {LOG.relative_to(ROOT)}")  # fmt: skip
-    mend()
     if stale:
         state.pop("compiled", None)
-        record(state)
+        save_state(state)
     pip = Pip(lock)
     if "build" in lacking:
         pip.install(asked["build"])
-        record(state | {"build": digest(asked["build"], pins())})
-        state = recorded()
+        save_state(state | {"build": digest(asked["build"], pins())})
+        state = load_state()
     compiler = Compiler(lock) if stale else None
     try:
         others = [name for name in lacking if name != "build"]
@@ -228,16 +244,16 @@ def set_up(needed: Sequence[str], task: Task, lock: int) -> None:
             pip.install(sorted({each for name in others for each in asked[name]}), spare=task.spare)
             if "test" in others:
                 pip.without_dependencies("mosaicml-streaming")
-            record(recorded() | {name: digest(asked[name], pins()) for name in others})
+            save_state(load_state() | {name: digest(asked[name], pins()) for name in others})
         if compiler:
             compiler.wait()
-            record(recorded() | {"compiled": made_from})
+            save_state(load_state() | {"compiled": made_from})
     finally:
         if compiler:
             compiler.end()
     if editable:
         pip.editable()
-        record(recorded() | {"installed": project})
+        save_state(load_state() | {"installed": project})
 
 
 def interpreter() -> str:
@@ -250,7 +266,7 @@ def digest(*values: object) -> str:
     return hashlib.sha256(repr(values).encode()).hexdigest()
 
 
-def recorded() -> dict[str, str]:
+def load_state() -> dict[str, str]:
     """Return the steps that were done, or nothing if .venv is not ours or the record is damaged."""
     try:
         return dict(json.loads(STATE.read_text()))
@@ -258,40 +274,40 @@ def recorded() -> dict[str, str]:
         return {}
 
 
-def record(state: dict[str, str]) -> None:
+def save_state(state: dict[str, str]) -> None:
     """Save the steps that were done, all or nothing."""
     beside = STATE.with_suffix(".part")
     beside.write_text(json.dumps(state, indent=1) + "\n")
     beside.replace(STATE)
 
 
-def compiled() -> list[Path]:
+def extension_sources() -> list[Path]:
     """Return the sources of the compiled modules."""
     return sorted((ROOT / "ffrecord").rglob("*.pyx"))
 
 
-def generated() -> list[Path]:
+def build_outputs() -> list[Path]:
     """Return what a build leaves in the tree: the C that Cython makes, and the modules."""
-    names = [path.with_suffix(".c") for path in compiled()] + [ROOT / "ffrecord" / "_cython_shared.c"]
+    names = [path.with_suffix(".c") for path in extension_sources()] + [ROOT / "ffrecord" / "_cython_shared.c"]
     return [path for path in names if path.exists()] + sorted((ROOT / "ffrecord").rglob("*.so"))
 
 
 def sources() -> str:
     """Return a checksum of all that is compiled, and of the tools that compile it."""
     paths = [path for end in ("pyx", "pxd", "pxi", "h", "c") for path in (ROOT / "ffrecord").rglob(f"*.{end}")]
-    kept = sorted(set(paths) - set(generated()))
+    kept = sorted(set(paths) - set(build_outputs()))
     read = [(str(path.relative_to(ROOT)), path.read_bytes()) for path in (ROOT / "setup.py", *kept)]
     return digest(read, requirements()["build"])
 
 
-def built() -> bool:
+def has_all_modules() -> bool:
     """Tell if every source has been compiled for this Python."""
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     modules = {path.name.partition(".")[0] for path in (ROOT / "ffrecord").rglob(f"*{suffix}")}
-    return {path.stem for path in compiled()} <= modules
+    return {path.stem for path in extension_sources()} <= modules
 
 
-def imports(*modules: str) -> bool:
+def can_import(*modules: str) -> bool:
     """Tell if .venv has a working Python with these modules."""
     if not PYTHON.exists():
         return False
@@ -335,18 +351,45 @@ def make_environment(lock: int) -> None:
         text=True,
     )
     if done.returncode:
-        raise SetUpError(f"cannot make {VENV}: {explained(done.stdout + done.stderr)}")
-    status, output = finished([str(PYTHON), "-m", "ensurepip"], lock)
+        raise SetUpError(f"cannot make {VENV}: {explain(done.stdout + done.stderr)}")
+    status, output = run_program([str(PYTHON), "-m", "ensurepip"], lock)
     if status:
-        raise SetUpError(f"cannot make {VENV}: {explained(output)}")
+        raise SetUpError(f"cannot make {VENV}: {explain(output)}")
     Pip(lock).install(["pip>=25.3"], "--upgrade")
 
 
 def mend() -> None:
-    """Remove the records of packages that an interrupted run installed in part, so that pip installs them again."""
+    """Forget the packages that lack a file, so that pip installs them again, and name them.
+
+    An interrupted run leaves such packages, and so does whoever deletes a file.
+    """
+    damaged = []
     for about in VENV.glob("lib/python*/site-packages/*.dist-info"):
-        if not (about / "RECORD").exists():
-            shutil.rmtree(about)
+        lost = lost_file(about)
+        if not lost:
+            continue
+        shutil.rmtree(about)
+        damaged.append(about.name.partition("-")[0])
+        if lost != "RECORD":
+            say(f"{damaged[-1]} in {VENV.name} lacks {lost}; the next set-up installs it anew")
+    if damaged:
+        steps = load_state()
+        kept = () if "pip" in damaged else ("python", "compiled")  # without pip, .venv is made anew
+        save_state({name: steps[name] for name in kept if name in steps})
+
+
+def lost_file(about: Path) -> str:
+    """Return the first file that an installed package should have and has not, or "". Its bytecode does not count.
+
+    Args:
+        about: the directory of its metadata.
+    """
+    try:
+        with (about / "RECORD").open(newline="", encoding="utf-8") as file:
+            names = [row[0] for row in csv.reader(file) if row and not row[0].endswith(".pyc")]
+    except (OSError, ValueError, csv.Error):
+        return "RECORD"
+    return next((name for name in names if not os.path.lexists(about.parent / name)), "")
 
 
 class Pip:
@@ -372,8 +415,8 @@ class Pip:
             if output is None:
                 return
             if known_cause(output):
-                raise SetUpError(explained(output))
-            for name in unavailable(output):
+                raise SetUpError(explain(output))
+            for name in projects_not_found(output):
                 if any(name_of(pin) == name and pin_applies(pin) for pin in self.pins):
                     say(f"the version of {name} in constraints.txt cannot be had for this Python; taking another")
                     self.pins = [pin for pin in self.pins if name_of(pin) != name]
@@ -388,7 +431,7 @@ class Pip:
                     self._install_each(asked, *options)
                     return
                 if "ResolutionImpossible" not in output or not self.pins:
-                    raise SetUpError(explained(output))
+                    raise SetUpError(explain(output))
                 say("the versions of constraints.txt cannot be had together for this Python; taking others")
                 self.pins = []
 
@@ -399,7 +442,7 @@ class Pip:
             if output is None:
                 continue
             if known_cause(output):
-                raise SetUpError(explained(output))
+                raise SetUpError(explain(output))
             say(f"{name_of(each)}, or a package that it needs, cannot be had for this Python; going on without")
 
     def without_dependencies(self, name: str) -> None:
@@ -411,7 +454,7 @@ class Pip:
         """Make the tree the package, with the modules that were compiled in it."""
         output = self._try("--no-deps", "--no-build-isolation", "--editable", str(ROOT), FFRECORD_COMPILED="1")
         if output is not None:
-            raise SetUpError(explained(output))
+            raise SetUpError(explain(output))
 
     def _try(self, *arguments: str, **variables: str) -> str | None:
         """Return None if pip succeeds, else what it printed."""
@@ -423,7 +466,7 @@ class Pip:
             command += ["--build-constraint", str(held)]
         # Of packages without a wheel for this Python, some would take an hour to compile. This one has no C.
         command += ["--only-binary", ":all:", "--no-binary", "tfrecord", *arguments]
-        status, output = finished(command, self.lock, **variables)
+        status, output = run_program(command, self.lock, **variables)
         return None if status == 0 else output
 
 
@@ -431,7 +474,7 @@ class Pip:
 INSTALLED = re.compile(
     r"Installing collected packages|Successfully installed| *Downloading .*\((\d{3,}|[2-9]\d)(\.\d)? MB\)"
 )
-COMPILED = re.compile(r"\[ *\d+/\d+\]")
+COMPILED = re.compile(r"\[ *\d+/\d+\] ffrecord\.")
 
 
 def takes_build_constraints() -> bool:
@@ -441,7 +484,7 @@ def takes_build_constraints() -> bool:
     return False
 
 
-def unavailable(output: str) -> list[str]:
+def projects_not_found(output: str) -> list[str]:
     """Return the projects of which pip found no version that fits."""
     named = re.findall(r"No matching distribution found for ([\w.-]+)", output)
     listed = re.search(r"no matching distributions available for your environment:\n((?: +\S+\n)+)", output)
@@ -496,7 +539,7 @@ class Program:
                     self._process.wait(timeout=5)
 
 
-def finished(command: list[str], lock: int, **variables: str) -> tuple[int, str]:
+def run_program(command: list[str], lock: int, **variables: str) -> tuple[int, str]:
     """Run a program to its end. Returns: its exit status, and all it printed."""
     program = Program(command, lock, variables)
     try:
@@ -510,7 +553,7 @@ class Compiler:
 
     def __init__(self, lock: int) -> None:
         # Cython and the C compiler go by times, which do not show other flags, versions and branches.
-        for path in generated():
+        for path in build_outputs():
             path.unlink(missing_ok=True)
         self._result = (1, "the build was interrupted")
         self._program = Program([str(PYTHON), "setup.py", "build_ext", "--inplace", "--force"], lock, {})
@@ -533,7 +576,7 @@ class Compiler:
         self._thread.join()
         status, output = self._result
         if status:
-            raise SetUpError(f"compiling failed: {explained(output)}")
+            raise SetUpError(f"compiling failed: {explain(output)}")
 
     def end(self) -> None:
         """End the build if it still runs."""
@@ -562,24 +605,29 @@ CAUSES = [
 ]
 
 
+VERSIONS_CAME = re.compile(r"\(from versions: (?!none\))|have no matching distributions available for your environment")
+
+
 def known_cause(output: str) -> str:
     """Return the advice for a failure that has nothing to do with versions, or nothing."""
+    if VERSIONS_CAME.search(output):  # so an index answered, even if another one did not
+        return ""
     return next((advice.format(root=ROOT) for pattern, advice in CAUSES if re.search(pattern, output)), "")
 
 
-def explained(output: str) -> str:
+def explain(output: str) -> str:
     """Say in one line why a program failed, and what to do."""
     if known_cause(output):
         return known_cause(output)
-    for name in unavailable(output):
-        this, others = ".".join(map(str, sys.version_info[:3])), f"{spoken(OLDEST)} to {spoken(NEWEST)}"
+    for name in projects_not_found(output):
+        this, others = ".".join(map(str, sys.version_info[:3])), f"{format_version(OLDEST)} to {format_version(NEWEST)}"
         return f"{name} cannot be had for Python {this} here: run this with another Python, {others}"
     last = [line.strip() for line in output.splitlines() if re.search(r"error", line, re.IGNORECASE)]
     shown = (last or output.strip().splitlines() or ["it printed nothing"])[-1][:200]
     return f"{shown} (all of it is in {LOG.relative_to(ROOT)}; delete .venv to begin again)"
 
 
-def spoken(version: tuple[int, ...]) -> str:
+def format_version(version: tuple[int, ...]) -> str:
     """Return a version with dots."""
     return ".".join(map(str, version))
 

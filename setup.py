@@ -8,17 +8,21 @@ The build prints a line for each module, which `pip install -v` shows.
 """
 
 import os
+import shutil
+import subprocess
 import sys
+import sysconfig
 from glob import glob
 from threading import Lock
 
-import numpy
-from Cython.Build import cythonize
-from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
+from setuptools import Command, Extension, setup
 
 if not sys.platform.startswith("linux"):
     sys.exit(f"ffrecord is for Linux, not for {sys.platform}: run it in a Linux container, as docs/faq.md shows")
+
+# pip asks for the metadata twice before it builds. That needs neither the modules nor Cython and numpy.
+BUILDS = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install", "sdist"}
+METADATA_ONLY = BUILDS.isdisjoint(sys.argv) and not {"dist_info", "egg_info"}.isdisjoint(sys.argv)
 
 CPUS = len(os.sched_getaffinity(0))
 COVERAGE = bool(os.environ.get("FFRECORD_COVERAGE"))
@@ -47,13 +51,13 @@ def extension(name: str, *sources: str, flags: list[str] | None = None, **more: 
         macros.append(("CYTHON_TRACE_NOGIL", "1"))
     if FAULTS:
         macros.append(("FFRECORD_FAULTS", "1"))
-    include = more.pop("include_dirs", [])
+    # -w: the C is Cython's, so nobody acts on its warnings, and looking for them is a tenth of the time.
     return Extension(
         f"ffrecord.{name}",
         sources=[*sources] if f"ffrecord.{name}" == SHARED else [f"ffrecord/{name.replace('.', '/')}.pyx", *sources],
         define_macros=macros,
-        include_dirs=[".", *include],
-        extra_compile_args=["-O0" if FAULTS else "-O2", "-ffp-contract=off", *STRIP, *(flags or []), *SANITIZE],
+        include_dirs=["."],
+        extra_compile_args=["-O0" if FAULTS else "-O2", "-ffp-contract=off", "-w", *STRIP, *(flags or []), *SANITIZE],
         extra_link_args=[*STRIP_LINK, *SANITIZE],
         **more,
     )
@@ -65,25 +69,26 @@ def faults() -> Extension:
     return Extension("ffrecord._faults", sources, define_macros=[("FFRECORD_FAULTS", "1")], depends=CALLS)
 
 
-NUMPY = [numpy.get_include()]
+WITH_NUMPY = {"ffrecord.kernels._memory", "ffrecord.kernels._records", "ffrecord.writing._buffers"}
+WAITING = [] if FAULTS else ["-O1"]  # for modules whose time goes into system calls
 RESAMPLE = sorted(glob("ffrecord/kernels/resample*.h"))
 EXTENSIONS = [
-    extension("_cython_shared", "ffrecord/_cython_shared.c", flags=[] if FAULTS else ["-O1"]),
+    extension("_cython_shared", "ffrecord/_cython_shared.c", flags=WAITING),
     extension(
         "_crc", "ffrecord/kernels/crc/kernels.c", depends=sorted(glob("ffrecord/kernels/crc/*.h")), libraries=["dl"]
     ),
-    extension("_aio", depends=LINUX),
-    extension("system._calls", depends=CALLS),
-    extension("kernels._threads", depends=LINUX),
-    extension("kernels._memory", depends=["ffrecord/kernels/guard.h", *LINUX], include_dirs=NUMPY),
+    extension("_aio", depends=LINUX, flags=WAITING),
+    extension("system._calls", depends=CALLS, flags=WAITING),
+    extension("kernels._threads", depends=LINUX, flags=WAITING),
+    extension("kernels._memory", depends=["ffrecord/kernels/guard.h", *LINUX]),
     extension("kernels._names"),
     extension("kernels._permutation", flags=["-O3"]),
     extension("kernels._pictures", depends=RESAMPLE),
-    extension("kernels._records", include_dirs=NUMPY),
+    extension("kernels._records"),
     extension("engine._engine", depends=LINUX),
-    extension("writing._buffers", depends=["ffrecord/writing/writing.h", *LINUX], include_dirs=NUMPY),
+    extension("writing._buffers", depends=["ffrecord/writing/writing.h", *LINUX]),
     extension("sources.tfrecord._examples", depends=["ffrecord/sources/tfrecord/wire.h", LINUX[0]], flags=["-O3"]),
-    extension("sources._files", depends=LINUX),
+    extension("sources._files", depends=LINUX, flags=WAITING),
     extension("sources.recordio._recordio", depends=CALLS),
     extension("sources.tar._tar", depends=LINUX),
     extension("sources.tfrecord._tfrecord", depends=LINUX),
@@ -95,41 +100,71 @@ if FAULTS:
         each.include_dirs += [".", TABLE]
 
 
-class Build(build_ext):
-    """Build the modules, and say how far it is."""
-
-    _lock = Lock()
-    _begun = 0
-
-    def build_extensions(self) -> None:
-        """Make the C of all modules, as many at a time as there are CPUs; then compile them."""
-        made = cythonize(
-            self.extensions,
-            nthreads=CPUS,
-            compiler_directives={"language_level": 3, "linetrace": COVERAGE, "emit_code_comments": COVERAGE},
-            shared_utility_qualified_name=SHARED,
+def find_obstacle(compiler: str) -> str:
+    """Return what this machine lacks for the build, and how to install it, or ""."""
+    if shutil.which(compiler) is None:
+        return f"a C compiler, {compiler} (Debian, Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc)"
+    header = os.path.join(sysconfig.get_path("include"), "Python.h")
+    if not os.path.exists(header):
+        return (
+            f"Python's headers, {header} (Debian, Ubuntu: apt install python3-dev; Fedora: dnf install python3-devel)"
         )
-        sources = {each.name: each.sources for each in made}
-        self.extensions = [ext for ext in self.extensions if ext.name in sources]
-        for ext in self.extensions:
-            ext.sources = sources[ext.name]
-        super().build_extensions()
-
-    def build_extension(self, ext: Extension) -> None:
-        """Compile one module."""
-        with self._lock:
-            self._begun += 1
-            line = f"[{self._begun}/{len(self.extensions)}] {ext.name}"
-        print(line, flush=True)
-        super().build_extension(ext)
+    probe = [compiler, "-E", "-x", "c", "-o", os.devnull, "-"]
+    if subprocess.run(probe, input=b"#include <stdio.h>\n", capture_output=True, check=False).returncode:
+        return "the C library's headers (Debian, Ubuntu: apt install libc6-dev; Fedora: dnf install glibc-devel)"
+    return ""
 
 
-if os.environ.get("FFRECORD_COMPILED"):
+def build_command() -> type[Command]:
+    """Return the command that builds the modules. With its base comes Cython's compiler."""
+    from setuptools.command.build_ext import build_ext
+
+    class Build(build_ext):
+        """Build the modules, and say how far it is."""
+
+        _lock = Lock()
+        _begun = 0
+
+        def build_extensions(self) -> None:
+            """Make the C of all modules, as many at a time as there are CPUs; then compile them."""
+            obstacle = find_obstacle(self.compiler.compiler[0])
+            if obstacle:
+                sys.exit(f"ffrecord is compiled here, and this machine lacks {obstacle}; then run this again")
+            import numpy
+            from Cython.Build import cythonize
+
+            for ext in self.extensions:
+                if ext.name in WITH_NUMPY:
+                    ext.include_dirs.append(numpy.get_include())
+            made = cythonize(
+                self.extensions,
+                nthreads=CPUS,
+                compiler_directives={"language_level": 3, "linetrace": COVERAGE, "emit_code_comments": COVERAGE},
+                shared_utility_qualified_name=SHARED,
+            )
+            sources = {each.name: each.sources for each in made}
+            self.extensions = [ext for ext in self.extensions if ext.name in sources]
+            for ext in self.extensions:
+                ext.sources = sources[ext.name]
+            super().build_extensions()
+
+        def build_extension(self, ext: Extension) -> None:
+            """Compile one module."""
+            with self._lock:
+                self._begun += 1
+                line = f"[{self._begun}/{len(self.extensions)}] {ext.name}"
+            print(line, flush=True)
+            super().build_extension(ext)
+
+    return Build
+
+
+if METADATA_ONLY or os.environ.get("FFRECORD_COMPILED"):
     EXTENSIONS = []
 
 if __name__ == "__main__":
     setup(
         ext_modules=EXTENSIONS,
-        cmdclass={"build_ext": Build},
+        cmdclass={"build_ext": build_command()} if EXTENSIONS else {},
         options={"build_ext": {"parallel": CPUS}},
     )

@@ -69,11 +69,36 @@ def test_modules_of_an_older_build(clone: Path) -> None:
     assert words in told(clone)
 
 
+def test_a_folder_is_missing(clone: Path) -> None:
+    shutil.rmtree(clone / "ffrecord" / "kernels")
+    assert "compiled modules are missing from" in told(clone)
+
+
 def test_an_installation_without_a_clone(clone: Path) -> None:
     (clone / "setup.py").unlink()
     assert told(clone).endswith(
         "install it again with this Python, by `pip install --force-reinstall .` in a clone of ffrecord"
     )
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ("os.environ['CC'] = 'no-such-compiler -O2'", "a C compiler, no-such-compiler (Debian, Ubuntu: apt "),
+        ("sysconfig.get_path = lambda name: '/nowhere'", "Python's headers, /nowhere/Python.h (Debian, Ubuntu: apt"),
+        ("os.environ['CC'] = 'false'", "the C library's headers (Debian, Ubuntu: apt install libc6-dev;"),
+    ],
+)
+def test_a_build_says_what_the_machine_lacks(tmp_path: Path, change: str, words: str) -> None:
+    """In one line, before anything is made."""
+    code = "import os, runpy, sys, sysconfig\nfrom setuptools.command import build_ext"
+    arguments = ["setup.py", "build_ext", f"--build-lib={tmp_path}", f"--build-temp={tmp_path}"]
+    code = f"{code}\nsys.argv = {arguments!r}\n{change}\nrunpy.run_path('setup.py', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("ffrecord")]
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert line.startswith(f"ffrecord is compiled here, and this machine lacks {words}")
+    assert line.endswith("then run this again") and list(tmp_path.iterdir()) == []
 
 
 def test_extras_name_packages_that_can_be_installed() -> None:

@@ -363,7 +363,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
         DatasetWriter(tmp_path / "notes.txt")
     writer = DatasetWriter(tmp_path / "set")
     writer.from_indexed_dataset(grown(3))
-    with pytest.raises(FileExistsError, match=r"is not empty, it holds PART_00000\.ffr, dataset\.json"):
+    with pytest.raises(FileExistsError, match=r"PART_00000\.ffr, dataset\.json; delete it, or name another directory"):
         writer.from_indexed_dataset(grown(4))
     assert read_all(tmp_path / "set") == grown(3)
 
@@ -450,7 +450,7 @@ def test_summary(tmp_path: Path) -> None:
     summary = write(tmp_path / "set", [bytes(1000)] * 50)
     assert summary.seconds > 0 and summary.bytes == 50_000
     assert summary.mb_per_second == pytest.approx(0.05 / summary.seconds)
-    assert "50 samples, 0.1 MB in 1 shard," in str(summary)
+    assert "50 samples, 50 kB in 1 shard," in str(summary)
     with pytest.raises(FrozenInstanceError):
         summary.samples = 3  # type: ignore[misc]
 

@@ -109,7 +109,7 @@ def test_plurals():
 
 def test_a_summary_of_one(tmp_path):
     summary = DatasetWriter(tmp_path / "a", num_workers=0, progress=False).from_indexed_dataset([b"x"])
-    assert f"{tmp_path}/a: 1 sample, 0.0 MB in 1 shard, " in str(summary)
+    assert f"{tmp_path}/a: 1 sample, 1 B in 1 shard, " in str(summary)
     with FileReader(tmp_path / "a") as reader:
         assert repr(reader).startswith("<FileReader of 1 sample in 1 file, ")
 

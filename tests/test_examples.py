@@ -44,8 +44,8 @@ def test_digits(tmp_path):
     losses = re.findall(r"^trained: .* loss ([0-9.]+), .* with (.*)$", done.stdout, re.MULTILINE)
     assert [name for _, name in losses] == ["ffrecord.torch.Loader", "torch's DataLoader"]
     assert losses[0][0] == losses[1][0]
-    assert "1437 samples, 0.1 MB in 6 shards" in done.stdout
-    assert len(re.findall(r"^(?:written|read): .* MB/s$", done.stdout, re.MULTILINE)) == 4
+    assert "1437 samples, 103 kB in 6 shards" in done.stdout
+    assert len(re.findall(r"^(?:written|read): .* [kM]B/s$", done.stdout, re.MULTILINE)) == 4
     assert min(png_size(tmp_path / "digits.png")) > 600
     look_at("digits/train", tmp_path)
 

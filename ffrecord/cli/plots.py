@@ -19,6 +19,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 WIDTH = 3.4  # inches
 DPI = 300
 TITLE_MOST = 48  # characters that fit
+INK, LIGHT_INK, GRID = "#24292f", "#d0d7de", "#8b949e"  # of text and axes on light pages, on dark ones; of lines behind
 STYLE = {
     "font.size": 8,
     "axes.labelsize": 8,
@@ -33,7 +34,9 @@ STYLE = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
+    "grid.color": GRID,
+    "grid.alpha": 0.3,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
     "grid.linewidth": 0.6,
     "svg.fonttype": "none",
     "svg.hashsalt": "ffrecord",
@@ -41,7 +44,7 @@ STYLE = {
 LIMIT = "#c1121f"
 COLOURS = {"cached": "#2a6f97", "cold": "#e07a1f", "loader": "#5b8c5a"}  # told apart in grey, too, by these marks:
 LINES = {"cached": "-", "cold": "--", "loader": ":"}
-OURS, SHARE = "#2a6f97", "#555555"
+OURS, SHARE = "#2a6f97", "#6e7781"
 BINS_LEAST, BINS, BINS_MOST = 12, 40, 120
 ROOM_LEAST = 5  # bars that there is room for: a single one is no wall
 TEXT = 0.33  # of the length of an axis: what the text beside a bar takes
@@ -76,10 +79,23 @@ def figure(heights: Sequence[float]) -> tuple[Any, list[Any]]:
 
 
 def save(made: Any, path: str) -> None:
-    """Write a figure; a file that is there is replaced when all is written."""
+    """Write a figure; a file that is there is replaced when all is written.
+
+    An SVG has no background, and on dark pages its text and axes are light. Others are white, for slides and paper.
+    """
     kind, data = path.rpartition(".")[2], io.BytesIO()
-    made.savefig(data, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
-    atomic_output.save(data.getvalue(), path)
+    if kind != "svg":
+        made.savefig(data, format=kind, dpi=DPI)
+        atomic_output.save(data.getvalue(), path)
+        return
+    made.savefig(data, format=kind, dpi=DPI, metadata={"Date": None}, transparent=True)
+    atomic_output.save(with_dark_theme(data.getvalue().decode()).encode(), path)
+
+
+def with_dark_theme(svg: str) -> str:
+    """Add a rule to an SVG: where the page around it is dark, text and axes are light."""
+    rules = "".join(f'[style*="{what}: {INK}"]{{{what}: {LIGHT_INK} !important}}' for what in ("fill", "stroke"))
+    return svg.replace("</style>", f"\n@media (prefers-color-scheme: dark){{{rules}}}</style>", 1)
 
 
 def plot_sizes(sizes: Sizes, source: str, path: str) -> None:
@@ -185,7 +201,7 @@ def _ways(axes: Any, found: Sequence[Measured]) -> None:
             textcoords="offset points",
             va="center",
             fontsize=7,
-            color="white" if inside else "black",
+            color="white" if inside else INK,
         )
     axes.set_yticks(range(len(found)), [each.way for each in found])
     axes.invert_yaxis()

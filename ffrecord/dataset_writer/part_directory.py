@@ -52,7 +52,8 @@ def check_vacant(path: str) -> None:
     there = sorted(set(os.listdir(path)) - ours) if os.path.isdir(path) else []
     if there:
         some = ", ".join(there[:3]) + (", …" if len(there) > 3 else "")
-        raise file_error(errno.EEXIST, f"{path} is not empty, it holds {some}", path)
+        remedy = "delete it, or name another directory"
+        raise file_error(errno.EEXIST, f"{path} is not empty, it holds {some}; {remedy}", path)
 
 
 def check_no_shards(path: str) -> None:

@@ -32,6 +32,7 @@ from ffrecord.inputs.huggingface import HuggingFaceInput
 from ffrecord.inputs.recognised import Ours, input_of
 from ffrecord.processes.pool import start_method_of
 from ffrecord.system import urls
+from ffrecord.system.sizes import in_bytes
 from ffrecord.writing.file_writer import whole_number
 
 
@@ -66,9 +67,9 @@ class Summary:
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: {counted(self.samples, 'sample')}, {self.bytes / 1e6:.1f} MB in "
+            f"{self.path}: {counted(self.samples, 'sample')}, {in_bytes(self.bytes)} in "
             f"{counted(self.shards, 'shard')}, "
-            f"{self.seconds:.1f} s, {self.mb_per_second:.1f} MB/s"
+            f"{self.seconds:.1f} s, {in_bytes(self.bytes / self.seconds)}/s"
         )
 
 

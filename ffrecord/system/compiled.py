@@ -60,7 +60,8 @@ def _built_for_others(package: str, missing: list[str]) -> str | None:
     """The suffix of a missing module that was built for another Python; None if there is none."""
     for name in missing:
         directory, stem = os.path.split(os.path.join(package, name))
-        for file in os.listdir(directory):
+        there = os.listdir(directory) if os.path.isdir(directory) else []
+        for file in there:
             if file.startswith(f"{stem}.") and file.endswith(".so"):
                 return file.removeprefix(stem)
     return None

@@ -1,4 +1,4 @@
-"""Sizes as people write them: the one rule for every argument and option that is a number of bytes."""
+"""Sizes as people write them, for arguments and options that are numbers of bytes, and as people read them."""
 
 import operator
 import re
@@ -12,6 +12,7 @@ LETTERS = "KMGTP"
 UNITS = {"": 1, "B": 1}
 UNITS |= {f"{letter}{end}": 1000**power for power, letter in enumerate(LETTERS, 1) for end in ("", "B")}
 UNITS |= {f"{letter}{end}": 1024**power for power, letter in enumerate(LETTERS, 1) for end in ("I", "IB")}
+SHOWN = ("kB", "MB", "GB", "TB", "PB", "EB")  # powers of 1000
 WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 DIGITS_MOST = 100  # of a size in text
 MOST = 2**63 - 1  # bytes
@@ -44,6 +45,14 @@ def parse_size(name: str, value: Any, *, least: int = 1) -> int:
 def parse_limit(name: str, value: Any, *, least: int = 1) -> int | None:
     """Return the bytes that an argument says, as `parse_size`; None for no limit."""
     return None if value is None else parse_size(name, value, least=least)
+
+
+def in_bytes(size: float) -> str:
+    """Return a number of bytes with three digits and a unit: 1.23 MB is 1,230,000 bytes."""
+    if size < 1000:
+        return f"{size:.0f} B"
+    power = next((power for power in range(1, len(SHOWN)) if size < 999.5 * 1000**power), len(SHOWN))
+    return f"{size / 1000**power:.3g} {SHOWN[power - 1]}"
 
 
 def _written(name: str, text: str) -> int:

@@ -197,3 +197,13 @@ def test_kinds_of_files(tmp_path, suffix):
             assert image.width == round(plots.WIDTH * plots.DPI)
             assert len(image.convert("RGB").getcolors(1 << 24)) > 10
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_an_svg_fits_light_pages_and_dark_ones(tmp_path):
+    plots.plot_sizes(sizes_of([1, 2, 2, 3]), NAME, str(tmp_path / "a.svg"))
+    text = (tmp_path / "a.svg").read_text()
+    assert "fill: #ffffff" not in text and "#000000" not in text
+    assert f"fill: {plots.INK}" in text and "prefers-color-scheme: dark" in text and plots.LIGHT_INK in text
+    root = ET.parse(tmp_path / "a.svg").getroot()
+    texts = list(root.iter("{http://www.w3.org/2000/svg}text"))
+    assert texts and all(plots.INK in each.attrib["style"] for each in texts)

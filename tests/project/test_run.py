@@ -118,7 +118,9 @@ def test_the_first_task_gets_little(ours):
 
 def test_long_tests_and_comparisons_get_more(ours):
     assert "docs" not in ours.parts("test", ["-m", "not long"])
-    assert {"docs", "lint", "release"} <= set(ours.parts("test", ["-m", "long"]))
+    for arguments in (["-m", "long"], ["-mlong"], ["-x", "-m", "long or not long"], ["-m=long"]):
+        assert {"docs", "lint", "release"} <= set(ours.parts("test", arguments))
+    assert "docs" not in ours.parts("test", ["-k", "long"])
     assert "bench" in ours.parts("bench", ["read", "--smoke"]) and "bench" not in ours.parts("bench", ["crc"])
 
 
@@ -176,20 +178,20 @@ def test_sources_that_change_are_compiled(run):
 
 
 def test_modules_of_another_python_do_not_count(run):
-    assert not run.built()
+    assert not run.has_all_modules()
     (run.ROOT / "ffrecord" / "_one.cpython-39-x86_64-linux-gnu.so").touch()
-    assert not run.built()
+    assert not run.has_all_modules()
     (run.ROOT / "ffrecord" / f"_one{run.sysconfig.get_config_var('EXT_SUFFIX')}").touch()
-    assert run.built()
+    assert run.has_all_modules()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", "3"])
 def test_a_damaged_record_is_none(run, text):
     run.VENV.mkdir()
     run.STATE.write_text(text)
-    assert run.recorded() == {}
-    run.record({"python": "this"})
-    assert run.recorded() == {"python": "this"}
+    assert run.load_state() == {}
+    run.save_state({"python": "this"})
+    assert run.load_state() == {"python": "this"}
 
 
 def test_packages_that_are_there_in_part_are_installed_again(run):
@@ -199,6 +201,23 @@ def test_packages_that_are_there_in_part_are_installed_again(run):
     (whole / "RECORD").touch()
     run.mend()
     assert whole.exists() and not part.exists()
+
+
+def test_packages_that_lost_a_file_are_installed_again(run, capsys):
+    packages = run.VENV / "lib" / "python3.11" / "site-packages"
+    for name in ("a", "b"):
+        about = packages / f"{name}-1.dist-info"
+        about.mkdir(parents=True)
+        (packages / f"{name}.py").touch()
+        (about / "RECORD").write_text(f'{name}.py,,\n"{name}-1.dist-info/RECORD",,\n__pycache__/{name}.pyc,,\n')
+    run.save_state({"python": "this", "compiled": "1", "torch": "2"})
+    run.mend()
+    assert capsys.readouterr().out == "" and set(run.load_state()) == {"python", "compiled", "torch"}
+    (packages / "b.py").unlink()
+    run.mend()
+    assert capsys.readouterr().out == "run.py: b in .venv lacks b.py; the next set-up installs it anew\n"
+    assert [path.name for path in packages.glob("*.dist-info")] == ["a-1.dist-info"]
+    assert run.load_state() == {"python": "this", "compiled": "1"}
 
 
 # What it says
@@ -217,7 +236,7 @@ def test_packages_that_are_there_in_part_are_installed_again(run):
     ],
 )
 def test_finds_what_cannot_be_had(run, output, expected):
-    assert run.unavailable(output) == expected
+    assert run.projects_not_found(output) == expected
 
 
 @pytest.mark.parametrize(
@@ -227,11 +246,21 @@ def test_finds_what_cannot_be_had(run, output, expected):
         ("fatal error: Python.h: No such file or directory", "apt install python3-dev"),
         ("gcc: fatal error: Killed signal terminated program cc1", "memory ran out"),
         ("ERROR: No matching distribution found for torch>=2.0", "torch cannot be had for Python 3"),
+        (
+            "WARNING: Retrying after NewConnectionError\nERROR: Could not find a version that fits "
+            "torch==9 (from versions: 2.0, 2.1)\nERROR: No matching distribution found for torch==9",
+            "torch cannot be had for Python 3",
+        ),
+        (
+            "WARNING: Retrying after NewConnectionError\nERROR: Could not find a version that fits "
+            "six (from versions: none)\nERROR: No matching distribution found for six",
+            "no package index could be reached",
+        ),
         ("error: something else\nbye", "error: something else (all of it is in .venv/set-up.log"),
     ],
 )
 def test_says_what_to_do(run, output, expected):
-    told = run.explained(output)
+    told = run.explain(output)
     assert expected.lower() in told.lower() and "\n" not in told
 
 
@@ -339,7 +368,7 @@ def test_the_python_below_is_no_environment(run):
     run.BIN.mkdir(parents=True)
     base = getattr(sys, "_base_executable", sys.executable)
     run.PYTHON.symlink_to(base)
-    assert not run.imports("json")
+    assert not run.can_import("json")
 
 
 def test_two_at_once_wait_for_each_other(run):
@@ -438,5 +467,5 @@ def test_slow_files_exist():
 
 def test_states_are_json(run):
     run.VENV.mkdir()
-    run.record({"python": run.interpreter()})
+    run.save_state({"python": run.interpreter()})
     assert json.loads(run.STATE.read_text()) == {"python": run.interpreter()}

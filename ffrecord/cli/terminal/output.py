@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from ffrecord import errors
 from ffrecord.errors import escaped
+from ffrecord.system.sizes import in_bytes as in_bytes
 
 GAP = 2  # spaces between columns
 TEXT_LEAST = 16  # characters of a text without its middle: of fewer nobody can tell what it was
@@ -55,7 +56,6 @@ def without_middle(text: str, width: int) -> str:
 
 PIPED_WIDTH = 80
 NARROW = 10  # columns in which nothing is wrapped any more
-UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
 class Output:
@@ -225,14 +225,6 @@ def in_words(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {in_words(each)}" for name, each in value.items())
     return "-" if value is None else str(value)
-
-
-def in_bytes(size: float) -> str:
-    """A number of bytes with three digits and a unit: 1.23 MB is 1,230,000 bytes."""
-    if size < 1000:
-        return f"{size:.0f} B"
-    power = next((power for power in range(1, len(UNITS)) if size < 999.5 * 1000**power), len(UNITS))
-    return f"{size / 1000**power:.3g} {UNITS[power - 1]}"
 
 
 def silence(stream: TextIO) -> None:

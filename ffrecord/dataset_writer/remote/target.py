@@ -297,7 +297,8 @@ def check_vacant(objects: Objects, story: LogState) -> None:
     others = sorted(there.keys() - ours)
     if others:
         some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
-        raise file_error(errno.EEXIST, f"{objects.label} is not empty, it holds {some}", objects.label)
+        message = f"{objects.label} is not empty, it holds {some}; delete that, or name another directory"
+        raise file_error(errno.EEXIST, message, objects.label)
 
 
 def check_extendable(objects: Objects) -> Manifest:
