@@ -68,7 +68,7 @@ TASKS = {
     "sanitize": Task("run the tests under the address and undefined behaviour sanitizers", TESTS, spare=True),
     "planted": Task("plant mistakes in copies of the code; name those that no test notices", TESTS, spare=True),
     "fuzz": Task("fuzz the parsers: [TARGET ...] [--seconds S] [--executions N]", TESTS, spare=True),
-    "lint": Task("run ruff, mypy, pyright and cython-lint", (*TESTS, "lint")),
+    "lint": Task("run ruff, mypy, pyright, cython-lint and codespell", (*TESTS, "lint")),
     "docs": Task("build the documentation into out/site; warnings are errors", ("docs",)),
     "bench": Task("list the benchmarks; with the name of one, run it", TESTS, spare=True),
     "machines": Task("run README's commands on bare Debian systems and on every Python here", (), package=False),
@@ -77,6 +77,7 @@ TASKS = {
 AFRESH = "Delete .venv to set up everything anew."
 EXAMPLES = ("digits", "photographs", "ddp")
 PEERS = ("read", "write", "loader")  # the benchmarks that compare with other packages
+SPELLED = ("README.md", "docs", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "ffrecord")
 
 
 def main() -> int:
@@ -660,6 +661,7 @@ def commands(task: str, arguments: Sequence[str]) -> list[list[str]]:
     if task == "lint":
         checks = ["ruff check", "ruff format --check", "mypy", "mypy --strict tests/typing"]
         checks += ["basedpyright", "cython-lint ffrecord"]  # the first is pyright, with a Node.js of its own
+        checks += [f"codespell {' '.join(SPELLED)}"]
         return [[str(BIN / name), *options, *arguments] for name, *options in map(str.split, checks)]
     programs = {
         "planted": "tests/reliability/plant.py",

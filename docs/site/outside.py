@@ -17,6 +17,7 @@ DOCS = ROOT / "docs"
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:)([^)\s#]+)")
 FENCE = re.compile(r"^(```.*\n(?:.*\n)*?```)$", re.MULTILINE)
 TITLE = re.compile(r"^```(\w+) (.*)$", re.MULTILINE)
+BEHIND = 0.2  # weight in the search of pages that the navigation leaves out: decisions, tables of figures
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -35,6 +36,8 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
     """The page with its links as they are on the site; MkDocs itself says which of them lead nowhere."""
     if page.is_homepage:
         page.meta["hide"] = ["navigation"]  # it has the contents of the site itself
+    if page.file.inclusion.is_not_in_nav():
+        page.meta["search"] = {"boost": BEHIND}
     here = origin(page.file.src_uri)
     parts = FENCE.split(markdown)  # prose, a block of code, prose, …
     parts[::2] = [LINK.sub(lambda found: onsite(here, found[1]), prose) for prose in parts[::2]]

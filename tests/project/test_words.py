@@ -2,6 +2,8 @@
 
 import re
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ MOST_OF_A_PAGE = 36  # words, of 95 % of the sentences of any single page
 LEAST_SENTENCES = 20  # of a page, to say something of its longest
 WHAT_MOST, YOU_LEAST = 1.5, 6  # in 1,000 words
 WORD = re.compile(r"[A-Za-z][\w'-]*")
+AVOIDED = ROOT / "tests" / "project" / "words.txt"  # in the form of codespell: word->what to say
+SPELLED = ("README.md", "docs", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "ffrecord")
 
 
 def prose(page: Path) -> str:
@@ -55,3 +59,20 @@ def test_readers_are_addressed() -> None:
     words = [word.lower() for page in PAGES for word in WORD.findall(prose(page))]
     assert 1000 * words.count("what") / len(words) <= WHAT_MOST
     assert 1000 * (words.count("you") + words.count("your")) / len(words) >= YOU_LEAST
+
+
+def test_avoided_words_are_in_order_and_have_a_better_one() -> None:
+    lines = AVOIDED.read_text().splitlines()
+    assert [line for line in lines if not re.fullmatch(r"[a-z]+->([a-z, ]*[a-z]|, [a-z ]+)", line)] == []
+    assert lines == sorted(set(lines))
+    assert AVOIDED.name in (ROOT / "pyproject.toml").read_text()
+
+
+def test_words_are_spelled_as_agreed() -> None:
+    """As `run.py lint` does, which sees the same files."""
+    pytest.importorskip("codespell_lib")
+    command = [sys.executable, "-m", "codespell_lib", *SPELLED]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("", "")
+    lint = (ROOT / "run.py").read_text()
+    assert all(f'"{name}"' in lint for name in SPELLED)
