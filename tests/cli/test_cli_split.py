@@ -84,7 +84,8 @@ def test_split_in_order(dataset, tmp_path):
 
 CRASHES = """
 import os, sys
-from ffrecord.cli import main, split_parts as parts
+from ffrecord.cli import main
+from ffrecord.cli.commands import split as parts
 
 def crash(*_):
     os._exit(9)
@@ -92,8 +93,8 @@ def crash(*_):
 if sys.argv[1] == "written":
     parts.publish = crash
 else:
-    first = parts.Part.publish
-    parts.Part.publish = lambda part: crash() if part.path.endswith("b") else first(part)
+    first = parts.SplitPart.publish
+    parts.SplitPart.publish = lambda part: crash() if part.path.endswith("b") else first(part)
 from ffrecord.cli.commands import split
 split.publish = parts.publish
 main(sys.argv[2:])
@@ -173,7 +174,8 @@ def test_an_exception_after_a_part_got_its_name_strands_none(tmp_path, monkeypat
 
 FAILING = """
 import os, sys
-from ffrecord.cli import main, split_parts as parts
+from ffrecord.cli import main
+from ffrecord.cli.commands import split as parts
 
 target, rename, fsync = os.environ["TARGET"], os.rename, parts.fsync_directory
 

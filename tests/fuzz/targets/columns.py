@@ -111,11 +111,11 @@ NAMES = (
         "blobs",
         "dtypes",
         "field",
-        "images",
-        "jpeg",
-        "jpeg_codec",
+        "images.image",
+        "images.jpeg",
+        "images.jpeg_codec",
     ),
-    *("labels", "pixels", "rgb", "scalars", "shapes", "tensors", "zstd"),
-    *("decimals", "inner", "lists", "optional_values"),
+    *("labels", "images.pixels", "images.rgb", "scalars", "shapes", "tensors", "zstd"),
+    *("decimals", "inner", "lists"),
 )
 TARGETS = [Target("schema", _prepare, _seeds, tuple(f"ffrecord.fields.{name}" for name in NAMES), size_most=1 << 10)]

@@ -121,7 +121,7 @@ def _snappy_seeds(folder: Path) -> Iterator[bytes]:
 
 
 PYTHON = tuple(
-    f"ffrecord.sources.recordio.reader{name}" for name in ("", "_index", "_chunks", "_groups", "_batch", "_format")
+    f"ffrecord.sources.recordio.{name}" for name in ("reader", "index", "chunks", "groups", "batch", "layout")
 )
 TARGETS = [
     Target(

@@ -225,8 +225,8 @@ def _field_seeds(folder: Path) -> Iterator[bytes]:
         yield bytes([number]) + by_kind.get(kind, b"12")
 
 
-PYTHON = tuple(f"ffrecord.sources.{name}" for name in ("tar", "tar_index", "tar_stream"))
-WEBDATASET = tuple(f"ffrecord.sources.{name}" for name in ("webdataset", "webdataset_samples", "webdataset_pieces"))
+PYTHON = tuple(f"ffrecord.sources.tar.{name}" for name in ("reader", "index", "stream"))
+WEBDATASET = tuple(f"ffrecord.sources.tar.{name}" for name in ("webdataset", "webdataset_samples"))
 FIELDS = ("ffrecord.sources.tar.webdataset_fields", "ffrecord.fields.images.jpeg_codec", "ffrecord.fields.images.image")
 TARGETS = [
     Target("tar_headers", _prepare_headers, _seeds, (), ("sources/tar/_tar",), size_most=3 << 12),

@@ -117,8 +117,8 @@ def _packed_seeds(folder: Path) -> Iterator[bytes]:
     yield b"\3\x1f\x8b\x08\x1f" + bytes(6) + b"\4\0extrname\0comment\0" + member[10:]
 
 
-INDEX = tuple(f"ffrecord.sources.{name}" for name in ("tfrecord", "tfrecord_index"))
-PACKED = tuple(f"ffrecord.sources.{name}" for name in ("tfrecord_streams", "inflated"))
+INDEX = tuple(f"ffrecord.sources.tfrecord.{name}" for name in ("reader", "index"))
+PACKED = ("ffrecord.sources.tfrecord.streams", "ffrecord.sources.inflated")
 TARGETS = [
     Target("tfrecord_chain", _prepare_chain, _chain_seeds, (), ("sources/tfrecord/_tfrecord",), size_most=1 << 10),
     Target("tfrecord", _prepare_file, _seeds, INDEX, ("sources/tfrecord/_tfrecord",), size_most=1 << 11),
