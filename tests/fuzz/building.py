@@ -67,7 +67,7 @@ def package(sanitized: bool = False) -> Path:
     def build(folder: Path) -> None:
         def one(path: Path) -> None:
             inside = folder / path.relative_to(PACKAGE).parent
-            inside.mkdir(exist_ok=True)
+            inside.mkdir(parents=True, exist_ok=True)
             _compile([_cython(path, inside)], inside / f"{path.stem}{SUFFIX}", ["-ffp-contract=off", *flags])
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:

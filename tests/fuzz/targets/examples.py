@@ -126,7 +126,21 @@ def _tensor_seeds(folder: Path) -> Iterator[bytes]:
 SOURCES = "ffrecord.sources."
 COMPILED = ("sources/tfrecord/_examples",)
 TARGETS = [
-    Target("example", _prepare_example, _example_seeds, (f"{SOURCES}tfrecord.examples_errors",), COMPILED, size_most=1 << 10),
-    Target("sequence", _prepare_sequence, _sequence_seeds, (f"{SOURCES}tfrecord.examples_errors",), COMPILED, size_most=1 << 10),
+    Target(
+        "example",
+        _prepare_example,
+        _example_seeds,
+        (f"{SOURCES}tfrecord.examples_errors",),
+        COMPILED,
+        size_most=1 << 10,
+    ),
+    Target(
+        "sequence",
+        _prepare_sequence,
+        _sequence_seeds,
+        (f"{SOURCES}tfrecord.examples_errors",),
+        COMPILED,
+        size_most=1 << 10,
+    ),
     Target("tensor_protos", _prepare_tensors, _tensor_seeds, (f"{SOURCES}lmdb.tensor_protos",), size_most=1 << 10),
 ]
