@@ -227,7 +227,7 @@ logging.getLogger("ffrecord").addFilter(_EscapedLines())
 
 
 def _escape(kind: type[Exception]) -> None:
-    """Make an exception class escape its text. Its `args` stay unchanged, so that pickling keeps the original message."""
+    """Make an exception class escape its text. Its `args` stay unchanged, so that it pickles the original message."""
     plain = kind.__str__
 
     def __str__(self: Exception) -> str:  # noqa: N807

@@ -229,7 +229,7 @@ class FileReader(RecordReader[Sample_co]):
         return opened
 
     def get_offsets(self, file_index: SupportsIndex) -> npt.NDArray[np.int64]:
-        """Return the offsets of the samples of a file in bytes: int64 [n_file + 1]; the last entry is the file's size."""
+        """Return the offsets of the samples of a file: int64 [n_file + 1], bytes; the last entry is the file's size."""
         opened = self._file(file_index)
         offsets = np.append(opened.offsets, np.int64(opened.size))
         opened.check_all_there()

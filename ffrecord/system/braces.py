@@ -1,4 +1,4 @@
-"""Braces in names of files: what shells, and WebDataset, expand them to."""
+"""Brace expansion in file names, as shells and WebDataset do it."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,14 +10,16 @@ RANGE = re.compile(r"(-?[0-9]+|[a-zA-Z])\.\.(-?[0-9]+|[a-zA-Z])(?:\.\.-?([0-9]+)
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """The names that `pattern` stands for, in order; itself if nothing in it is to be expanded.
+    """Return the names that `pattern` stands for, in order; `[pattern]` if it contains nothing to expand.
 
-    `{a,b}` is each of its parts; `{000..012}` each number from one to the other, both included, as wide as the wider
-    one if one is padded with zeros; `{0..9..3}` every third; `{a..e}` letters. Braces may be nested and repeated: the
-    last ones vary fastest.
+    `{a,b}` stands for each of its parts. `{000..012}` stands for each number of the range, both ends included; if one
+    end
+    is padded with zeros, all numbers have the width of the wider end. `{0..9..3}` stands for every third number,
+    `{a..e}`
+    for letters. Braces may be nested and repeated: the last ones vary fastest.
 
     Raises:
-        ArgumentError: these are more than NAMES_MOST.
+        ArgumentError: the pattern stands for more than NAMES_MOST names.
     """
     return _expanded(pattern, pattern)
 
@@ -43,7 +45,7 @@ def _check(count: int, pattern: str) -> None:
 
 
 def _braces(text: str, start: int) -> tuple[int, int] | None:
-    """Where the next braces that belong together are."""
+    """Return the positions of the next pair of braces from `start` on."""
     opening = text.find("{", start)
     while opening >= 0:
         depth = 0
@@ -56,7 +58,7 @@ def _braces(text: str, start: int) -> tuple[int, int] | None:
 
 
 def _choices(inside: str, pattern: str) -> list[str]:
-    """What braces around `inside` stand for."""
+    """Return the names that braces around `inside` stand for."""
     found = RANGE.fullmatch(inside)
     if found and found[1].isalpha() == found[2].isalpha():
         return _range(found[1], found[2], int(found[3] or 1) or 1, pattern)
@@ -69,7 +71,7 @@ def _choices(inside: str, pattern: str) -> list[str]:
 
 
 def _commas(inside: str) -> Iterable[str]:
-    """The parts between commas that are not in braces themselves."""
+    """Yield the parts between commas that are not inside inner braces."""
     depth = start = 0
     for place, letter in enumerate(inside):
         depth += {"{": 1, "}": -1}.get(letter, 0)
@@ -80,7 +82,9 @@ def _commas(inside: str) -> Iterable[str]:
 
 
 def _seems_a_range(inside: str) -> bool:
-    """Tell whether two dots are in it, not in braces themselves: nothing in what is no range is expanded then."""
+    """Tell whether two dots stand outside inner braces. Such text is no valid range here, and nothing in it is
+    expanded.
+    """
     depth = 0
     for place, letter in enumerate(inside):
         depth += {"{": 1, "}": -1}.get(letter, 0)

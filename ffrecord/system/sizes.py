@@ -1,4 +1,4 @@
-"""Sizes as people write them: the one rule for every argument and option that is a number of bytes."""
+"""Parser of sizes: the one rule for every argument and option that is a number of bytes."""
 
 import operator
 import re
@@ -13,22 +13,23 @@ UNITS = {"": 1, "B": 1}
 UNITS |= {f"{letter}{end}": 1000**power for power, letter in enumerate(LETTERS, 1) for end in ("", "B")}
 UNITS |= {f"{letter}{end}": 1024**power for power, letter in enumerate(LETTERS, 1) for end in ("I", "IB")}
 WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
-DIGITS_MOST = 100  # of a size in text
+DIGITS_MOST = 100  # characters of a size written as text
 MOST = 2**63 - 1  # bytes
 
 
 def parse_size(name: str, value: Any, *, least: int = 1) -> int:
-    """Return the bytes that an argument says.
+    """Return the number of bytes of a size argument.
 
     Args:
-        name: of the argument, for messages.
-        value: bytes, or text such as "500M", "100GB", "1.5 TB" or "64 GiB": K, M, G, T and P are powers of 1000, with
-            an i behind them of 1024; a B may follow; letters of any case.
-        least: bytes that it may say.
+        name: name of the argument, for messages.
+        value: bytes, or text such as "500M", "100GB", "1.5 TB" or "64 GiB". K, M, G, T and P are powers of 1000; with
+            an
+            i behind them they are powers of 1024. A B may follow. Case does not matter.
+        least: smallest allowed number of bytes.
 
     Raises:
-        ArgumentTypeError: it is neither a whole number nor text.
-        ArgumentError: it is no such text, less than `least`, or more than a file may have.
+        ArgumentTypeError: `value` is neither a whole number nor text.
+        ArgumentError: the text is no size, or the size is less than `least` or more than a file may have.
     """
     if isinstance(value, str):
         size = _written(name, value)
@@ -42,7 +43,7 @@ def parse_size(name: str, value: Any, *, least: int = 1) -> int:
 
 
 def parse_limit(name: str, value: Any, *, least: int = 1) -> int | None:
-    """Return the bytes that an argument says, as `parse_size`; None for no limit."""
+    """Return the number of bytes of a limit, as `parse_size` does; None for no limit."""
     return None if value is None else parse_size(name, value, least=least)
 
 
@@ -54,6 +55,6 @@ def _written(name: str, text: str) -> int:
             f"{name} is {text[:DIGITS_MOST]!r}, expected bytes or text such as '500M', '1.5 TB' or '64 GiB'"
         )
     whole, _, fraction = found[1].partition(".")
-    # By integers: a float of many digits would be rounded.
+    # Integer arithmetic: a float with many digits would be rounded.
     part = int(fraction or 0) * unit // int("1" + "0" * len(fraction))
     return int(whole) * unit + part
