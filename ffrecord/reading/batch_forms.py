@@ -1,4 +1,4 @@
-"""The forms in which a batch is delivered, arrays, packed or columns: made of records, and without some of them."""
+"""Forms of a batch result (arrays, packed or columns): built from records, or with samples left out or replaced."""
 
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -10,17 +10,17 @@ from ffrecord.engine._engine import ARRAYS, CHECKED, Slots
 from ffrecord.errors import ArgumentError
 
 Array = npt.NDArray[np.uint8]
-Packed = tuple[Array, npt.NDArray[np.int64]]  # bytes back to back, and where each sample begins
-Form = str | Slots  # ARRAYS, PACKED, CHECKED (for failures alone), or which pieces of each record make columns
-Out = Array | list[Array] | None  # memory for it
-Instead = dict[int, Array | None]  # place in a batch → the bytes to have there, None to leave the sample out
+Packed = tuple[Array, npt.NDArray[np.int64]]  # bytes back to back, and the start of each sample
+Form = str | Slots  # ARRAYS, PACKED, CHECKED (only failures count), or the pieces of each record that make columns
+Out = Array | list[Array] | None  # memory for the result
+Instead = dict[int, Array | None]  # place in a batch → its replacement, None to leave the sample out
 
 
 class BatchOutcome(NamedTuple):
-    """A batch that has been read.
+    """Result of reading a batch.
 
     Attributes:
-        result: a list of arrays, (data, offsets), or a list of columns; garbage where a sample failed.
+        result: a list of arrays, (data, offsets), or a list of columns; the bytes of failed samples are undefined.
         failures: (place in the batch, error), in ascending order of places.
     """
 
@@ -29,7 +29,7 @@ class BatchOutcome(NamedTuple):
 
 
 def delivered(form: Form, arrays: list[Array], out: Out) -> Any:
-    """Records in the form asked for.
+    """Return records in the requested form.
 
     Raises:
         ArgumentError: `out` is too small for them.
@@ -42,7 +42,7 @@ def delivered(form: Form, arrays: list[Array], out: Out) -> Any:
 
 
 def packed_of(arrays: list[Array], out: Array | None) -> Packed:
-    """Arrays back to back, in the memory of `out` if that is given.
+    """Pack arrays back to back, in the memory of `out` if given.
 
     Raises:
         ValueError: `out` is too small for them.
@@ -56,15 +56,15 @@ def packed_of(arrays: list[Array], out: Array | None) -> Packed:
 
 
 def columns_of(arrays: list[Array], slots: Slots, out: list[Array] | None) -> list[Array]:
-    """Pieces of records of one size, those of the same place in all records together: uint8 [k, size] for each slot.
+    """Cut records of one size into columns: uint8 [k, size] for each slot.
 
     Args:
-        arrays: the records; rows of those of another size are garbage.
-        slots: what pieces.
-        out: memory to fill, 1-D, for each slot; fresh memory if None.
+        arrays: the records; the rows of records of another size are undefined.
+        slots: the pieces.
+        out: 1-D memory to fill, one for each slot; fresh memory if None.
 
     Raises:
-        ArgumentError: `out` is too small or has not one for each slot.
+        ArgumentError: `out` is too small, or does not have one array for each slot.
     """
     k = len(arrays)
     columns = [np.empty((k, size), np.uint8) for _, size in slots.pieces] if out is None else _given(out, slots, k)
@@ -87,10 +87,13 @@ def _given(out: list[Array], slots: Slots, k: int) -> list[Array]:
 
 
 def without(form: str | Slots, result: Any, instead: Instead, out: Any = None) -> Any:
-    """What a batch delivered, in the `form` it was asked in, each sample in `instead` replaced or left out.
+    """Return the result of a batch with each sample in `instead` replaced or left out.
 
     Args:
-        out: the memory of a packed batch, where it was given.
+        form: form of the result.
+        result: result of the batch.
+        instead: replacement of each sample, by its place; None to leave it out.
+        out: memory of a packed batch, if the caller gave it.
     """
     if not instead:
         return result
@@ -102,13 +105,13 @@ def without(form: str | Slots, result: Any, instead: Instead, out: Any = None) -
 
 
 def arrays_without(arrays: list[Array], instead: Instead) -> list[Array]:
-    """The arrays of a batch, each in `instead` replaced or left out."""
+    """Return the arrays of a batch with each sample in `instead` replaced or left out."""
     replaced = [instead.get(place, array) for place, array in enumerate(arrays)]
     return [array for array in replaced if array is not None]
 
 
 def packed_without(packed: Packed, instead: Instead, out: Array | None) -> Packed:
-    """The same of packed samples; in the memory of `out` if that is given.
+    """Return packed samples with each sample in `instead` replaced or left out; in the memory of `out` if given.
 
     Raises:
         ValueError: `out` is too small for them.
@@ -120,10 +123,10 @@ def packed_without(packed: Packed, instead: Instead, out: Array | None) -> Packe
 
 
 def columns_without(columns: list[Array], instead: Instead, slots: Slots) -> list[Array]:
-    """The same of columns, in their own memory.
+    """Return columns, in their own memory, with each sample in `instead` replaced or left out.
 
     Raises:
-        ArgumentError: bytes to be put in place of a record have another size.
+        ArgumentError: a replacement has another size than the records.
     """
     for place, record in instead.items():
         if record is None:
@@ -145,7 +148,7 @@ def _without_rows(column: Array, left_out: list[int]) -> Array:
 
 
 def _moved(data: Array, out: Array) -> Array:
-    """`data` in the memory of `out`."""
+    """Copy `data` to the start of `out`."""
     if len(data) > len(out):
         raise ValueError(f"out has {len(out)} bytes, the samples with their replacements {len(data)}")
     out[: len(data)] = data

@@ -1,4 +1,4 @@
-"""What became of a record that could not be had → an error for people."""
+"""Errors of records that could not be read, with messages for people."""
 
 from errno import ESTALE
 from typing import Any
@@ -10,13 +10,13 @@ from ffrecord.reading.span_file import SpanFile, mapping_of
 
 
 def failure_error(failure: Failure, file: Any, index: int, name: str) -> Exception:
-    """The error of one failed record, naming file, index and numbers.
+    """Return the error of one failed record; it names file, index and numbers.
 
     Args:
-        failure: as the engine reported it.
-        file: that it is in: an `OpenedFile`, a `SpanFile`, or what has their attributes.
-        index: of the sample among all of the reader.
-        name: of the sample in the file, such as "sample 3".
+        failure: the failure that the engine reported.
+        file: the file of the record: an `OpenedFile`, a `SpanFile`, or an object with their attributes.
+        index: index of the sample among all samples of the reader.
+        name: name of the sample in the file, such as "sample 3".
     """
     path, size, offset, detail = file.path, failure.size, failure.offset, failure.detail
     where = f"{path}: {name}"
