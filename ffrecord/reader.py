@@ -107,7 +107,7 @@ class FileReader(RecordReader[Sample_co]):
 
     @property
     def extension(self) -> Extension | None:
-        """The extension block of the files: their schema and metadata; None if they have none.
+        """Extension block of the files: their schema and metadata; None if they have none.
 
         Raises:
             FormatError: the files have different schemas.

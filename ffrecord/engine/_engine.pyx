@@ -94,7 +94,7 @@ class Failure(Exception):
 
 
 cdef int64_t _sum(int64_t total, int64_t size) except -1:
-    """Return the bytes of all records."""
+    """Return total + size, both not negative."""
     if size > MOST - total:
         raise MemoryError(f"more than {MOST} bytes in one batch")
     return total + size
@@ -149,7 +149,7 @@ cdef class Batch:
         return &self.reading.requests[self.places[i]]
 
     cdef int64_t size(self) noexcept:
-        """Bytes of all records."""
+        """Return the bytes of all records."""
         cdef int64_t i, total = 0
         for i in range(self.reading.k):
             total += self.reading.requests[i].size

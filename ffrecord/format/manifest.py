@@ -24,7 +24,7 @@ Crc = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """One `.ffr` file of a dataset.
+    """Entry of one `.ffr` file of a dataset.
 
     Attributes:
         name: name of the file in the directory.
@@ -72,7 +72,7 @@ class _Kind(msgspec.Struct):
 
     @property
     def foreign(self) -> bool:
-        """Whether the file has none of the keys that every manifest has."""
+        """True if the file has none of the keys that every manifest has."""
         return self.version is self.shards is self.fingerprint is msgspec.UNSET
 
 

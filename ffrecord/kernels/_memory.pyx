@@ -258,12 +258,12 @@ cdef class Mapping:
 
     @property
     def guarded(self):
-        """Whether unreadable pages read as zeros in this thread from now on; otherwise they kill the process."""
+        """True if unreadable pages read as zeros in this thread from now on; otherwise they kill the process."""
         return self.protection != NULL and guard_ready()
 
     @property
     def lost(self):
-        """Whether a page could not be read and reads as zeros."""
+        """True if a page could not be read and reads as zeros."""
         return self.protection != NULL and self.lost_flag()[0] != 0
 
     def let_go(self):

@@ -93,7 +93,7 @@ class RecordReader(Store[Sample_co]):
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True once `close` was called."""
         return bool(self._engine.closed)
 
     def fingerprint(self) -> str:

@@ -129,12 +129,12 @@ class Store(ABC, Generic[Sample_co]):
 
     @property
     def check_data(self) -> bool:
-        """Whether checksums are compared."""
+        """True if checksums are compared."""
         return self._check_data
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True once `close` was called."""
         return self._background.closed
 
     def __len__(self) -> int:

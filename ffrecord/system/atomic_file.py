@@ -365,7 +365,7 @@ class PartFile:
 
     @property
     def owned(self) -> bool:
-        """Whether this process created the file; False in a fork of it."""
+        """True in the process that created the file, False in a fork of it."""
         return self._owner == os.getpid()
 
     def publish(self, *, replace: bool = True) -> None:

@@ -84,7 +84,7 @@ class WriteBehind:
 
     @property
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
+        """True if `wait` would return at once."""
 
     def wait(self) -> None:
         """Wait until the kernel has the bytes of the last piece, if any. If no thread has taken it, write it here.
