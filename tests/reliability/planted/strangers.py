@@ -120,7 +120,7 @@ DEFECTS = (
         "an-empty-directory-needs-a-descriptor-to-go",
         "G7",
         "ffrecord/system/atomic_file.py",
-        "        os.rmdir(path)  # first: this needs no descriptor, of which there may be none\n",
+        "        os.rmdir(path)  # try this first: unlike rmtree it needs no descriptor, and none may be left\n",
         "        raise OSError\n",
         ("test_strangers.py::test_a_start_without_descriptors_leaves_nothing",),
     ),
