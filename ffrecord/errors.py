@@ -16,7 +16,8 @@ All other errors are built-in classes: `IndexError`, `TypeError`, `ValueError` (
 `OSError` subclass of the errno.
 
 Names of files, members, columns and objects may come from strangers. They may contain line ends, or control sequences
-that move the cursor of a terminal. So every exception here escapes unprintable characters in its text (`escaped`).
+that move the cursor of a terminal. So every exception here escapes unprintable characters in its text: see
+`escape_unprintable`.
 
 Programs written for ffrecord 1.x catch the errors of 1.x, mostly `RuntimeError` and `AssertionError`. So the errors
 raised are private subclasses of both the new and the old class. An `OSError` among the bases stands first, because
@@ -47,7 +48,7 @@ __all__ = [
 TRACEBACK = "Traceback (most recent call last)"  # the text quotes a traceback of another process: keep its line ends
 
 
-def escaped(text: object, *, lines: bool = False) -> str:
+def escape_unprintable(text: object, *, lines: bool = False) -> str:
     r"""Return a text for messages and logs in which every unprintable character is escaped: `\x1b`, `\u202e`.
 
     Args:
@@ -219,7 +220,7 @@ class _EscapedLines(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
         if not text.isprintable():
-            record.msg, record.args = escaped(text), ()
+            record.msg, record.args = escape_unprintable(text), ()
         return True
 
 
@@ -232,7 +233,7 @@ def _escape(kind: type[Exception]) -> None:
 
     def __str__(self: Exception) -> str:  # noqa: N807
         # Both may quote the traceback of another process.
-        return escaped(plain(self), lines=isinstance(self, WorkerError | UserFunctionError))
+        return escape_unprintable(plain(self), lines=isinstance(self, WorkerError | UserFunctionError))
 
     kind.__str__ = __str__  # type: ignore[assignment]
 
@@ -284,12 +285,12 @@ def describe_error(error: BaseException) -> str:
         return f"{type(error).__name__} (its text cannot be made: {type(failure).__name__})"
 
 
-def of_files(paths: Sequence[str]) -> str:
+def name_files(paths: Sequence[str]) -> str:
     """Return the files that a message is about: the first of `paths` (at least one), and "…" if there are more."""
     return f"{paths[0]} …" if len(paths) > 1 else paths[0]
 
 
-def counted(count: int, what: str, *, commas: bool = False) -> str:
+def plural(count: int, what: str, *, commas: bool = False) -> str:
     """Return a count with its noun in singular or plural: "1 shard", "2 shards", "3 directories".
 
     Args:
@@ -311,7 +312,7 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 @contextlib.contextmanager
-def doing(what: str, path: str) -> Iterator[None]:
+def add_file_to_errors(what: str, path: str) -> Iterator[None]:
     """Context manager that adds the path and the action to an OSError that names no file."""
     try:
         yield

@@ -17,8 +17,8 @@ from ffrecord.errors import (
     FormatError,
     SampleIndexError,
     TruncatedError,
-    escaped,
-    of_files,
+    escape_unprintable,
+    name_files,
 )
 from ffrecord.fields import Schema, schema_of
 from ffrecord.format.extension import Extension
@@ -98,7 +98,7 @@ class FileReader(RecordReader[Sample_co]):
             files, engine = self._remote.open(check=bool(check_data), io=io)
         else:
             files = shard_list.open_all(fname, check=bool(check_data), whole=io == "mmap")
-            self._given = _by_link(fname, files[0].path)
+            self._given = _find_link(fname, files[0].path)
         super().__init__(files, check_data, io=io, on_error=on_error, engine=engine)
         if self._check_data:
             self._warn_legacy()
@@ -118,7 +118,7 @@ class FileReader(RecordReader[Sample_co]):
         others = self._files if self._remote is None else [self._files[i] for i in self._remote.firsts]
         for opened in others[1:]:
             if not (opened.extension or Extension()).same_schema(first):
-                where = _apart(opened.extension or Extension(), first or Extension())
+                where = _describe_difference(opened.extension or Extension(), first or Extension())
                 raise FormatError(f"{opened.path}: its schema differs from that of {self._fnames[0]}{where}")
         return first
 
@@ -215,7 +215,7 @@ class FileReader(RecordReader[Sample_co]):
     def _warn_legacy(self) -> None:
         for opened in self._files:
             if opened.crc == 0:
-                warnings.warn(escaped(f"{opened.path}: {LEGACY_WARNING}"), UserWarning, stacklevel=3)
+                warnings.warn(escape_unprintable(f"{opened.path}: {LEGACY_WARNING}"), UserWarning, stacklevel=3)
 
     def _file(self, file_index: SupportsIndex) -> OpenedFile:
         i = operator.index(file_index)
@@ -260,7 +260,7 @@ class FileReader(RecordReader[Sample_co]):
         return table[positions].tolist(), (table[positions + 1] - table[positions]).tolist()
 
     def _closed_error(self) -> ClosedError:
-        return ClosedError(f"FileReader has been closed. {of_files(self._fnames)}")
+        return ClosedError(f"FileReader has been closed. {name_files(self._fnames)}")
 
     # Pickling
 
@@ -291,20 +291,20 @@ def _reopen(
             elsewhere.
     """
     reader = cls.__new__(cls)
-    if given is not None and not isinstance(fnames, paths.Pinned) and not os.path.exists(_first(fnames)):
+    if given is not None and not isinstance(fnames, paths.Pinned) and not os.path.exists(_first_path(fnames)):
         fnames = given
     FileReader.__init__(reader, fnames, check_data, **options)
     if reader.fingerprint() != fingerprint:
         reader.close()
-        raise FFRecordError(f"{of_files(reader.fnames)}: the files differ from those this reader was pickled with")
+        raise FFRecordError(f"{name_files(reader.fnames)}: the files differ from those this reader was pickled with")
     return reader
 
 
-def _first(fnames: paths.Source) -> paths.PathLike:
+def _first_path(fnames: paths.Source) -> paths.PathLike:
     return fnames[0] if isinstance(fnames, list | tuple) else fnames  # type: ignore[return-value]
 
 
-def _by_link(fname: paths.Source, first: str) -> str | None:
+def _find_link(fname: paths.Source, first: str) -> str | None:
     """Return the directory as it was given, if its first file was found through a link."""
     if not isinstance(fname, str | os.PathLike) or not os.path.isdir(fname):
         return None
@@ -312,7 +312,7 @@ def _by_link(fname: paths.Source, first: str) -> str | None:
     return None if os.path.dirname(os.path.abspath(first)) == path else path
 
 
-def _apart(one: Extension, other: Extension) -> str:
+def _describe_difference(one: Extension, other: Extension) -> str:
     """Return a text that names the first column in which two schemas differ; "" if no column can be named."""
     try:
         schemas = [Schema.from_builtins(each.schema).fields if each.schema else {} for each in (one, other)]

@@ -67,16 +67,16 @@ class Extension:
         return bytes(self.stored.schema) == bytes(NIL if other is None else other.stored.schema)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Extension) and _facts(self) == _facts(other)
+        return isinstance(other, Extension) and _comparison_key(self) == _comparison_key(other)
 
     def __hash__(self) -> int:
-        return hash(_facts(self))
+        return hash(_comparison_key(self))
 
     def __repr__(self) -> str:
         return f"Extension(schema={self.schema!r}, serializer={self.serializer!r}, writer={self.writer!r})"
 
 
-def _facts(extension: Extension) -> tuple[bytes, str | None, str]:
+def _comparison_key(extension: Extension) -> tuple[bytes, str | None, str]:
     return bytes(extension.stored.schema), extension.serializer, extension.writer
 
 
@@ -129,11 +129,11 @@ def decode(header: ffr_layout.BlockHeader, payload: bytes, path: str) -> Extensi
             stored=header.crc,
             computed=computed,
         )
-    return _said(payload) if len(payload) <= KEPT_MOST else _said.__wrapped__(payload)
+    return _decode_payload(payload) if len(payload) <= KEPT_MOST else _decode_payload.__wrapped__(payload)
 
 
 @lru_cache(KEPT)
-def _said(payload: bytes) -> Extension:
+def _decode_payload(payload: bytes) -> Extension:
     """Decode a payload. It is cached: the shards of a dataset, possibly a million, share one payload."""
     extension = Extension()
     try:

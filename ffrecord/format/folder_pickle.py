@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Union
 
-from ffrecord.errors import FormatError, counted
+from ffrecord.errors import FormatError, plural
 
 Tree = OrderedDict[str, Union[int, "Tree"]]
 
@@ -89,9 +89,9 @@ class _Machine:
         if len(self.stack) != 2 or type(self.stack[1]) is not OrderedDict:
             raise self.error("ends without one complete tree")
         if self.pos != len(self.data):
-            raise self.error(f"{counted(len(self.data) - self.pos, 'byte')} after the tree")
+            raise self.error(f"{plural(len(self.data) - self.pos, 'byte')} after the tree")
         if self.left:
-            raise self.error(f"{counted(len(self.seen) - self.left, 'file')} in the tree, expected {len(self.seen)}")
+            raise self.error(f"{plural(len(self.seen) - self.left, 'file')} in the tree, expected {len(self.seen)}")
         tree: Tree = self.stack[1]
         return tree
 

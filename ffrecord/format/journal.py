@@ -52,7 +52,7 @@ def journal_name(part: str) -> str:
     return part.removesuffix(PART_SUFFIX) + SUFFIX
 
 
-class About(NamedTuple):
+class JournalHeader(NamedTuple):
     """Parameters of the writer."""
 
     name: str  # name of the target, without its directory
@@ -76,7 +76,7 @@ class Journal:
         self.begun = size > 0
         self.count = 0
 
-    def note_samples(self, about: About, sizes: Sizes, checksums: ffr_layout.Checksums) -> None:
+    def note_samples(self, about: JournalHeader, sizes: Sizes, checksums: ffr_layout.Checksums) -> None:
         """Record further samples, which are durable already.
 
         Raises:
@@ -90,13 +90,13 @@ class Journal:
         """Record the offset to which the first sample is about to be moved. From now on it may be at either place."""
         self._append(None, _entry(PLACE, start))
 
-    def _append(self, about: About | None, entry: bytes) -> None:
+    def _append(self, about: JournalHeader | None, entry: bytes) -> None:
         first = not self.begun
         if first and about is not None:
             self.begun = True
             entry = _header(about) + entry
         if self._file is None:
-            self._file = io.FileIO(self._path, "x") if first else io.FileIO(self._path, "r+", opener=_opened)
+            self._file = io.FileIO(self._path, "x") if first else io.FileIO(self._path, "r+", opener=_open_left)
         write_all(self._file.fileno(), memoryview(entry), self._end)
         self._end += len(entry)
         os.fsync(self._file.fileno())
@@ -122,7 +122,7 @@ def _entry(kind: int, number: int, body: bytes = b"") -> bytes:
     return struct.pack("<I", crc32(checked)) + checked
 
 
-def _header(about: About) -> bytes:
+def _header(about: JournalHeader) -> bytes:
     name, payload = os.fsencode(about.name), about.payload or b""
     payload_size = NO_PAYLOAD if about.payload is None else len(payload)
     n = -1 if about.n is None else about.n
@@ -131,17 +131,17 @@ def _header(about: About) -> bytes:
     return MAGIC + struct.pack("<I", crc32(checked)) + checked
 
 
-class Noted(NamedTuple):
+class JournalContent(NamedTuple):
     """Content of a journal."""
 
-    about: About
+    about: JournalHeader
     sizes: Sizes  # [number of flushed samples]
     checksums: ffr_layout.Checksums
     starts: list[int]  # possible offsets of the first sample, latest last
     size: int  # size of the valid part of the journal, bytes
 
 
-def read(part: str) -> Noted:
+def read(part: str) -> JournalContent:
     """Read the valid part of the journal of a part file.
 
     Raises:
@@ -150,7 +150,7 @@ def read(part: str) -> Noted:
     """
     path = journal_name(part)
     try:
-        with untrusted.directory_of(path) as (directory, name):
+        with untrusted.enter_parent(path) as (directory, name):
             data = untrusted.read_file(name, None, directory=directory, owner=untrusted.user_of(name, directory))
     except Refused as error:
         raise FormatError(f"{path}: no journal: {error.strerror}") from None
@@ -166,16 +166,16 @@ def read(part: str) -> Noted:
         at += ENTRY.size + len(body)
     none = np.zeros(0, np.int64)
     joined = np.concatenate([none, *sizes]), np.concatenate([none.astype(np.uint32), *checksums])
-    return Noted(about, joined[0].astype(np.int64), joined[1].astype(np.uint32), starts, at)
+    return JournalContent(about, joined[0].astype(np.int64), joined[1].astype(np.uint32), starts, at)
 
 
-def _opened(path: str, flags: int) -> int:
+def _open_left(path: str, flags: int) -> int:
     """Open an existing journal, if it can be from a writer of this user."""
-    with untrusted.directory_of(path) as (directory, name):
+    with untrusted.enter_parent(path) as (directory, name):
         return untrusted.open_file(name, flags, directory=directory, owner=untrusted.user_of(name, directory))
 
 
-def _read_header(data: bytes, path: str) -> tuple[About, int]:
+def _read_header(data: bytes, path: str) -> tuple[JournalHeader, int]:
     """Return the parameters of the writer, and the offset of the first entry."""
     if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
         raise FormatError(f"{path}: no journal: {len(data)} bytes")
@@ -188,7 +188,7 @@ def _read_header(data: bytes, path: str) -> tuple[About, int]:
         raise FormatError(f"{path}: the header of the journal is cut or damaged")
     payload = None if payload_size == NO_PAYLOAD else data[name_end:end]
     name = os.fsdecode(data[HEADER.size : name_end])
-    return About(name, start, None if n < 0 else n, payload), end
+    return JournalHeader(name, start, None if n < 0 else n, payload), end
 
 
 def _read_entry(data: bytes, at: int) -> tuple[int, int, bytes] | None:

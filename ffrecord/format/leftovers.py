@@ -17,8 +17,8 @@ from ffrecord.system.atomic_file import PART_SUFFIX
 
 INSIDE = f".dataset{PART_SUFFIX}"  # the part directory of a target that cannot be replaced by a rename
 FINISHED = "finished"  # directory in it: the finished shards that have not been moved yet
-LEDGER = "ledger"  # file in it: the write log
-LEDGER_MAX = 64 << 20  # bytes; about 400,000 shards. A reader loads no more, whatever the size of the file
+WRITE_LOG = "ledger"  # file in it: the write log
+WRITE_LOG_MAX = 64 << 20  # bytes; about 400,000 shards. A reader loads no more, whatever the size of the file
 
 
 class Publishing(msgspec.Struct, tag="publishing"):
@@ -65,7 +65,7 @@ def check_bare(directory: str, names: Collection[str]) -> None:
     if INSIDE not in names:
         return
     part = Path(directory) / INSIDE
-    mark = _mark(str(part / LEDGER))
+    mark = _read_publication(str(part / WRITE_LOG))
     moved = [] if mark is None else [name for name in mark.names if name in names and name.endswith(SUFFIX)]
     moved = [name for name in moved if not os.path.lexists(part / FINISHED / name)]
     if moved:
@@ -75,10 +75,10 @@ def check_bare(directory: str, names: Collection[str]) -> None:
         )
 
 
-def _mark(path: str) -> Publishing | None:
+def _read_publication(path: str) -> Publishing | None:
     """Return the last line of a write log if it announces a publication, else None."""
     try:
-        lines = manifest.read(path, LEDGER_MAX).splitlines(keepends=True)
+        lines = manifest.read(path, WRITE_LOG_MAX).splitlines(keepends=True)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, FormatError):
         return None  # there is no write log, or it belongs to another user who adds to shards that we may read
     try:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from ffrecord.errors import FormatError, counted, file_error
+from ffrecord.errors import FormatError, file_error, plural
 from ffrecord.format import ffr_layout
 from ffrecord.system import untrusted
 from ffrecord.system.atomic_file import PartFile, write_all
@@ -192,7 +192,7 @@ def read(path: str, most: int) -> bytes:
 
 def _check_size(size: int, most: int) -> None:
     if size > most:
-        raise FormatError(f"{counted(size, 'byte')}, expected at most {most}")
+        raise FormatError(f"{plural(size, 'byte')}, expected at most {most}")
 
 
 def _check(manifest: Manifest) -> None:
@@ -200,13 +200,13 @@ def _check(manifest: Manifest) -> None:
     for shard in manifest.shards:
         if shard.size < ffr_layout.tables_end(shard.samples):
             raise FormatError(
-                f"shard {shard.name}: {counted(shard.samples, 'sample')} cannot fit in {counted(shard.size, 'byte')}"
+                f"shard {shard.name}: {plural(shard.samples, 'sample')} cannot fit in {plural(shard.size, 'byte')}"
             )
     if len({shard.name for shard in manifest.shards}) != len(manifest.shards):
         raise FormatError("the same shard is listed twice")
     total = sum(shard.samples for shard in manifest.shards)
     if total != manifest.samples:
-        raise FormatError(f"{counted(manifest.samples, 'sample')}, but its shards have {total}")
+        raise FormatError(f"{plural(manifest.samples, 'sample')}, but its shards have {total}")
     computed = fingerprint(manifest.shards, manifest.schema)
     if manifest.fingerprint != computed:
         raise FormatError(f"fingerprint {manifest.fingerprint!r}, computed {computed!r}")

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ffrecord.errors import ArgumentError, FormatError, counted
+from ffrecord.errors import ArgumentError, FormatError, plural
 from ffrecord.inputs.arrow_types import shown_by_nulls
 from ffrecord.inputs.arrow_values import RowError, missing_in
 from ffrecord.inputs.columns import ColumnFacts, chosen
@@ -55,7 +55,7 @@ class HuggingFaceDataset:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         if self.columns is None:
-            raise IndexError(f"{counted(len(self), 'row')}")
+            raise IndexError(f"{plural(len(self), 'row')}")
         return [self.columns.prepared(sample) for sample in self._read(indices)]
 
     def _read(self, indices: Sequence[int]) -> list[dict[str, Any]]:

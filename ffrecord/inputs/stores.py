@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError, of_files
+from ffrecord.errors import ChecksumError, FFRecordError, FormatError, MissingNamesError, name_files
 from ffrecord.fields import BytesField, Schema
 from ffrecord.inputs.columns import JPEG_SUFFIXES, ColumnFacts, SampleColumns, chosen, labels_fit
 from ffrecord.reading.store import Store
@@ -166,7 +166,7 @@ def all_of(store: Store, indices: Sequence[int], found: list[Any]) -> list[Any]:
     """
     if len(found) != len(indices):
         raise FFRecordError(
-            f"{of_files(store.fnames)}: {len(found)} of {len(indices)} samples could be had; a store to write from "
+            f"{name_files(store.fnames)}: {len(found)} of {len(indices)} samples could be had; a store to write from "
             'must not leave any out (on_error="skip")'
         )
     return found
@@ -253,8 +253,8 @@ def class_names(names: Sequence[str], store: Store) -> list[str]:
         if is_text(name):
             continue
         if found.count(text) > 1:
-            raise FormatError(f"{of_files(store.fnames)}: two classes would be called {text!r}: rename a directory")
-        _log.warning("%s: the class %r is no UTF-8, and called %r", of_files(store.fnames), os.fsencode(name), text)
+            raise FormatError(f"{name_files(store.fnames)}: two classes would be called {text!r}: rename a directory")
+        _log.warning("%s: the class %r is no UTF-8, and called %r", name_files(store.fnames), os.fsencode(name), text)
     return found
 
 

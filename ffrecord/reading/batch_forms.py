@@ -13,7 +13,7 @@ Array = npt.NDArray[np.uint8]
 Packed = tuple[Array, npt.NDArray[np.int64]]  # bytes back to back, and the start of each sample
 Form = str | Slots  # ARRAYS, PACKED, CHECKED (only failures count), or the pieces of each record that make columns
 Out = Array | list[Array] | None  # memory for the result
-Instead = dict[int, Array | None]  # place in a batch → its replacement, None to leave the sample out
+Replacements = dict[int, Array | None]  # place in a batch → its replacement, None to leave the sample out
 
 
 class BatchOutcome(NamedTuple):
@@ -28,7 +28,7 @@ class BatchOutcome(NamedTuple):
     failures: list[tuple[int, Exception]]
 
 
-def delivered(form: Form, arrays: list[Array], out: Out) -> Any:
+def deliver(form: Form, arrays: list[Array], out: Out) -> Any:
     """Return records in the requested form.
 
     Raises:
@@ -37,11 +37,11 @@ def delivered(form: Form, arrays: list[Array], out: Out) -> Any:
     if form in (ARRAYS, CHECKED):
         return arrays
     if isinstance(form, Slots):
-        return columns_of(arrays, form, out if isinstance(out, list) else None)
-    return packed_of(arrays, out if isinstance(out, np.ndarray) else None)
+        return cut_columns(arrays, form, out if isinstance(out, list) else None)
+    return pack_arrays(arrays, out if isinstance(out, np.ndarray) else None)
 
 
-def packed_of(arrays: list[Array], out: Array | None) -> Packed:
+def pack_arrays(arrays: list[Array], out: Array | None) -> Packed:
     """Pack arrays back to back, in the memory of `out` if given.
 
     Raises:
@@ -55,7 +55,7 @@ def packed_of(arrays: list[Array], out: Array | None) -> Packed:
     return np.concatenate([*arrays, np.empty(0, np.uint8)], out=data), offsets
 
 
-def columns_of(arrays: list[Array], slots: Slots, out: list[Array] | None) -> list[Array]:
+def cut_columns(arrays: list[Array], slots: Slots, out: list[Array] | None) -> list[Array]:
     """Cut records of one size into columns: uint8 [k, size] for each slot.
 
     Args:
@@ -67,7 +67,9 @@ def columns_of(arrays: list[Array], slots: Slots, out: list[Array] | None) -> li
         ArgumentError: `out` is too small, or does not have one array for each slot.
     """
     k = len(arrays)
-    columns = [np.empty((k, size), np.uint8) for _, size in slots.pieces] if out is None else _given(out, slots, k)
+    columns = (
+        [np.empty((k, size), np.uint8) for _, size in slots.pieces] if out is None else _reshape_out(out, slots, k)
+    )
     for place, record in enumerate(arrays):
         if len(record) == slots.record_size:
             for column, (offset, size) in zip(columns, slots.pieces, strict=True):
@@ -75,7 +77,7 @@ def columns_of(arrays: list[Array], slots: Slots, out: list[Array] | None) -> li
     return columns
 
 
-def _given(out: list[Array], slots: Slots, k: int) -> list[Array]:
+def _reshape_out(out: list[Array], slots: Slots, k: int) -> list[Array]:
     if len(out) != len(slots):
         raise ArgumentError(f"out has {len(out)} arrays, expected {len(slots)}, one for each slot")
     columns = []
@@ -86,7 +88,7 @@ def _given(out: list[Array], slots: Slots, k: int) -> list[Array]:
     return columns
 
 
-def without(form: str | Slots, result: Any, instead: Instead, out: Any = None) -> Any:
+def apply_replacements(form: str | Slots, result: Any, instead: Replacements, out: Any = None) -> Any:
     """Return the result of a batch with each sample in `instead` replaced or left out.
 
     Args:
@@ -98,31 +100,31 @@ def without(form: str | Slots, result: Any, instead: Instead, out: Any = None) -
     if not instead:
         return result
     if form is ARRAYS:
-        return arrays_without(result, instead)
+        return replace_in_arrays(result, instead)
     if isinstance(form, Slots):
-        return columns_without(result, instead, form)
-    return packed_without(result, instead, out if isinstance(out, np.ndarray) else None)
+        return replace_in_columns(result, instead, form)
+    return replace_in_packed(result, instead, out if isinstance(out, np.ndarray) else None)
 
 
-def arrays_without(arrays: list[Array], instead: Instead) -> list[Array]:
+def replace_in_arrays(arrays: list[Array], instead: Replacements) -> list[Array]:
     """Return the arrays of a batch with each sample in `instead` replaced or left out."""
     replaced = [instead.get(place, array) for place, array in enumerate(arrays)]
     return [array for array in replaced if array is not None]
 
 
-def packed_without(packed: Packed, instead: Instead, out: Array | None) -> Packed:
+def replace_in_packed(packed: Packed, instead: Replacements, out: Array | None) -> Packed:
     """Return packed samples with each sample in `instead` replaced or left out; in the memory of `out` if given.
 
     Raises:
         ValueError: `out` is too small for them.
     """
     data, offsets = packed
-    arrays = arrays_without([data[low:high] for low, high in pairwise(offsets)], instead)
-    data, offsets = packed_of(arrays, None)
-    return data if out is None else _moved(data, out), offsets
+    arrays = replace_in_arrays([data[low:high] for low, high in pairwise(offsets)], instead)
+    data, offsets = pack_arrays(arrays, None)
+    return data if out is None else _copy_to(data, out), offsets
 
 
-def columns_without(columns: list[Array], instead: Instead, slots: Slots) -> list[Array]:
+def replace_in_columns(columns: list[Array], instead: Replacements, slots: Slots) -> list[Array]:
     """Return columns, in their own memory, with each sample in `instead` replaced or left out.
 
     Raises:
@@ -138,16 +140,16 @@ def columns_without(columns: list[Array], instead: Instead, slots: Slots) -> lis
         for column, (offset, size) in zip(columns, slots.pieces, strict=True):
             column[place] = record[offset : offset + size]
     left_out = [place for place, record in instead.items() if record is None]
-    return [_without_rows(column, left_out) for column in columns] if left_out else columns
+    return [_drop_rows(column, left_out) for column in columns] if left_out else columns
 
 
-def _without_rows(column: Array, left_out: list[int]) -> Array:
+def _drop_rows(column: Array, left_out: list[int]) -> Array:
     kept = np.delete(column, left_out, axis=0)
     column[: len(kept)] = kept
     return column[: len(kept)]
 
 
-def _moved(data: Array, out: Array) -> Array:
+def _copy_to(data: Array, out: Array) -> Array:
     """Copy `data` to the start of `out`."""
     if len(data) > len(out):
         raise ValueError(f"out has {len(out)} bytes, the samples with their replacements {len(data)}")

@@ -17,8 +17,8 @@ from ffrecord.errors import (
     FormatError,
     NotAFileError,
     TruncatedError,
-    counted,
     file_error,
+    plural,
 )
 from ffrecord.format import extension, ffr_layout
 from ffrecord.kernels._memory import Mapping
@@ -31,7 +31,7 @@ TABLES_KEPT = 8 << 20  # bytes; the pages of larger tables are released after th
 
 
 @contextmanager
-def naming(path: str) -> Iterator[None]:
+def add_path_to_errors(path: str) -> Iterator[None]:
     """Context manager that adds the path to a FormatError, and to an OSError without a file name; the class stays."""
     try:
         yield
@@ -86,9 +86,9 @@ class OpenedFile:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            with naming(path):
+            with add_path_to_errors(path):
                 self._identify()
-                filesystems.let_wait(self.fd)
+                filesystems.set_blocking(self.fd)
                 self._map(room or TableRoom())
                 self.whole = Mapping(self.fd, self.size, protected=False) if whole else None
                 self.extension = self._read_gap(check)
@@ -98,7 +98,7 @@ class OpenedFile:
                     self.mapping.let_go()
             if self.crc == 0:
                 # Without a checksum, only this check distinguishes an old file from garbage.
-                with naming(path):
+                with add_path_to_errors(path):
                     ffr_layout.check_offsets(self.offsets, self.size)
         except BaseException:
             self.close()
@@ -118,7 +118,7 @@ class OpenedFile:
             raise ArgumentError(f"{self.path} is not a file")
         self.size, self.device, self.inode = status.st_size, status.st_dev, status.st_ino
         self.mtime_ns = status.st_mtime_ns
-        self.filesystem = filesystems.of_type(filesystem_type(self.fd))
+        self.filesystem = filesystems.from_type(filesystem_type(self.fd))
 
     def _map(self, room: TableRoom) -> None:
         self.crc, self.n = ffr_layout.unpack_prefix(read_up_to(self.fd, ffr_layout.PREFIX.size, 0), self.size)
@@ -160,7 +160,7 @@ class OpenedFile:
         if self.crc not in (0, computed):
             raise ChecksumError(
                 f"{self.path}: checksum of metadata mismatch: CRC-32 {computed:#010x} of the tables "
-                f"of {counted(self.n, 'sample')}, stored {self.crc:#010x}",
+                f"of {plural(self.n, 'sample')}, stored {self.crc:#010x}",
                 path=self.path,
                 stored=self.crc,
                 computed=computed,
@@ -177,7 +177,7 @@ class OpenedFile:
         payload = read_up_to(self.fd, header.payload_size, start + ffr_layout.BLOCK.size)
         if len(payload) != header.payload_size:
             raise FormatError(
-                f"extension block: {counted(len(payload), 'byte')} of payload, expected {header.payload_size}"
+                f"extension block: {plural(len(payload), 'byte')} of payload, expected {header.payload_size}"
             )
         if check:
             self._check_zeros(start + ffr_layout.BLOCK.size + header.payload_size, self.data_start)

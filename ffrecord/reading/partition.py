@@ -6,7 +6,7 @@ from typing import NamedTuple, SupportsIndex
 
 from ffrecord.format import ffr_layout
 from ffrecord.reading import paths
-from ffrecord.reading.ffr_file import naming
+from ffrecord.reading.ffr_file import add_path_to_errors
 from ffrecord.reading.paths import Source
 
 
@@ -53,5 +53,5 @@ def tasks(fname: Source, samples: SupportsIndex) -> list[Task]:
 
 def _count(path: str) -> int:
     """Return the number of samples in a file's header."""
-    with naming(path), open(path, "rb") as file:
+    with add_path_to_errors(path), open(path, "rb") as file:
         return ffr_layout.unpack_prefix(file.read(ffr_layout.PREFIX.size), os.fstat(file.fileno()).st_size)[1]

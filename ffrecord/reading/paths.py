@@ -36,12 +36,12 @@ def check_type(fname: object) -> str:
     path = os.fspath(fname) if isinstance(fname, str | os.PathLike) else None
     if not isinstance(path, str):
         raise TypeError(f"fname must be str, os.PathLike, list or tuple, not {type(fname).__name__}")
-    if urls.lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
-        raise urls.without_slash(path)
+    if urls.has_lost_slash(path) and not os.path.lexists(path) and not glob.glob(path):
+        raise urls.lost_slash_error(path)
     return path
 
 
-def local(argument: str, given: PathLike) -> str:
+def local_path(argument: str, given: PathLike) -> str:
     """Return the path of a local file or directory that an argument names; the argument may be a `file://` URL.
 
     Raises:
@@ -51,11 +51,11 @@ def local(argument: str, given: PathLike) -> str:
     path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     if not isinstance(path, str):
         raise ArgumentTypeError(f"{argument} must be str or os.PathLike, not {type(given).__name__}")
-    if urls.lost_slash(path) and not os.path.lexists(path.partition("/")[0]):
-        raise urls.without_slash(path)
+    if urls.has_lost_slash(path) and not os.path.lexists(path.partition("/")[0]):
+        raise urls.lost_slash_error(path)
     if urls.is_remote(path) and not os.path.lexists(path):
-        raise ArgumentError(f"{argument} is {urls.redacted(path)}, expected a place on this machine")
-    return urls.local_of(path)
+        raise ArgumentError(f"{argument} is {urls.redact(path)}, expected a place on this machine")
+    return urls.local_path(path)
 
 
 class Pinned(NamedTuple):
@@ -75,15 +75,15 @@ def is_remote(fname: object) -> bool:
     remote = [each for each in items if urls.is_remote(each)]
     if remote and len(remote) < len(items):
         here = next(each for each in items if not urls.is_remote(each))
-        raise ArgumentError(f"{urls.redacted(str(remote[0]))} is a URL, {here} is on this machine: open each by itself")
+        raise ArgumentError(f"{urls.redact(str(remote[0]))} is a URL, {here} is on this machine: open each by itself")
     return bool(remote)
 
 
-def shown(fname: Source) -> Source:
+def redact_source(fname: Source) -> Source:
     """Return a source for messages, with the secrets of URLs removed."""
     if isinstance(fname, list | tuple):
-        return [urls.redacted(each) if isinstance(each, str) else each for each in fname] if is_remote(fname) else fname
-    return urls.redacted(fname) if isinstance(fname, str) else fname
+        return [urls.redact(each) if isinstance(each, str) else each for each in fname] if is_remote(fname) else fname
+    return urls.redact(fname) if isinstance(fname, str) else fname
 
 
 class Expanded(NamedTuple):
@@ -93,7 +93,7 @@ class Expanded(NamedTuple):
     shards: list[manifest.Shard | None]
 
 
-def real(directory: str) -> str:
+def resolve_directory(directory: str) -> str:
     """Return the current target directory of a path: the path itself, unless it contains a symbolic link.
 
     Use the result to look for several files in a directory: a link may lead to another directory a moment later.
@@ -105,21 +105,21 @@ def real(directory: str) -> str:
 Generation: TypeAlias = dict[str, tuple[str, int, int] | None]
 
 
-def generation(fname: Source) -> Generation:
+def identify_directories(fname: Source) -> Generation:
     """Return the identity of each directory in which the files of a source are looked for.
 
     It is (path, device, inode) by the given path, None for a missing directory. It shows whether another directory
     takes
     its place.
     """
-    items = [urls.local_of(check_type(each)) for each in (fname if isinstance(fname, list | tuple) else [fname])]
+    items = [urls.local_path(check_type(each)) for each in (fname if isinstance(fname, list | tuple) else [fname])]
     found: Generation = {}
     for path in items:
         # Do not call isdir for each file of a long list.
         whole = (len(items) == 1 or not path.endswith(SUFFIX)) and os.path.isdir(path)
         directory = path if whole else os.path.dirname(path) or "."
         if directory not in found:
-            found[directory] = _identity(filesystems.real(directory))
+            found[directory] = _identity(filesystems.real_path(directory))
     return found
 
 
@@ -131,7 +131,7 @@ def _identity(path: str) -> tuple[str, int, int] | None:
     return path, status.st_dev, status.st_ino
 
 
-def stays(found: Generation) -> bool:
+def is_in_place(found: Generation) -> bool:
     """Tell whether the directories are still in their places, whatever links lead to by now."""
     return all(each is None or _identity(each[0]) == each for each in found.values())
 
@@ -153,23 +153,23 @@ def expand(fname: Source, *, resolve: bool = False) -> Expanded:
         FormatError: a write of a directory was interrupted, or its dataset.json is damaged.
     """
     if isinstance(fname, list | tuple):
-        items = [_expand_item(path, resolve) for path in [_here(each) for each in fname]]
+        items = [_expand_item(path, resolve) for path in [_local_path(each) for each in fname]]
     else:
-        items = [_expand_one(_here(fname), resolve)]
+        items = [_expand_one(_local_path(fname), resolve)]
     expanded = Expanded([path for each in items for path in each.files], [s for each in items for s in each.shards])
     if not expanded.files:
-        raise ArgumentError(_nothing(fname))
+        raise ArgumentError(_no_files_message(fname))
     for path in expanded.files:
         check_file(path)
     return expanded
 
 
-def _here(fname: object) -> str:
+def _local_path(fname: object) -> str:
     """Return a local path, which may be given as a `file://` URL."""
     path = check_type(fname)
     if urls.is_remote(path) and not os.path.exists(path):
-        raise ArgumentError(f"{urls.redacted(path)}: only what is on this machine can be used here")
-    return urls.local_of(path)
+        raise ArgumentError(f"{urls.redact(path)}: only what is on this machine can be used here")
+    return urls.local_path(path)
 
 
 def _expand_item(path: str, resolve: bool) -> Expanded:
@@ -181,11 +181,11 @@ def _expand_item(path: str, resolve: bool) -> Expanded:
 def _expand_one(path: str, resolve: bool) -> Expanded:
     files = [path]
     if os.path.isdir(path):
-        return _expand_directory(real(path) if resolve else path)
+        return _expand_directory(resolve_directory(path) if resolve else path)
     if glob.has_magic(path) and not os.path.exists(path):
         directory, pattern = os.path.split(path)
         if resolve and directory and not glob.has_magic(directory):
-            path = os.path.join(glob.escape(real(directory)), pattern)
+            path = os.path.join(glob.escape(resolve_directory(directory)), pattern)
         files = sorted(glob.glob(path))
     return Expanded(files, [None] * len(files))
 
@@ -208,7 +208,7 @@ def _expand_directory(path: str) -> Expanded:
     return Expanded(files, [None] * len(files))
 
 
-def _interrupted(path: str) -> str:
+def _unfinished_remark(path: str) -> str:
     """Return an addition to a message about a missing dataset: whether a write of it is unfinished, or ""."""
     gone = filesystems.remark(path)
     if gone:
@@ -219,12 +219,12 @@ def _interrupted(path: str) -> str:
     return unfinished.remark(directory)
 
 
-def _nothing(fname: Source) -> str:
+def _no_files_message(fname: Source) -> str:
     """Return the message for a source without files: the given source and the expected one."""
     expected = "; expected a file, a list of files, a directory with .ffr files, or a pattern such as 'data/*.ffr'"
     if isinstance(fname, list | tuple):
         given = f"the {type(fname).__name__} is empty"
-    elif os.path.isdir(_here(fname)):
+    elif os.path.isdir(_local_path(fname)):
         given = f"{fname!r} is a directory without any"
         expected = f"; ffrecord.open opens other formats{expected}"
     else:
@@ -246,7 +246,7 @@ def check_file(path: str) -> None:
     try:
         mode = os.stat(path).st_mode  # only one call: others may replace the file between two
     except (OSError, ValueError):
-        raise MissingFileError(2, f"{path} does not exist{_interrupted(path)}", path) from None
+        raise MissingFileError(2, f"{path} does not exist{_unfinished_remark(path)}", path) from None
     if stat.S_ISDIR(mode):
         raise NotAFileError(21, f"{path} is not a file", path)
     if not stat.S_ISREG(mode):

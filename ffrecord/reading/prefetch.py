@@ -52,7 +52,7 @@ class Prefetcher(Generic[T]):
         except StopIteration:
             self._batches = None
         except Exception as error:
-            self._begun.append(_raising(error))
+            self._begun.append(_raise_later(error))
 
     def close(self) -> None:
         """Give up the batches being read, after waiting for them. The iterator is then exhausted."""
@@ -60,7 +60,7 @@ class Prefetcher(Generic[T]):
         self._begun.clear()
 
 
-def _raising(error: Exception) -> Callable[[], Any]:
+def _raise_later(error: Exception) -> Callable[[], Any]:
     """Return a function that raises an error in its turn.
 
     Meanwhile the error has no traceback: its frames lead back to the object that keeps the error, and such a cycle

@@ -61,7 +61,7 @@ class ReadThreads:
         return bool(self.jobs) and self.busy < self.jobs[0].threads
 
 
-class Background:
+class PythonEngine:
     """Runner of the functions that read batches.
 
     Args:
@@ -78,10 +78,10 @@ class Background:
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release: weakref.WeakMethod[Callable[[], None]] | None
-        self._release = weakref.WeakMethod(release, partial(_orphaned, weakref.ref(self)))
+        self._release = weakref.WeakMethod(release, partial(_close_orphan, weakref.ref(self)))
         self.closed = False
         self.renew()
-        _all.add(self)
+        _engines.add(self)
 
     def renew(self) -> None:
         """Forget all reads, in a forked child: no thread of the parent would ever end them."""
@@ -223,7 +223,7 @@ class Background:
             release()
 
 
-def _orphaned(background: "weakref.ref[Background]", _: object) -> None:
+def _close_orphan(background: "weakref.ref[PythonEngine]", _: object) -> None:
     left = background()
     if left is not None:
         left.closed = True
@@ -231,19 +231,19 @@ def _orphaned(background: "weakref.ref[Background]", _: object) -> None:
 
 
 # All engines, for forked children and the exit of the interpreter.
-_all: "weakref.WeakSet[Background]" = weakref.WeakSet()
+_engines: "weakref.WeakSet[PythonEngine]" = weakref.WeakSet()
 _ending = threading.Event()
 
 
 def _renew_all() -> None:
-    for each in list(_all):
+    for each in list(_engines):
         each.renew()
 
 
 def _end() -> None:
     """Let threads end before the interpreter does, because it would stop them anywhere."""
     _ending.set()
-    for worker in [worker for each in list(_all) for worker in each.drop()]:
+    for worker in [worker for each in list(_engines) for worker in each.drop()]:
         worker.join()
 
 

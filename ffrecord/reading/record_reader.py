@@ -73,7 +73,7 @@ class RecordReader(Store[Sample_co]):
                 file.close()
             raise
         self._io = io
-        self._at_once = self._item_at_once = _not_at_once
+        self._at_once = self._item_at_once = _skip_at_once
         if isinstance(self._engine, _engine.Files):
             self._engine.checks = self._check_data
             if (
@@ -201,7 +201,7 @@ class RecordReader(Store[Sample_co]):
         """
         if not isinstance(self._engine, _engine.Files):
             return None
-        if self._at_once is _not_at_once:  # otherwise `read_at_once` was already tried
+        if self._at_once is _skip_at_once:  # otherwise `read_at_once` was already tried
             single: Array | None = self._engine.read_at_once(index)
             if single is not None:
                 return single
@@ -288,7 +288,7 @@ class RecordReader(Store[Sample_co]):
         return failure_error(failure, self._files[number], index, self._record_name(number, local))
 
 
-def _not_at_once(index: object) -> Array | None:
+def _skip_at_once(index: object) -> Array | None:
     """Leave a record to `_read_alone`; it stands in for the engine's `read_at_once`."""
     return None
 

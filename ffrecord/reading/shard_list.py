@@ -29,14 +29,14 @@ def open_all(fname: paths.Source, *, check: bool, whole: bool) -> list[OpenedFil
         The errors of `FileReader`; no file is left open.
     """
     for tries_left in reversed(range(TRIES)):
-        before = paths.generation(fname)
+        before = paths.identify_directories(fname)
         try:
             files = _open_all(fname, check=check, whole=whole)
         except (OSError, FFRecordError, ValueError):
-            if not tries_left or paths.generation(fname) == before:
+            if not tries_left or paths.identify_directories(fname) == before:
                 raise
             continue
-        if not tries_left or paths.stays(before):
+        if not tries_left or paths.is_in_place(before):
             return files
         for opened in files:
             opened.close()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ffrecord.engine._engine import Spans, filesystem_type
-from ffrecord.errors import ArgumentError, NotAFileError, doing, file_error
+from ffrecord.errors import ArgumentError, NotAFileError, add_file_to_errors, file_error
 from ffrecord.kernels._memory import Mapping
 from ffrecord.system import filesystems, resources
 
@@ -74,9 +74,9 @@ class SpanFile:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            with doing("opening it", path):
+            with add_file_to_errors("opening it", path):
                 self._identify(status)
-                filesystems.let_wait(self.fd)
+                filesystems.set_blocking(self.fd)
                 if whole and self.size > 0:
                     self.whole = Mapping(self.fd, self.size, protected=False)
         except BaseException:
@@ -94,13 +94,13 @@ class SpanFile:
         if expected is not None and identity(status) != identity(expected):
             raise file_error(ESTALE, f"{self.path}: the file changed while its records were looked for", self.path)
         self.device, self.inode, self.size, self.mtime_ns = identity(status)
-        self.filesystem = filesystems.of_type(filesystem_type(self.fd))
+        self.filesystem = filesystems.from_type(filesystem_type(self.fd))
 
     def close(self) -> None:
         """Close the descriptor; the table stays."""
         fd, self.fd = self.fd, -1  # before the close: even a failed close has closed the descriptor
         if fd >= 0:
-            with doing("closing it", self.path):
+            with add_file_to_errors("closing it", self.path):
                 os.close(fd)
 
 

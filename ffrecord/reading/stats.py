@@ -74,14 +74,14 @@ def collect(
         waits=total["waits"],
         skipped=skipped,
         open_files=open_files,
-        engines=dict(_named(filesystems)),
+        engines=dict(_name_engines(filesystems)),
         refetched=total["refetched"],
         retries=total["retries"],
         offline=total["offline"],
     )
 
 
-def _named(filesystems: list[tuple[str, int, str, dict[str, Any]]]) -> Iterable[tuple[str, str]]:
+def _name_engines(filesystems: list[tuple[str, int, str, dict[str, Any]]]) -> Iterable[tuple[str, str]]:
     """Yield (name, engine) of each file system; the name includes the device if several have the same name."""
     names = Counter(name for name, *_ in filesystems)
     for name, device, engine, _ in filesystems:

@@ -24,13 +24,22 @@ from ffrecord.errors import (
     MissingFileError,
     MissingNamesError,
     SampleIndexError,
-    counted,
-    of_files,
+    name_files,
+    plural,
 )
-from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Instead, Out, Packed, delivered, without
+from ffrecord.reading.batch_forms import (
+    Array,
+    BatchOutcome,
+    Form,
+    Out,
+    Packed,
+    Replacements,
+    apply_replacements,
+    deliver,
+)
 from ffrecord.reading.indices import as_indices, as_int64
 from ffrecord.reading.prefetch import Prefetcher
-from ffrecord.reading.python_engine import Background
+from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.sample_slice import SampleSlice
 from ffrecord.reading.stats import ReadStats, collect
 from ffrecord.system.buffers import as_bytes
@@ -110,7 +119,7 @@ class Store(ABC, Generic[Sample_co]):
         self._fnames, self._n = list(fnames), n
         self._check_data = bool(check_data)
         self._on_error = on_error
-        self._background = Background(self._release)
+        self._background = PythonEngine(self._release)
         self.skipped = 0
         if type(self).fingerprint is Store.fingerprint:  # compute it now: the files may have changed when it is used
             self._as_opened = self._of_files()
@@ -143,8 +152,8 @@ class Store(ABC, Generic[Sample_co]):
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
         more = " …" if len(self._fnames) > 1 else ""
-        files = f"{counted(len(self._fnames), 'file')}, {self._fnames[0]!r}{more}"
-        return f"<{type(self).__name__} of {counted(self.n, 'sample')} in {files}{state}>"
+        files = f"{plural(len(self._fnames), 'file')}, {self._fnames[0]!r}{more}"
+        return f"<{type(self).__name__} of {plural(self.n, 'sample')} in {files}{state}>"
 
     def keys(self) -> Sequence[str]:
         """Return the name of each record, in order.
@@ -152,7 +161,7 @@ class Store(ABC, Generic[Sample_co]):
         Raises:
             MissingNamesError: the format has no names.
         """
-        raise MissingNamesError(f"{of_files(self._fnames)}: records of {self.format} have no names, only indices")
+        raise MissingNamesError(f"{name_files(self._fnames)}: records of {self.format} have no names, only indices")
 
     def fingerprint(self) -> str:
         """Return 64 hexadecimal digits that identify these records.
@@ -165,7 +174,7 @@ class Store(ABC, Generic[Sample_co]):
             FileNotFoundError: a file was missing.
         """
         if self._as_opened is None:
-            raise MissingFileError(2, f"{of_files(self._fnames)}: a file was not there when the store was opened")
+            raise MissingFileError(2, f"{name_files(self._fnames)}: a file was not there when the store was opened")
         return self._as_opened
 
     def _of_files(self) -> str | None:
@@ -320,7 +329,7 @@ class Store(ABC, Generic[Sample_co]):
         low, high = as_int64(start), as_int64(stop)
         if not 0 <= low <= high <= self.n:
             raise SampleIndexError(
-                f"range {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {of_files(self._fnames)}"
+                f"range {low} .. {high}, expected 0 <= start <= stop <= {self.n}: {name_files(self._fnames)}"
             )
         return range(low, high)
 
@@ -525,7 +534,7 @@ class Store(ABC, Generic[Sample_co]):
         outcome = self._read_sync(form, positions)
         instead = self._replacements(outcome.failures)
         left_out = [place for place, record in instead.items() if record is None]
-        return without(form, outcome.result, instead), np.delete(positions, left_out)
+        return apply_replacements(form, outcome.result, instead), np.delete(positions, left_out)
 
     def _read_sync(
         self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False
@@ -562,14 +571,14 @@ class Store(ABC, Generic[Sample_co]):
             records = [self._sized(form.record_size, *each) for each in zip(positions.tolist(), records, strict=True)]
         failures = [(place, record) for place, record in enumerate(records) if isinstance(record, Exception)]
         arrays = [np.empty(0, np.uint8) if isinstance(record, Exception) else record for record in records]
-        return BatchOutcome(delivered(form, arrays, out), failures)
+        return BatchOutcome(deliver(form, arrays, out), failures)
 
     def _sized(self, size: int, index: int, record: Array | Exception) -> Array | Exception:
         """Return the record, or an error if it has another size."""
         if isinstance(record, Exception) or len(record) == size:
             return record
         return FormatError(
-            f"Sample {index}: {of_files(self._fnames)}: {counted(len(record), 'byte')}, expected {size} as "
+            f"Sample {index}: {name_files(self._fnames)}: {plural(len(record), 'byte')}, expected {size} as "
             f"of every sample"
         )
 
@@ -599,19 +608,19 @@ class Store(ABC, Generic[Sample_co]):
         position = as_int64(index)
         if not -self.n <= position < self.n:
             raise SampleIndexError(
-                f"index {position}, expected {-self.n} <= index < {self.n}: {of_files(self._fnames)}"
+                f"index {position}, expected {-self.n} <= index < {self.n}: {name_files(self._fnames)}"
             )
         return position % self.n
 
     def _index_error(self, index: int) -> SampleIndexError:
         return SampleIndexError(
-            f"index >= number of samples ({index} >= {self.n}): {of_files(self._fnames)}"
+            f"index >= number of samples ({index} >= {self.n}): {name_files(self._fnames)}"
             if index >= self.n
-            else f"index {index}, expected {-self.n} <= index < {self.n}: {of_files(self._fnames)}"
+            else f"index {index}, expected {-self.n} <= index < {self.n}: {name_files(self._fnames)}"
         )
 
     def _closed_error(self) -> ClosedError:
-        return ClosedError(f"{type(self).__name__} has been closed. {of_files(self._fnames)}")
+        return ClosedError(f"{type(self).__name__} has been closed. {name_files(self._fnames)}")
 
     # Many batches
 
@@ -661,10 +670,10 @@ class Store(ABC, Generic[Sample_co]):
         """Return the result with the failed samples left out or replaced according to `on_error`."""
         if not outcome.failures:
             return outcome.result
-        return without(form, outcome.result, self._replacements(outcome.failures), out)
+        return apply_replacements(form, outcome.result, self._replacements(outcome.failures), out)
 
-    def _replacements(self, failures: list[tuple[int, Exception]]) -> Instead:
-        instead: Instead = {}
+    def _replacements(self, failures: list[tuple[int, Exception]]) -> Replacements:
+        instead: Replacements = {}
         said: list[str] = []
         try:
             self._fill(instead, failures, said)
@@ -672,7 +681,7 @@ class Store(ABC, Generic[Sample_co]):
             tell_skipped(said)
         return instead
 
-    def _fill(self, instead: Instead, failures: list[tuple[int, Exception]], said: list[str]) -> None:
+    def _fill(self, instead: Replacements, failures: list[tuple[int, Exception]], said: list[str]) -> None:
         for place, error in failures:
             if self._on_error == "raise" or self.skipped >= SKIPPED_MOST:
                 # Break the reference cycle of the error and the frames that it passes: it would keep the batch alive
@@ -696,7 +705,7 @@ def tell_skipped(messages: Iterable[str]) -> None:
     for message in messages:
         alike.setdefault(INDEX.sub("", message, 1), []).append(message)
     for first, *others in alike.values():
-        more = f"; and {counted(len(others), 'more sample')}, of which the same is to be said" if others else ""
+        more = f"; and {plural(len(others), 'more sample')}, of which the same is to be said" if others else ""
         logger.warning("%s%s", first, more)
 
 
@@ -732,5 +741,5 @@ def _reopen(cls: Callable[..., Store], source: Any, check_data: bool, options: d
     store = cls(source, check_data, **options)
     if store._pickled_as() != expected:
         store.close()
-        raise FFRecordError(f"{of_files(store.fnames)}: the files differ from those this reader was pickled with")
+        raise FFRecordError(f"{name_files(store.fnames)}: the files differ from those this reader was pickled with")
     return store

@@ -14,8 +14,8 @@ from ffrecord._crc import crc32
 from ffrecord.engine._engine import ARRAYS, CHECKED, PACKED, Failure, Slots
 from ffrecord.errors import ClosedError, MissingFileError, RemoteError
 from ffrecord.kernels._memory import pooled
-from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out, delivered
-from ffrecord.reading.python_engine import Background
+from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out, deliver
+from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.store import THREADS, Indices
 from ffrecord.remote.cache.cached import Cached
 from ffrecord.remote.counters import Counters
@@ -108,7 +108,7 @@ class RemoteFiles:
         self._tables: Holder[RemoteShard] = Holder(self._storage.tables_memory, RemoteShard.load)
         for file in self._files:
             file.holder = self._tables
-        self._background = Background(self._release)
+        self._background = PythonEngine(self._release)
         self._counted = Counters()
 
     @property
@@ -367,7 +367,7 @@ def _delivered(wanted: WantedRecords, places: list[int], form: Form, out: Out) -
             seen.add(j)
     if form == PACKED and out is None:
         out = pooled(sum(map(len, arrays)))
-    return delivered(form, arrays, out)
+    return deliver(form, arrays, out)
 
 
 def _failures(wanted: WantedRecords, places: list[int], form: Form) -> list[Failure]:

@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex, TypeAlias, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError, of_files
+from ffrecord.errors import MissingFileError, NotAFileError, NotAFolderError, name_files
 from ffrecord.fields.images.jpeg_files import jpeg_pixels, jpeg_pixels_of
 from ffrecord.folders.member_file import BUFFER
 from ffrecord.folders.safe_unpack import UnpackedFiles, unpack_files
@@ -151,7 +151,7 @@ class NamedFiles(Store):
 
     def _jpeg_name(self, wanted: PathLike | SupportsIndex) -> str:
         name = os.fspath(wanted) if isinstance(wanted, PATH) else self.keys()[self._positive(wanted)]
-        return f"{of_files(self._fnames)}: {name!r}"
+        return f"{name_files(self._fnames)}: {name!r}"
 
     # Paths
 
@@ -233,7 +233,7 @@ class NamedFiles(Store):
         chosen = range(self.n) if paths is None else [self._index(path) for path in paths]
         files = [(from_names[i], int(sizes[i]), i) for i in chosen if from_names.find(from_names[i]) == i]
         folders = list(self._folders()) if paths is None else []
-        read, label = super().read, of_files(self._fnames)
+        read, label = super().read, name_files(self._fnames)
         return unpack_files(files, folders, read, self.open, target, label=label, max_size=max_size, on_file=on_file)
 
     def _index(self, path: PathLike) -> int:

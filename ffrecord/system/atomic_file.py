@@ -271,7 +271,7 @@ class PartFile:
         beside: str | None = None,
     ) -> None:
         directory, name = os.path.split(target)
-        self.target = filesystems.real(target) if follow else os.path.join(filesystems.real(directory), name)
+        self.target = filesystems.real_path(target) if follow else os.path.join(filesystems.real_path(directory), name)
         self._is_own = own
         self._check_target(target, follow)
         self._owner = os.getpid()
@@ -343,7 +343,7 @@ class PartFile:
 
     def _opened(self, left: str, flags: int) -> int:
         """Open a part file that was left, if it is a regular file that nobody else can have put there."""
-        with untrusted.directory_of(left) as (directory, name):
+        with untrusted.enter_parent(left) as (directory, name):
             owner = untrusted.user_of(name, directory) if self._is_own else None
             return untrusted.open_file(name, os.O_RDWR, directory=directory, owner=owner, links=self._names_of(left))
 

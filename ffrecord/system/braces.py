@@ -21,20 +21,20 @@ def expand_braces(pattern: str) -> list[str]:
     Raises:
         ArgumentError: the pattern stands for more than NAMES_MOST names.
     """
-    return _expanded(pattern, pattern)
+    return _expand(pattern, pattern)
 
 
-def _expanded(text: str, pattern: str) -> list[str]:
+def _expand(text: str, pattern: str) -> list[str]:
     names, start = [""], 0
-    while (found := _braces(text, start)) is not None:
+    while (found := _find_braces(text, start)) is not None:
         opening, closing = found
         choices = _choices(text[opening + 1 : closing], pattern)
-        names = _joined(names, [text[start:opening] + choice for choice in choices], pattern)
+        names = _append_choices(names, [text[start:opening] + choice for choice in choices], pattern)
         start = closing + 1
     return [name + text[start:] for name in names]
 
 
-def _joined(names: list[str], choices: list[str], pattern: str) -> list[str]:
+def _append_choices(names: list[str], choices: list[str], pattern: str) -> list[str]:
     _check(len(names) * len(choices), pattern)
     return [name + choice for name in names for choice in choices]
 
@@ -44,7 +44,7 @@ def _check(count: int, pattern: str) -> None:
         raise ArgumentError(f"{pattern}: braces that stand for {count} names or more, expected at most {NAMES_MOST}")
 
 
-def _braces(text: str, start: int) -> tuple[int, int] | None:
+def _find_braces(text: str, start: int) -> tuple[int, int] | None:
     """Return the positions of the next pair of braces from `start` on."""
     opening = text.find("{", start)
     while opening >= 0:
@@ -62,15 +62,15 @@ def _choices(inside: str, pattern: str) -> list[str]:
     found = RANGE.fullmatch(inside)
     if found and found[1].isalpha() == found[2].isalpha():
         return _range(found[1], found[2], int(found[3] or 1) or 1, pattern)
-    parts = list(_commas(inside))
-    if len(parts) == 1 and _seems_a_range(inside):
+    parts = list(_split_at_commas(inside))
+    if len(parts) == 1 and _looks_like_range(inside):
         return [f"{{{inside}}}"]
-    names = [name for part in parts for name in _expanded(part, pattern)]
+    names = [name for part in parts for name in _expand(part, pattern)]
     _check(len(names), pattern)
     return names if len(parts) > 1 else [f"{{{name}}}" for name in names]
 
 
-def _commas(inside: str) -> Iterable[str]:
+def _split_at_commas(inside: str) -> Iterable[str]:
     """Yield the parts between commas that are not inside inner braces."""
     depth = start = 0
     for place, letter in enumerate(inside):
@@ -81,7 +81,7 @@ def _commas(inside: str) -> Iterable[str]:
     yield inside[start:]
 
 
-def _seems_a_range(inside: str) -> bool:
+def _looks_like_range(inside: str) -> bool:
     """Tell whether two dots stand outside inner braces. Such text is no valid range here, and nothing in it is
     expanded.
     """

@@ -39,7 +39,7 @@ def check(package: str) -> None:
     if not missing:
         return
     root = os.path.dirname(package)
-    foreign = _built_for_others(package, missing)
+    foreign = _find_foreign_suffix(package, missing)
     if foreign:
         both = f"{foreign}, this one is {EXTENSION_SUFFIXES[0]}"
         what = f"ffrecord's compiled modules in {root} are for another Python ({both})"
@@ -56,7 +56,7 @@ def _is_there(path: str) -> bool:
     return any(os.path.exists(path + suffix) for suffix in EXTENSION_SUFFIXES)
 
 
-def _built_for_others(package: str, missing: list[str]) -> str | None:
+def _find_foreign_suffix(package: str, missing: list[str]) -> str | None:
     """Return the suffix of a missing module that was built for another Python; None if there is none."""
     for name in missing:
         directory, stem = os.path.split(os.path.join(package, name))

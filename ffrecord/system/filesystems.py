@@ -10,7 +10,7 @@ from ffrecord.errors import file_error
 GONE = "the working directory of this process is gone: give an absolute path, or change to a directory that is there"
 
 
-def absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
     """Return the absolute form of a path.
 
     Raises:
@@ -22,8 +22,8 @@ def absolute(path: str) -> str:
         raise file_error(error.errno or errno.ENOENT, f"{path}: {GONE}", path) from None
 
 
-def real(path: str) -> str:
-    """Return the absolute path without symbolic links. Errors are those of `absolute`."""
+def real_path(path: str) -> str:
+    """Return the absolute path without symbolic links. Errors are those of `absolute_path`."""
     try:
         return os.path.realpath(path)
     except OSError as error:
@@ -90,12 +90,12 @@ _KINDS = {
 }
 
 
-def of_type(number: int) -> Filesystem:
+def from_type(number: int) -> Filesystem:
     """Return the kind with this f_type; an unknown type counts as a local file system."""
     return _KINDS.get(number, Filesystem(hex(number)))
 
 
-def let_wait(fd: int) -> None:
+def set_blocking(fd: int) -> None:
     """Clear O_NONBLOCK of a regular file.
 
     It was opened with that flag because it could have been a FIFO. For regular files the flag makes no difference to

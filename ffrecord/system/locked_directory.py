@@ -173,7 +173,7 @@ class LockedDirectory:
             os.mkdir(name, dir_fd=self.fd)
         if not self.has_directory(name):
             mode = os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode
-            found = "another user's directory" if stat.S_ISDIR(mode) else untrusted.kind_of(mode)
+            found = "another user's directory" if stat.S_ISDIR(mode) else untrusted.describe_kind(mode)
             raise Refused(f"{os.path.join(self.path, name)}: it is {found}, expected a directory of this user")
 
     def read(self, name: str, most: int) -> bytes:
@@ -210,7 +210,7 @@ class LockedDirectory:
 
     def remove_all_but(self, names: set[str], inside: str) -> None:
         """Remove everything from its subdirectory `inside`, except these names."""
-        with untrusted.opened_directory(inside, directory=self.fd) as fd:
+        with untrusted.enter_directory(inside, directory=self.fd) as fd:
             for name in set(os.listdir(fd)) - names:
                 remove(name, fd)
 

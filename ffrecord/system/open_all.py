@@ -15,7 +15,7 @@ class Closable(Protocol):
 T = TypeVar("T", bound=Closable)
 
 
-def all_opened(things: Iterable[T]) -> list[T]:
+def open_all(things: Iterable[T]) -> list[T]:
     """Return all objects of an iterable that opens one after the other; if one fails, close those before it."""
     opened: list[T] = []
     try:

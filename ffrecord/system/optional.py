@@ -23,7 +23,7 @@ EXTRAS = {
 
 
 @cache
-def optional(name: str) -> Any:
+def import_optional(name: str) -> Any:
     """Return the module `name`; None if it is not installed."""
     try:
         return import_module(name)
@@ -31,7 +31,7 @@ def optional(name: str) -> Any:
         return None
 
 
-def install(extra: str) -> str:
+def install_command(extra: str) -> str:
     """Return the shell command that installs the packages of an extra."""
     return f"pip install {shlex.join(EXTRAS[extra])}"
 
@@ -48,7 +48,7 @@ def require(name: str, extra: str, purpose: str, needed: str | None = None) -> A
     Raises:
         ImportError: the module is not installed. The message names the command that installs it.
     """
-    module = optional(name)
+    module = import_optional(name)
     if module is None:
-        raise ImportError(f"{purpose} needs {needed or name.partition('.')[0]}: {install(extra)}", name=name)
+        raise ImportError(f"{purpose} needs {needed or name.partition('.')[0]}: {install_command(extra)}", name=name)
     return module

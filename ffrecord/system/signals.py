@@ -90,7 +90,7 @@ def signals_exit() -> Iterator[None]:
     If a program continues afterwards, `exit_on_signals` is safer. Here, a signal at the end of the block may leave our
     handlers in place until the exception is released.
     """
-    if not _in_main_thread() or _nested():
+    if not _in_main_thread() or _is_installed():
         yield
         return
     watch, failed = _watch, None
@@ -105,7 +105,7 @@ def signals_exit() -> Iterator[None]:
             _put_back(watch)
     finally:
         _put_back(watch)
-        _tell_late(watch, failed)
+        _deliver_late(watch, failed)
 
 
 def exit_on_signals(work: Callable[[], Result]) -> Result:
@@ -114,7 +114,7 @@ def exit_on_signals(work: Callable[[], Result]) -> Result:
     A signal at the end leaves no handler of ours behind: it can interrupt one of the two calls of `_put_back`, but not
     both.
     """
-    if not _in_main_thread() or _nested():
+    if not _in_main_thread() or _is_installed():
         return work()
     watch, failed = _watch, None
     try:
@@ -129,12 +129,12 @@ def exit_on_signals(work: Callable[[], Result]) -> Result:
     finally:
         _put_back(watch)
         try:
-            _tell_late(watch, failed)
+            _deliver_late(watch, failed)
         finally:
             del failed  # breaks the reference cycle of exception and frame, which would keep all their objects alive
 
 
-def _nested() -> bool:
+def _is_installed() -> bool:
     """Tell whether our handlers are already in place."""
     for number in _watch.handlers:  # noqa: SIM110  # any(): closing its generator would swallow a handler's exception
         if signal.getsignal(number) is _note_signal:
@@ -154,7 +154,7 @@ def _install() -> None:
 def _put_back(watch: _Watch) -> None:
     """Restore the program's handlers, once.
 
-    Signals that arrived before are noted, and `_tell_late` delivers them. Signals from now on go to the program's
+    Signals that arrived before are noted, and `_deliver_late` delivers them. Signals from now on go to the program's
     handlers.
     """
     global _watch
@@ -178,7 +178,7 @@ def _put_back(watch: _Watch) -> None:
         del raised  # breaks the reference cycle of exception and frame, which would keep all their objects alive
 
 
-def _tell_late(watch: _Watch, failed: BaseException | None) -> None:
+def _deliver_late(watch: _Watch, failed: BaseException | None) -> None:
     """Call the handlers of signals that still wait.
 
     An exception of such a handler replaces `failed`, unless `failed` already ends the program or has the same type.
@@ -292,12 +292,12 @@ def block_signals() -> Iterator[set[int]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _forget() -> None:
+def _reset() -> None:
     """Reset the state in a forked child: the parent's thread does not continue here."""
     _watch.held, _watch.noted, _watch.raised = False, [], -PATIENCE
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset)
 
 
 def become_worker(blocked: set[int] | None) -> None:

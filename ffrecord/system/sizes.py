@@ -32,7 +32,7 @@ def parse_size(name: str, value: Any, *, least: int = 1) -> int:
         ArgumentError: the text is no size, or the size is less than `least` or more than a file may have.
     """
     if isinstance(value, str):
-        size = _written(name, value)
+        size = _parse_text(name, value)
     elif isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ArgumentTypeError(f"{name} must be an int or a str, not {type(value).__name__}")
     else:
@@ -47,7 +47,7 @@ def parse_limit(name: str, value: Any, *, least: int = 1) -> int | None:
     return None if value is None else parse_size(name, value, least=least)
 
 
-def _written(name: str, text: str) -> int:
+def _parse_text(name: str, text: str) -> int:
     found = WRITTEN.fullmatch(text) if len(text) <= DIGITS_MOST else None
     unit = UNITS.get(found[2].upper()) if found else None
     if found is None or unit is None:

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from errno import ENXIO, EPERM
 
-from ffrecord.errors import FormatError, escaped
+from ffrecord.errors import FormatError, escape_unprintable
 
 SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # opening a FIFO must not wait for a writer
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,7 +36,7 @@ class Refused(PermissionError):
     """
 
     def __init__(self, reason: str) -> None:
-        super().__init__(EPERM, escaped(reason))
+        super().__init__(EPERM, escape_unprintable(reason))
 
 
 # Names
@@ -72,7 +72,7 @@ def check_name(name: str, suffix: str, what: str) -> None:
 # Files
 
 
-def kind_of(mode: int) -> str:
+def describe_kind(mode: int) -> str:
     """Return the kind of file that a `st_mode` describes, in words."""
     return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "a file")
 
@@ -116,7 +116,7 @@ def _close(fd: int) -> None:
 
 def _check(status: os.stat_result, owner: int | None, links: int) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise Refused(f"it is {kind_of(status.st_mode)}, expected a regular file")
+        raise Refused(f"it is {describe_kind(status.st_mode)}, expected a regular file")
     if owner is not None and status.st_uid != owner:
         raise Refused(f"it belongs to user {status.st_uid}, expected {owner}")
     if status.st_nlink > links:
@@ -181,7 +181,7 @@ def is_sparse(fd: int) -> bool:
 
 
 @contextlib.contextmanager
-def opened_directory(name: str, *, directory: int | None = None) -> Iterator[int]:
+def enter_directory(name: str, *, directory: int | None = None) -> Iterator[int]:
     """Context manager that opens a directory, not a link to one, and gives its descriptor.
 
     Raises:
@@ -196,7 +196,7 @@ def opened_directory(name: str, *, directory: int | None = None) -> Iterator[int
 
 
 @contextlib.contextmanager
-def directory_of(path: str) -> Iterator[tuple[int, str]]:
+def enter_parent(path: str) -> Iterator[tuple[int, str]]:
     """Context manager that opens the directory of a file, and gives its descriptor and the file's name.
 
     The user has named the directory, so it may be a link.
@@ -223,7 +223,7 @@ def open_directory(name: str, *, directory: int | None = None) -> int:
         return os.open(name, DIRECTORY, dir_fd=directory)
     except NotADirectoryError:
         mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
-        raise Refused(f"it is {kind_of(mode)}, expected a directory") from None
+        raise Refused(f"it is {describe_kind(mode)}, expected a directory") from None
 
 
 def owner_of(directory: int) -> int:
@@ -255,7 +255,7 @@ def user_of(name: str, directory: int) -> int:
 
 def is_ours(path: str) -> bool:
     """Tell whether a path leads to a regular file of this user that has no second name."""
-    with contextlib.suppress(OSError), directory_of(path) as (directory, name):
+    with contextlib.suppress(OSError), enter_parent(path) as (directory, name):
         return is_own(name, directory=directory, owner=user_of(name, directory))
     return False
 

@@ -39,14 +39,14 @@ def is_remote(path: object) -> bool:
     return isinstance(path, str) and is_url(path) and scheme_of(path) != "file"
 
 
-def lost_slash(path: str) -> bool:
+def has_lost_slash(path: str) -> bool:
     """Tell whether a path looks like a URL that passed through `pathlib.Path`, such as "s3:/bucket/name"."""
     return LOST_SLASH.match(path) is not None
 
 
-def without_slash(path: str) -> ArgumentError:
+def lost_slash_error(path: str) -> ArgumentError:
     """Return the error to raise for a URL that lost a slash, if no file of that name exists."""
-    url = redacted(path.replace(":/", "://", 1))
+    url = redact(path.replace(":/", "://", 1))
     return ArgumentError(f"{url} has one slash of its two, as pathlib.Path leaves them: give the URL as str")
 
 
@@ -58,7 +58,7 @@ def misses_quotes(url: str) -> bool:
     return bool(colon) and not port.isdigit() and port[-1:] != "]" and "@" not in host and "@" in rest
 
 
-def redacted(url: str) -> str:
+def redact(url: str) -> str:
     """Return a URL for messages: without user and password, and without its query, which may be a signature.
 
     In a URL without a query, such as `s3://bucket/run?lr=1`, `?` is a normal character and stays.
@@ -78,18 +78,18 @@ def redacted(url: str) -> str:
     return f"{scheme}://{host}{slash}{path}{hidden}"
 
 
-def _apart(url: str) -> tuple[str, str]:
+def _split_query(url: str) -> tuple[str, str]:
     """Return (URL up to its path, query with its `?`) of a URL; only web URLs have a query."""
     base, mark, query = url.partition("?") if scheme_of(url) in WEB else (url, "", "")
     return base, f"{mark}{query}"
 
 
-def quoted(name: str) -> str:
+def quote_path(name: str) -> str:
     """Return the path of an object as web URLs write it: all characters with another meaning there are quoted."""
     return quote(name, UNQUOTED, errors="surrogateescape")
 
 
-def joined(url: str, name: str) -> str:
+def join_url(url: str, name: str) -> str:
     """Return the URL of the object `name` inside `url`. It keeps the query of `url`, which may grant access.
 
     Args:
@@ -98,24 +98,24 @@ def joined(url: str, name: str) -> str:
     """
     if not is_url(url):
         return f"{url.rstrip('/')}/{name}"
-    base, query = _apart(url)
-    return f"{base.rstrip('/')}/{quoted(name) if scheme_of(url) in WEB else name}{query}"
+    base, query = _split_query(url)
+    return f"{base.rstrip('/')}/{quote_path(name) if scheme_of(url) in WEB else name}{query}"
 
 
 def name_of(url: str) -> str:
     """Return the last part of the path of a URL."""
-    return _apart(url)[0].partition("://")[2].rstrip("/").rpartition("/")[2]
+    return _split_query(url)[0].partition("://")[2].rstrip("/").rpartition("/")[2]
 
 
 def parent_of(url: str) -> str:
     """Return the URL without the last part of its path; its query stays."""
-    base, query = _apart(url)
+    base, query = _split_query(url)
     return f"{base.rstrip('/').rpartition('/')[0]}{query}"
 
 
-def split(url: str) -> tuple[str, str, str, str]:
+def split_url(url: str) -> tuple[str, str, str, str]:
     """Return (scheme, host with user and port, path without its first slash, query) of a URL."""
-    base, query = _apart(url)
+    base, query = _split_query(url)
     host, _, path = base.partition("://")[2].partition("/")
     return scheme_of(url), host, path, query[1:]
 
@@ -127,9 +127,9 @@ def check_key(url: str) -> None:
         ValueError: the message names the part, and says how to write it.
     """
     if misses_quotes(url):
-        raise ArgumentError(f"{redacted(url)}: in a password `/`, `?` and `#` are written %2F, %3F and %23")
-    scheme, host, path, _ = split(url)
-    shown = redacted(url)
+        raise ArgumentError(f"{redact(url)}: in a password `/`, `?` and `#` are written %2F, %3F and %23")
+    scheme, host, path, _ = split_url(url)
+    shown = redact(url)
     if scheme not in WEB and ACCESS.search(url):
         raise ArgumentError(
             f"{shown}: a {scheme}:// URL has no query: neither a version nor a signature can be given in it. "
@@ -152,7 +152,7 @@ def check_key(url: str) -> None:
         raise ArgumentError(f"{shown}: {wrong[0]!r} between slashes is not taken as it is by all stores: leave it out")
 
 
-def local_of(path: str) -> str:
+def local_path(path: str) -> str:
     """Return the path of a `file://` URL of this machine; return any other string unchanged.
 
     Raises:

@@ -19,12 +19,12 @@ from ffrecord.errors import (
     ClosedError,
     CountError,
     StateError,
-    counted,
-    escaped,
+    escape_unprintable,
     file_error,
+    plural,
 )
 from ffrecord.format import extension, ffr_layout
-from ffrecord.format.journal import About, Journal
+from ffrecord.format.journal import Journal, JournalHeader
 from ffrecord.system import atomic_file, urls
 from ffrecord.writing._buffers import Appender
 
@@ -62,7 +62,7 @@ def write_tables(
     return crc
 
 
-def offsets_of(sizes: ffr_layout.Offsets, start: int) -> ffr_layout.Offsets:
+def compute_offsets(sizes: ffr_layout.Offsets, start: int) -> ffr_layout.Offsets:
     """Return the offsets of adjacent samples of these sizes from `start` on."""
     offsets = np.zeros(len(sizes), np.int64)
     np.cumsum(sizes[:-1], out=offsets[1:])
@@ -70,7 +70,7 @@ def offsets_of(sizes: ffr_layout.Offsets, start: int) -> ffr_layout.Offsets:
     return offsets
 
 
-def room_missing(n: int, payload: bytes | None, start: int) -> int:
+def compute_missing_room(n: int, payload: bytes | None, start: int) -> int:
     """Return by how many bytes samples from `start` on must move back for tables of n and a block; in whole blocks."""
     needed = ffr_layout.tables_end(n) + (0 if payload is None else extension.block_size(payload))
     return -(-max(0, needed - start) // BLOCK) * BLOCK
@@ -176,7 +176,7 @@ class FileWriter(Appender):
             atomic_file.reserve(self._part.fd, self._data_start)
         except (OSError, OverflowError) as error:
             code = getattr(error, "errno", None) or errno.EFBIG
-            raise file_error(code, f"{self._path}: reserving {counted(self._data_start, 'byte')}", self._path) from None
+            raise file_error(code, f"{self._path}: reserving {plural(self._data_start, 'byte')}", self._path) from None
 
     @property
     def n(self) -> int | None:
@@ -212,7 +212,7 @@ class FileWriter(Appender):
     def _give_up(self, error: BaseException) -> None:
         """Discard everything: after an interruption between tables and data, later samples would be damaged."""
         self._discard()
-        interrupted = StateError(f"{self._path}: interrupted after {counted(self.count, 'sample')}, discarded")
+        interrupted = StateError(f"{self._path}: interrupted after {plural(self.count, 'sample')}, discarded")
         self._failure = error if isinstance(error, OSError) else interrupted
 
     @contextmanager
@@ -279,13 +279,13 @@ class FileWriter(Appender):
         known = self._journal.count
         if self._journal.begun and known == self.count:
             return
-        about = About(os.path.basename(self._part.target), self._data_start, self._n, self._payload)
+        about = JournalHeader(os.path.basename(self._part.target), self._data_start, self._n, self._payload)
         try:
             # The samples must be durable before the journal names them.
             os.fsync(self._part.fd)
             self._journal.note_samples(about, self._sample_sizes[known:], self._checksums[known:])
         except OSError as error:
-            sentence = f"{self._path}: flushing {counted(self.count, 'sample')}"
+            sentence = f"{self._path}: flushing {plural(self.count, 'sample')}"
             raise file_error(error.errno or errno.EIO, sentence, self._path) from None
 
     def close(self) -> None:
@@ -323,21 +323,21 @@ class FileWriter(Appender):
             raise file_error(error.errno or errno.EIO, sentence, self._path) from None
         if size != end:
             sentence = (
-                f"{self._path}: {counted(size, 'byte')} on the disk, its {counted(self.count, 'sample')} end at {end}"
+                f"{self._path}: {plural(size, 'byte')} on the disk, its {plural(self.count, 'sample')} end at {end}"
             )
             raise file_error(errno.EIO, sentence, self._path)
 
     def _write_tables(self, end: int) -> int:
         """Write the tables, moving the samples if there is no room; return the final size of the file."""
         try:
-            more = room_missing(self.count, self._payload, self._data_start)
+            more = compute_missing_room(self.count, self._payload, self._data_start)
             if more:
                 self._move(more, end)
                 end += more
-            offsets = offsets_of(self._sample_sizes, self._data_start)
+            offsets = compute_offsets(self._sample_sizes, self._data_start)
             write_tables(self._part.fd, self._checksums, offsets, self._payload, end)
         except OSError as error:
-            sentence = f"{self._path}: writing the tables of {counted(self.count, 'sample')}"
+            sentence = f"{self._path}: writing the tables of {plural(self.count, 'sample')}"
             raise file_error(error.errno or errno.EIO, sentence, self._path) from None
         return end
 
@@ -412,10 +412,10 @@ class FileWriter(Appender):
             self._warn(f"complete, but never closed; {outcome}")
         else:
             self._discard()
-            self._warn(f"dropped after {counted(self.count, 'sample')} and never closed; discarded")
+            self._warn(f"dropped after {plural(self.count, 'sample')} and never closed; discarded")
 
     def _warn(self, what: str) -> None:
-        warnings.warn(escaped(f"{self._path}: {what}"), ResourceWarning, stacklevel=3, source=self)
+        warnings.warn(escape_unprintable(f"{self._path}: {what}"), ResourceWarning, stacklevel=3, source=self)
 
     def __reduce__(self) -> Any:
         raise TypeError(f"cannot pickle {type(self).__name__!r} object")
@@ -426,11 +426,11 @@ def _check_name(fname: Any) -> str:
     if not isinstance(path, str):
         raise ArgumentTypeError(f"fname must be str or os.PathLike, not {type(fname).__name__}")
     if urls.is_remote(path):
-        raise ArgumentError(f"{urls.redacted(path)}: a FileWriter writes on this machine; DatasetWriter writes to URLs")
-    if urls.lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
-        raise urls.without_slash(path)
+        raise ArgumentError(f"{urls.redact(path)}: a FileWriter writes on this machine; DatasetWriter writes to URLs")
+    if urls.has_lost_slash(path) and not os.path.isdir(path.partition("/")[0]):
+        raise urls.lost_slash_error(path)
     if "\0" in path:
         raise ArgumentError(f"{path!r} has a null character, which no path has")
     if Path(path).suffix != ffr_layout.SUFFIX:
         raise ArgumentError(f"{path} does not end with {ffr_layout.SUFFIX}")
-    return urls.local_of(path)
+    return urls.local_path(path)

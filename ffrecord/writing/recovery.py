@@ -11,9 +11,9 @@ import numpy as np
 
 from ffrecord.errors import ArgumentError, ChecksumError, FormatError, file_error
 from ffrecord.format import extension, ffr_layout, journal
-from ffrecord.format.journal import Journal, Noted, journal_name
+from ffrecord.format.journal import Journal, JournalContent, journal_name
 from ffrecord.reading.ffr_file import OpenedFile
-from ffrecord.reading.paths import local
+from ffrecord.reading.paths import local_path
 from ffrecord.system import atomic_file, filesystems, untrusted
 from ffrecord.writing import file_writer
 from ffrecord.writing._buffers import count_intact
@@ -56,17 +56,17 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
             part file.
         All OSErrors except that of a missing directory are RuntimeErrors, too.
     """
-    given = local("path", path)
+    given = local_path("path", path)
     is_part = given.endswith(atomic_file.PART_SUFFIX)
     part_path = given if is_part else _find(given)
-    target = _noted_target(given) if is_part else given
+    target = _read_target(given) if is_part else given
     part = atomic_file.PartFile(target, part_path, own=True)
     kept = Journal(part_path)
     try:
         noted = _read(part_path)  # read it again, now that the lock keeps others from writing
         kept = Journal(part_path, noted.size)
-        if _is(part.target, part.fd) or (not replace and _is_recovered(part, noted)):
-            recovered = _result(part, *_intact(part.fd, noted), noted)
+        if _is_same_file(part.target, part.fd) or (not replace and _is_recovered(part, noted)):
+            recovered = _describe_result(part, *_find_intact(part.fd, noted), noted)
         elif os.path.lexists(part.target) and not replace:
             raise file_error(errno.EEXIST, f"{part.target}: left as it is, and so is {part_path}", part.target)
         else:
@@ -85,14 +85,14 @@ def recover(path: str | os.PathLike[str], *, replace: bool = False) -> Recovered
     return recovered
 
 
-def _read(part: str) -> Noted:
+def _read(part: str) -> JournalContent:
     try:
         return journal.read(part)
     except FileNotFoundError:
         raise file_error(errno.ENOENT, f"{part}: no journal beside it, so nothing was flushed", part) from None
 
 
-def _noted_target(part: str) -> str:
+def _read_target(part: str) -> str:
     """Return the target that a journal names.
 
     A journal may come from anywhere, so only a `.ffr` file of its directory is valid.
@@ -105,14 +105,14 @@ def _noted_target(part: str) -> str:
     return os.path.join(os.path.dirname(part), name)
 
 
-def _is(path: str, fd: int) -> bool:
+def _is_same_file(path: str, fd: int) -> bool:
     """Tell whether `path` is the part file itself: an earlier recovery was killed between its last steps."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.stat(path), os.fstat(fd))
     return False
 
 
-def _is_recovered(part: atomic_file.PartFile, noted: Noted) -> bool:
+def _is_recovered(part: atomic_file.PartFile, noted: JournalContent) -> bool:
     """Tell whether the target has everything already: a process was killed after publishing, before tidying up."""
     try:
         there = OpenedFile(part.target, check=True)
@@ -120,12 +120,12 @@ def _is_recovered(part: atomic_file.PartFile, noted: Noted) -> bool:
         return False
     try:
         # The cheap comparison comes first.
-        return _matches(there, noted) and _intact(part.fd, noted)[1] == there.n
+        return _matches(there, noted) and _find_intact(part.fd, noted)[1] == there.n
     finally:
         there.close()
 
 
-def _matches(there: OpenedFile, noted: Noted) -> bool:
+def _matches(there: OpenedFile, noted: JournalContent) -> bool:
     """Tell whether a file consists of the first noted samples."""
     sizes, checksums = noted.sizes[: there.n], noted.checksums[: there.n]
     found = np.diff(there.offsets, append=there.size)
@@ -133,7 +133,7 @@ def _matches(there: OpenedFile, noted: Noted) -> bool:
     return same and count_intact(there.fd, there.data_start, sizes, checksums) == there.n
 
 
-def _result(part: atomic_file.PartFile, start: int, n: int, noted: Noted) -> Recovered:
+def _describe_result(part: atomic_file.PartFile, start: int, n: int, noted: JournalContent) -> Recovered:
     size = int(noted.sizes[:n].sum())
     dropped = max(0, os.fstat(part.fd).st_size - start - size)
     return Recovered(part.target, n, size, dropped, len(noted.sizes) - n)
@@ -141,7 +141,7 @@ def _result(part: atomic_file.PartFile, start: int, n: int, noted: Noted) -> Rec
 
 def _find(given: str) -> str:
     """Return the only part file with a journal."""
-    target = filesystems.real(given)
+    target = filesystems.real_path(given)
     parts, damaged = [], ""
     for part in part_files(target):
         try:
@@ -182,16 +182,16 @@ def _is_missing(path: str) -> bool:
     return False
 
 
-def _publish(part: atomic_file.PartFile, kept: Journal, noted: Noted, replace: bool) -> Recovered:
-    start, n = _intact(part.fd, noted)
-    recovered = _result(part, start, n, noted)
+def _publish(part: atomic_file.PartFile, kept: Journal, noted: JournalContent, replace: bool) -> Recovered:
+    start, n = _find_intact(part.fd, noted)
+    recovered = _describe_result(part, start, n, noted)
     made, start, payload = _make_room(part, kept, noted, n, start, recovered.bytes)
     try:
         end = start + recovered.bytes
         os.ftruncate(made.fd, end)
         # A writer killed in its last steps may have written tables already, possibly of more samples.
         atomic_file.write_zeros(made.fd, ffr_layout.tables_end(n), start)
-        offsets = file_writer.offsets_of(noted.sizes[:n], start)
+        offsets = file_writer.compute_offsets(noted.sizes[:n], start)
         file_writer.write_tables(made.fd, noted.checksums[:n], offsets, payload, end)
         made.publish(replace=replace)
     finally:
@@ -199,7 +199,7 @@ def _publish(part: atomic_file.PartFile, kept: Journal, noted: Noted, replace: b
     return recovered
 
 
-def _intact(fd: int, noted: Noted) -> tuple[int, int]:
+def _find_intact(fd: int, noted: JournalContent) -> tuple[int, int]:
     """Return the offset of the samples, and the number of intact ones.
 
     A writer that was killed while moving the samples left them at either of two offsets.
@@ -217,7 +217,7 @@ def _intact(fd: int, noted: Noted) -> tuple[int, int]:
 
 
 def _make_room(
-    part: atomic_file.PartFile, kept: Journal, noted: Noted, n: int, start: int, size: int
+    part: atomic_file.PartFile, kept: Journal, noted: JournalContent, n: int, start: int, size: int
 ) -> tuple[atomic_file.PartFile, int, bytes | None]:
     """Make tables of n samples and a block fill the space before the samples exactly.
 
@@ -233,7 +233,7 @@ def _make_room(
     if least <= gap <= ffr_layout.BLOCK_MAX:
         return part, start, payload
     if noted.about.n is None:
-        more = file_writer.room_missing(n, payload, start)
+        more = file_writer.compute_missing_room(n, payload, start)
         return file_writer.move_samples(part, kept, start, more, start + size), start + more, payload
     # The writer was made for more samples than there are: the gap is too small for a block, or too large.
     exact = noted.about.payload

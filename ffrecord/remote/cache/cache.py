@@ -20,7 +20,7 @@ import numpy as np
 
 from ffrecord.errors import ClosedError, FFRecordError
 from ffrecord.reading.batch_forms import Array, BatchOutcome
-from ffrecord.reading.python_engine import Background
+from ffrecord.reading.python_engine import PythonEngine
 from ffrecord.reading.store import Indices
 from ffrecord.remote.cache.complete import seal
 from ffrecord.remote.cache.copy import Copy, begin, check_tables
@@ -73,7 +73,7 @@ class Cache:
         self._room = Room(self.directory, size, self._own)
         self._closed = self._stopped = self._said = False
         self._tick_at = time.monotonic() + STAMP_SECONDS
-        self._background = Background(self._released)
+        self._background = PythonEngine(self._released)
 
     def file(self, name: str, facts: ShardFacts) -> "CachedFile":
         """The copy of a shard, whether or not there is one yet.

@@ -9,7 +9,7 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 
 from ffrecord.engine._engine import ARRAYS, Slots
-from ffrecord.errors import ArgumentError, SampleIndexError, of_files
+from ffrecord.errors import ArgumentError, SampleIndexError, name_files
 from ffrecord.reading.batch_forms import Array, BatchOutcome, Form, Out
 from ffrecord.reading.indices import as_int64
 from ffrecord.reading.partition import Task
@@ -148,7 +148,7 @@ class RecordIOReader(Store):
         """
         low, high = as_int64(start), self.n if end is None else as_int64(end)
         if min(low, high) < 0:
-            raise SampleIndexError(f"range {low} .. {high}, expected numbers >= 0: {of_files(self.fnames)}")
+            raise SampleIndexError(f"range {low} .. {high}, expected numbers >= 0: {name_files(self.fnames)}")
         return (record.tobytes() for record in self[low:high])
 
     def tasks(self, samples: SupportsIndex) -> list[Task]:
