@@ -117,7 +117,7 @@ class FileReader(RecordReader[Sample_co]):
         # made sure that they agree.
         others = self._files if self._remote is None else [self._files[i] for i in self._remote.firsts]
         for opened in others[1:]:
-            if not (opened.extension or Extension()).same_schema(first):
+            if not (opened.extension or Extension()).has_same_schema(first):
                 where = _describe_difference(opened.extension or Extension(), first or Extension())
                 raise FormatError(f"{opened.path}: its schema differs from that of {self._fnames[0]}{where}")
         return first
@@ -143,14 +143,14 @@ class FileReader(RecordReader[Sample_co]):
         The sizes come from the tables and are not checked. A sample beyond the end of a truncated file has size -1.
         Raises the same errors as `read`.
         """
-        positions = self._in_range(indices)
+        positions = self._normalize_indices(indices)
         sizes = super().record_sizes(positions)
         empty = np.flatnonzero(sizes == 0)
         if len(empty) and self._remote is None:
-            sizes[empty[self._without_place(positions[empty])]] = -1
+            sizes[empty[self._find_misplaced(positions[empty])]] = -1
         return sizes
 
-    def _without_place(self, positions: Indices) -> npt.NDArray[np.bool_]:
+    def _find_misplaced(self, positions: Indices) -> npt.NDArray[np.bool_]:
         """Return a mask of the samples at `positions` that end before they begin, or beyond the end of their file."""
         starts = np.cumsum([0, *(opened.n for opened in self._files)])
         numbers = np.searchsorted(starts, positions, side="right") - 1

@@ -397,7 +397,7 @@ class ParquetDataset:
                 path = self._paths[number]
                 raise file_error(EIO, f"{path}: a part of row group {row_group} could not be read", path)
         if opened.mapped is not None:
-            opened.mapped.mapping.let_go()  # its pages would be counted as this process's memory
+            opened.mapped.mapping.drop_pages()  # its pages would be counted as this process's memory
         self._kept = os.getpid(), group, table
         return table
 

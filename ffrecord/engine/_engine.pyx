@@ -144,7 +144,7 @@ cdef class Batch:
         free(self.columns.starts)
         free(self.columns.scratch)
 
-    cdef Request* _asked(self, int64_t i) noexcept:
+    cdef Request* _request_at(self, int64_t i) noexcept:
         """Return the request at position i of the requested batch."""
         return &self.reading.requests[self.places[i]]
 
@@ -162,7 +162,7 @@ cdef class Batch:
         failures = []
         if not self.reading.good:
             for i in range(self.reading.k):
-                request = self._asked(i)
+                request = self._request_at(i)
                 if request.status > OK:
                     size = request.size if request.size > 0 else request.got
                     failures.append(Failure(i, _STATUS[request.status], request.detail, request.offset, size, request.stored))
@@ -176,7 +176,7 @@ cdef class Batch:
         cdef list arrays = []
         cdef Request* request
         for i in range(self.reading.k):
-            request = self._asked(i)
+            request = self._request_at(i)
             if self.files.table.files[request.file].mapped != NULL and request.status == OK:
                 owner = self.files.wholes[request.file]
                 request.dest = self.files.table.files[request.file].mapped + request.offset
@@ -200,7 +200,7 @@ cdef class Batch:
         """Return the bytes of the small records from `first` on that share a block."""
         cdef int64_t i, total = 0, size
         for i in range(first, self.reading.k):
-            size = self._asked(i).size
+            size = self._request_at(i).size
             if size >= OWN_BLOCK:
                 continue
             if total + size > SHARED_BLOCK:
@@ -218,7 +218,7 @@ cdef class Batch:
         cdef int64_t[::1] offsets = offsets_array
         for i in range(self.reading.k):
             offsets[i] = total
-            total = _sum(total, self._asked(i).size)
+            total = _sum(total, self._request_at(i).size)
         offsets[self.reading.k] = total
         if out is None:
             block = Block(total)
@@ -231,7 +231,7 @@ cdef class Batch:
             start = <char*> &view[0] if total > 0 else NULL
             data = out[:total]
         for i in range(self.reading.k):
-            self._asked(i).dest = start + offsets[i]
+            self._request_at(i).dest = start + offsets[i]
         self.delivered = data, offsets_array
         return 0
 
@@ -618,7 +618,7 @@ cdef class Files:
             return self._at_once(f, i - self.table.files[f].first)
         finally:
             if held:
-                let_go(&self.table, f)
+                release(&self.table, f)
             self.users -= 1
             if self.closed and self.users == 0:
                 self._close_all()
@@ -692,7 +692,7 @@ cdef class Files:
         cdef int64_t[::1] sizes = sizes_array
         batch.planned = False  # nothing is read
         for i in range(batch.reading.k):
-            sizes[i] = batch._asked(i).size
+            sizes[i] = batch._request_at(i).size
         return sizes_array
 
     def counters(self):

@@ -229,7 +229,7 @@ cdef inline void want_window(File* file) noexcept nogil:
 
 
 cdef int64_t hold(Table* table, int64_t f, Access access) noexcept nogil:
-    """Open file `f` and keep it open until `let_go`, which must follow even an error; return 0, -errno, or REPLACED."""
+    """Open file `f` and keep it open until `release`, which must follow even an error; return 0, -errno, or REPLACED."""
     cdef File* file = &table.files[f]
     cdef int64_t error = 0
     cdef bint is_open
@@ -255,7 +255,7 @@ cdef inline bint all_stay_open(const Table* table) noexcept nogil:
 
 
 cdef bint hold_if_open(Table* table, int64_t f) noexcept nogil:
-    """Hold file `f` if it is open, and return whether it is. If it is not, do not call `let_go`."""
+    """Hold file `f` if it is open, and return whether it is. If it is not, do not call `release`."""
     cdef File* file = &table.files[f]
     cdef bint is_open
     pthread_mutex_lock(&_lock)
@@ -267,7 +267,7 @@ cdef bint hold_if_open(Table* table, int64_t f) noexcept nogil:
     return is_open
 
 
-cdef void let_go(Table* table, int64_t f) noexcept nogil:
+cdef void release(Table* table, int64_t f) noexcept nogil:
     """Undo one `hold`."""
     cdef bint crowded
     pthread_mutex_lock(&_lock)
@@ -293,7 +293,7 @@ cdef int64_t size_now(Table* table, int64_t f) noexcept nogil:
         size = file.size
     else:
         size = ffr_size_by_name(file.path, file.device, file.inode, file.size)
-    let_go(table, f)
+    release(table, f)
     return size
 
 

@@ -53,7 +53,7 @@ cdef bint _copy_at_once(Single* single, int64_t start) noexcept nogil:
 cdef bint _view_at_once(Single* single, int64_t start) noexcept nogil:
     """Check a record in place; return whether it is good."""
     single.request.got = single.request.size
-    settle(&single.work, &single.request)
+    verify(&single.work, &single.request)
     _count_time(single, &single.counters.crc_ns, start)
     return single.work.good
 
@@ -78,7 +78,7 @@ cdef bint _call_at_once(Single* single, int64_t start) noexcept nogil:
     single.counters.requests += 1
     single.request.got = single.request.size
     read = ffr_now_ns()
-    settle(&single.work, &single.request)
+    verify(&single.work, &single.request)
     single.counters.io_ns += read - start
     single.counters.crc_ns += ffr_now_ns() - read
     return single.work.good

@@ -59,7 +59,7 @@ cdef inline int _kind(const Work* work, const Request* request) noexcept nogil:
     return request.checksum if work.check else UNCHECKED
 
 
-cdef bint settle(Work* work, Request* request) noexcept nogil:
+cdef bint verify(Work* work, Request* request) noexcept nogil:
     """Compare a record that was read with its stored checksum, if asked, and fill in its columns.
 
     Return whether the record is good.
@@ -142,7 +142,7 @@ cdef bint finish(Work* work, Request* request) noexcept nogil:
     read = ffr_now_ns()
     work.counters.io_ns += read - start
     if request.status == OK:
-        settle(work, request)
+        verify(work, request)
         work.counters.crc_ns += ffr_now_ns() - read
     return request.status == OK
 
@@ -286,7 +286,7 @@ cdef void _check_stage(Work* work, Request* requests, int64_t i, int64_t j) noex
     cdef int64_t start = ffr_now_ns()
     while i < j and goes_on(work):
         if requests[i].status == OK and requests[i].got == requests[i].size:
-            settle(work, &requests[i])
+            verify(work, &requests[i])
         i += 1
     work.counters.crc_ns += ffr_now_ns() - start
 

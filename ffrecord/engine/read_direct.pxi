@@ -44,7 +44,7 @@ cdef bint _deliver(Direct* direct, Request* request, const Piece* piece, const c
     if request.got < request.size:
         return True
     start = ffr_now_ns()
-    settle(work, request)
+    verify(work, request)
     start -= ffr_now_ns()
     work.counters.crc_ns -= start
     work.counters.io_ns += start
@@ -146,7 +146,7 @@ cdef bint _take_cached(Work* work, Request* requests, int64_t i) noexcept nogil:
     work.counters.cached_bytes += requests[i].got
     if requests[i].status == MISSED:
         return False
-    settle(work, &requests[i])
+    verify(work, &requests[i])
     return True
 
 
@@ -181,7 +181,7 @@ cdef void _finish_rest(Work* work, Request* requests, int64_t k) noexcept nogil:
                 requests[i].got = 0
             finish(work, &requests[i])
         elif requests[i].status == OK and requests[i].size == 0:
-            settle(work, &requests[i])
+            verify(work, &requests[i])
 
 
 cdef bint _all_unread(const Request* requests, int64_t k) noexcept nogil:

@@ -43,7 +43,7 @@ cdef void read_mapped(Work* work, Request* requests, int64_t k) noexcept nogil:
         data = _place_in_mapping(work, &requests[i])
         if requests[i].dest == data:
             requests[i].got = requests[i].size
-            settle(work, &requests[i])
+            verify(work, &requests[i])
         elif not copy_record(work, &requests[i], data, False, next):
             mismatched(work, &requests[i], <uint32_t> requests[i].detail)
     # Page faults and cache misses, which are the reading, happen while checking, so all time counts as checking.

@@ -41,7 +41,7 @@ cdef void _read_share(Work* work, Request* requests, int64_t i, int64_t k) noexc
             if requests[i].status == MISSED:
                 finish(work, &requests[i])
             else:
-                settle(work, &requests[i])
+                verify(work, &requests[i])
             i += 1
 
 

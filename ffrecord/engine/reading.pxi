@@ -212,7 +212,7 @@ cdef int64_t _hold_one(Reading* reading, int file, Access access, bint patient) 
     cdef int64_t error = hold(reading.table, file, access)
     cdef int waited = 0
     while patient and (error == -EMFILE or error == -ENFILE) and waited < PATIENCE_MS:
-        let_go(reading.table, file)
+        release(reading.table, file)
         ffr_sleep_ms(1)
         waited += 1
         error = hold(reading.table, file, access)
@@ -236,7 +236,7 @@ cdef int64_t _hold_files(Reading* reading, int number, int engine, int64_t i) no
                 break
             error = _hold_one(reading, file, access, count == 0 and engine != MAPPED)
             if count > 0 and (error == -EMFILE or error == -ENFILE):
-                let_go(table, file)  # try again in the next part, after the files held now are released
+                release(table, file)  # try again in the next part, after the files held now are released
                 break
             count += 1
             if error != 0 and engine != MAPPED:
@@ -250,7 +250,7 @@ cdef void _let_go_files(Reading* reading, int64_t i, int64_t j) noexcept nogil:
     while i < j:
         if reading.requests[i].file != file:
             file = reading.requests[i].file
-            let_go(reading.table, file)
+            release(reading.table, file)
         i += 1
 
 

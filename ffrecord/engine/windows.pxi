@@ -127,7 +127,7 @@ cdef void _run_mapping(void* argument) noexcept nogil:
             _map_block(&windows.table.files[file], windows.blocks.numbers[i])
             if _lacks_cpu(start, computed):
                 windows.crowded = CROWDED
-        let_go(windows.table, file)
+        release(windows.table, file)
 
 
 # Start mapping the blocks in a thread. Return at once.

@@ -62,7 +62,7 @@ class Extension:
         """Name and version of the program that wrote the file."""
         return self.stored.writer
 
-    def same_schema(self, other: "Extension | None") -> bool:
+    def has_same_schema(self, other: "Extension | None") -> bool:
         """Tell whether the samples of both have the same columns."""
         return bytes(self.stored.schema) == bytes(NIL if other is None else other.stored.schema)
 

@@ -54,7 +54,7 @@ class OfStore(ABC):
     @property
     def fingerprint(self) -> str:
         """What tells these samples from others: 64 hexadecimal digits, of the files and the reader's options."""
-        digest = hashlib.sha256(self.store._pickled_as().encode())
+        digest = hashlib.sha256(self.store._identity_text().encode())
         for name, value in sorted(self.store._options().items()):
             if name not in UNTOLD and isinstance(value, str | bytes | int | float | list | tuple | None):
                 digest.update(f"{name} {value!r}".encode(errors="surrogateescape"))
@@ -87,7 +87,7 @@ class OfStore(ABC):
 
     def samples_of_task(self, indices: npt.NDArray[np.int64]) -> int:
         """How many of the first of these samples one worker is to have, so that no two of them read the same."""
-        return self.store._undivided(indices)
+        return self.store._count_undivided(indices)
 
     def samples_at_once(self, indices: Sequence[int]) -> int:
         """How many of the first of these samples to ask for together, so that large ones are not all in memory."""

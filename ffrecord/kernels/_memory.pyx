@@ -266,7 +266,7 @@ cdef class Mapping:
         """True if a page could not be read and reads as zeros."""
         return self.protection != NULL and self.lost_flag()[0] != 0
 
-    def let_go(self):
+    def drop_pages(self):
         """Unmap the pages from this process: they stay in the page cache, and return when they are read."""
         if not self.part:
             call_madvise(self.start, self.size, MADV_DONTNEED)

@@ -97,7 +97,7 @@ cdef class Records:
         try:
             return self._append(pieces.parts, pieces.count, pieces.size, index)
         finally:
-            pieces.let_go()
+            pieces.release()
 
     cdef int _append(self, const Part* parts, int count, int64_t size, int64_t index) except -1:
         cdef char* end

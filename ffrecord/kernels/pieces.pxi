@@ -106,10 +106,10 @@ cdef class Pieces:
         return self.of(sample)
 
     cdef object of(self, sample):
-        self.let_go()
+        self.release()
         # Decide before any value is encoded: a user's field may return different bytes for the same value the second time.
         if not _flatten(self, self._root, sample):
-            self.let_go()
+            self.release()
             return self._encode(sample)
         try:
             if not _take_row(self):
@@ -119,7 +119,7 @@ cdef class Pieces:
             raise
         return self
 
-    cdef void let_go(self) noexcept:
+    cdef void release(self) noexcept:
         """Release the values of the last sample."""
         self.size = -1
         while self._filled:

@@ -95,7 +95,7 @@ class OpenedFile:
             if check:
                 self.check_header()
                 if ffr_layout.tables_end(self.n) > TABLES_KEPT:
-                    self.mapping.let_go()
+                    self.mapping.drop_pages()
             if self.crc == 0:
                 # Without a checksum, only this check distinguishes an old file from garbage.
                 with add_path_to_errors(path):

@@ -85,34 +85,34 @@ class PythonEngine:
 
     def renew(self) -> None:
         """Forget all reads, in a forked child: no thread of the parent would ever end them."""
-        self._crew = ReadThreads()
+        self._pool = ReadThreads()
         self.batches = self.records = self.bytes = 0
 
-    def now(self, load: Load) -> BatchOutcome:
+    def run(self, load: Load) -> BatchOutcome:
         """Run `load` in this thread, count its outcome and return it.
 
         Raises:
             ClosedError: `close` was called. `begin` and the function that it returns raise it too.
         """
-        crew, token, outcome = self._crew, object(), None
+        pool, token, outcome = self._pool, object(), None
         try:
-            with crew.changed:
-                crew.reading[token] = threading.get_ident()
+            with pool.changed:
+                pool.reading[token] = threading.get_ident()
             if self.closed:  # checked after registering the read: otherwise `close` and this read could miss each other
                 raise ClosedError("closed")
             outcome = load()
         finally:
-            if crew is self._crew:  # otherwise this is a child that was forked inside `load`
-                self._ended(crew, token, outcome)
+            if pool is self._pool:  # otherwise this is a child that was forked inside `load`
+                self._end_read(pool, token, outcome)
         return outcome  # pyright: ignore[reportReturnType]  # never None here
 
-    def _ended(self, crew: ReadThreads, token: object, outcome: BatchOutcome | None) -> None:
-        with crew.changed:
-            crew.reading.pop(token, None)
+    def _end_read(self, pool: ReadThreads, token: object, outcome: BatchOutcome | None) -> None:
+        with pool.changed:
+            pool.reading.pop(token, None)
             if outcome is not None:
                 self._count(outcome)
-            crew.changed.notify_all()
-        self._release_if_over(crew)
+            pool.changed.notify_all()
+        self._release_if_over(pool)
 
     def _count(self, outcome: BatchOutcome) -> None:
         result = outcome.result
@@ -129,68 +129,68 @@ class PythonEngine:
 
         In a process that was forked meanwhile, that function runs `load` itself.
         """
-        crew, future = self._crew, Future[BatchOutcome]()
-        with crew.changed:
+        pool, future = self._pool, Future[BatchOutcome]()
+        with pool.changed:
             if self.closed:
                 raise ClosedError("closed")
             if _ending.is_set():
-                return lambda: self.now(load)
-            if len(crew.workers) - crew.busy <= len(crew.jobs) and len(crew.workers) < threads:
-                self._start(crew)
-            crew.jobs.append(ReadJob(load, future, threads))
-            crew.changed.notify_all()
+                return lambda: self.run(load)
+            if len(pool.workers) - pool.busy <= len(pool.jobs) and len(pool.workers) < threads:
+                self._start(pool)
+            pool.jobs.append(ReadJob(load, future, threads))
+            pool.changed.notify_all()
 
         def wait() -> BatchOutcome:
-            if crew is not self._crew:
-                return self.now(load)
+            if pool is not self._pool:
+                return self.run(load)
             if self.closed:
                 raise ClosedError("closed")
             try:
                 return future.result()
             except CancelledError:
-                return self.now(load)  # raises if it was closed; otherwise the interpreter is exiting
+                return self.run(load)  # raises if it was closed; otherwise the interpreter is exiting
 
         return wait
 
-    def _start(self, crew: ReadThreads) -> None:
+    def _start(self, pool: ReadThreads) -> None:
         # A daemon: the interpreter would otherwise wait for the thread before `_end` can stop it.
-        worker = threading.Thread(target=self._work, args=(crew,), name="ffrecord", daemon=True)
+        worker = threading.Thread(target=self._work, args=(pool,), name="ffrecord", daemon=True)
         worker.start()
-        crew.workers.add(worker)
+        pool.workers.add(worker)
 
-    def _work(self, crew: ReadThreads) -> None:
-        while self._take(crew):
+    def _work(self, pool: ReadThreads) -> None:
+        while self._take(pool):
             pass
 
-    def _take(self, crew: ReadThreads) -> bool:
+    def _take(self, pool: ReadThreads) -> bool:
         """Wait for a job and run it; return False if none came for a while."""
-        with crew.changed:
-            crew.changed.wait_for(lambda: crew.ready() or self.closed or _ending.is_set(), IDLE_SECONDS)
-            if not crew.ready():
-                crew.workers.discard(threading.current_thread())
+        with pool.changed:
+            pool.changed.wait_for(lambda: pool.ready() or self.closed or _ending.is_set(), IDLE_SECONDS)
+            if not pool.ready():
+                pool.workers.discard(threading.current_thread())
                 return False
-            load, future, _ = crew.jobs.popleft()
-            crew.busy += 1
+            load, future, _ = pool.jobs.popleft()
+            pool.busy += 1
         try:
-            outcome = self.now(load)
+            outcome = self.run(load)
             del load  # it refers to the store: release it before the waiter is told that the job is done
             future.set_result(outcome)
         except BaseException as error:
             future.set_exception(error)
         finally:
-            with crew.changed:
-                crew.busy -= 1
-                crew.changed.notify_all()
+            with pool.changed:
+                pool.busy -= 1
+                pool.changed.notify_all()
         return True
 
     def drop(self) -> list[threading.Thread]:
         """Drop the jobs that no thread has begun; return the threads, which end as soon as possible."""
-        crew = self._crew
-        with crew.changed:
-            while crew.jobs:
-                crew.jobs.popleft().future.cancel()
-            crew.changed.notify_all()
-            return list(crew.workers)
+        pool = self._pool
+        with pool.changed:
+            while pool.jobs:
+                pool.jobs.popleft().future.cancel()
+            pool.changed.notify_all()
+            return list(pool.workers)
 
     def close(self, seconds: float | None = None) -> bool:
         """Refuse further reads and wait for those that run, at most `seconds`; return whether they ended.
@@ -200,23 +200,23 @@ class PythonEngine:
         read in progress then releases the files.
         """
         self.closed = True
-        crew, own = self._crew, threading.get_ident()
+        pool, own = self._pool, threading.get_ident()
         workers = self.drop()
-        with crew.changed:
-            if own in crew.reading.values():
+        with pool.changed:
+            if own in pool.reading.values():
                 return True
-            if not crew.changed.wait_for(crew.idle, seconds):
+            if not pool.changed.wait_for(pool.idle, seconds):
                 return False
         try:
-            self._release_if_over(crew)
+            self._release_if_over(pool)
         finally:
             for worker in workers:
                 worker.join()
         return True
 
-    def _release_if_over(self, crew: ReadThreads) -> None:
-        with crew.changed:
-            if not self.closed or crew.reading or self._release is None:
+    def _release_if_over(self, pool: ReadThreads) -> None:
+        with pool.changed:
+            if not self.closed or pool.reading or self._release is None:
                 return
             release, self._release = self._release(), None
         if release is not None:

@@ -110,7 +110,7 @@ class RecordReader(Store[Sample_co]):
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
-    def _pickled_as(self) -> str:
+    def _identity_text(self) -> str:
         # Without checksums, only the time of change shows that a file was written again.
         times = [file.mtime_ns for file in self._files if file.checksum is None]
         return f"{self.fingerprint()} {times}" if times else self.fingerprint()
@@ -121,7 +121,7 @@ class RecordReader(Store[Sample_co]):
         Raises:
             IndexError: `index` is out of range.
         """
-        number, local = self._engine.locate(self._positive(index))
+        number, local = self._engine.locate(self._normalize_index(index))
         return self._fnames[number], local
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
@@ -129,7 +129,7 @@ class RecordReader(Store[Sample_co]):
 
         The sizes come from the tables and are not checked. Raises the same errors as `read`.
         """
-        return self._call(self._engine.sizes, self._in_range(indices))
+        return self._call(self._engine.sizes, self._normalize_indices(indices))
 
     def stats(self) -> ReadStats:
         """Return what was read so far and how, in numbers.
@@ -189,7 +189,7 @@ class RecordReader(Store[Sample_co]):
         if found is None:
             return super().read_one(position)
         if isinstance(found, tuple):
-            return self._only(self._outcome(found, np.array([position]), True))
+            return self._get_only(self._outcome(found, np.array([position]), True))
         return found
 
     def _read_single(self, index: int) -> Array | Read | None:

@@ -103,7 +103,7 @@ class Store(ABC, Generic[Sample_co]):
     `_options`, `fingerprint` and `keys`.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_background", "_check_data", "_fnames", "_n", "_on_error", "skipped")
+    __slots__ = ("__dict__", "__weakref__", "_check_data", "_fnames", "_n", "_on_error", "_python_engine", "skipped")
     __orig_class__ = UNTOLD
 
     format: ClassVar[str]
@@ -119,10 +119,10 @@ class Store(ABC, Generic[Sample_co]):
         self._fnames, self._n = list(fnames), n
         self._check_data = bool(check_data)
         self._on_error = on_error
-        self._background = PythonEngine(self._release)
+        self._python_engine = PythonEngine(self._release)
         self.skipped = 0
         if type(self).fingerprint is Store.fingerprint:  # compute it now: the files may have changed when it is used
-            self._as_opened = self._of_files()
+            self._as_opened = self._fingerprint_files()
 
     # Properties
 
@@ -144,7 +144,7 @@ class Store(ABC, Generic[Sample_co]):
     @property
     def closed(self) -> bool:
         """True once `close` was called."""
-        return self._background.closed
+        return self._python_engine.closed
 
     def __len__(self) -> int:
         return self.n
@@ -177,7 +177,7 @@ class Store(ABC, Generic[Sample_co]):
             raise MissingFileError(2, f"{name_files(self._fnames)}: a file was not there when the store was opened")
         return self._as_opened
 
-    def _of_files(self) -> str | None:
+    def _fingerprint_files(self) -> str | None:
         try:
             status = [os.stat(fname) for fname in self._fnames]
         except FileNotFoundError:
@@ -191,7 +191,7 @@ class Store(ABC, Generic[Sample_co]):
         Raises:
             IndexError: `index` is out of range.
         """
-        return self._fnames[0], self._positive(index)
+        return self._fnames[0], self._normalize_index(index)
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> Indices:
         """Return the sizes of the records at `indices` in bytes: int64 [k].
@@ -203,7 +203,7 @@ class Store(ABC, Generic[Sample_co]):
         Raises:
             IndexError, TypeError: the same as for `read`.
         """
-        positions = self._in_range(indices)
+        positions = self._normalize_indices(indices)
         sizes = np.zeros(len(positions), np.int64)
         for start in range(0, len(positions), AT_ONCE):
             outcome = self._read_sync(PACKED, positions[start : start + AT_ONCE], go_on=True)
@@ -217,7 +217,7 @@ class Store(ABC, Generic[Sample_co]):
 
         It counts all threads, but no other processes, and is cheap.
         """
-        done = self._background
+        done = self._python_engine
         total = collect([], batches=done.batches, skipped=self.skipped, open_files=0)
         return total._replace(records=done.records, bytes=done.bytes)
 
@@ -316,9 +316,9 @@ class Store(ABC, Generic[Sample_co]):
         Raises:
             IndexError: the range is wrong. While iterating, RuntimeError (also ValueError): the reader is closed.
         """
-        return self._bad(self._range(start, self.n if stop is None else stop))
+        return self._find_bad(self._range(start, self.n if stop is None else stop))
 
-    def _bad(self, indices: range) -> Iterator[tuple[int, Exception]]:
+    def _find_bad(self, indices: range) -> Iterator[tuple[int, Exception]]:
         def begin(positions: Indices) -> Callable[[], list[tuple[int, Exception]]]:
             wait = self._begin(CHECKED, positions, sequential=True, go_on=True)
             return lambda: [(int(positions[place]), error) for place, error in wait().failures]
@@ -335,9 +335,9 @@ class Store(ABC, Generic[Sample_co]):
 
     def read_one(self, index: SupportsIndex) -> Array:
         """Read sample `index`. Arguments and errors are those of `read`; `on_error="skip"` raises here."""
-        return self._only(self._read_sync(ARRAYS, [as_int64(index)]))
+        return self._get_only(self._read_sync(ARRAYS, [as_int64(index)]))
 
-    def _only(self, outcome: BatchOutcome) -> Array:
+    def _get_only(self, outcome: BatchOutcome) -> Array:
         """Return the only record of a batch."""
         if outcome.failures and not callable(self._on_error):
             raise outcome.failures.pop()[1]  # popped, so that its traceback does not keep the error itself: see `_fill`
@@ -362,7 +362,7 @@ class Store(ABC, Generic[Sample_co]):
 
     def sample(self, index: SupportsIndex) -> Sample_co:
         """Read sample `index` and decode it. Arguments and errors are those of `samples`. With "skip" it raises."""
-        only: Sample_co = self._decode(np.array([self._positive(index)]), [self.read_one(index)])[0]
+        only: Sample_co = self._decode(np.array([self._normalize_index(index)]), [self.read_one(index)])[0]
         return only
 
     @overload
@@ -470,7 +470,7 @@ class Store(ABC, Generic[Sample_co]):
         closed
         when it ends.
         """
-        self._background.close()
+        self._python_engine.close()
 
     def __enter__(self: S) -> S:
         return self
@@ -481,9 +481,9 @@ class Store(ABC, Generic[Sample_co]):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (type(self), self._source(), self._check_data, self._options(), self._pickled_as())
+        return _reopen, (type(self), self._source(), self._check_data, self._options(), self._identity_text())
 
-    def _pickled_as(self) -> str:
+    def _identity_text(self) -> str:
         """Return the text that must be equal after unpickling."""
         return self.fingerprint()
 
@@ -511,7 +511,7 @@ class Store(ABC, Generic[Sample_co]):
     def _read_once(self, once: bool) -> None:
         """Receive the hint whether most records will be read only once."""
 
-    def _undivided(self, positions: Indices) -> int:
+    def _count_undivided(self, positions: Indices) -> int:
         """Return how many of the first `positions` one reader should read, if records are read and checked several at a
         time.
 
@@ -530,7 +530,7 @@ class Store(ABC, Generic[Sample_co]):
 
     def _read_with_positions(self, form: Form, indices: Iterable[SupportsIndex]) -> tuple[Any, Indices]:
         """Read a batch; return its result and the positions of its samples, int64 [k], without those left out."""
-        positions = self._in_range(indices)
+        positions = self._normalize_indices(indices)
         outcome = self._read_sync(form, positions)
         instead = self._replacements(outcome.failures)
         left_out = [place for place, record in instead.items() if record is None]
@@ -540,8 +540,8 @@ class Store(ABC, Generic[Sample_co]):
         self, form: Form, indices: Iterable[SupportsIndex], out: Out = None, go_on: bool = False
     ) -> BatchOutcome:
         """Read a batch in this thread. go_on: its good samples are needed, whatever `on_error` says."""
-        load = partial(self._loaded, form, self._in_range(indices), out)
-        return self._unless_closed(partial(self._background.now, load))
+        load = partial(self._load_batch, form, self._normalize_indices(indices), out)
+        return self._translate_closed(partial(self._python_engine.run, load))
 
     def _begin(
         self,
@@ -554,26 +554,28 @@ class Store(ABC, Generic[Sample_co]):
         go_on: bool = False,
     ) -> Callable[[], BatchOutcome]:
         """Start reading a batch; return a function that waits for it."""
-        load = partial(self._loaded, form, self._in_range(indices), out)
-        wait = self._unless_closed(partial(self._background.begin, load, threads))
-        return partial(self._unless_closed, wait)
+        load = partial(self._load_batch, form, self._normalize_indices(indices), out)
+        wait = self._translate_closed(partial(self._python_engine.begin, load, threads))
+        return partial(self._translate_closed, wait)
 
-    def _unless_closed(self, call: Callable[[], T]) -> T:
+    def _translate_closed(self, call: Callable[[], T]) -> T:
         try:
             return call()
         except ClosedError:
             raise self._closed_error() from None
 
-    def _loaded(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
+    def _load_batch(self, form: Form, positions: Indices, out: Out) -> BatchOutcome:
         """Read a batch by `_load`."""
         records = self._load(positions)
         if isinstance(form, Slots):
-            records = [self._sized(form.record_size, *each) for each in zip(positions.tolist(), records, strict=True)]
+            records = [
+                self._check_size(form.record_size, *each) for each in zip(positions.tolist(), records, strict=True)
+            ]
         failures = [(place, record) for place, record in enumerate(records) if isinstance(record, Exception)]
         arrays = [np.empty(0, np.uint8) if isinstance(record, Exception) else record for record in records]
         return BatchOutcome(deliver(form, arrays, out), failures)
 
-    def _sized(self, size: int, index: int, record: Array | Exception) -> Array | Exception:
+    def _check_size(self, size: int, index: int, record: Array | Exception) -> Array | Exception:
         """Return the record, or an error if it has another size."""
         if isinstance(record, Exception) or len(record) == size:
             return record
@@ -592,7 +594,7 @@ class Store(ABC, Generic[Sample_co]):
         """Start reading packed samples for a loader, with bad samples reported."""
         return self._begin(PACKED, indices, go_on=True)
 
-    def _in_range(self, indices: Iterable[SupportsIndex]) -> Indices:
+    def _normalize_indices(self, indices: Iterable[SupportsIndex]) -> Indices:
         """Return `indices` as numbers in [0, n).
 
         Raises:
@@ -604,7 +606,7 @@ class Store(ABC, Generic[Sample_co]):
             raise self._index_error(int(positions[bad[0]]))
         return np.where(positions < 0, positions + self.n, positions)
 
-    def _positive(self, index: SupportsIndex) -> int:
+    def _normalize_index(self, index: SupportsIndex) -> int:
         position = as_int64(index)
         if not -self.n <= position < self.n:
             raise SampleIndexError(
@@ -739,7 +741,7 @@ def _replacement(data: Any) -> Array:
 def _reopen(cls: Callable[..., Store], source: Any, check_data: bool, options: dict[str, Any], expected: str) -> Store:
     """Unpickle a store: open the same files by path."""
     store = cls(source, check_data, **options)
-    if store._pickled_as() != expected:
+    if store._identity_text() != expected:
         store.close()
         raise FFRecordError(f"{name_files(store.fnames)}: the files differ from those this reader was pickled with")
     return store

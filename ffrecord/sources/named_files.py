@@ -61,7 +61,7 @@ class NamedFiles(Store):
 
     def record_sizes(self, indices: Iterable[SupportsIndex]) -> npt.NDArray[np.int64]:
         """Bytes of the files at `indices`: int64 [k]; what the directory says. Errors as for `read`."""
-        return self._content_sizes()[self._in_range(indices)]
+        return self._content_sizes()[self._normalize_indices(indices)]
 
     # Reading
 
@@ -150,7 +150,7 @@ class NamedFiles(Store):
         return jpeg_pixels_of(records, lambda place: self._jpeg_name(int(indices[place])), grey, threads)
 
     def _jpeg_name(self, wanted: PathLike | SupportsIndex) -> str:
-        name = os.fspath(wanted) if isinstance(wanted, PATH) else self.keys()[self._positive(wanted)]
+        name = os.fspath(wanted) if isinstance(wanted, PATH) else self.keys()[self._normalize_index(wanted)]
         return f"{name_files(self._fnames)}: {name!r}"
 
     # Paths
@@ -200,7 +200,7 @@ class NamedFiles(Store):
 
     def size(self, path: PathLike | SupportsIndex) -> int:
         """Bytes of a file's content, by index or path; nothing is read."""
-        index = self._index(path) if isinstance(path, PATH) else self._positive(path)
+        index = self._index(path) if isinstance(path, PATH) else self._normalize_index(path)
         return int(self._content_sizes()[index])
 
     def open(self, path: PathLike | SupportsIndex) -> io.BufferedReader:
@@ -214,7 +214,7 @@ class NamedFiles(Store):
         Raises:
             As `read_one`; while reading, too.
         """
-        index = self._index(path) if isinstance(path, PATH) else self._positive(path)
+        index = self._index(path) if isinstance(path, PATH) else self._normalize_index(path)
         if self.closed:
             raise self._closed_error()
         return io.BufferedReader(self._open_index(index), BUFFER)

@@ -319,7 +319,7 @@ class PartFile:
             # The mode is 0666 less the umask. A file object, not a descriptor: it closes and notes that it is closed in
             # one step, between which no signal handler can run.
             try:
-                self._file = io.FileIO(self.path, "r+", opener=self._opened) if left else io.FileIO(self.path, "x+")
+                self._file = io.FileIO(self.path, "r+", opener=self._open_left) if left else io.FileIO(self.path, "x+")
             except FileExistsError:
                 self._keeps = True  # it is not ours
                 raise
@@ -341,13 +341,13 @@ class PartFile:
                 os.unlink(self.path)
             self.path = part_name(self.target)
 
-    def _opened(self, left: str, flags: int) -> int:
+    def _open_left(self, left: str, flags: int) -> int:
         """Open a part file that was left, if it is a regular file that nobody else can have put there."""
         with untrusted.enter_parent(left) as (directory, name):
             owner = untrusted.user_of(name, directory) if self._is_own else None
-            return untrusted.open_file(name, os.O_RDWR, directory=directory, owner=owner, links=self._names_of(left))
+            return untrusted.open_file(name, os.O_RDWR, directory=directory, owner=owner, links=self._count_names(left))
 
-    def _names_of(self, left: str) -> int:
+    def _count_names(self, left: str) -> int:
         """Return how many names the file may have: two if its writer was killed between the last steps of `publish`."""
         with contextlib.suppress(OSError):
             if left != self.target and os.path.samestat(os.lstat(left), os.lstat(self.target)):

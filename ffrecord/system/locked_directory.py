@@ -104,7 +104,7 @@ class LockedDirectory:
                 os.fchmod(self.fd, mode & ~OTHERS)
 
     def _lock_file(self, name: str) -> None:
-        self.file = io.FileIO(name, "r+", opener=self._opened)
+        self.file = io.FileIO(name, "r+", opener=self._open_lock)
         fd = self.file.fileno()
         try:
             _flock(fd)
@@ -116,7 +116,7 @@ class LockedDirectory:
         if not os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=self.fd, follow_symlinks=False)):
             raise OSError(ESTALE, os.strerror(ESTALE))
 
-    def _opened(self, name: str, flags: int) -> int:
+    def _open_lock(self, name: str, flags: int) -> int:
         try:
             return untrusted.open_file(name, os.O_RDWR | os.O_CREAT, directory=self.fd, owner=self.owner)
         except Refused as error:

@@ -148,7 +148,7 @@ cdef class Appender:
 
     A subclass defines three methods. `_refuse(more)` raises the reason why `more` samples cannot be taken, or returns if
     the only reason is an error in the thread. `_abandon(error)` gives everything up after an error in the middle of a
-    sample, and returns the exception to raise. `_unfit(error)` returns the exception to raise for a sample of a wrong
+    sample, and returns the exception to raise. `_type_error(error)` returns the exception to raise for a sample of a wrong
     type. The subclass sets `_busy` during steps in which no sample may be appended.
     """
 
@@ -291,7 +291,7 @@ cdef class Appender:
             try:
                 data = as_bytes(data)
             except TypeError as error:
-                raise self._unfit(error) from None
+                raise self._type_error(error) from None
             # as_bytes may have run Python code, which may have closed or filled the writer.
             self._admit()
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)

@@ -250,7 +250,7 @@ class FileWriter(Appender):
 
     write_many.__doc__ = Appender.write_many.__doc__
 
-    def _unfit(self, error: TypeError) -> TypeError:
+    def _type_error(self, error: TypeError) -> TypeError:
         return TypeError(f"{self._path}: sample {self.count}: {error}")
 
     def flush(self) -> None:

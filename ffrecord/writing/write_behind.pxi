@@ -160,7 +160,7 @@ cdef class WriteBehind:
             while not self._ends():
                 PyErr_CheckSignals()
         error, self._job.error = self._job.error, 0
-        self._let_go()
+        self._release()
         if error:
             raise OSError(error, os.strerror(error))
 
@@ -169,7 +169,7 @@ cdef class WriteBehind:
             with nogil:
                 withdraw(&self._job.task)
         self._job.error = 0
-        self._let_go()
+        self._release()
 
     def __dealloc__(self):
         self.close()
@@ -185,7 +185,7 @@ cdef class WriteBehind:
             ended = wait_for(&self._job.task, PATIENCE)
         return ended
 
-    cdef void _let_go(self) noexcept:
+    cdef void _release(self) noexcept:
         if self._begun and self._job.start != NULL:
             PyBuffer_Release(&self._view)
         self._begun = False

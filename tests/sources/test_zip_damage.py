@@ -37,7 +37,7 @@ def opened(tmp_path):
 def read_all(path):
     """Members that are as they were made, and those that are refused; at once and as files."""
     with ZipReader(path, max_ratio=50) as reader:
-        result = reader._load(reader._in_range(range(len(reader))))
+        result = reader._load(reader._normalize_indices(range(len(reader))))
         for i, record in enumerate(result):
             try:
                 with reader.open(i) as file:

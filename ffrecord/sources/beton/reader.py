@@ -164,7 +164,7 @@ class BetonReader(RecordReader):
 
     def metadata(self, indices: Iterable[SupportsIndex]) -> Rows:
         """The metadata of the samples at `indices`, as the file has it: a structured array [k], a column a field."""
-        rows = self._rows(self._in_range(indices))
+        rows = self._rows(self._normalize_indices(indices))
         named = [(field.name, rows.dtype[field.column]) for field in self.fields.values()]
         return rows.view(np.dtype(named, align=True))
 

@@ -59,7 +59,7 @@ class FileStore(Store):
         Raises:
             IndexError: out of range.
         """
-        return os.path.join(self.root, self._names[self._positive(index)]), 0
+        return os.path.join(self.root, self._names[self._normalize_index(index)]), 0
 
     def fingerprint(self) -> str:
         """What tells these files from others, wherever they are: 64 hexadecimal digits, SHA-256 of names and labels.

@@ -77,8 +77,8 @@ class EnvironmentReader(RecordReader):
     def _options(self) -> dict[str, Any]:
         return {**super()._options(), "index_cache": self._index_cache}
 
-    def _pickled_as(self) -> str:
-        return f"{super()._pickled_as()} {self.transactions}"
+    def _identity_text(self) -> str:
+        return f"{super()._identity_text()} {self.transactions}"
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a transaction was committed since this reader was made."""

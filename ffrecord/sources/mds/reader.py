@@ -158,7 +158,7 @@ class MDSReader(Store):
         return values
 
     def locate(self, index: SupportsIndex) -> tuple[str, int]:
-        position = self._positive(index)
+        position = self._normalize_index(index)
         number = int(np.searchsorted(self._firsts, position, "right")) - 1
         return self._fnames[number], position - int(self._firsts[number])
 

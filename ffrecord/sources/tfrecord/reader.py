@@ -128,7 +128,7 @@ class TFRecordReader(MixedReader):
         stats = super().stats()
         if self._streams is None:
             return stats
-        done = self._background
+        done = self._python_engine
         records, size = stats.records + done.records, stats.bytes + done.bytes
         return stats._replace(batches=stats.batches + done.batches, records=records, bytes=size)
 

@@ -128,7 +128,7 @@ DEFECTS = (
         "a-part-file-opened-through-a-link",
         "G1",
         "ffrecord/system/atomic_file.py",
-        'io.FileIO(self.path, "r+", opener=self._opened)',
+        'io.FileIO(self.path, "r+", opener=self._open_left)',
         'io.FileIO(self.path, "r+")',
         ("test_strangers.py::test_whatever_is_left_of_a_file",),
     ),
